@@ -41,6 +41,22 @@ class OpenSize:
 
 
 @dataclass(frozen=True)
+class MayBeEmpty:
+    """The open sizes that may be 0: those of these `names`, and with `leading` those of the first dimensions of
+    inputs."""
+
+    names: frozenset[str] = frozenset()
+    leading: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.names) or self.leading
+
+    def least(self, name: str, leading: Collection[str]) -> int:
+        """What the size of this name is at least; `leading`: those that are first dimensions."""
+        return 0 if name in self.names or (self.leading and name in leading) else 1
+
+
+@dataclass(frozen=True)
 class Named:
     """The open size of this name."""
 

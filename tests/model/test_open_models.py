@@ -216,8 +216,8 @@ def test_one_size_may_be_given_and_the_other_stay_open():
     ("options", "said"),
     [
         ({"dims": {"width": (1, 5)}}, "dims names 'width'"),
-        ({"dims": {"length": range(1, 9, 2)}}, "a range of sizes from 1"),
-        ({"dims": {"length": range(0)}}, "a range of sizes from 1"),
+        ({"dims": {"length": range(1, 9, 2)}}, "a range of sizes from 0"),
+        ({"dims": {"length": range(0)}}, "a range of sizes from 0"),
         ({"batch": (4, 2)}, None),
     ],
 )
@@ -261,11 +261,9 @@ def test_memory_follows_the_size_and_not_the_end_of_a_slice(sliced):
         np.testing.assert_allclose(z, x if sliced == "x" else places, rtol=1e-6)
 
 
-def test_open_sizes_need_a_cpu_and_float32(compiled, tmp_path):
+def test_open_sizes_need_a_cpu(compiled, tmp_path):
     with pytest.raises(ModelFormatError, match="is open; accepted"):
         tt.compile(tokens(), target="vsim/vta")
-    with pytest.raises(ModelFormatError, match="is open; accepted"):
-        tt.compile(tokens(), precision="bfloat16", cache=False)
     with pytest.raises(UnsupportedOperator, match=r"open sizes \(batch, length\), and a C library has fixed shapes"):
         compiled.export(tmp_path / "library")
 

@@ -126,7 +126,8 @@ def _open_sizes(option: str, text: str, sizes: str, example: str) -> Sequence[in
     first, dots, last = sizes.partition("..")
     if not dots:
         return _sizes(option, text, sizes, example)
-    ends = [*_sizes(option, text, first, example), *_sizes(option, text, last, example)]
+    least = [0] if first.strip() == "0" else _sizes(option, text, first, example)
+    ends = [*least, *_sizes(option, text, last, example)]
     if len(ends) != 2 or ends[0] > ends[1]:
         raise WorkloadError(f"{option} {text}: no range of sizes, accepted: {example}")
     return range(ends[0], ends[1] + 1)

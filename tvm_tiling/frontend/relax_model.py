@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from ..errors import ModelFormatError
-from ..sizes import Shape
+from ..sizes import MayBeEmpty, Shape
 from .imported import ImportedModel, check_dims, output_count
 from .open_shapes import OpenShapes
 from .open_windows import guard_windows
@@ -24,6 +24,7 @@ def import_relax(
     dims: Mapping[str, int],
     where: str,
     leave_open: bool = False,
+    may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
 ) -> ImportedModel:
     """A copy of a Relax module whose function "main" is the model; `params` become constants, by name.
 
@@ -46,7 +47,7 @@ def import_relax(
             raise ModelFormatError(f"{where}: parameter {variable.name!r} is {variable.ty}; accepted: tensors")
     copy = _settled(copy, batch, dims, where)
     inputs = copy["main"].params
-    opened = _open_shapes(copy, where) if leave_open else OpenShapes()
+    opened = _open_shapes(copy, where, may_be_empty) if leave_open else OpenShapes()
     open_inputs = [_described(variable) for variable in inputs if _plain_shape(variable, opened) is None]
     if open_inputs:
         left = _open_variables(copy["main"])
@@ -100,20 +101,22 @@ def _settled(module: tvm.IRModule, batch: int | None, dims: Mapping[str, int], w
     return relax.transform.BindSymbolicVars(sizes, "main")(module) if sizes else module
 
 
-def _open_shapes(module: tvm.IRModule, where: str) -> OpenShapes:
+def _open_shapes(module: tvm.IRModule, where: str, may_be_empty: MayBeEmpty) -> OpenShapes:
     """The open sizes of a module's inputs, by the names of their variables."""
     shapes, taken = OpenShapes(), set[str]()
+    first = [extents[0] for parameter in module["main"].params if (extents := _extents(parameter))]
     for variable in _open_variables(module["main"]):
         name = str(variable.name)
         while name in taken:
             name += "_"
         taken.add(name)
-        shapes.adopt(variable, name)
+        leading = [name] if any(variable.same_as(extent) for extent in first) else []
+        shapes.adopt(variable, name, may_be_empty.least(name, leading))
     for parameter in module["main"].params:
         shapes.why = f"parameter {parameter.name!r}"
         for extent in _extents(parameter):
             if not isinstance(extent, tirx.Var) and shapes.extent(extent) is not None:
-                shapes.require_at_least(extent, 1)
+                shapes.require_at_least(extent, 0 if may_be_empty else 1)
     guard_windows(module, shapes, where)
     return shapes
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT, Limits, usual
 from ..runtime.pages import Contents, FileContents
+from ..sizes import MayBeEmpty
 from .bounded import refuse_excess, refuse_tuples
 from .imported import ImportedModel
 from .relay.archive import is_relay
@@ -46,9 +47,11 @@ def load_model(
     example_inputs: Sequence[Any] | None = None,
     limits: Limits | None = None,
     leave_open: bool = False,
+    may_be_empty: MayBeEmpty | None = None,
 ) -> ImportedModel:
     """A model of any served framework as a Relax module of fixed shapes (page 09), or with `leave_open` of shapes in
-    which every size that is not given here is a variable.
+    which every size that is not given here is a variable: of 1 element or more, or of any number if it
+    `may_be_empty`.
 
     model: a path or the bytes of an .onnx or .tflite file or of a Relay model (text, JSON, or a tar archive of either
     with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with
@@ -70,6 +73,7 @@ def load_model(
         "dims": dict(dims or {}),
         "params": read_params(params),
         "leave_open": leave_open,
+        "may_be_empty": MayBeEmpty() if may_be_empty is None else may_be_empty,
     }
     if isinstance(model, str | Path):
         where, imported = str(model), _from_file(Path(model), options, params, limits)
@@ -92,13 +96,14 @@ def _from_object(
 
         _refuse_options(options, ("shapes",), "a Relax module has the ranks of its inputs and names what is open")
         refuse_tuples(model, limits, _GIVEN)
-        return import_relax(
-            model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN, leave_open=options["leave_open"]
-        )
+        del options["shapes"]
+        return import_relax(model, options.pop("params"), where=_GIVEN, **options)
     if kind in ("module", "program"):
         from .torch import import_torch
 
         _refuse_options(options, ("shapes", "params"), "a PyTorch model is exported with its shapes and weights")
+        if options["may_be_empty"]:
+            raise ModelFormatError(f"{_GIVEN}: a size of 0 in dims or batch; accepted of PyTorch models: 1 or more")
         if kind == "module":
             _refuse_options(options, ("batch", "dims"), "a torch.nn.Module is exported for its example_inputs")
             return import_torch.import_module(model, example_inputs, where=_GIVEN)

@@ -20,6 +20,7 @@ from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
 from ..lowering.samples import samples
+from ..operand_types import HALVES
 from ..runtime.library import Library
 from ..runtime.pages import trim
 from ..schedule import Options, Target, hardware_of
@@ -45,6 +46,7 @@ from .signature import Signature
 from .variant_base import VariantParts
 from .variants import variant_of
 
+OPEN_PRECISIONS = ("float32", *HALVES)  # of models with open sizes
 _MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")  # TVM's of operators, which fused ones are named after
 
 
@@ -77,8 +79,8 @@ def compile_model(
     given here. `batch`: the first dimension of the inputs. `dims`: any dimension by its name, as in dims={"seq": 128}.
     Either may be a range, as in dims={"seq": (1, 512)} or range(1, 513), and other sizes are refused; or a list of
     sizes, as in batch=[1, 4, 8]: then every combination is compiled for itself, and each run takes the one that its
-    inputs have. `shapes`: whole shapes of inputs by name, for dimensions without a name. A simulated machine, and
-    another precision than float32, need a size for every dimension.
+    inputs have. `shapes`: whole shapes of inputs by name, for dimensions without a name. A simulated machine,
+    int8 and "auto" need a size for every dimension.
 
     `precision`: what a CPU keeps and multiplies where the model has float32; inputs, outputs, and all but convolutions
     and products by weights stay in float32 whatever it is. "float32"; "bfloat16" or "float16", of which the operands
@@ -122,7 +124,7 @@ def compile_model(
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
             # In no variable here, which would hold the weights while they are packed.
-            yield _within(
+            yield _settled(
                 load_model(
                     model,
                     shapes=shapes,
@@ -132,6 +134,7 @@ def compile_model(
                     example_inputs=example_inputs,
                     limits=limits,
                     leave_open=hardware.cpu is not None,
+                    may_be_empty=setting.may_be_empty,
                 ),
                 setting,
                 precision,
@@ -160,14 +163,14 @@ def compile_model(
         return in_chosen_precision(subject, precision, tolerance)
 
 
-def _within(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:
-    """A model whose open sizes are held within the ranges of a setting; WorkloadError where a precision has none."""
-    if imported.open_sizes and precision != "float32":
-        names = imported.open_sizes.names
+def _settled(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:
+    """A model whose open sizes are held within the ranges of a setting. WorkloadError where it is to be quantised,
+    which takes sizes."""
+    if imported.open_sizes and precision not in OPEN_PRECISIONS:
         raise WorkloadError(
-            f"precision = {precision!r} needs a size for every dimension, and the model leaves open "
-            f"{', '.join(map(repr, names))}; accepted: batch=... for first dimensions, dims={{{names[0]!r}: ...}}, or "
-            "precision = 'float32'"
+            f"precision = {precision!r} takes a size for every dimension, and the model leaves "
+            f"{', '.join(map(repr, imported.open_sizes.names))} open; accepted: batch, dims or shapes that give them, "
+            f"or one of {', '.join(map(repr, OPEN_PRECISIONS))}"
         )
     return replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
 

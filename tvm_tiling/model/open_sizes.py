@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..errors import ModelFormatError, WorkloadError, nearest
 from ..limits import MAX_EXTENT
-from ..sizes import OpenSizes
+from ..sizes import MayBeEmpty, OpenSizes
 
 # One size; a list, of which each is compiled for itself; a pair or a range, whose sizes one executable serves.
 Sizes: TypeAlias = int | Sequence[int] | range
@@ -26,6 +26,12 @@ class Setting:
     dims: dict[str, int]
     batch_range: Range | None = None
     ranges: tuple[tuple[str, Range], ...] = ()
+
+    @property
+    def may_be_empty(self) -> MayBeEmpty:
+        """The sizes whose range begins with 0."""
+        names = frozenset(name for name, (least, _) in self.ranges if least == 0)
+        return MayBeEmpty(names, self.batch_range is not None and self.batch_range[0] == 0)
 
     def within(self, sizes: OpenSizes, leading: Sequence[str]) -> OpenSizes:
         """The open sizes of a model within these ranges; `leading`: those that are first dimensions of inputs.
@@ -69,12 +75,12 @@ def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[S
 def _range(what: str, given: object) -> Range | None:
     """First and last size of a range; None for anything else."""
     if isinstance(given, range):
-        if given.step != 1 or len(given) == 0 or given[0] < 1 or given[-1] > MAX_EXTENT:
-            raise WorkloadError(f"{what} = {given!r}; accepted: a range of sizes from 1 to {MAX_EXTENT}, in steps of 1")
+        if given.step != 1 or len(given) == 0 or given[0] < 0 or given[-1] > MAX_EXTENT:
+            raise WorkloadError(f"{what} = {given!r}; accepted: a range of sizes from 0 to {MAX_EXTENT}, in steps of 1")
         return given[0], given[-1]
     if isinstance(given, tuple) and len(given) == 2 and all(type(size) is int for size in given):
         first, last = given
-        if 1 <= first < last <= MAX_EXTENT:
+        if 0 <= first < last <= MAX_EXTENT:
             return first, last
     return None
 

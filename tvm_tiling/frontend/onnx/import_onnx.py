@@ -14,7 +14,7 @@ from onnx import TensorProto, checker
 from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import Limits
 from ...runtime.pages import Contents
-from ...sizes import OpenSizes
+from ...sizes import MayBeEmpty, OpenSizes
 from ..imported import ImportedModel, first_line
 from .corrected import forget_shapes
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
@@ -68,14 +68,16 @@ def import_onnx(
     limits: Limits,
     folder: Path | None = None,
     leave_open: bool = False,
+    may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
 ) -> ImportedModel:
     """An ONNX model, from the contents of its file or as a ModelProto (which is left as it is).
 
     `shapes`, `batch` and `dims` fix what the model leaves open; what they do not fix stays so with `leave_open` and is
-    refused without. `params` gives inputs by name a constant value, `where` names the model in messages, `folder` is
-    where external weights may lie. Raises ModelFormatError, LimitError, UnsupportedOperator.
+    refused without; those that `may_be_empty` may be 0. `params` gives inputs by name a constant value, `where` names
+    the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, LimitError,
+    UnsupportedOperator.
     """
-    given = shapes, batch, dims, params, limits, leave_open
+    given = shapes, batch, dims, params, limits, leave_open, may_be_empty
     try:
         return _imported(_read(model, where, folder), *given)
     except ContradictedShape:
@@ -97,6 +99,7 @@ def _imported(
     params: Mapping[str, Any],
     limits: Limits,
     leave_open: bool,
+    may_be_empty: MayBeEmpty,
 ) -> ImportedModel:
     where = graph.where
     keep_names(graph.proto)
@@ -108,7 +111,7 @@ def _imported(
         )
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch, dims, leave_open=leave_open)
-    opened = open_inputs(graph)
+    opened = open_inputs(graph, may_be_empty)
     served = converters().keys() | _CONTROL
     write_out_functions(graph, served, limits)
     _refuse_unserved(graph, CHEAP | _LOOPS)

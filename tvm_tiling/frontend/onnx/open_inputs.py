@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...sizes import Named, Shape
+from ...sizes import MayBeEmpty, Named, Operation, Shape
 from ..extent_text import read_extent
 from ..open_shapes import OpenShapes, Size
 from .graph import OnnxGraph
@@ -34,7 +34,7 @@ def name_dimensions(graph: OnnxGraph) -> None:
             dim.dim_param = name
 
 
-def open_inputs(graph: OnnxGraph) -> OpenInputs | None:
+def open_inputs(graph: OnnxGraph, may_be_empty: MayBeEmpty) -> OpenInputs | None:
     """The inputs of a graph whose dimensions have sizes or names; None where no dimension is open.
 
     A name that is arithmetic on others, which stand alone somewhere, is computed of them; any other is a size.
@@ -45,9 +45,11 @@ def open_inputs(graph: OnnxGraph) -> OpenInputs | None:
         return None
     shapes = OpenShapes()
     found = {text: read_extent(text, texts) for text in texts}
+    declared_shapes = [value.type.tensor_type.shape.dim for value in graph.inputs()]
+    leading = {dims[0].dim_param for dims in declared_shapes if dims}
     for text, extent in found.items():
         if extent is None:
-            shapes.variable(text)
+            shapes.variable(text, may_be_empty.least(text, leading))
     extents, plain = {}, {}
     for value in graph.inputs():
         shapes.why = f"input {value.name!r}"
@@ -57,7 +59,7 @@ def open_inputs(graph: OnnxGraph) -> OpenInputs | None:
             extent = int(dim.dim_value) if dim.HasField("dim_value") else found[dim.dim_param] or Named(dim.dim_param)
             declared += (extent,)
             sizes.append(shapes.size(extent))
-            if not isinstance(extent, int):
-                shapes.require_at_least(sizes[-1], 1)
+            if isinstance(extent, Operation):
+                shapes.require_at_least(sizes[-1], 0 if may_be_empty else 1)
         extents[value.name], plain[value.name] = sizes, declared
     return OpenInputs(shapes, extents, plain)
