@@ -252,10 +252,14 @@ Draw = Callable[[Graph], Node | None]
 
 def random_model(seed: int, draws: Sequence[Draw]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A graph of 5 to 25 nodes, and its inputs."""
-    g = Graph(seed)
+    return filled(Graph(seed), draws, 5, 25)
+
+
+def filled(g: Graph, draws: Sequence[Draw], least: int, most: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A graph of so many nodes, and its inputs."""
     for _ in range(g.number(1, 3)):
         g.input(g.array(g.shape(), g.one_of((*FLOATS, *FLOATS, *INTEGERS, "bool"))))
-    wanted, tries = g.number(5, 25), 0
+    wanted, tries = g.number(least, most), 0
     while len(g.nodes) < wanted and tries < 10 * wanted:
         tries += 1
         drawn = g.one_of(draws)(g)

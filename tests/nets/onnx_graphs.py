@@ -17,8 +17,10 @@ import resource
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose judges are used here
 sys.path.insert(0, str(Path(__file__).parent))
@@ -92,8 +94,14 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
         wanted = by_onnxruntime(model, given)
     except Exception:
         return "unjudged"
+    results = ran(lambda: by_package(model, given))
+    return results if isinstance(results, str) else compared(model, given, wanted, results)
+
+
+def ran(work: Callable[[], Any]) -> Any:
+    """What `work` returns, or of its error "refused: <sentence>" or "error: <what>"."""
     try:
-        results = by_package(model, given)
+        return work()
     except TilingError as error:
         # A valid graph that TVM refuses within is one that nobody here knew of.
         within = any(words in str(error) for words in ("TVM does not lower", "Check failed"))
@@ -101,6 +109,10 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
     except Exception as error:
         said = str(error).strip().splitlines()
         return f"error: {type(error).__name__}: {said[-1] if said else ''}"
+
+
+def compared(model: onnx.ModelProto, given: Arrays, wanted: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> str:
+    """What judged() says of results."""
     variants = []
     for seed in range(3):
         try:
@@ -142,13 +154,13 @@ def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 def _told_apart(seed: int, precision: str) -> str:
     model, given = drawn(seed)
-    operators = [f"{node.domain}.{node.op_type}".lstrip(".") for node in _every_node(model)]
+    operators = [f"{node.domain}.{node.op_type}".lstrip(".") for node in every_operator(model)]
     return json.dumps(
         {"outcome": judge_of(precision)(model, given), "opset": model.opset_import[0].version, "operators": operators}
     )
 
 
-def _every_node(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def every_operator(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """The nodes of a model, those of graphs within and of functions among them."""
     left = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while left:
@@ -229,16 +241,33 @@ def sentence(said: str) -> str:
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", plain))[:200]
 
 
-def run(first: int, count: int, out: Path | None = None, shrink: bool = True, precision: str = "float32") -> Counter:
+@dataclass(frozen=True)
+class Net:
+    """What becomes of the graph of a seed, as outcome() says it, and how its failure is told."""
+
+    outcome: Callable[[int], dict]
+    told: Callable[[int, str], str]
+
+
+def net_of(precision: str) -> Net:
+    """The net of graphs of fixed sizes, computed in that precision."""
+    return Net(
+        lambda seed: outcome(seed, precision),
+        lambda seed, said: told(*shrunk(*drawn(seed), said, precision)),
+    )
+
+
+def run(first: int, count: int, out: Path | None = None, shrink: bool = True, net: Net | None = None) -> Counter:
     """Judge `count` graphs from seed `first` on, but those that the file `out` has; counts of what became of them."""
     warnings.simplefilter("ignore")
+    net = net or net_of("float32")
     seeds = range(first, first + count)
     found = {seed: line for seed, line in _lines(out).items() if seed in seeds}
     for seed in seeds:
         if seed in found:
             continue
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        line = outcome(seed, precision)
+        line = net.outcome(seed)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         line["seconds"] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
         found[seed] = line
@@ -250,8 +279,7 @@ def run(first: int, count: int, out: Path | None = None, shrink: bool = True, pr
         if kind in (*BAD, *EXPLAINED):
             print(f"seed {seed}: {said[:400]}", flush=True)
         if kind in BAD and kind != "raised" and shrink:
-            text = apart(lambda seed=seed, said=said: told(*shrunk(*drawn(seed), said, precision)), 20 * SECONDS)
-            print(text, flush=True)
+            print(apart(lambda seed=seed, said=said: net.told(seed, said), 20 * SECONDS), flush=True)
     print(f"seeds {first} to {first + count - 1}: {_summary(found.values())}")
     return Counter(line["outcome"].split(":")[0] for line in found.values())
 
@@ -280,13 +308,18 @@ def _summary(lines: Iterable[dict]) -> str:
     )
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(text: str | None, net: Net | None = None) -> None:
+    """A net's command line, described by `text`."""
+    parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph")
     parser.add_argument("--count", type=int, default=300, help="of graphs")
     parser.add_argument("--out", type=Path, help="a file that gets a line of JSON for each seed; those it has are kept")
     parser.add_argument("--no-shrink", action="store_true", help="leave failing graphs as they were drawn")
     parser.add_argument("--precision", choices=["float32", *UNIT], default="float32", help="default: %(default)s")
     given = parser.parse_args()
-    found = run(given.seed, given.count, given.out, shrink=not given.no_shrink, precision=given.precision)
+    found = run(given.seed, given.count, given.out, shrink=not given.no_shrink, net=net or net_of(given.precision))
     sys.exit(any(found[kind] for kind in BAD))
+
+
+if __name__ == "__main__":
+    main(__doc__)

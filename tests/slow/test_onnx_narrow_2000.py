@@ -24,7 +24,7 @@ FIRST = int(os.environ.get("TVM_TILING_NET_SEED", "700000"))
 def test_random_graphs_are_near_float32(precision):
     from onnx_graphs import BAD, run
 
-    counts = run(FIRST, GRAPHS, precision=precision)
+    counts = run(FIRST, GRAPHS, net=net_of(precision))
     assert not [kind for kind in counts if kind in BAD]
     # What is served in float32 is served in 16 bits.
     assert counts["refused"] <= 0.01 * GRAPHS

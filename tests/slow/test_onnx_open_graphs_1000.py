@@ -1,0 +1,31 @@
+"""1,000 random ONNX graphs of open sizes, each compiled once and run at five of them, compute what onnxruntime does, or
+are refused; none ends its process.
+
+TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. What fails is printed with its
+seed, shrunk, and repeated by `python tests/nets/onnx_open_graphs.py --seed S --count 1`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "nets"))  # whose graphs are used here
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.slow
+GRAPHS = int(os.environ.get("TVM_TILING_NET_GRAPHS", "1000"))
+FIRST = int(os.environ.get("TVM_TILING_NET_SEED", "10000"))
+
+
+def test_random_graphs_of_open_sizes_are_right_or_refused():
+    from onnx_graphs import BAD, run
+    from onnx_open_graphs import OPEN
+
+    counts = run(FIRST, GRAPHS, net=OPEN)
+    assert not [kind for kind in counts if kind in BAD]
+    # Most of what onnxruntime serves at several sizes is served here.
+    assert counts["right"] >= 0.6 * (GRAPHS - counts["fixed"])
