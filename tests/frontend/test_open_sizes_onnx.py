@@ -408,7 +408,6 @@ REFUSED = {
         {"x": ["s", 3]},
     ),
     "no operator for open sizes": ([("Det", "x", "z", {})], {"x": ["s", "s"]}),
-    "windows with indices": ([("MaxPool", "x", "z,y", {"kernel_shape": [2]})], {"x": ["b", 2, "s"]}),
 }
 
 

@@ -34,6 +34,8 @@ def lifted(shapes: OpenShapes, place: Size, extent: Size) -> Size:
         return place if place >= 0 else extent + place
     if shapes.proves(place <= -1):
         return extent + place
+    if shapes.proves(place <= 0):  # from the end where it is none, the start where it is 0
+        return shapes.simplified(tirx.min(-1 * place, expr(1)) * expr(extent + place))
     shapes.require_at_least(place, 0)
     return place
 
@@ -89,7 +91,7 @@ def padded(
     mode: str,
 ) -> relax.Expr:
     """`data` with elements around it, as many before and behind as `pads` says of each axis: `fill`, or by `mode` those
-    at the edge or reflected there."""
+    at the edge, reflected there, or from the other end."""
     extents = [whole(extent) for extent in data.ty.shape]
     shape = [shapes.simplified(plus(extent, *pair)) for extent, pair in zip(extents, pads, strict=True)]
     for extent, result, pair in zip(extents, shape, pads, strict=True):
@@ -108,6 +110,9 @@ def padded(
                     places.append(i)
                     continue
                 place = tirx.Cast("int64", i) - first
+                if mode == "wrap":
+                    places.append(tirx.floormod(place, size))
+                    continue
                 if mode == "constant":
                     inside += [place >= 0, place < size]
                 elif mode == "reflect":

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ..open_parts import sequence
+from ..open_shapes import whole
 from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
 from .recurrent import CONTRIBUTED as RECURRENT
-from .tensors import constant, dtype_of, rank_of, shape_of
+from .tensors import dtype_of, rank_of
 
 DOMAIN = "com.microsoft"
 
@@ -117,12 +118,14 @@ class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
     def _impl_v1(cls, bb, inputs, attr, params):
         words, kinds, word_table, place_table, kind_table, gamma, beta = list(inputs)[:7]
         mask, places = inputs[7], inputs[8]
-        batch, count = shape_of(words)
-        rows = places if places is not None else constant(np.arange(count).reshape(1, count))
+        batch, count = (whole(extent) for extent in words.ty.shape)
+        rows = places
+        if rows is None:
+            rows = bb.emit(op.expand_dims(bb.emit(sequence(bb, 0, 1, count, "int64")), 0))
         words, places = (bb.emit(op.take(*one, axis=0)) for one in ((word_table, words), (place_table, rows)))
         third = None if kinds is None else bb.emit(op.take(kind_table, kinds, axis=0))
         result, _, _, total = _normalised(bb, words, places, gamma, beta, third, attr, centred=True)
-        counted = relax.const(np.zeros(batch), "int32")
+        counted = bb.emit(op.broadcast_to(relax.const(0, "int32"), relax.ShapeExpr([batch])))
         if mask is not None:
             counted = bb.emit(op.sum(bb.emit(op.astype(op.equal(mask, relax.const(1, "int32")), "int32")), axis=1))
         return relax.Tuple([result, counted, total])

@@ -255,9 +255,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             return None
         name = operator_name(node)
         if name in OPEN:
-            found = OPEN[name](
-                OpenNode(self.bb, tensor, tuple(map(bool, node.input)), values, given, self._open, self.opset)
-            )
+            present, converter = tuple(map(bool, node.input)), self._converters[name]
+            found = OPEN[name](OpenNode(self.bb, tensor, present, values, given, self._open, self.opset, converter))
             if found is not None:
                 return self.bb.normalize(with_bound_parts(self.bb, found))
         if opened and name not in ANY_SHAPE:

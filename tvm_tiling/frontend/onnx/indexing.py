@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...lowering.positions import checked_positions
-from .tensors import as_inputs, dtype_of, shape_of
+from ..open_shapes import whole
+from .tensors import as_inputs, dtype_of
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
@@ -123,10 +124,19 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
     def _impl_v10(cls, bb, inputs, attr, params):
         batch, time = attr.get("batch_axis", 1), attr.get("time_axis", 0)
         lengths = positions(bb, inputs[1], inputs[0].ty.shape[time] + 1, attr, wraps=False, called="length")
-        given, sequences = shape_of(inputs[1])[0], shape_of(inputs[0])[batch]
-        if given != sequences:
+        given, sequences = whole(inputs[1].ty.shape[0]), whole(inputs[0].ty.shape[batch])
+        if isinstance(given, int) and isinstance(sequences, int) and given != sequences:
             raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one for each")
-        return op.reverse_sequence(inputs[0], lengths, time, batch)
+
+        def reverse(data: te.Tensor, length: te.Tensor) -> te.Tensor:
+            def element(*at: Any) -> Any:
+                count, step = tirx.Cast("int64", length[at[batch]]), tirx.Cast("int64", at[time])
+                source = tirx.Select(step < count, count - 1 - step, step)
+                return data[tuple(source if axis == time else place for axis, place in enumerate(at))]
+
+            return te.compute(data.shape, element, name="reverse_sequence")
+
+        return bb.emit_te(reverse, inputs[0], lengths, primfunc_name_hint="reverse_sequence")
 
 
 class MaxRoiPool(tvm_onnx.MaxRoiPool):

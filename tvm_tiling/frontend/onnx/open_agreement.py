@@ -5,33 +5,21 @@ The tensors are bound to what they agree on, and the converter for fixed sizes d
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from tvm import relax
 
-from ..fitting import cast
 from ..open_shapes import Size
-from .einsum import Einsum
-from .indexing import CONVERTERS as INDEXING
 from .open_node import OpenNode, Rule, axis_of, word
 from .recurrent import CONVERTERS as RECURRENT
-from .tensors import as_inputs
 
 
-def _converted(node: OpenNode, converter: Any, shapes: dict[int, list[Size]]) -> relax.Expr:
-    """What a converter makes of the inputs, those in `shapes` bound to these."""
-    inputs = [node.tensor(place) if node.has(place) else None for place in range(len(node.given))]
-    for place, shape in shapes.items():
-        inputs[place] = cast(node.bb, inputs[place], [node.shapes.simplified(extent) for extent in shape])
-    return converter.get_converter(node.opset)(node.bb, as_inputs(*inputs), node.attr, [])
-
-
-def _recurrent(converter: Any) -> Rule:
+def _recurrent(cell: str) -> Rule:
     """LSTM, GRU and RNN, whose states and lengths have to be of the batch of their inputs."""
 
     def rule(node: OpenNode) -> relax.Expr | None:
         outer = 0 if node.attr.get("layout", 0) else 1
-        axes = {0: outer, 4: 0, 5: outer, **({6: outer} if converter.cell == "lstm" else {})}
+        axes = {0: outer, 4: 0, 5: outer, **({6: outer} if cell == "lstm" else {})}
         batch, shapes = node.extents()[outer], {}
         for place, axis in axes.items():
             if node.has(place):
@@ -39,7 +27,7 @@ def _recurrent(converter: Any) -> Rule:
         for place, axis in axes.items():
             if node.has(place):
                 shapes[place] = [batch if i == axis else extent for i, extent in enumerate(node.extents(place))]
-        return _converted(node, converter, shapes)
+        return node.converted(shapes)
 
     return rule
 
@@ -60,19 +48,18 @@ def _einsum(node: OpenNode) -> relax.Expr | None:
         ]
         for place, (term, shape) in enumerate(zip(terms, shapes, strict=True))
     }
-    return _converted(node, Einsum, bound)
+    return node.converted(bound)
 
 
 def _along(node: OpenNode, updates: int | None) -> dict[int, list[Size]]:
-    """Of indices that name elements along an axis: along others as many as the data has where either is open, and as
-    many updates."""
+    """Of indices that name elements along an axis: along others no more than the data has, and as many updates."""
     data, indices = node.extents(), node.extents(1)
     if len(data) != len(indices):
         raise ValueError(f"indices of {len(indices)} axes for data of {len(data)}")
     axis = axis_of(node.attr.get("axis", 0), len(data))
     for place, (extent, count) in enumerate(zip(data, indices, strict=True)):
         if place != axis and not (isinstance(extent, int) and isinstance(count, int)):
-            data[place] = indices[place] = node.shapes.agreed(extent, count)
+            node.shapes.require_at_least(extent, count)
     if updates is None:
         return {0: data, 1: indices}
     both = [node.shapes.agreed(*pair) for pair in zip(indices, node.extents(updates), strict=True)]
@@ -80,11 +67,11 @@ def _along(node: OpenNode, updates: int | None) -> dict[int, list[Size]]:
 
 
 def _gather_elements(node: OpenNode) -> relax.Expr | None:
-    return _converted(node, INDEXING["GatherElements"], _along(node, None))
+    return node.converted(_along(node, None))
 
 
 def _scatter_elements(node: OpenNode) -> relax.Expr | None:
-    return _converted(node, INDEXING["ScatterElements"], _along(node, 2))
+    return node.converted(_along(node, 2))
 
 
 def _scatter_nd(node: OpenNode) -> relax.Expr | None:
@@ -96,16 +83,52 @@ def _scatter_nd(node: OpenNode) -> relax.Expr | None:
         raise ValueError(f"updates of {len(updates)} axes; expected {len(wanted)}")
     both = [node.shapes.agreed(*pair) for pair in zip(wanted, updates, strict=True)]
     count = len(indices) - 1
-    return _converted(
-        node,
-        INDEXING["ScatterND"],
+    return node.converted(
         {0: [*data[: indices[-1]], *both[count:]], 1: [*both[:count], indices[-1]], 2: both},
     )
 
 
+def _alike(*groups: Sequence[tuple[int, int]]) -> Rule:
+    """Operators whose tensors have to agree along some axes: pairs of an input and an axis, as many elements in each
+    group."""
+
+    def rule(node: OpenNode) -> relax.Expr | None:
+        shapes = {place: node.extents(place) for group in groups for place, _ in group if node.has(place)}
+        for group in groups:
+            held = [(place, axis) for place, axis in group if place in shapes]
+            size: Size | None = None
+            for place, axis in held:
+                own = shapes[place][axis_of(axis, len(shapes[place]))]
+                size = own if size is None else node.shapes.agreed(size, own)
+            for place, axis in held:
+                shapes[place][axis_of(axis, len(shapes[place]))] = size
+        return node.converted(shapes)
+
+    return rule
+
+
+def _tensor_scatter(node: OpenNode) -> relax.Expr | None:
+    """Caches and what is written to them agree along all axes but one."""
+    rank = len(node.extents())
+    axis = axis_of(node.attr.get("axis", -2), rank)
+    places = [((0, i), (1, i)) if i else ((0, 0), (1, 0), (2, 0)) for i in range(rank) if i != axis]
+    return _alike(*places)(node)
+
+
+def _reverse_sequence(node: OpenNode) -> relax.Expr | None:
+    return _alike([(0, node.attr.get("batch_axis", 1)), (1, 0)])(node)
+
+
 AGREEING: dict[str, Rule] = {
-    **{name: _recurrent(converter) for name, converter in RECURRENT.items()},
+    "DeformConv": _alike([(0, 0), (2, 0), (4, 0)]),
+    "GridSample": _alike([(0, 0), (1, 0)]),
+    "NonMaxSuppression": _alike([(0, 0), (1, 0)], [(0, 1), (1, 2)]),
+    "ReverseSequence": _reverse_sequence,
+    "RoiAlign": _alike([(1, 0), (2, 0)]),
+    "TensorScatter": _tensor_scatter,
+    **{name: _recurrent(converter.cell) for name, converter in RECURRENT.items()},
     "Einsum": _einsum,
+    "Scatter": _scatter_elements,
     "GatherElements": _gather_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,

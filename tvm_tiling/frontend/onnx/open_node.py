@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tvm import relax, tirx
 
+from ..fitting import cast
 from ..open_shapes import OpenShapes, Size, whole
 from .size_values import SizeValue
+from .tensors import as_inputs
 
 
 @dataclass(frozen=True)
 class OpenNode:
     """A node being imported: the builder, its tensors (made when they are asked for), which are given, its inputs as
-    sizes where they are known, its attributes, what is known of the open sizes, and the version of the operators."""
+    sizes where they are known, its attributes, what is known of the open sizes, the version of the operators, and the
+    converter for fixed sizes."""
 
     bb: relax.BlockBuilder
     tensors: Callable[[int], relax.Expr | None]
@@ -24,6 +27,15 @@ class OpenNode:
     attr: dict[str, Any]
     shapes: OpenShapes
     opset: int
+    converter: Any
+
+    def converted(self, shapes: Mapping[int, Sequence[Size]], attr: dict[str, Any] | None = None) -> relax.Expr:
+        """What the converter for fixed sizes makes of the inputs, those in `shapes` bound to these."""
+        inputs = [self.tensor(place) if self.has(place) else None for place in range(len(self.given))]
+        for place, shape in shapes.items():
+            inputs[place] = cast(self.bb, inputs[place], [self.shapes.simplified(extent) for extent in shape])
+        convert = self.converter.get_converter(self.opset)
+        return convert(self.bb, as_inputs(*inputs), self.attr if attr is None else attr, [])
 
     def tensor(self, place: int = 0) -> relax.Expr:
         """An input as a tensor."""

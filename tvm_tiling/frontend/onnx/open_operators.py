@@ -20,6 +20,8 @@ from ..open_parts import bounds, lifted, padded, sequence, sliced
 from ..open_shapes import Size, expr, plus, whole
 from .open_agreement import AGREEING
 from .open_node import OpenNode, Rule, axis_of, is_open, word
+from .open_selection import SELECTING, hardmax
+from .open_signal import SIGNALS
 from .open_windows import WINDOWS
 
 # ---- views ----------------------------------------------------------------------------------------------------------
@@ -49,7 +51,9 @@ def _reshape(node: OpenNode) -> relax.Expr | None:
                 raise ValueError(f"extent {place} is kept, and the tensor has {len(before)} axes")
             result.append(before[place] if kept else extent)
             continue
-        node.shapes.require_at_least(extent, 1)  # 0 and -1 mean something else
+        # 0 and -1 mean something else, but where as many elements are kept as there are.
+        if place >= len(before) or not node.shapes.same(before[place], extent):
+            node.shapes.require_at_least(extent, 0 if node.attr.get("allowzero", 0) else 1)
         result.append(extent)
     return _with_shape(node, node.tensor(), result)
 
@@ -147,8 +151,12 @@ def _split(node: OpenNode) -> relax.Expr | None:
     if isinstance(extent, int) and (sizes is None or all(isinstance(size, int) for size in sizes)):
         return None
     if sizes is None:
-        count = node.attr.get("num_outputs", node.attr["tvm_custom"]["num_outputs"])
-        sizes = [node.shapes.quotient([extent], [count])] * count
+        count = node.attr["tvm_custom"]["num_outputs"]
+        if "num_outputs" in node.attr:  # the last may have fewer elements
+            part = node.shapes.simplified(tirx.floordiv(expr(plus(extent, count - 1)), expr(count)))
+            sizes = [part] * (count - 1) + [node.shapes.simplified(plus(extent, -(count - 1) * part))]
+        else:
+            sizes = [node.shapes.quotient([extent], [count])] * count
     node.shapes.agreed(extent, node.shapes.simplified(plus(*sizes)))
     parts, start = [], 0
     for size in sizes:
@@ -220,8 +228,8 @@ def _pad(node: OpenNode) -> relax.Expr | None:
         axes = [axis_of(axis, rank) for axis in given]
     if pads is None or len(pads) != 2 * len(axes):
         raise ValueError(f"pads of {len(axes)} axes are expected")
-    if mode not in ("constant", "reflect", "edge"):
-        raise ValueError(f"mode {mode!r} of a tensor of open sizes; accepted: constant, edge, reflect")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise ValueError(f"mode {mode!r} of a tensor of open sizes; accepted: constant, edge, reflect, wrap")
     pairs: list[tuple[Size, Size]] = [(0, 0)] * rank
     for place, axis in enumerate(axes):
         pairs[axis] = (pads[place], pads[place + len(axes)])
@@ -276,11 +284,14 @@ def _prelu(node: OpenNode) -> relax.Expr | None:
 
 OPEN: dict[str, Rule] = {
     **AGREEING,
+    **SELECTING,
+    **SIGNALS,
     **WINDOWS,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
+    "Hardmax": _of_rows(hardmax),
     "LogSoftmax": _of_rows(op.nn.log_softmax),
     "PRelu": _prelu,
     "Pad": _pad,

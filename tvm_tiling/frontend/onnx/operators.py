@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ..open_shapes import whole
 from .activations import CONVERTERS as ACTIVATIONS
 from .arithmetic import CONVERTERS as ARITHMETIC
 from .contributed import CONVERTERS as CONTRIBUTED
@@ -228,12 +229,14 @@ class Det(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
-        *outer, rows, _ = shape_of(inputs[0])
+        *outer, rows, _ = (whole(extent) for extent in inputs[0].ty.shape)
+        if not isinstance(rows, int):
+            raise ValueError("matrices of open sizes")
         if rows > cls.LARGEST:
             raise ValueError(f"matrices of {rows} rows; accepted: up to {cls.LARGEST}")
         dtype = dtype_of(inputs[0])
         left = bb.emit(op.reshape(inputs[0], (math.prod(outer), rows, rows)))
-        result = relax.const(np.ones(math.prod(outer)), dtype)
+        result = relax.const(np.ones(1), dtype)
         for size in range(rows, 0, -1):
             column = bb.emit(op.squeeze(op.strided_slice(left, [2], [0], [1]), [2]))
             pivot = bb.emit(op.argmax(op.abs(column), axis=1))
@@ -298,19 +301,21 @@ class TensorScatter(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v24(cls, bb, inputs, attr, params):
         past, update = inputs[0], inputs[1]
-        shape = shape_of(past)
+        shape = [whole(extent) for extent in past.ty.shape]
         axis = attr.get("axis", -2) % len(shape)
-        count = shape_of(update)[axis]
-        starts = inputs[2] if inputs[2] is not None else constant(np.zeros(shape[0]))
         circular = attr.get("mode", b"linear") in (b"circular", "circular")
-        last = shape[axis] if circular else shape[axis] - count + 1
-        starts = positions(bb, starts, last, attr, wraps=False)
+        last = shape[axis] if circular else shape[axis] - whole(update.ty.shape[axis]) + 1
+        starts = [] if inputs[2] is None else [positions(bb, inputs[2], last, attr, wraps=False)]
 
-        def write(cache: te.Tensor, new: te.Tensor, start: te.Tensor) -> te.Tensor:
+        def write(cache: te.Tensor, new: te.Tensor, *start: te.Tensor) -> te.Tensor:
+            count, extent = new.shape[axis], cache.shape[axis]
+
             def element(*at: Any) -> Any:
-                place = tirx.Cast("int64", at[axis]) - start[at[0]]
+                place = tirx.Cast("int64", at[axis])
+                if start:
+                    place = place - start[0][at[0]]
                 if circular:
-                    place = tirx.indexmod(place + shape[axis], shape[axis])
+                    place = tirx.indexmod(place + extent, extent)
                 inside = tirx.all(place >= 0, place < count)
                 source = tirx.max(tirx.min(place, count - 1), 0)
                 taken = new[tuple(source if spot == axis else value for spot, value in enumerate(at))]
@@ -318,7 +323,7 @@ class TensorScatter(tvm_onnx.OnnxOpConverter):
 
             return te.compute(cache.shape, element, name="write")
 
-        return bb.emit_te(write, past, update, starts, primfunc_name_hint="tensor_scatter")
+        return bb.emit_te(write, past, update, *starts, primfunc_name_hint="tensor_scatter")
 
 
 CONVERTERS: dict[str, Any] = {

@@ -182,29 +182,31 @@ class MaxPool(tvm_onnx.OnnxOpConverter):
         result = bb.normalize(_pooled("max_pool", data, windows, _whole_padding(windows)))
         if attr["tvm_custom"]["num_outputs"] == 1:
             return result
-        places = _places(bb, data, result, windows, bool(attr.get("storage_order", 0)))
-        return relax.Tuple([result, places])
+        return relax.Tuple([result, places(bb, data, result, windows, bool(attr.get("storage_order", 0)))])
 
 
-def _places(
-    bb: relax.BlockBuilder, data: relax.Expr, result: relax.Expr, windows: list[Windows], column_major: bool
+def places(
+    bb: relax.BlockBuilder, data: relax.Expr, result: relax.Expr, windows: Sequence[Any], column_major: bool
 ) -> relax.Expr:
-    """The index in `data` of the largest element of each window, or of the first NaN."""
+    """The index in `data` of the largest element of each window, or of the first NaN. `windows`: Windows, or what has
+    their names and open sizes."""
     rank = len(windows)
-    spatial = [w.extent for w in windows]
+    opened = [w.before for w in windows if not isinstance(w.before, int)]
 
-    def indices(x: te.Tensor, best: te.Tensor) -> te.Tensor:
+    def indices(x: te.Tensor, best: te.Tensor, *sizes: Any) -> te.Tensor:
+        given, spatial = iter(sizes), list(x.shape)[2:]
+        before = [w.before if isinstance(w.before, int) else next(given) for w in windows]
         taps = [te.reduce_axis((0, w.kernel), name=f"k{i}") for i, w in enumerate(windows)]
         none = tirx.const(2**63 - 1, "int64")
 
         def element(*at: Any) -> Any:
-            place = [at[2 + i] * w.stride + taps[i] * w.dilation - w.before for i, w in enumerate(windows)]
+            place = [at[2 + i] * w.stride + taps[i] * w.dilation - before[i] for i, w in enumerate(windows)]
             inside = tirx.all(*[tirx.all(p >= 0, p < extent) for p, extent in zip(place, spatial, strict=True)])
             clipped = [tirx.max(tirx.min(p, extent - 1), 0) for p, extent in zip(place, spatial, strict=True)]
             flat: Any = tirx.const(0, "int64")
             for i in reversed(range(rank)) if column_major else range(rank):
                 flat = flat * spatial[i] + tirx.Cast("int64", place[i])
-            plane = tirx.Cast("int64", at[0]) * int(x.shape[1]) + tirx.Cast("int64", at[1])
+            plane = tirx.Cast("int64", at[0]) * x.shape[1] + tirx.Cast("int64", at[1])
             flat = flat + plane * math.prod(spatial)
             value = x[tuple([*at[:2], *clipped])]
             hit = value.equal(best[at])
@@ -214,7 +216,7 @@ def _places(
 
         return te.compute(best.shape, element, name="indices")
 
-    return bb.emit_te(indices, data, result, primfunc_name_hint="pool_indices")
+    return bb.emit_te(indices, data, result, *opened, primfunc_name_hint="pool_indices")
 
 
 CONVERTERS: dict[str, Any] = {"AveragePool": AveragePool, "LpPool": LpPool, "MaxPool": MaxPool}

@@ -154,10 +154,10 @@ class QLinearSoftmax(_Pair):
 
     @classmethod
     def of(cls, bb, value, attr, params):
-        shape = shape_of(value)
-        axis = attr.get("axis", -1) % max(1, len(shape))
+        axis = attr.get("axis", -1) % max(1, rank_of(value))
         if attr.get("opset", 13) >= 13:
             return op.nn.softmax(value, axis)
+        shape = shape_of(value)
         rows = int(np.prod(shape[:axis]))
         flat = bb.emit(op.reshape(value, [rows, int(np.prod(shape[axis:]))]))
         return op.reshape(bb.emit(op.nn.softmax(flat, 1)), shape)

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .tensors import dtype_of, shape_of
+from .tensors import dtype_of, rank_of, shape_of
 
 
 def _constant_axes(value: relax.Expr | None) -> list[int]:
@@ -202,13 +202,13 @@ class LRN(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data, size = inputs[0], attr["size"]
-        shape, dtype = shape_of(data), dtype_of(data)
+        channels, dtype = int(data.ty.shape[1]), dtype_of(data)
         before = (size - 1) // 2
-        widths = [0, 0, before, size - 1 - before] + [0, 0] * (len(shape) - 2)
+        widths = [0, 0, before, size - 1 - before] + [0, 0] * (rank_of(data) - 2)
         padded = bb.emit(op.nn.pad(bb.emit(data * data), widths))
         total = None
         for start in range(size):
-            part = bb.emit(op.strided_slice(padded, [1], [start], [start + shape[1]]))
+            part = bb.emit(op.strided_slice(padded, [1], [start], [start + channels]))
             total = part if total is None else bb.emit(total + part)
         alpha, beta, bias = attr.get("alpha", 1e-4), attr.get("beta", 0.75), attr.get("bias", 1.0)
         base = bb.emit(total * relax.const(alpha / size, dtype) + relax.const(bias, dtype))

@@ -7,8 +7,8 @@ become constants. TVM's own resize of images is taken where it says the same, as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ..interpolation import interpolated
-from .tensors import as_inputs, constant, dtype_of
+from .tensors import as_inputs, constant, dtype_of, shape_of
 
 # Where TVM's resize of images and ONNX agree.
 _SHARED_PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
@@ -40,57 +40,96 @@ class Axis:
         return self.before == self.after and self.scale == 1.0 and (self.start, self.end) == (0.0, 1.0)
 
 
-def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
-    """The Resize of `inputs` (data, roi, scales, sizes; the last three constants). Axes that `attr` does not name may
-    be of open sizes."""
-    given = {name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()}
-    data = inputs[0]
-    named = {int(axis) % len(data.ty.shape) for axis in given.get("axes", range(len(data.ty.shape)))}
-    shape = [int(extent) if axis in named else _kept(extent) for axis, extent in enumerate(data.ty.shape)]
+LATEST = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_floor"}
+OLDER = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}  # before version 11
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a node's attributes say of each axis."""
+
+    place: str
+    mode: str
+    nearest: str
+    policy: str
+    antialias: bool
+    exclude_outside: bool
+    cubic: float
+    fill: float
+
+    @classmethod
+    def of(cls, attr: Mapping[str, Any], defaults: Mapping[str, str]) -> Form:
+        """Of attributes, and what those that are left out are."""
+        given: dict[str, Any] = {
+            name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()
+        }
+        return cls(
+            place=given.get("coordinate_transformation_mode", defaults["coordinate_transformation_mode"]),
+            mode=given.get("mode", "nearest"),
+            nearest=given.get("nearest_mode", defaults["nearest_mode"]),
+            policy=given.get("keep_aspect_ratio_policy", "stretch"),
+            antialias=bool(given.get("antialias", 0)),
+            exclude_outside=bool(given.get("exclude_outside", 0)),
+            cubic=given.get("cubic_coeff_a", -0.75),
+            fill=given.get("extrapolation_value", 0.0),
+        )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether whole factors repeat elements, or take some between the middles of two."""
+        halves = self.place in ("half_pixel", "pytorch_half_pixel")
+        if self.antialias or self.exclude_outside:
+            return False
+        if self.mode == "linear":
+            return halves
+        by_floor = (self.place == "asymmetric" and self.nearest == "floor") or (
+            halves and self.nearest == "round_prefer_floor"
+        )
+        return self.mode == "nearest" and by_floor
+
+
+def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], defaults: Mapping[str, str]) -> relax.Expr:
+    """The Resize of `inputs` (data, roi, scales, sizes; the last three constants); `defaults` of attributes."""
+    data, form = inputs[0], Form.of(attr, defaults)
+    shape = shape_of(data)
     roi, scales, sizes = (_values(value) for value in inputs[1:4])
-    axes = [int(axis) % len(shape) for axis in given.get("axes", range(len(shape)))]
-    walked = _walks(shape, axes, scales, sizes, given.get("keep_aspect_ratio_policy", "stretch"))
-    place = given.get("coordinate_transformation_mode", "half_pixel")
-    mode = given.get("mode", "nearest")
-    if place == "tf_crop_and_resize" and roi is not None:
+    axes = [int(axis) % len(shape) for axis in attr.get("axes", range(len(shape)))]
+    walked = _walks(shape, axes, scales, sizes, form.policy)
+    if form.place == "tf_crop_and_resize" and roi is not None:
         count = len(axes)
-        walked = [
-            Axis(axis.index, axis.before, axis.after, axis.scale, float(roi[at]), float(roi[at + count]))
-            for at, axis in enumerate(walked)
-        ]
-    changed = [axis for axis in walked if not axis.untouched]
-    if _tvm_agrees(shape, changed, place, mode, given):
+        walked = [replace(axis, start=float(roi[at]), end=float(roi[at + count])) for at, axis in enumerate(walked)]
+    return along(bb, data, [axis for axis in walked if not axis.untouched], form)
+
+
+def along(bb: relax.BlockBuilder, data: relax.Expr, changed: Sequence[Axis], form: Form) -> relax.Expr:
+    """`data` resized along some axes; others may be of open sizes."""
+    extents = list(data.ty.shape)
+    if _tvm_agrees(extents, changed, form):
         return relax.op.image.resize2d(
             data,
-            size=relax.ShapeExpr([next((a.after for a in changed if a.index == i), data.ty.shape[i]) for i in (2, 3)]),
+            size=relax.ShapeExpr([next((a.after for a in changed if a.index == i), extents[i]) for i in (2, 3)]),
             roi=[0.0] * 4,
             layout="NCHW",
-            method=_SHARED_MODES[mode],
-            coordinate_transformation_mode=place,
-            rounding_method=given.get("nearest_mode", "round_prefer_floor"),
+            method=_SHARED_MODES[form.mode],
+            coordinate_transformation_mode=form.place,
+            rounding_method=form.nearest,
         )
     result, outside = data, []
     for axis in changed:
-        places = _places(axis, place)
-        if place == "tf_crop_and_resize":
+        places = _places(axis, form.place)
+        if form.place == "tf_crop_and_resize":
             outside.append((axis, (places < 0) | (places > axis.before - 1)))
-        if mode == "nearest":
-            nearest = _nearest(places, given.get("nearest_mode", "round_prefer_floor"))
-            picked = np.clip(nearest, 0, axis.before - 1).astype("int64")
+        if form.mode == "nearest":
+            picked = np.clip(_nearest(places, form.nearest), 0, axis.before - 1).astype("int64")
             result = bb.emit(relax.op.take(result, relax.const(picked), axis=axis.index))
             continue
-        indices, weights = _taps(axis, places, mode, given)
+        indices, weights = _taps(axis, places, form)
         result = _weighted(bb, result, axis.index, indices, weights)
     for axis, mask in outside:
-        lined = mask.reshape([-1 if place == axis.index else 1 for place in range(len(shape))])
-        fill = relax.const(given.get("extrapolation_value", 0.0), result.ty.dtype)
+        lined = mask.reshape([-1 if place == axis.index else 1 for place in range(len(extents))])
+        fill = relax.const(form.fill, result.ty.dtype)
         result = bb.emit(relax.op.where(relax.const(lined), fill, result))
     return result
-
-
-def _kept(extent: Any) -> int:
-    """An extent that stays; 1 stands for one that is open."""
-    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else 1
 
 
 def _values(value: relax.Expr | None) -> np.ndarray | None:
@@ -104,6 +143,11 @@ def _values(value: relax.Expr | None) -> np.ndarray | None:
     return value.value.numpy() if value.value.numpy().size else None
 
 
+def scaled(extent: int, scale: float) -> int:
+    """How many elements a scale makes of an axis: their product in float32, as onnxruntime has it, rounded down."""
+    return math.floor(np.float32(scale) * np.float32(extent))
+
+
 def _walks(
     shape: list[int], axes: list[int], scales: np.ndarray | None, sizes: np.ndarray | None, policy: str
 ) -> list[Axis]:
@@ -111,7 +155,7 @@ def _walks(
         if scales is None:
             raise ValueError("neither scales nor sizes are given")
         return [
-            Axis(axis, shape[axis], math.floor(float(scale) * shape[axis]), float(scale))
+            Axis(axis, shape[axis], scaled(shape[axis], scale), float(scale))
             for axis, scale in zip(axes, scales, strict=True)
         ]
     ratios = [float(size) / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
@@ -121,23 +165,24 @@ def _walks(
     return [Axis(axis, shape[axis], math.floor(ratio * shape[axis] + 0.5), ratio) for axis in axes]
 
 
-def _tvm_agrees(shape: list[int], changed: list[Axis], place: str, mode: str, given: dict[str, Any]) -> bool:
-    plain = not given.get("antialias", 0) and not given.get("exclude_outside", 0)
-    images = len(shape) == 4 and {axis.index for axis in changed} <= {2, 3}
+def _tvm_agrees(extents: Sequence[Any], changed: Sequence[Axis], form: Form) -> bool:
+    plain = not form.antialias and not form.exclude_outside
+    images = len(extents) == 4 and {axis.index for axis in changed} <= {2, 3}
+    if not images or not all(isinstance(extent, int | tvm.tirx.IntImm) for extent in extents[2:]):
+        return False
     exact = all(abs(axis.scale * axis.before - axis.after) < 1e-4 for axis in changed)
     # TVM divides by the distance of the first to the last pixel where corners are aligned, of axes that stay too.
-    after = {**dict(enumerate(shape)), **{axis.index: axis.after for axis in changed}}
-    apart = place != "align_corners" or all(after[axis] > 1 for axis in (2, 3) if axis in after)
+    after = {axis: int(extents[axis]) for axis in (2, 3)} | {axis.index: axis.after for axis in changed}
+    apart = form.place != "align_corners" or all(extent > 1 for extent in after.values())
     # In float32 TVM misses where two pixels are as near, but for scales that are powers of two.
-    told = place != "align_corners" and all(math.frexp(axis.scale)[0] == 0.5 for axis in changed)
+    told = form.place != "align_corners" and all(math.frexp(axis.scale)[0] == 0.5 for axis in changed)
     return (
         plain
-        and images
         and exact
         and apart
-        and (mode != "nearest" or told)
-        and place in _SHARED_PLACES
-        and mode in _SHARED_MODES
+        and (form.mode != "nearest" or told)
+        and form.place in _SHARED_PLACES
+        and form.mode in _SHARED_MODES
     )
 
 
@@ -175,22 +220,22 @@ def _nearest(places: np.ndarray, mode: str) -> np.ndarray:
     return rounded[mode](places)
 
 
-def _taps(axis: Axis, places: np.ndarray, mode: str, given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _taps(axis: Axis, places: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
     """Indices and weights of the input elements that make each output element: both [after, taps]."""
-    reach = {"linear": 1, "cubic": 2}.get(mode)
+    reach = {"linear": 1, "cubic": 2}.get(form.mode)
     if reach is None:
-        raise ValueError(f"mode {mode!r} is not known")
+        raise ValueError(f"mode {form.mode!r} is not known")
     # Antialiasing widens the kernel by the factor that the axis shrinks by.
-    narrow = min(axis.scale, 1.0) if given.get("antialias", 0) else 1.0
+    narrow = min(axis.scale, 1.0) if form.antialias else 1.0
     first = math.floor(-reach / narrow) + 1
     steps = np.arange(first, 2 - first)
     left = np.ceil(places) - 1
     distance = np.abs(steps - (places - left)[:, None]) * narrow
-    weights = np.clip(1 - distance, 0, 1) if mode == "linear" else _cubic(distance, given.get("cubic_coeff_a", -0.75))
+    weights = np.clip(1 - distance, 0, 1) if form.mode == "linear" else _cubic(distance, form.cubic)
     if narrow != 1.0:
         weights /= weights.sum(axis=1, keepdims=True)
     indices = left[:, None].astype("int64") + steps
-    if given.get("exclude_outside", 0):
+    if form.exclude_outside:
         weights = np.where((indices < 0) | (indices >= axis.before), 0, weights)
         weights /= weights.sum(axis=1, keepdims=True)
     return np.clip(indices, 0, axis.before - 1), weights
@@ -222,16 +267,15 @@ class Resize(tvm_onnx.Resize):
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
-        older = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor", **attr}
-        return resized(bb, as_inputs(inputs[0], None, inputs[1]), older)
+        return resized(bb, as_inputs(inputs[0], None, inputs[1]), attr, OLDER)
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
-        return resized(bb, inputs, attr)
+        return resized(bb, inputs, attr, LATEST)
 
     @classmethod
     def _impl_v18(cls, bb, inputs, attr, params):
-        return resized(bb, inputs, attr)
+        return resized(bb, inputs, attr, LATEST)
 
 
 class Upsample(tvm_onnx.OnnxOpConverter):

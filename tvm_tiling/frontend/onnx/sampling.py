@@ -12,7 +12,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .indexing import positions
-from .tensors import dtype_of, shape_of
+from .tensors import dtype_of, rank_of
 
 
 class GridSample(tvm_onnx.GridSample):
@@ -24,11 +24,10 @@ class GridSample(tvm_onnx.GridSample):
         if dtype_of(data) == "float16":
             wide = [bb.emit(op.astype(value, "float32")) for value in inputs[:2]]
             return op.astype(bb.emit(cls._impl_v16(bb, wide, attr, params)), "float16")
-        shape = shape_of(data)
         if attr.get("align_corners", 0) and attr.get("padding_mode", b"zeros") == b"reflection":
             # TVM divides by the distance of the first pixel to the last: two equal pixels have one.
-            for axis in range(2, len(shape)):
-                if shape[axis] == 1:
+            for axis in range(2, rank_of(data)):
+                if int(data.ty.shape[axis]) == 1:
                     data = bb.emit(op.concat([data, data], axis=axis))
         return super()._impl_v16(bb, tvm_onnx.onnx_input([data, *inputs[1:]]), attr, params)
 
@@ -82,7 +81,7 @@ class RoiSamples:
     def bins(self, data: te.Tensor, rois: te.Tensor, batch: te.Tensor) -> te.Tensor:
         """All bins: regions x channels x height x width."""
         dtype = str(data.dtype)
-        extents = [int(extent) for extent in data.shape[2:]]
+        extents = list(data.shape[2:])
         bins = (self.height, self.width)
 
         def number(value: float) -> Any:
@@ -124,18 +123,18 @@ class RoiSamples:
 
 
 def between(
-    data: te.Tensor, plane: tuple[Any, Any], at: list[Any], extents: list[int], joined: Callable[[Any, Any], Any]
+    data: te.Tensor, plane: tuple[Any, Any], at: list[Any], extents: list[Any], joined: Callable[[Any, Any], Any]
 ) -> Any:
     """The image `plane` at a place between its pixels, whose weighted values are `joined`; 0 more than a pixel outside
     of it."""
     dtype = str(data.dtype)
     inside, lows, highs, parts = [], [], [], []
     for place, extent in zip(at, extents, strict=True):
-        inside += [place >= tirx.const(-1.0, dtype), place <= tirx.const(float(extent), dtype)]
-        kept = tirx.max(tirx.min(place, tirx.const(float(extent - 1), dtype)), tirx.const(0.0, dtype))
+        inside += [place >= tirx.const(-1.0, dtype), place <= tirx.Cast(dtype, extent)]
+        kept = tirx.max(tirx.min(place, tirx.Cast(dtype, extent - 1)), tirx.const(0.0, dtype))
         low = tirx.Cast("int32", tirx.floor(kept))
         lows.append(low)
-        highs.append(tirx.min(low + 1, extent - 1))
+        highs.append(tirx.min(low + 1, tirx.Cast("int32", extent - 1)))
         parts.append(kept - tirx.floor(kept))
     (y, x), one = parts, tirx.const(1.0, dtype)
     corners = [[data[plane[0], plane[1], row, column] for column in (lows[1], highs[1])] for row in (lows[0], highs[0])]

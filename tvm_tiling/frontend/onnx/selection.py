@@ -10,8 +10,10 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .tensors import constant, dtype_of, shape_of
+from ..open_shapes import whole
+from .tensors import constant, dtype_of
 
+_MOST = 2**31 - 1  # boxes
 # Integers of the width of each type of floats.
 _KEYS = {"float32": "int32", "float64": "int64"}
 # What TVM sorts in place of types that it does not.
@@ -45,13 +47,17 @@ class TopK(tvm_onnx.OnnxOpConverter):
             wanted = [k if place == axis else int(extent) for place, extent in enumerate(shape)]
             return relax.Tuple([_nothing(wanted, dtype), _nothing(wanted, "int64")])
         largest = bool(attr.get("largest", 1))
-        if dtype == "uint64":
-            raise ValueError("elements of uint64; accepted: floats, and integers of up to 63 bits")
-        keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
-        if dtype_of(keys) in _KEYS:
-            keys = bb.emit_te(_ordered, keys, primfunc_name_hint="order")
-        places = bb.emit(op.topk(keys, k, axis, ret_type="indices", largest=largest, dtype="int64"))
+        places = bb.emit(op.topk(order_keys(bb, data), k, axis, ret_type="indices", largest=largest, dtype="int64"))
         return relax.Tuple([bb.emit(op.gather_elements(data, places, axis)), places])
+
+
+def order_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
+    """What orders as elements do, a NaN above all numbers."""
+    dtype = dtype_of(data)
+    if dtype == "uint64":
+        raise ValueError("elements of uint64; accepted: floats, and integers of up to 63 bits")
+    keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
+    return bb.emit_te(_ordered, keys, primfunc_name_hint="order") if dtype_of(keys) in _KEYS else keys
 
 
 def _nothing(shape: list[int], dtype: str) -> relax.Expr:
@@ -84,8 +90,10 @@ class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
         most, overlap, least = (
             default if limit is None else limit for limit, default in zip(limits, (0, 0.0, -np.inf), strict=True)
         )
-        count = min(int(most), int(boxes.ty.shape[1]))
-        if count <= 0 or 0 in shape_of(scores):
+        extents = [whole(extent) for extent in scores.ty.shape]
+        boxes_each = whole(boxes.ty.shape[1])
+        count = min(int(most), boxes_each if isinstance(boxes_each, int) else _MOST)
+        if count <= 0 or any(isinstance(extent, int) and extent == 0 for extent in extents):
             return _nothing([0, 3], "int64")
         if attr.get("center_point_box", 0):
             x, y, width, height = (bb.emit(part) for part in bb.emit(op.split(boxes, 4, axis=2)))
@@ -110,14 +118,19 @@ class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
 def _ranked(bb: relax.BlockBuilder, scores: relax.Expr, least: float) -> relax.Expr:
     """Positive numbers that order as the scores above the least one do, 0 for the others: to TVM a score of 0 or less
     is that of a box dropped before."""
-    dtype, boxes = dtype_of(scores), int(scores.ty.shape[-1])
+    dtype, boxes = dtype_of(scores), whole(scores.ty.shape[-1])
     valid = bb.emit(op.greater(scores, constant(least, dtype)))
     if least == -np.inf:
         valid = bb.emit(op.logical_or(valid, op.equal(scores, constant(least, dtype))))
     kept = bb.emit(op.where(valid, scores, constant(-np.inf, dtype)))
     order = bb.emit(op.argsort(kept, axis=-1, descending=True, dtype="int64"))
     place = bb.emit(op.astype(op.argsort(order, axis=-1, dtype="int64"), "float32"))
-    return bb.emit(op.where(valid, constant(boxes, "float32") - place, constant(0.0, "float32")))
+    if isinstance(boxes, int):
+        most = constant(boxes, "float32")
+    else:
+        vector = bb.emit(op.shape_to_tensor(relax.ShapeExpr([boxes])))
+        most = bb.emit(op.astype(bb.emit(op.reshape(vector, [])), "float32"))
+    return bb.emit(op.where(valid, most - place, constant(0.0, "float32")))
 
 
 def _limit(value: relax.Expr | None) -> float | None:

@@ -11,23 +11,28 @@ HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Rou
 Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"""
 _BINARY = """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean
 Min Mod Mul Or Pow Sub Sum Where Xor"""
-_PRODUCTS = "Conv Einsum Gemm MatMul"
-_ROWS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool LayerNormalization InstanceNormalization
-LogSoftmax LpNormalization MeanVarianceNormalization
-RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-ReduceSumSquare Softmax TopK"""
-_MOVES = """Compress Concat Dropout Gather GatherElements GatherND Identity NonZero Reshape ScatterElements ScatterND
-Slice Split Squeeze Transpose Trilu Unsqueeze"""
-_IMAGES = "AveragePool BatchNormalization MaxPool"
-_QUANTISED = """ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul
-QuantizeLinear"""
+_PRODUCTS = "Attention Conv Einsum Gemm MatMul"
+_ROWS = """ArgMax ArgMin CumProd CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool Hardmax InstanceNormalization LRN
+LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization RMSNormalization ReduceL1 ReduceL2 ReduceLogSum
+ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Softmax TopK"""
+_MOVES = """BitCast Compress Concat Dropout Gather GatherElements GatherND Identity NonMaxSuppression NonZero OneHot
+Reshape ReverseSequence Scatter ScatterElements ScatterND Slice Split Squeeze TensorScatter Transpose Trilu Unique
+Unsqueeze"""
+_SEQUENCES = """ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct
+SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence"""
+_IMAGES = """AffineGrid AveragePool BatchNormalization Col2Im ConvTranspose DFT DeformConv DepthToSpace Det GridSample
+GroupNormalization LpPool MaxPool MaxRoiPool RoiAlign STFT SpaceToDepth"""
+_QUANTISED = """ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger MatMulInteger16 QLinearConv
+QLinearMatMul QuantizeLinear"""
 
-_CONTRIBUTED = """BiasGelu FastGelu FusedMatMul Gelu QGemm QLinearAdd QLinearGlobalAveragePool QLinearLeakyRelu
-QLinearMul QLinearSigmoid QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization"""
+_CONTRIBUTED = """BiasGelu DequantizeLinear DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedMatMul Gelu
+MatMulIntegerToFloat QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu
+QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu SkipLayerNormalization
+SkipSimplifiedLayerNormalization"""
 
 ANY_SHAPE = frozenset(
     [
-        *" ".join((_UNARY, _BINARY, _PRODUCTS, _ROWS, _MOVES, _IMAGES, _QUANTISED)).split(),
+        *" ".join((_UNARY, _BINARY, _PRODUCTS, _ROWS, _MOVES, _SEQUENCES, _IMAGES, _QUANTISED)).split(),
         *(f"com.microsoft.{name}" for name in _CONTRIBUTED.split()),
     ]
 )

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ..open_shapes import whole
 from .tensors import dtype_of
 
 # A transform of n elements takes a matrix of n times n.
@@ -111,6 +112,20 @@ class Dft(tvm_onnx.OnnxOpConverter):
         return real, bb.emit(op.take(imaginary, relax.const(mirror, "int64"), axis) * relax.const(sign, dtype))
 
 
+def _frames(bb: relax.BlockBuilder, signal: relax.Expr, step: int, length: int) -> relax.Expr:
+    """Parts of `length` elements of each signal, `step` apart."""
+    extent = whole(signal.ty.shape[1])
+    if isinstance(extent, int):
+        at = np.arange(1 + (extent - length) // step)[:, None] * step + np.arange(length)
+        return bb.emit(op.take(signal, relax.const(at), 1))
+
+    def framed(x: te.Tensor) -> te.Tensor:
+        count = tirx.floordiv(x.shape[1] - length, step) + 1
+        return te.compute((x.shape[0], count, length), lambda b, f, t: x[b, f * step + t], name="frames")
+
+    return bb.emit_te(framed, signal, primfunc_name_hint="frames")
+
+
 class Stft(tvm_onnx.OnnxOpConverter):
     """Transforms of windows that lie a step apart."""
 
@@ -121,9 +136,7 @@ class Stft(tvm_onnx.OnnxOpConverter):
         default = int(window.ty.shape[0]) if window is not None else 0
         length = _integer(inputs[3], default, "the length of a frame")
         real, imaginary = _parts(bb, signal)
-        frames = 1 + (int(real.ty.shape[1]) - length) // step
-        at = np.arange(frames)[:, None] * step + np.arange(length)
-        windows = [None if part is None else bb.emit(op.take(part, relax.const(at), 1)) for part in (real, imaginary)]
+        windows = [None if part is None else _frames(bb, part, step, length) for part in (real, imaginary)]
         if window is not None:
             windows = [None if part is None else bb.emit(part * window) for part in windows]
         bins = length // 2 + 1 if attr.get("onesided", 1) else length

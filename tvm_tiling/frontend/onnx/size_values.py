@@ -39,6 +39,18 @@ class SizeValue:
     dtype: str
 
     @property
+    def is_constant(self) -> bool:
+        """Whether every element is one number, also of floats."""
+        return all(isinstance(value.size if isinstance(value, Share) else value, int) for value in self.values.flat)
+
+    def constants(self) -> list[Fraction]:
+        """The elements of one that is constant."""
+        return [
+            value.size * value.factor if isinstance(value, Share) else Fraction(int(value))
+            for value in self.values.flat
+        ]
+
+    @property
     def is_known(self) -> bool:
         """Whether no element depends on the run."""
         return all(isinstance(value, int | bool) for value in self.values.flat)

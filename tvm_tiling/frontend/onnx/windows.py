@@ -9,6 +9,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ..open_shapes import whole
 from .indexing import positions
 from .pools import windows_of
 from .tensors import as_inputs, known, rank_of, shape_of, spatial_of
@@ -39,17 +40,23 @@ class Conv(tvm_onnx.OnnxOpConverter):
 
 def convolution(data: relax.Expr, weights: relax.Expr, attr: dict[str, Any], out_dtype: str = "") -> relax.Expr:
     """The convolution that a node's attributes describe; ValueError for one that is none."""
-    spatial, kernel = spatial_of(data), shape_of(weights)[2:]
-    if len(spatial) not in _LAYOUTS or len(kernel) != len(spatial):
-        raise ValueError(f"images of {len(spatial)} axes and kernels of {len(kernel)}; accepted: 1 to 3")
-    windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
-    layout, stored = _LAYOUTS[len(spatial)]
-    return getattr(op.nn, f"conv{len(spatial)}d")(
+    spatial, kernel = [whole(extent) for extent in data.ty.shape.values[2:]], shape_of(weights)[2:]
+    rank = len(spatial)
+    if rank not in _LAYOUTS or len(kernel) != rank:
+        raise ValueError(f"images of {rank} axes and kernels of {len(kernel)}; accepted: 1 to 3")
+    strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    if all(isinstance(extent, int) for extent in spatial):
+        windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
+        padding = [w.before for w in windows] + [w.after for w in windows]
+    else:
+        padding = list(attr["pads"])  # which open_windows.py has made of what is given
+    layout, stored = _LAYOUTS[rank]
+    return getattr(op.nn, f"conv{rank}d")(
         data,
         weights,
-        strides=[w.stride for w in windows],
-        padding=[w.before for w in windows] + [w.after for w in windows],
-        dilation=[w.dilation for w in windows],
+        strides=strides,
+        padding=padding,
+        dilation=dilations,
         groups=attr.get("group", 1),
         data_layout=layout,
         kernel_layout=stored,
@@ -119,7 +126,7 @@ class Col2Im(tvm_onnx.OnnxOpConverter):
         rank = len(image)
         strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
         pads = list(attr.get("pads", [0] * (2 * rank)))
-        batch, rows, _ = shape_of(inputs[0])
+        batch, rows = inputs[0].ty.shape[0], int(inputs[0].ty.shape[1])
         taps = int(np.prod(block))
         counts = [
             (image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
@@ -153,9 +160,10 @@ class DeformConv(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v19(cls, bb, inputs, attr, params):
         x, w, offset, bias, mask = inputs[:5]
-        n, channels, height, width = shape_of(x)
+        n = x.ty.shape[0]
+        channels, height, width = (int(extent) for extent in x.ty.shape.values[1:])
         outputs, _, kh, kw = shape_of(w)
-        _, _, oh, ow = shape_of(offset)
+        oh, ow = spatial_of(offset)
         groups, parts = attr.get("group", 1), attr.get("offset_group", 1)
         strides, dilations = (list(attr.get(name, [1, 1])) for name in ("strides", "dilations"))
         pads = list(attr.get("pads", [0] * 4))
