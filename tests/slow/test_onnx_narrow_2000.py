@@ -22,7 +22,7 @@ FIRST = int(os.environ.get("TVM_TILING_NET_SEED", "700000"))
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_random_graphs_are_near_float32(precision):
-    from onnx_graphs import BAD, run
+    from onnx_graphs import BAD, net_of, run
 
     counts = run(FIRST, GRAPHS, net=net_of(precision))
     assert not [kind for kind in counts if kind in BAD]

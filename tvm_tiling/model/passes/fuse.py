@@ -45,12 +45,12 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
 
 
 def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and at quotients by sums of products of
-    open sizes it fails, with damage to its memory: kernels that have one are out of its sight meanwhile, and copy."""
+    """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails at some quotients by sums of
+    open sizes: kernels that have such sums are out of its sight meanwhile, and copy."""
     hidden = {
         variable: func
         for variable, func in mod.functions.items()
-        if isinstance(func, tirx.PrimFunc) and _has_sums_of_products(func)
+        if isinstance(func, tirx.PrimFunc) and _has_sums(func)
     }
     shown = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     for variable in hidden:
@@ -61,19 +61,16 @@ def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
     return found
 
 
-def _has_sums_of_products(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel divides by sums of products of open sizes, or has tensors whose extents are such."""
+def _has_sums(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel divides by sums of open sizes, or has tensors whose extents are such."""
     found: list[tirx.Expr] = []
     tvm_ffi.structural_walk(func.body, [((tirx.FloorDiv, tirx.FloorMod), lambda node: found.append(node.b))])
     extents = [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
+    sums: list[tirx.Expr] = []
     for size in (*found, *extents):
-        sums: list[tirx.Expr] = []
-        products: list[tirx.Mul] = []
         if not isinstance(size, int | tirx.IntImm):
-            tvm_ffi.structural_walk(size, [((tirx.Add, tirx.Sub), sums.append), (tirx.Mul, products.append)])
-        if sums and any(not isinstance(p.a, tirx.IntImm) and not isinstance(p.b, tirx.IntImm) for p in products):
-            return True
-    return False
+            tvm_ffi.structural_walk(size, [((tirx.Add, tirx.Sub), sums.append)])
+    return bool(sums)
 
 
 def _of_numbers(group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
