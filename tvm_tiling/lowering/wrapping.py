@@ -122,8 +122,9 @@ def _of_bits(kind: type, a: Expr, b: Expr) -> Expr:
 def _widened_bits(value: Expr, dtype: str) -> Expr | None:
     """What _of_bits() has widened; None for anything else."""
     bits = value.value if isinstance(value, tirx.Cast) else None
-    whole = isinstance(bits, Call) and bits.op == _REINTERPRET and str(bits.args[0].ty) == dtype
-    return bits.args[0] if whole else None
+    if isinstance(bits, Call) and bits.op == _REINTERPRET and str(bits.args[0].ty) == dtype:
+        return bits.args[0]
+    return None
 
 
 def _wide_operation(call: Call) -> Expr | None:
