@@ -261,6 +261,33 @@ def test_memory_follows_the_size_and_not_the_end_of_a_slice(sliced):
         np.testing.assert_allclose(z, x if sliced == "x" else places, rtol=1e-6)
 
 
+def test_extents_of_which_tvm_concludes_too_much():
+    """26 w - 13 is at least 0, and w is not at least 13: with w = 1 there is no room for a vector."""
+    constants = {"repeats": np.array([1, 26, 1]), "start": np.array([0]), "end": np.array([-13]), "axis": np.array([1])}
+    nodes = [
+        helper.make_node("Tile", ["x", "repeats"], ["many"]),
+        helper.make_node("Slice", ["many", "start", "end", "axis"], ["fewer"]),
+        helper.make_node("Transpose", ["fewer"], ["y"], perm=[0, 2, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "extents",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "w", 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    made = tt.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), cache=False)
+    for shape in ((1, 1, 6), (2, 3, 6), (3, 1, 6), (1, 2, 6)):
+        x = np.random.default_rng(0).uniform(size=shape).astype("float32")
+        wanted = np.tile(x, (1, 26, 1))[:, :-13].transpose(0, 2, 1)
+        memory = np.full(wanted.size + 128, 7, "float32")  # of which the middle is the result's
+        at = -memory.ctypes.data // 4 % 16 + 32
+        y = memory[at : at + wanted.size].reshape(wanted.shape)
+        made.run(x, out=y)
+        np.testing.assert_array_equal(y, wanted)
+        assert (memory[:at] == 7).all() and (memory[at + wanted.size :] == 7).all()
+
+
 def test_open_sizes_need_a_cpu(compiled, tmp_path):
     with pytest.raises(ModelFormatError, match="is open; accepted"):
         tt.compile(tokens(), target="vsim/vta")

@@ -20,6 +20,7 @@ from .flatten_buffers import flatten_buffers
 from .loops_from_zero import loops_from_zero
 from .memory_files import written
 from .object_names import renamed
+from .unmarked_extents import unmarked_extents
 
 KERNEL = "tvm_tiling_kernel"  # the name under which every kernel is compiled
 TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need not check what they are called with
@@ -28,7 +29,7 @@ TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need 
 def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     """The object that holds `func`, under the name KERNEL."""
     with tvm.transform.PassContext(opt_level=3):
-        mod = _lowered(loops_from_zero(exact(func)).with_attr("global_symbol", KERNEL), target)
+        mod = _lowered(unmarked_extents(loops_from_zero(exact(func))).with_attr("global_symbol", KERNEL), target)
         module = tvm.get_global_func("target.build.llvm")(mod, target)
     return written(lambda path: module.write_to_file(path, "o"))
 
