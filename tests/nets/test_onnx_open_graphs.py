@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # whose graphs are used here
 
 pytest.importorskip("onnxruntime")
 
-SEEDS = (2000, 2001, 2003)
+SEEDS = (2000, 2002, 2005)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -5,9 +5,6 @@ of 32 bits or more. Both hold for addresses only. A value that may leave its typ
 bits, of which its own are kept; LLVM makes one instruction of that. What TVM knows of the wide value's range it would
 take for the narrow one's too: two complements hide it.
 
-Of int32 and int64 the bits are widened, as numbers without a sign: TVM simplifies what is cast to these two types
-twice, and so what lies below n such casts 2^n times; a chain of quantised operations took hours.
-
 Left alone are addresses, but for those that data decides, what is proved to fit, and the updates of a reduction
 (`C[i] += a * b`) until their function is scheduled, since schedules know them by their form.
 """
@@ -16,10 +13,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.ir.prim.expr import BitwiseNot
 
 from .known import Known
@@ -28,8 +24,6 @@ Expr: TypeAlias = tirx.Expr
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
 _WIDEST_BITS = 64  # of a tensor's elements
-_BY_BITS = ("int32", "int64")  # TVM takes these for indices, which stay within their type
-_REINTERPRET = tvm.ir.Op.get("tirx.reinterpret")
 
 
 def wrapping(func: tirx.PrimFunc, scheduled: bool = False) -> tirx.PrimFunc:
@@ -49,6 +43,15 @@ def as_written(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def plain_value(value: Expr) -> Expr:
     """The same of an expression."""
     return tvm_ffi.structural_map(value, _PLAIN)
+
+
+def by_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` as it is built, with the wide values of int32 and int64 as numbers without a sign, made of bits.
+
+    TVM simplifies what is cast to int32 or int64 twice, and so what lies below n such casts 2^n times: a chain of
+    quantised operations took hours. Nothing recognises the function any more.
+    """
+    return tvm_ffi.structural_map(func, (tirx.Cast, _of_bits))
 
 
 def hidden(value: Expr) -> Expr:
@@ -95,55 +98,10 @@ def _plain_product(term: Expr) -> Expr:
 
 def _plain(value: Expr) -> Expr:
     """The operation that wraps around in `value`, as it was written; others as they are."""
-    if isinstance(value, Call):
-        return _with_sign(value)
     operation = _behind_complements(value.value) if isinstance(value, tirx.Cast) else None
     if isinstance(operation, _ARITHMETIC) and all(isinstance(o, tirx.Cast) for o in (operation.a, operation.b)):
         return type(operation)(operation.a.value, operation.b.value)
     return value
-
-
-def _of_bits(kind: type, a: Expr, b: Expr) -> Expr:
-    """A sum, difference or product of two int32 or int64, by twice their bits."""
-    dtype = str(a.ty)
-    bits = int(dtype.removeprefix("int"))
-    wide = f"uint{2 * bits}"
-
-    def widened(value: Expr) -> Expr:
-        return tirx.Cast(wide, tirx.reinterpret(f"u{dtype}", value))
-
-    if kind is tirx.Sub:  # without a sign there is nothing below 0
-        result = widened(a) + (tirx.Cast(wide, tirx.const(1, "uint8")) << tirx.const(bits, wide)) - widened(b)
-    else:
-        result = kind(widened(a), widened(b))
-    return tirx.reinterpret(dtype, tirx.Cast(f"u{dtype}", hidden(result)))
-
-
-def _widened_bits(value: Expr, dtype: str) -> Expr | None:
-    """What _of_bits() has widened; None for anything else."""
-    bits = value.value if isinstance(value, tirx.Cast) else None
-    if isinstance(bits, Call) and bits.op == _REINTERPRET and str(bits.args[0].ty) == dtype:
-        return bits.args[0]
-    return None
-
-
-def _wide_operation(call: Call) -> Expr | None:
-    """The operation by twice the bits of a sum, difference or product that wraps around; None for other calls."""
-    if call.op != _REINTERPRET or str(call.ty) not in _BY_BITS or not isinstance(call.args[0], tirx.Cast):
-        return None
-    operation = _behind_complements(call.args[0].value)
-    return operation if isinstance(operation, _ARITHMETIC) else None
-
-
-def _with_sign(call: Call) -> Expr:
-    """The same sum, difference or product as it was written; other calls as they are."""
-    operation = _wide_operation(call)
-    if operation is None:
-        return call
-    dtype = str(call.ty)
-    left = operation.a.a if isinstance(operation, tirx.Sub) else operation.a
-    a, b = _widened_bits(left, dtype), _widened_bits(operation.b, dtype)
-    return call if a is None or b is None else type(operation)(a, b)
 
 
 def _without_complements(complement: BitwiseNot) -> Expr:
@@ -161,11 +119,29 @@ def _narrowed(cast: tirx.Cast) -> Expr:
     return type(operation)(*(operand.value for operand in operands))
 
 
-_PLAIN = ((BitwiseNot, _without_complements), (tirx.Cast, _narrowed), (Call, _with_sign))
+_PLAIN = ((BitwiseNot, _without_complements), (tirx.Cast, _narrowed))
 
 
 def _behind_complements(value: Expr) -> Expr | None:
     return value.a.a if isinstance(value, BitwiseNot) and isinstance(value.a, BitwiseNot) else None
+
+
+def _of_bits(cast: tirx.Cast) -> Expr:
+    """A sum, difference or product of int32 or int64 that was made to wrap around, by twice its bits; others as they
+    are."""
+    operation, dtype = cast.value, str(cast.ty)
+    while (behind := _behind_complements(operation)) is not None:
+        operation = behind
+    if dtype not in ("int32", "int64") or not isinstance(operation, _ARITHMETIC):
+        return cast
+    if not all(isinstance(side, tirx.Cast) and str(side.value.ty) == dtype for side in (operation.a, operation.b)):
+        return cast
+    bits = int(dtype.removeprefix("int"))
+    wide = f"uint{2 * bits}"
+    left, right = (tirx.Cast(wide, tirx.reinterpret(f"u{dtype}", side.value)) for side in (operation.a, operation.b))
+    if isinstance(operation, tirx.Sub):  # without a sign there is nothing below 0
+        left = left + (tirx.Cast(wide, tirx.const(1, "uint8")) << tirx.const(bits, wide))
+    return tirx.reinterpret(dtype, tirx.Cast(f"u{dtype}", hidden(type(operation)(left, right))))
 
 
 class _Wrapped(Known):
@@ -174,18 +150,13 @@ class _Wrapped(Known):
     def __init__(self, func: tirx.PrimFunc) -> None:
         super().__init__(func)
         self._left = self.addresses((*_ARITHMETIC, tirx.Cast))
-        tvm_ffi.structural_walk(func.body, ((tirx.Cast, self._leave_hidden), (Call, self._leave_bits)))
+        tvm_ffi.structural_walk(func.body, (tirx.Cast, self._leave_hidden))
 
     def _leave_hidden(self, cast: tirx.Cast) -> None:
         """What has been made to wrap around before."""
         wide = _behind_complements(cast.value)
         if wide is not None:
             self._left.update((cast, wide))
-
-    def _leave_bits(self, call: Call) -> None:
-        operation = _wide_operation(call)
-        if operation is not None:
-            self._left.update((operation, operation.a, call.args[0]))
 
     def _fits(self, value: Expr, dtype: str) -> bool:
         """Whether `value`, in as many bits as it takes, is known to lie within `dtype`."""
@@ -200,8 +171,6 @@ class _Wrapped(Known):
         ends = limits(dtype)
         if ends is None or expr in self._left or self._fits(expr, dtype):
             return expr
-        if dtype in _BY_BITS:
-            return _of_bits(type(expr), expr.a, expr.b)
         bits = ends[1].bit_length() + (ends[0] < 0)
         if bits > _WIDEST_BITS:
             return expr  # made here before

@@ -93,8 +93,11 @@ def _is_float(expr: Expr) -> bool:
 
 
 def _is_of_bits_0(call: Call) -> bool:
-    """Whether a call is the number whose bits are all 0: code generation makes a null pointer of it."""
-    return call.op == _REINTERPRET and isinstance(call.args[0], tirx.IntImm) and int(call.args[0]) == 0
+    """Whether a call is the number whose bits are all 0: code generation makes a null pointer of it, which others are
+    meant to be."""
+    if call.op != _REINTERPRET or not isinstance(call.args[0], tirx.IntImm) or int(call.args[0]) != 0:
+        return False
+    return "handle" not in str(call.ty)
 
 
 def _of_bits(call: Call) -> Expr:

@@ -13,6 +13,7 @@ from tvm.ir import TensorLoad
 
 from ..lowering.samples import Extent
 from ..lowering.vector_math import with_vector_math
+from ..lowering.wrapping import plain_value
 from ..operand_types import OPERAND_TYPES
 from .access import Index, at_indices, bind, compares_indices, loads, substitute
 from .evaluate import shortest
@@ -136,7 +137,9 @@ def _is_one(axis: tirx.IterVar) -> bool:
 def _check_use(name: str, epilogue: s_tir.SBlock, stored: tirx.Expr, produced: tirx.Buffer) -> None:
     """Raise UnsupportedOperator where `stored` turns out not to use the sum, so that TVM would fold it."""
     still = {v.var: tirx.const(0, str(v.var.ty)) for v in epilogue.iter_vars if _is_one(v)}
-    if still and not any(load.source.same_as(produced) for load in loads(shortest(substitute(stored, still)))):
+    if still and not any(
+        load.source.same_as(produced) for load in loads(shortest(substitute(plain_value(stored), still)))
+    ):
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not depend on it")
 
 

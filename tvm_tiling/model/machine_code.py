@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..lowering.named_values import without_names
+from ..lowering.wrapping import by_bits
 from ..match.floats import exact, with_zeros
 from .flatten_buffers import flatten_buffers
 from .loops_from_zero import loops_from_zero
@@ -29,7 +30,9 @@ TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need 
 def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     """The object that holds `func`, under the name KERNEL."""
     with tvm.transform.PassContext(opt_level=3):
-        mod = _lowered(unmarked_extents(loops_from_zero(exact(func))).with_attr("global_symbol", KERNEL), target)
+        mod = _lowered(
+            by_bits(unmarked_extents(loops_from_zero(exact(func)))).with_attr("global_symbol", KERNEL), target
+        )
         module = tvm.get_global_func("target.build.llvm")(mod, target)
     return written(lambda path: module.write_to_file(path, "o"))
 
