@@ -169,6 +169,17 @@ def test_layers_are_within_a_step(layer, dtype):
         assert "int8" in {o.workload["dtype"] for o in executable.report().operators if o.workload is not None}
 
 
+def test_a_long_chain_behind_a_product_is_compiled_in_time():
+    """Each step is quantised by itself, as a GELU that is quantised operation by operation."""
+    graph = Graph("uint8")
+    value = graph.add("MatMul", [graph.real(3, 32), graph.weights(32, 24, axis=1)])
+    for step in range(8):
+        pair = graph.scale(0.0417 + 0.0031 * step)
+        value = graph.add("DequantizeLinear", [graph.add("QuantizeLinear", [value, *pair]), *pair])
+        value = graph.add(("Mul", "Add")[step % 2], [value, graph.constant(np.float32(0.9 - 0.1 * step))])
+    assert_near(graph.finished(value, scale=0.1013), graph.arrays)
+
+
 def of_two(graph):
     x, y = graph.given(3, 17), graph.given(3, 17)
     return [x, *graph.scale(0.0517), y, *graph.scale(0.0931), *graph.scale(0.1743)]
