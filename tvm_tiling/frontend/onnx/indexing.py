@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
@@ -125,8 +126,11 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
         batch, time = attr.get("batch_axis", 1), attr.get("time_axis", 0)
         lengths = positions(bb, inputs[1], inputs[0].ty.shape[time] + 1, attr, wraps=False, called="length")
         given, sequences = whole(inputs[1].ty.shape[0]), whole(inputs[0].ty.shape[batch])
-        if isinstance(given, int) and isinstance(sequences, int) and given != sequences:
-            raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one for each")
+        if isinstance(given, int) and isinstance(sequences, int):
+            if given != sequences:
+                raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one for each")
+        elif isinstance(given, int) or isinstance(sequences, int) or not tvm_ffi.structural_equal(given, sequences):
+            raise ValueError("that it has a length for each sequence is not known before the run")
 
         def reverse(data: te.Tensor, length: te.Tensor) -> te.Tensor:
             def element(*at: Any) -> Any:

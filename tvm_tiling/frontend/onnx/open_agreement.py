@@ -52,14 +52,15 @@ def _einsum(node: OpenNode) -> relax.Expr | None:
 
 
 def _along(node: OpenNode, updates: int | None) -> dict[int, list[Size]]:
-    """Of indices that name elements along an axis: along others no more than the data has, and as many updates."""
+    """Of indices that name elements along an axis: along others as many as the data has where either is open, and as
+    many updates."""
     data, indices = node.extents(), node.extents(1)
     if len(data) != len(indices):
         raise ValueError(f"indices of {len(indices)} axes for data of {len(data)}")
     axis = axis_of(node.attr.get("axis", 0), len(data))
     for place, (extent, count) in enumerate(zip(data, indices, strict=True)):
         if place != axis and not (isinstance(extent, int) and isinstance(count, int)):
-            node.shapes.require_at_least(extent, count)
+            data[place] = indices[place] = node.shapes.agreed(extent, count)
     if updates is None:
         return {0: data, 1: indices}
     both = [node.shapes.agreed(*pair) for pair in zip(indices, node.extents(updates), strict=True)]
