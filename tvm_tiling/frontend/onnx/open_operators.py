@@ -20,7 +20,7 @@ from ..open_parts import bounds, lifted, padded, sequence, sliced
 from ..open_shapes import Size, expr, plus, whole
 from .open_agreement import AGREEING
 from .open_node import OpenNode, Rule, axis_of, is_open, word
-from .open_selection import SELECTING, hardmax
+from .open_selection import SELECTING, hardmax, in_parts
 from .open_signal import SIGNALS
 from .open_windows import WINDOWS
 
@@ -157,13 +157,7 @@ def _split(node: OpenNode) -> relax.Expr | None:
             sizes = [part] * (count - 1) + [node.shapes.simplified(plus(extent, -(count - 1) * part))]
         else:
             sizes = [node.shapes.quotient([extent], [count])] * count
-    node.shapes.agreed(extent, node.shapes.simplified(plus(*sizes)))
-    parts, start = [], 0
-    for size in sizes:
-        node.shapes.require_at_least(size, 0)
-        parts.append(node.bb.emit(sliced(node.bb, node.shapes, node.tensor(), {axis: (start, size, 1)})))
-        start = node.shapes.simplified(plus(start, size))
-    return relax.Tuple(parts)
+    return in_parts(node, axis, sizes)
 
 
 def _gather(node: OpenNode) -> relax.Expr | None:

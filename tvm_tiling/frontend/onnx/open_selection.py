@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,12 @@ def _split_to_sequence(node: OpenNode) -> relax.Expr | None:
         return None
     if sizes is None or len(node.extents(1)) != 1:
         raise ValueError(f"as many parts as an open size says, along axis {axis}")
-    node.shapes.agreed(extents[axis], node.shapes.simplified(plus(*sizes)))
+    return in_parts(node, axis, sizes)
+
+
+def in_parts(node: OpenNode, axis: int, sizes: Sequence[Size]) -> relax.Expr:
+    """The first input in parts of these sizes along an axis, of whose extent they are all."""
+    node.shapes.agreed(node.extents()[axis], node.shapes.simplified(plus(*sizes)))
     parts, start = [], 0
     for size in sizes:
         node.shapes.require_at_least(size, 0)
