@@ -1,12 +1,17 @@
 """Executables of open sizes beside those compiled for each size, and beside onnxruntime.
 
-    python -m benchmarks.open_sizes bert            a BERT-like encoder, lengths log-uniform in 1..512, batch 1
     python -m benchmarks.open_sizes products        products of m open rows alone, n and k of BERT and llama
+    python -m benchmarks.open_sizes bert            layers of BERT's encoder; --layers
+    python -m benchmarks.open_sizes decoder         llama-like layers over a prompt; --layers
+    python -m benchmarks.open_sizes speech          a Whisper-like encoder over any number of frames
+    python -m benchmarks.open_sizes batch pixels    ResNet-50, batch 1 to 16 and images of 160 to 320
+    python -m benchmarks.open_sizes lstm            an LSTM of 256 over any length
 
-The model is made here, in ONNX, with dimensions "batch" and "length" that it leaves open; all weights are random. For
-each length the executable of open sizes takes turns with one that was compiled for that length, then with onnxruntime
-on as many threads. Results are compared first. The time of the first run of a length, beyond that of the second, is
-told as well.
+Models are made in ONNX (benchmarks/open_models.py), with random weights. Sizes are log-uniform. For each size the
+executable of open sizes takes turns with one that was compiled for that size, then with onnxruntime on as many threads.
+Results are compared first. Before all that, all sizes are run in random order behind the largest: what the first run of
+a size takes beyond the next ones is told as well. So are the seconds that compiling takes and the bytes of the saved
+file, beside those of the middle size.
 """
 
 from __future__ import annotations
@@ -14,165 +19,181 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import tvm_tiling as tt
 from tvm_tiling.cli.table import print_table
 from tvm_tiling.measure import Condition, Side, Status, paired
 from tvm_tiling.runtime.threads import own_core
 
+from . import open_models
+from .open_models import OpenModel
+from .peers.onnxruntime_peer import session_options
 from .run import SETTLE
 
-Row: TypeAlias = tuple[float, float, float, float]
 PRODUCTS = {"BERT 768 to 768": (768, 768), "BERT 768 to 3072": (3072, 768), "BERT 3072 to 768": (768, 3072)}
 PRODUCTS |= {"llama 2048 to 2048": (2048, 2048), "llama 2048 to 5632": (5632, 2048)}
+CASES = ("products", "bert", "decoder", "speech", "batch", "pixels", "lstm")
 
 
-class _Graph:
-    """An ONNX graph in the making, with random weights."""
+@dataclass(frozen=True)
+class Case:
+    """A model and the range of sizes to draw from; `step` divides each."""
 
-    def __init__(self) -> None:
-        self.nodes: list[object] = []
-        self.constants: dict[str, np.ndarray] = {}
-        self._rng = np.random.default_rng(0)
-
-    def add(self, kind: str, *inputs: str, **attributes: object) -> str:
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
-        return name
-
-    def constant(self, value: np.ndarray) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants[name] = value
-        return name
-
-    def weights(self, *shape: int) -> str:
-        return self.constant(self._rng.standard_normal(shape, np.float32) / np.float32(math.sqrt(shape[0])))
-
-    def linear(self, x: str, before: int, after: int) -> str:
-        return self.add("Add", self.add("MatMul", x, self.weights(before, after)), self.weights(after))
-
-    def norm(self, x: str, width: int) -> str:
-        return self.add("LayerNormalization", x, self.weights(width), self.weights(width), axis=-1)
-
-    def model(self, x: str, y: str, before: int, after: int) -> ModelProto:
-        lead = ["batch", "length"]
-        graph = helper.make_graph(
-            self.nodes,
-            "open",
-            [helper.make_tensor_value_info(x, TensorProto.FLOAT, [*lead, before])],
-            [helper.make_tensor_value_info(y, TensorProto.FLOAT, [*lead, after])],
-            [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    name: str
+    model: Callable[[], OpenModel]
+    least: int = 1
+    most: int = 512
+    step: int = 1
 
 
-def product(n: int, k: int) -> ModelProto:
-    """x w + b, k to n, for any number of rows."""
-    graph = _Graph()
-    return graph.model("x", graph.linear("x", k, n), k, n)
+@dataclass(frozen=True)
+class Row:
+    """One size: ms of the open executable, parts of the fixed one's time and of onnxruntime's, ms that the first run
+    takes beyond the second."""
+
+    size: int
+    ms: float
+    fixed: float
+    peer: float
+    first: float
 
 
-def encoder(width: int = 768, heads: int = 12, layers: int = 4) -> ModelProto:
-    """Layers of BERT's encoder over embedded tokens, attention by products, Gelu by erf."""
-    graph, x = _Graph(), "x"
-    parts = graph.constant(np.array([0, 0, heads, width // heads]))
-    whole = graph.constant(np.array([0, 0, width]))
-    scale = graph.constant(np.float32(math.sqrt(width / heads)))
-    numbers = [graph.constant(np.float32(value)) for value in (math.sqrt(2), 1.0, 0.5)]
+@dataclass(frozen=True)
+class Made:
+    """An executable, the seconds that compiling it took and the bytes of its file."""
 
-    def split(value: str, order: Sequence[int]) -> str:
-        return graph.add("Transpose", graph.add("Reshape", value, parts), perm=list(order))
-
-    for _ in range(layers):
-        q, k, v = (graph.linear(x, width, width) for _ in range(3))
-        scores = graph.add("MatMul", split(q, (0, 2, 1, 3)), split(k, (0, 2, 3, 1)))
-        weights = graph.add("Softmax", graph.add("Div", scores, scale), axis=-1)
-        joined = graph.add("Transpose", graph.add("MatMul", weights, split(v, (0, 2, 1, 3))), perm=[0, 2, 1, 3])
-        attended = graph.linear(graph.add("Reshape", joined, whole), width, width)
-        x = graph.norm(graph.add("Add", x, attended), width)
-        wide = graph.linear(x, width, 4 * width)
-        bent = graph.add("Add", graph.add("Erf", graph.add("Div", wide, numbers[0])), numbers[1])
-        gelu = graph.add("Mul", graph.add("Mul", wide, bent), numbers[2])
-        x = graph.norm(graph.add("Add", x, graph.linear(gelu, 4 * width, width)), width)
-    return graph.model("x", x, width, width)
+    executable: tt.Executable
+    seconds: float
+    bytes: int
 
 
-def lengths(count: int, most: int) -> list[int]:
-    """So many sizes from 1 to `most`, log-uniform, the same each time."""
-    draws = np.random.default_rng(0).uniform(0, math.log(most + 1), count)
-    return sorted({max(1, min(most, int(math.exp(draw)))) for draw in draws})
+def cases_of(what: str, layers: int, most: int) -> list[Case]:
+    """The models that a word of the command line stands for."""
+    return {
+        "products": [
+            Case(name, lambda n=n, k=k: open_models.product(n, k), most=most) for name, (n, k) in PRODUCTS.items()
+        ],
+        "bert": [Case(f"encoder of {layers} layers", lambda: open_models.encoder(layers=layers), most=most)],
+        "decoder": [Case(f"decoder of {layers} layers", lambda: open_models.decoder(layers=layers), most=most)],
+        "speech": [Case("speech encoder", open_models.speech_encoder, 2, 2 * most)],
+        "batch": [Case("ResNet-50, images of 224", lambda: open_models.resnet50("batch"), 1, 16)],
+        "pixels": [Case("ResNet-50, batch 1", lambda: open_models.resnet50("pixels"), 160, 320, 8)],
+        "lstm": [Case("LSTM 256", open_models.lstm, most=most)],
+    }[what]
 
 
-def compared(model: ModelProto, sizes: Sequence[int], width: int, threads: int) -> list[Row]:
-    """For each size: ms of the open executable, its time as part of the fixed one's and of onnxruntime's, and ms that
-    the first run takes beyond the second."""
+def sizes_of(case: Case, count: int) -> list[int]:
+    """So many sizes of the case, log-uniform, the same each time."""
+    low, high = math.log(case.least), math.log(case.most + 1)
+    draws = np.exp(np.random.default_rng(0).uniform(low, high, count))
+    return sorted({min(case.most, max(case.least, int(draw) // case.step * case.step)) for draw in draws})
+
+
+def made(model: OpenModel, **settings: object) -> Made:
+    """Compile and save, without the cache."""
+    start = time.perf_counter()
+    executable = tt.compile(model.model, cache=False, **settings)
+    seconds = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model"
+        executable.save(path)
+        return Made(executable, seconds, path.stat().st_size)
+
+
+def first_runs(executable: tt.Executable, inputs: Mapping[int, np.ndarray]) -> dict[int, float]:
+    """Milliseconds of the first run of each size beyond those of its second, in random order behind the largest."""
+    sizes = sorted(inputs)
+    for _ in range(3):
+        executable.run(inputs[sizes[-1]])
+    np.random.default_rng(1).shuffle(sizes)
+    extra = {}
+    for size in sizes:
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            executable.run(inputs[size])
+            times.append(time.perf_counter() - start)
+        extra[size] = 1e3 * (times[0] - sorted(times[1:])[1])
+    return extra
+
+
+def compared(model: OpenModel, sizes: Sequence[int], opened: Made) -> tuple[list[Row], Made]:
+    """A row for each size, and the executable of the middle size."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    opened = tt.compile(model, cache=False)
-    rows = []
-    for size in sizes:
-        x = np.random.default_rng(size).standard_normal((1, size, width), np.float32)
-        start = time.perf_counter()
-        found = opened.run(x)
-        between = time.perf_counter()
-        opened.run(x)
-        extra = 2 * between - start - time.perf_counter()
-        fixed = tt.compile(model, batch=1, dims={"length": size}, cache=False)
+    session = onnxruntime.InferenceSession(
+        model.model.SerializeToString(), session_options(), providers=["CPUExecutionProvider"]
+    )
+    inputs = {size: model.x(size) for size in sizes}
+    first = first_runs(opened.executable, inputs)
+    rows, middle = [], None
+    for size, x in inputs.items():
+        fixed = made(model, dims=model.dims(size))
+        if size == sizes[len(sizes) // 2]:
+            middle = fixed
         wanted = session.run(None, {"x": x})[0]
-        for result in (found, fixed.run(x)):
-            np.testing.assert_allclose(result, wanted, rtol=2e-3, atol=2e-3)
-        ours = Side(lambda x=x: opened.run(x), own_core)
+        for executable in (opened.executable, fixed.executable):
+            np.testing.assert_allclose(executable.run(x), wanted, rtol=2e-3, atol=2e-3 * np.abs(wanted).max())
+        ours = Side(lambda x=x: opened.executable.run(x), own_core)
         pairs = [
-            paired(ours, Side(lambda x=x, fixed=fixed: fixed.run(x), own_core), condition=Condition(settle=SETTLE)),
+            paired(
+                ours,
+                Side(lambda x=x, run=fixed.executable.run: run(x), own_core),
+                condition=Condition(settle=SETTLE),
+            ),
             paired(ours, Side(lambda x=x: session.run(None, {"x": x})), condition=Condition(settle=SETTLE)),
         ]
         if bad := [pair.reason for pair in pairs if pair.status is not Status.OK]:
-            raise SystemExit(f"length {size}: {bad[0]}")
-        rows.append((1e3 * pairs[0].ours.median, 1 / pairs[0].ratio, 1 / pairs[1].ratio, 1e3 * extra))
-    return rows
+            raise SystemExit(f"size {size}: {bad[0]}")
+        rows.append(Row(size, 1e3 * pairs[0].ours.median, 1 / pairs[0].ratio, 1 / pairs[1].ratio, first[size]))
+    assert middle is not None
+    return rows, middle
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def report(name: str, sizes: Sequence[int], rows: Sequence[Row]) -> None:
+def report(name: str, rows: Sequence[Row], opened: Made, middle: Made) -> None:
     """Print the table of one model."""
-    print(name)
+    print(f"\n{name}")
     table = [
-        (str(size), f"{ms:.2f}", f"{fixed:.3f}", f"{peer:.3f}", f"{extra:.2f}")
-        for size, (ms, fixed, peer, extra) in zip(sizes, rows, strict=True)
+        (str(row.size), f"{row.ms:.2f}", f"{row.fixed:.3f}", f"{row.peer:.3f}", f"{row.first:.2f}") for row in rows
     ]
-    means = [_mean([row[place] for row in rows]) for place in (1, 2)]
-    worst = [max(row[place] for row in rows) for place in (1, 2)]
-    table.append(("mean", "", *(f"{value:.3f}" for value in means), ""))
-    table.append(("worst", "", *(f"{value:.3f}" for value in worst), ""))
-    print_table(("rows", "ms", "of the fixed", "of onnxruntime", "first run, ms more"), table)
+    fixed, peer, first = ([getattr(row, kind) for row in rows] for kind in ("fixed", "peer", "first"))
+    table.append(("mean", "", f"{_mean(fixed):.3f}", f"{_mean(peer):.3f}", f"{sum(first) / len(first):.2f}"))
+    table.append(("worst", "", f"{max(fixed):.3f}", f"{max(peer):.3f}", f"{max(first):.2f}"))
+    print_table(("size", "ms", "of the fixed", "of onnxruntime", "first run, ms more"), table)
+    print(
+        f"compiled in {opened.seconds:.1f} s, the middle size in {middle.seconds:.1f} s; files of"
+        f" {opened.bytes / 1e6:.1f} and {middle.bytes / 1e6:.1f} MB"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.open_sizes", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[[], "bert", "products"], default=["products", "bert"])
-    parser.add_argument("--count", type=int, default=32, help="lengths to draw (default: 32)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.open_sizes", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", nargs="*", choices=[[], *CASES], default=["products", "bert"])
+    parser.add_argument("--count", type=int, default=32, help="sizes to draw (default: 32)")
     parser.add_argument("--most", type=int, default=512, help="the largest length (default: 512)")
-    parser.add_argument("--layers", type=int, default=4, help="of the encoder (default: 4)")
+    parser.add_argument("--layers", type=int, default=4, help="of the encoder and the decoder (default: 4)")
     given = parser.parse_args(arguments)
-    threads, sizes = tt.Hardware.detect().cpu.cores, lengths(given.count, given.most)
-    if "products" in given.what:
-        for name, (n, k) in PRODUCTS.items():
-            report(name, sizes, compared(product(n, k), sizes, k, threads))
-    if "bert" in given.what:
-        report("encoder", sizes, compared(encoder(layers=given.layers), sizes, 768, threads))
+    made(open_models.product(64, 64))  # imports what compiling needs
+    for what in given.what:
+        for case in cases_of(what, given.layers, given.most):
+            model, sizes = case.model(), sizes_of(case, given.count)
+            opened = made(model)
+            rows, middle = compared(model, sizes, opened)
+            report(case.name, rows, opened, middle)
     return 0
 
 
