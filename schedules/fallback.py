@@ -9,23 +9,22 @@ from ..decide.vector.attention import AttentionTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.samples import is_open
-from ..match.recurrent import recurrence_of
 from ..match.stages import stages_of
 from ..match.truth import with_logic
 from . import attention_rules, elementwise, plain_loops, reduction
-from .rnn import schedule_recurrence
+from .told import schedule_told
 
 
 def schedule_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
     """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms,
-    attention, recurrences.
+    attention, recurrences, products of weights in blocks.
 
     `name` becomes the function's global symbol. Functions that no rule serves come back as they are. The decision is
     in the attribute "tvm_tiling.decision". HardwareError where the machine has no CPU.
     """
-    recurrence = recurrence_of(func)
-    if recurrence is not None and hardware.cpu is not None:
-        return schedule_recurrence(recurrence, name, hardware.cpu, prepacked=False).main
+    told = schedule_told(func, name, hardware.cpu, lambda _: False) if hardware.cpu is not None else None
+    if told is not None:
+        return told.main
     return decide_fallback(func, name, hardware)[0]
 
 

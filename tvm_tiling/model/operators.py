@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.gemm.blocked import BlockedTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
@@ -24,12 +25,11 @@ from ..frontend.node_names import names_in, nodes_named, numbers_of, without_nam
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
-from ..match.recurrent import at_sample, recurrence_of
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
 from ..schedules.fallback import decide_fallback
-from ..schedules.rnn import schedule_recurrence
+from ..schedules.told import schedule_told
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_packing
 from .kernels import Kernels, Kind, trusted
@@ -51,7 +51,7 @@ class Operator:
     kind: str
     calls: int
     flops: int = 0
-    tiling: GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | None = None
+    tiling: GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | BlockedTiling | None = None
     workload: GemmWorkload | ConvWorkload | None = None
     prepacked: bool = False
     epilogue: str = ""
@@ -198,14 +198,18 @@ def _schedule(
         place = next((i for i, p in enumerate(func.params) if p.same_as(weights)), None)
         return place is not None and bool(calls) and all(call.constants[place] is not None for call in calls)
 
-    recurrence = recurrence_of(func)
-    if recurrence is not None and hardware.cpu is not None:
-        prepacked = known(func.params[list(recurrence.inputs).index("weights")])
-        scheduled = schedule_recurrence(recurrence, name, hardware.cpu, prepacked=prepacked)
-        assert isinstance(scheduled.tiling, RecurrenceTiling)
-        flops = at_sample(recurrence).flops
-        operator = Operator(name=name, kind="recurrence", calls=len(calls), flops=flops, tiling=scheduled.tiling)
-        return scheduled.main, operator, scheduled if prepacked else None, place if prepacked else None
+    told = schedule_told(func, name, hardware.cpu, known) if hardware.cpu is not None else None
+    if told is not None:
+        operator = Operator(
+            name=name,
+            kind=told.kind,
+            calls=len(calls),
+            flops=told.flops,
+            tiling=told.tiling,
+            workload=told.workload,
+            prepacked=told.packing is not None,
+        )
+        return told.main, operator, told.packing, told.weights
     supported = attempted(schedule_for_weights, func, name, hardware, options, known)
     if isinstance(supported, UnsupportedOperator):
         main, tiling = decide_fallback(func, name, hardware)

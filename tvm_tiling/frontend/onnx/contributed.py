@@ -15,6 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ..open_parts import sequence
 from ..open_shapes import whole
+from .blocked import CONVERTERS as BLOCKED
 from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
@@ -187,6 +188,7 @@ _OPERATORS: dict[str, Any] = {
     **INTEGERS,
     **PAIRS,
     **RECURRENT,
+    **BLOCKED,
     "BiasGelu": BiasGelu,
     "DequantizeLinear": DequantizeLinear,
     "EmbedLayerNormalization": EmbedLayerNormalization,

@@ -26,7 +26,7 @@ _QUANTISED = """ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
 QLinearMatMul QuantizeLinear"""
 
 _CONTRIBUTED = """BiasGelu DequantizeLinear DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedMatMul Gelu
-MatMulIntegerToFloat QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu
+MatMulIntegerToFloat MatMulNBits QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu
 QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu SkipLayerNormalization
 SkipSimplifiedLayerNormalization"""
 

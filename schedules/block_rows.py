@@ -1,0 +1,107 @@
+"""Rows made ready for a product of weights in blocks: each block of each row in vectors, rows shared by the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.gemm.block_rows import BlockRows
+from ..hardware.description import Cpu
+from ..lowering.block_loops import declare, inverse_of, magnitude, quantised, scale_of
+from ..lowering.lane_total import lane_total
+from ..lowering.loops import share
+from ..lowering.prim_func import write_function
+from ..lowering.registers import counted, register
+from ..lowering.samples import is_open
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+ROWS_OF_A_CORE = 8  # at least: fewer are done before another core has started
+
+
+def schedule_block_rows(rows: BlockRows, name: str, cpu: Cpu) -> tirx.PrimFunc:
+    """The kernel of BlockRows, its parameters the inputs and outputs in their order."""
+
+    def body() -> None:
+        buffers = declare(rows)
+        with T.sblock("root"):
+            flat = {called: each.view(-1) for called, each in buffers.items()}
+            _Emitter(rows, cpu, flat).emit()
+
+    return write_function(name, None, body)
+
+
+class _Emitter:
+    def __init__(self, rows: BlockRows, cpu: Cpu, buffers: Mapping[str, tirx.Var]) -> None:
+        self.r, self.cpu, self.buffers = rows, cpu, buffers
+        self.lanes = min(cpu.lanes(4), rows.block)
+        if rows.block % self.lanes:
+            self.lanes = 1
+
+    def emit(self) -> None:
+        rows = self.r.rows
+        count = counted(tirx.Cast("int64", rows), 0) if is_open(rows) else rows
+        tasks: Index = tirx.min(self.cpu.cores, tirx.floordiv(count + ROWS_OF_A_CORE - 1, ROWS_OF_A_CORE))
+        if not is_open(rows):
+            tasks = min(self.cpu.cores, -(-rows // ROWS_OF_A_CORE))
+        with T.parallel(0, tasks) if is_open(rows) or tasks > 1 else T.serial(0, 1) as task:
+            first, end = (0, count) if not is_open(rows) and tasks == 1 else share(count, task, tasks)
+            with T.serial(0, end - first) as turn:
+                self.row(first + turn)
+
+    def row(self, row: Index) -> None:
+        r = self.r
+        whole, rest = divmod(r.k, r.block)
+        with T.serial(0, whole) as block:
+            self.blocked(row, block, r.block, self.lanes)
+        if rest:
+            self.blocked(row, whole, rest, self.lanes if rest % self.lanes == 0 else 1)
+
+    def blocked(self, row: Index, block: Index, count: int, lanes: int) -> None:
+        """One block of `count` elements, `lanes` at a time."""
+        r, b = self.r, self.buffers
+        at, place = row * r.k + block * r.block, row * r.blocks + block
+
+        def vectors_of(buffer: tirx.Var, start: Index, index: Index) -> Expr:
+            return buffer[T.ramp(start + index * lanes, 1, lanes) if lanes > 1 else start + index]
+
+        def every(kind: str, value: object, add: object) -> tirx.Var:
+            """A register of what add(sums, value(index)) comes to over the block, in its first lane."""
+            total = register(lanes, kind)
+            zero = tirx.const(0, kind)
+            T.buffer_store(total, T.broadcast(zero, lanes) if lanes > 1 else zero, [self.all_of(lanes)])
+            with T.serial(0, count // lanes) as index:
+                T.buffer_store(total, add(total[self.all_of(lanes)], value(index)), [self.all_of(lanes)])
+            return lane_total(add, [total], lanes, kind)
+
+        if r.to == "float32":
+            total = every("float32", lambda index: vectors_of(b["x"], at, index), lambda x, y: x + y)
+            T.buffer_store(b["sums"], total[0], [place])
+            return
+        largest = every("int32", lambda index: magnitude(vectors_of(b["x"], at, index)), tirx.max)
+        T.buffer_store(b["scales"], scale_of(largest[0]), [place])
+        inverse = register(1, "float32")
+        T.buffer_store(inverse, inverse_of(largest[0]), [0])
+        to = place * r.block
+
+        def store(index: Index) -> Expr:
+            spread = T.broadcast(inverse[0], lanes) if lanes > 1 else inverse[0]
+            whole = register(lanes, "int32")
+            T.buffer_store(whole, quantised(vectors_of(b["x"], at, index), spread), [self.all_of(lanes)])
+            value = whole[self.all_of(lanes)]
+            narrow = T.Cast(f"int8x{lanes}" if lanes > 1 else "int8", value)
+            T.buffer_store(b["x_blocks"], narrow, [T.ramp(to + index * lanes, 1, lanes) if lanes > 1 else to + index])
+            return value
+
+        total = every("int32", store, lambda x, y: x + y)
+        T.buffer_store(b["sums"], total[0], [place])
+        if count < r.block:
+            with T.serial(0, r.block - count) as k:
+                T.buffer_store(b["x_blocks"], tirx.const(0, "int8"), [to + count + k])
+
+    @staticmethod
+    def all_of(lanes: int) -> Index:
+        return T.ramp(0, 1, lanes) if lanes > 1 else 0

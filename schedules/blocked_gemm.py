@@ -1,0 +1,404 @@
+"""A product of weights in blocks of few bits, in one kernel for any number of rows.
+
+    parallel task = (row share, column share)
+      panel of nr columns
+        [its weights as floats, once for all rows]
+        tiles of rows of nearly equal heights, a microkernel for each height
+          block of k: its sums in registers; scaled, they are added to the totals
+
+A panel holds for each block the weights in the order in which the kernel reads them, then scales; zero points follow
+behind all blocks. A word of a lane has 8 weights of 4 bits: bits 8 r are element r, bits 8 r + 4 element 4 + r, so that
+a mask, and a shift and a mask, give two groups of bytes for a dot instruction. Of 8 bits it has 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.gemm.blocked import UNPACKED_TILES, BlockedProduct, BlockedTiling, decide_blocked
+from ..hardware.description import Cpu
+from ..hardware.dot_instructions import DOT_INSTRUCTIONS
+from ..lowering.block_loops import declare
+from ..lowering.dot import dot
+from ..lowering.loops import by_edge, share, when
+from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.registers import counted, register, registers
+from ..lowering.samples import is_open
+from ..match.blocked import at_sample
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+Slots: TypeAlias = dict[tuple[int, int], tirx.Var]  # (row of the tile, vector) -> a register
+LINE = 64
+UNROLLED = 4  # words of a lane in one turn of a loop over a long block
+
+
+def _held(value: Index) -> Index:
+    return counted(tirx.Cast("int64", value), 0) if is_open(value) else value
+
+
+class BlockedEmitter:
+    """Writes one product. `buffers` by name, flat but for "weights" as they are given."""
+
+    def __init__(self, product: BlockedProduct, tiling: BlockedTiling, buffers: Mapping[str, tirx.Var]) -> None:
+        self.p, self.tiling, self.buffers = product, tiling, buffers
+        self.lanes, self.nr, self.vectors = tiling.lanes, tiling.nr, tiling.nr // tiling.lanes
+        self.block, self.blocks, self.bits = product.encoding.block, product.blocks, product.bits
+        self.words = self.block * self.bits // 32  # of a lane, in a block
+        self.in_word = 32 // self.bits
+        self.full, self.tail = divmod(product.n, self.nr)
+        self.panels = self.full + (self.tail > 0)
+        self.values = self.nr * product.value_bytes  # bytes of a panel's block
+        self.step = self.values + self.nr * product.scale_bytes
+        self.zeros = self.blocks * self.step  # where zero points start
+        used = self.zeros + (self.nr * self.blocks if product.encoding.zero_points else 0)
+        self.size = -(-used // LINE) * LINE
+        self.packed_shape, self.packed_dtype = (self.panels, self.size), "uint8"
+        self.by_dots = tiling.form == "dot"
+        self.engine = next(row for row in DOT_INSTRUCTIONS if row.name == tiling.instruction)
+        self.row_of_x = self.blocks * self.block if product.activations == "int8" else product.k
+
+    # ---- packing ----------------------------------------------------------------------------------------------------
+
+    def pack_whole(self, packed: tirx.Var) -> None:
+        """Weights as they are given in panels, a parallel task a panel; what lies beyond the last column stays 0."""
+        p, weights = self.p, self.buffers["weights"]
+        with T.parallel(0, self.panels) as panel, T.serial(0, self.blocks) as block, T.serial(0, self.nr) as j:
+            column = panel * self.nr + j
+            with when(column < p.n):
+                base = panel * self.size + block * self.step
+                with T.serial(0, self.words) as word, T.serial(0, 4) as byte:
+                    at = ((word * self.vectors * self.lanes) + j) * 4 + byte
+                    T.buffer_store(packed, self.packed_byte(column, block, word, byte), [base + at])
+                with T.serial(0, p.scale_bytes) as byte:
+                    at = base + self.values + j * p.scale_bytes + byte
+                    T.buffer_store(packed, weights[column, block, p.value_bytes + byte], [at])
+                if p.encoding.zero_points:
+                    at = panel * self.size + self.zeros + block * self.nr + j
+                    T.buffer_store(packed, weights[column, block, p.record - 1], [at])
+
+    def packed_byte(self, column: Index, block: Index, word: Index, byte: Index) -> Expr:
+        """A byte of a lane's word: weights `byte` and 4 + `byte` of its eight, or one of 8 bits."""
+        weights = self.buffers["weights"]
+        if self.bits == 8:
+            return weights[column, block, word * 4 + byte]
+        half = T.Cast("uint8", 4 * tirx.floormod(byte, 2))
+        low, high = (weights[column, block, word * 4 + part + tirx.floordiv(byte, 2)] for part in (0, 2))
+        mask = tirx.const(15, "uint8")
+        low, high = (tirx.bitwise_and(tirx.shift_right(value, half), mask) for value in (low, high))
+        return tirx.bitwise_or(low, tirx.shift_left(high, tirx.const(4, "uint8")))
+
+    # ---- the nest ---------------------------------------------------------------------------------------------------
+
+    def emit(self, packed: tirx.Var) -> None:
+        self.packed = packed
+        rows = self.p.rows
+        self.rows = _held(rows)
+        tm, tn = self.tiling.threads_m, self.tiling.threads_n
+        with T.parallel(0, tm * tn) if tm * tn > 1 else T.serial(0, 1) as task:
+            self.cut_rows()
+            tile0, tile1 = map(_held, share(self.tiles, tirx.floordiv(task, tn), tm))
+            panel0, panel1 = share(self.panels, tirx.floormod(task, tn), tn)
+            with T.serial(0, panel1 - panel0) as turn:
+                self.panel(panel0 + turn, tile0, tile1 - tile0)
+
+    def cut_rows(self) -> None:
+        """Tiles of all rows: how many, the rows of the taller ones, and how many of these there are."""
+        mr = self.tiling.mr
+        if is_open(self.rows):
+            # In registers of the task: those of others would be read again after every store.
+            self.rows = _held(self.rows)
+            self.tiles = _held(tirx.floordiv(self.rows + (mr - 1), mr))
+            self.height = _held(tirx.floordiv(self.rows + self.tiles - 1, tirx.max(self.tiles, 1)))
+            self.taller = _held(self.rows - self.tiles * (self.height - 1))
+            self.heights = range(1, mr + 1)
+            return
+        self.tiles = -(-self.rows // mr)
+        self.height = -(-self.rows // self.tiles)
+        self.taller = self.rows - self.tiles * (self.height - 1)
+        self.heights = range(self.height - (self.taller < self.tiles), self.height + 1)
+
+    def panel(self, panel: Index, first: Index, count: Index) -> None:
+        """All rows of a task by one panel."""
+        least = self.tiling.unpacked_rows
+        if least is None or (not is_open(self.rows) and self.tiles < UNPACKED_TILES):
+            self.every_tile(first, count, lambda height, i0: self.tile_of_blocks(height, i0, panel))
+        elif is_open(self.rows):
+            with when(self.tiles < UNPACKED_TILES):
+                self.every_tile(first, count, lambda height, i0: self.tile_of_blocks(height, i0, panel))
+            with when(self.tiles >= UNPACKED_TILES):
+                self.unpacked(panel, first, count)
+        else:
+            self.unpacked(panel, first, count)
+
+    def every_tile(self, first: Index, count: Index, emit: Callable[[int, Index], None]) -> None:
+        """emit(height, first row) for each tile of rows."""
+        with T.serial(0, count) as turn:
+            tile = first + turn
+            if len(self.heights) == 1:
+                emit(self.heights[0], tile * self.height)
+                return
+            rows = _held(self.height - tirx.Cast("int64", tile >= self.taller))
+            i0 = _held(tile * self.height - tirx.max(tile - self.taller, 0))
+            for height in self.heights:
+                with when(tirx.EQ(rows, tirx.const(height, "int64"))):
+                    emit(height, i0)
+
+    # ---- a tile -----------------------------------------------------------------------------------------------------
+
+    def tile_of_blocks(self, height: int, i0: Index, panel: Index) -> None:
+        """One tile: block by block, weights decoded in registers."""
+        totals = self.clear(height, "float32")
+        whole = self.p.k // self.block if self.p.activations == "float32" else self.blocks
+        start = panel * self.size
+        with T.serial(0, whole) as block:
+            self.add_block(totals, height, i0, start, block, self.words)
+        if whole < self.blocks:
+            self.add_block(totals, height, i0, start, whole, (self.p.k - whole * self.block) // self.in_word)
+        self.store(totals, height, i0, panel)
+
+    def clear(self, height: int, kind: str) -> Slots:
+        slots = [(row, v) for row in range(height) for v in range(self.vectors)]
+        cleared = dict(zip(slots, registers(len(slots), self.lanes, kind), strict=True))
+        for each in cleared.values():
+            T.buffer_store(each, self.spread(tirx.const(0, kind)), [self.whole])
+        return cleared
+
+    @property
+    def whole(self) -> Expr:
+        return T.ramp(0, 1, self.lanes)
+
+    def spread(self, value: Expr) -> Expr:
+        return T.broadcast(value, self.lanes)
+
+    def add_block(self, totals: Slots, height: int, i0: Index, start: Index, block: Index, words: int) -> None:
+        """totals += scale (sum over the block of x q - zero * sum of x)."""
+        acc = self.clear(height, "int32" if self.by_dots else "float32")
+        at = start + block * self.step
+
+        def add(word: Index) -> None:
+            for number, vectors in enumerate(self.decoded(at, word)):
+                self.multiply(acc, height, i0, block, word, number, vectors)
+
+        if words <= 2 * UNROLLED:
+            for word in range(words):
+                add(word)
+        else:
+            turns = words // UNROLLED
+            with T.serial(0, turns) as turn:
+                for word in range(UNROLLED):
+                    add(turn * UNROLLED + word)
+            for word in range(turns * UNROLLED, words):
+                add(word)
+        zeros = [self.zero(start, block, v) for v in range(self.vectors)]
+        scales = [self.kept(self.scale(at, v)) for v in range(self.vectors)]
+        for (row, v), total in totals.items():
+            place = (i0 + row) * self.blocks + block
+            corrected = acc[row, v][self.whole] - zeros[v] * self.spread(self.buffers["sums"][place])
+            scale = scales[v]
+            if self.p.activations == "int8":
+                scale = scale * self.spread(self.buffers["scales"][place])
+            value = corrected if str(corrected.ty).startswith("float") else T.Cast(f"float32x{self.lanes}", corrected)
+            T.buffer_store(total, total[self.whole] + value * scale, [self.whole])
+
+    def decoded(self, at: Index, word: Index) -> list[list[Expr]]:
+        """Of a word of every vector: groups of bytes in words where dots multiply them, else single weights as floats;
+        for each the vectors of a panel's row, in the order of k."""
+        loaded = [self.kept(self.word(at, word, v)) for v in range(self.vectors)]
+        if self.by_dots:
+            if self.bits == 8:
+                return [loaded]
+            mask = self.spread(tirx.const(0x0F0F0F0F, "int32"))
+            four = self.spread(tirx.const(4, "int32"))
+            low = [self.kept(tirx.bitwise_and(value, mask)) for value in loaded]
+            high = [self.kept(tirx.bitwise_and(tirx.shift_right(value, four), mask)) for value in loaded]
+            return [low, high]
+        shifts = [8 * r for r in range(4)] if self.bits == 8 else [8 * r + half for half in (0, 4) for r in range(4)]
+        mask = self.spread(tirx.const((1 << self.bits) - 1, "int32"))
+        found = []
+        for shift in shifts:
+            row = []
+            for value in loaded:
+                moved = tirx.shift_right(value, self.spread(tirx.const(shift, "int32"))) if shift else value
+                row.append(self.kept(T.Cast(f"float32x{self.lanes}", tirx.bitwise_and(moved, mask))))
+            found.append(row)
+        return found
+
+    def multiply(
+        self, acc: Slots, height: int, i0: Index, block: Index, word: Index, number: int, vectors: list[Expr]
+    ) -> None:
+        """acc += x times one group of the word, or one weight of it."""
+        group = 4 if self.by_dots else 1
+        k = block * self.block + word * self.in_word + number * group
+        for row in range(height):
+            place = (i0 + row) * self.row_of_x + k
+            x = self.buffers["x"][T.ramp(place, 1, 4)] if self.by_dots else self.buffers["x"][place]
+            if self.by_dots:
+                spread = T.reinterpret(f"int8x{4 * self.lanes}", self.spread(T.reinterpret("int32", x)))
+            elif self.p.activations == "int8":
+                spread = self.spread(T.Cast("float32", x))
+            else:
+                spread = self.spread(x)
+            for v, value in enumerate(vectors):
+                register_of_sums = acc[row, v]
+                before = register_of_sums[self.whole]
+                if self.by_dots:
+                    after = dot(self.engine, before, value, spread, self.lanes)
+                else:
+                    after = before + spread * value
+                T.buffer_store(register_of_sums, after, [self.whole])
+
+    def store(self, totals: Slots, height: int, i0: Index, panel: Index) -> None:
+        """The totals where they belong."""
+        y = self.buffers["y"]
+
+        def columns(width: int) -> None:
+            for (row, v), total in totals.items():
+                used = min(self.lanes, width - v * self.lanes)
+                place = (i0 + row) * self.p.n + panel * self.nr + v * self.lanes
+                if used == self.lanes:
+                    T.buffer_store(y, total[self.whole], [T.ramp(place, 1, self.lanes)])
+                elif used > 0:
+                    with T.vectorized(0, used) as lane:
+                        T.buffer_store(y, total[lane], [place + lane])
+
+        by_edge(panel, self.full, self.tail, self.nr, columns)
+
+    # ---- what a panel holds -----------------------------------------------------------------------------------------
+
+    def word(self, at: Index, word: Index, v: int) -> Expr:
+        """A word of every lane of a vector, int32."""
+        place = at + (word * self.vectors + v) * (4 * self.lanes)
+        return T.reinterpret(f"int32x{self.lanes}", self.packed[T.ramp(place, 1, 4 * self.lanes)])
+
+    def scale(self, at: Index, v: int) -> Expr:
+        """The scales of a vector's columns."""
+        size, kind = self.p.scale_bytes, self.p.encoding.scales
+        place = at + self.values + v * self.lanes * size
+        value = T.reinterpret(f"{kind}x{self.lanes}", self.packed[T.ramp(place, 1, size * self.lanes)])
+        return value if kind == "float32" else T.Cast(f"float32x{self.lanes}", value)
+
+    def zero(self, start: Index, block: Index, v: int) -> Expr:
+        """The zero points of a vector's columns, of the type of a block's sums."""
+        kind = "int32" if self.by_dots else "float32"
+        sums = kind if self.p.activations == "float32" or self.by_dots else "float32"
+        if not self.p.encoding.zero_points:
+            return self.spread(tirx.const(self.p.centre, sums))
+        place = start + self.zeros + block * self.nr + v * self.lanes
+        return self.kept(T.Cast(f"{sums}x{self.lanes}", self.packed[T.ramp(place, 1, self.lanes)]))
+
+    def kept(self, value: Expr) -> Expr:
+        """`value` in a register of its own, so that it is computed once."""
+        held = register(self.lanes, str(value.ty).partition("x")[0])
+        T.buffer_store(held, value, [self.whole])
+        return held[self.whole]
+
+    # ---- weights decoded once ---------------------------------------------------------------------------------------
+
+    def unpacked(self, panel: Index, first: Index, count: Index) -> None:
+        """All rows of a task by one panel, its weights as floats in a buffer, as many elements of k as stay in L2."""
+        depth = self.tiling.partition_k // self.block  # blocks
+        floats = T.alloc_buffer((depth * self.block * self.nr,), "float32")
+        chunks = -(-self.blocks // depth)
+        start = panel * self.size
+        for chunk in range(chunks):
+            block0, here = chunk * depth, min(depth, self.blocks - chunk * depth)
+            with T.serial(0, here) as turn:
+                self.unpack(floats, start, block0 + turn, turn)
+            elements = min(self.p.k - block0 * self.block, here * self.block)
+            self.every_tile(
+                first,
+                count,
+                lambda height, i0, k0=block0 * self.block, elements=elements: self.tile_of_floats(
+                    floats, height, i0, panel, k0, elements
+                ),
+            )
+
+    def unpack(self, floats: tirx.Var, start: Index, block: Index, turn: Index) -> None:
+        """The weights of a block as floats."""
+        at = start + block * self.step
+        scales = [self.kept(self.scale(at, v)) for v in range(self.vectors)]
+        zeros = []
+        for v in range(self.vectors):
+            zero = self.zero(start, block, v)
+            wide = zero if str(zero.ty).startswith("float") else T.Cast(f"float32x{self.lanes}", zero)
+            zeros.append(self.kept(wide * scales[v]))
+        with T.serial(0, self.words) as word:
+            for number, vectors in enumerate(self.decoded(at, word)):
+                row = turn * self.block + word * self.in_word + number
+                for v, value in enumerate(vectors):
+                    place = row * self.nr + v * self.lanes
+                    T.buffer_store(floats, value * scales[v] - zeros[v], [T.ramp(place, 1, self.lanes)])
+
+    def tile_of_floats(self, floats: tirx.Var, height: int, i0: Index, panel: Index, k0: int, elements: int) -> None:
+        """One tile over the elements of k that are in the buffer; earlier ones are in the result."""
+        totals = self.clear(height, "float32")
+        x, scales = self.buffers["x"], self.buffers.get("scales")
+        with T.serial(0, elements) as k:
+            values = [
+                self.kept(floats[T.ramp(k * self.nr + v * self.lanes, 1, self.lanes)]) for v in range(self.vectors)
+            ]
+            for row in range(height):
+                element = x[(i0 + row) * self.row_of_x + k0 + k]
+                if self.p.activations == "int8":
+                    assert scales is not None
+                    place = (i0 + row) * self.blocks + tirx.floordiv(k0 + k, self.block)
+                    element = T.Cast("float32", element) * scales[place]
+                for v, value in enumerate(values):
+                    total = totals[row, v]
+                    T.buffer_store(total, total[self.whole] + self.spread(element) * value, [self.whole])
+        if k0:
+            self.add_stored(totals, i0, panel)
+        self.store(totals, height, i0, panel)
+
+    def add_stored(self, totals: Slots, i0: Index, panel: Index) -> None:
+        """What earlier elements of k gave."""
+        y = self.buffers["y"]
+
+        def columns(width: int) -> None:
+            for (row, v), total in totals.items():
+                used = min(self.lanes, width - v * self.lanes)
+                if used > 0:
+                    with T.vectorized(0, used) as lane:
+                        place = (i0 + row) * self.p.n + panel * self.nr + v * self.lanes
+                        T.buffer_store(total, total[lane] + y[place + lane], [lane])
+
+        by_edge(panel, self.full, self.tail, self.nr, columns)
+
+
+def schedule_blocked(
+    product: BlockedProduct, name: str, cpu: Cpu, *, prepacked: bool, tiling: BlockedTiling | None = None
+) -> ScheduledOperator:
+    """The kernel of a product of weights in blocks, its parameters those of the product in their order. `prepacked`:
+    its weights come in panels, made by the function that is given with it; else the kernel packs them in each run."""
+    chosen = tiling or decide_blocked(at_sample(product), cpu)
+    emitter = BlockedEmitter(product, chosen, {})
+    shape, dtype = emitter.packed_shape, emitter.packed_dtype
+
+    def main() -> None:
+        buffers = declare(product, shape if prepacked else None)
+        with T.sblock("root"):
+            given = buffers["weights"]
+            flat = {called: each.view(-1) for called, each in buffers.items() if called != "weights"}
+            emitter = BlockedEmitter(product, chosen, {**flat, "weights": given})
+            if prepacked:
+                emitter.emit(given.view(-1))
+                return
+            packed = T.alloc_buffer((shape[0] * shape[1],), dtype)
+            emitter.pack_whole(packed)
+            emitter.emit(packed)
+
+    def pack() -> None:
+        weights = T.arg("weights", T.Buffer(*product.inputs["weights"]))
+        packed = T.arg("weights_packed", T.Buffer(shape, dtype))
+        with T.sblock("root"):
+            BlockedEmitter(product, chosen, {"weights": weights}).pack_whole(packed.view(-1))
+
+    made = write_function(name, chosen, main)
+    if not prepacked:
+        return ScheduledOperator(chosen, made)
+    return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, dtype)

@@ -1,0 +1,66 @@
+"""Operators whose functions carry in an attribute what they compute: recurrent layers, products of weights in blocks and
+the rows that are made ready for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ..decide.gemm.block_rows import BlockRows
+from ..decide.gemm.blocked import BlockedTiling
+from ..decide.rnn.recurrence import RecurrenceTiling
+from ..hardware.description import Cpu
+from ..lowering.prim_func import ScheduledOperator
+from ..match.blocked import at_sample as sampled_product
+from ..match.blocked import in_blocks
+from ..match.recurrent import at_sample as sampled_recurrence
+from ..match.recurrent import recurrence_of
+from ..workload import GemmWorkload
+from .block_rows import schedule_block_rows
+from .blocked_gemm import schedule_blocked
+from .rnn import schedule_recurrence
+
+
+@dataclass(frozen=True)
+class Told:
+    """A scheduled operator: what it is called in reports, its operations, and its decision if it has one. `weights` is
+    the number of the parameter that `packing`, where there is one, packs."""
+
+    kind: str
+    main: tirx.PrimFunc
+    flops: int = 0
+    tiling: RecurrenceTiling | BlockedTiling | None = None
+    workload: GemmWorkload | None = None
+    packing: ScheduledOperator | None = None
+    weights: int | None = None
+
+
+def schedule_told(func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tirx.Var], bool]) -> Told | None:
+    """The kernel of such a function, None for any other. `known` says whether a parameter is a constant in all calls:
+    weights that are come packed."""
+    recurrence = recurrence_of(func)
+    if recurrence is not None:
+        place = list(recurrence.inputs).index("weights")
+        prepacked = known(func.params[place])
+        scheduled = schedule_recurrence(recurrence, name, cpu, prepacked=prepacked)
+        assert isinstance(scheduled.tiling, RecurrenceTiling)
+        return _told("recurrence", scheduled, sampled_recurrence(recurrence).flops, place)
+    told = in_blocks(func)
+    if told is None:
+        return None
+    if isinstance(told, BlockRows):
+        return Told("other", schedule_block_rows(told, name, cpu))
+    place = list(told.inputs).index("weights")
+    scheduled = schedule_blocked(told, name, cpu, prepacked=known(func.params[place]))
+    workload = sampled_product(told)
+    return _told("product", scheduled, workload.flops, place, workload)
+
+
+def _told(
+    kind: str, scheduled: ScheduledOperator, flops: int, place: int, workload: GemmWorkload | None = None
+) -> Told:
+    assert isinstance(scheduled.tiling, RecurrenceTiling | BlockedTiling)
+    packing = scheduled if scheduled.pack is not None else None
+    return Told(kind, scheduled.main, flops, scheduled.tiling, workload, packing, place if packing else None)

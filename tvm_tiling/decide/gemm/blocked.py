@@ -1,0 +1,235 @@
+"""Products whose weights are stored in blocks of few bits (weight-only quantisation): form, register tile, shares.
+
+A column's weights along k lie in blocks that share a scale and a zero point: w = (q - zero) scale. With few rows such a
+product waits for the weights to arrive, so that they are packed as they are stored and decoded in registers. A tile of
+`rows` x `vectors` vectors sums a block in registers of its own and adds it, scaled, to the totals; so it takes two
+registers for each vector. Three forms:
+
+    dot       rows were quantised to 8 bits for each block; a dot instruction takes weights as unsigned bytes
+    floats    weights become floats in registers, in every tile
+    unpacked  they do once for all rows, into a buffer that stays in L2: what decoding costs is paid once
+
+Zero points cost nothing for each weight: the sum over a block of x (q - zero) is that of x q less `zero` times the sum of
+x, which is given with the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...hardware.description import Cpu
+from ...hardware.dot_instructions import FMA_FLOAT32, DotInstruction, fastest
+from ...operand_types import Encoding
+from ...workload import GemmWorkload
+from ..explain import Sections
+from ..tiling import Decision, Reason
+from .traffic import ceil_div
+
+MOST_ROWS = 8  # of a tile: each more is a kernel more where only a run brings the rows
+MOST_VECTORS = 4
+UNPACKED_TILES = 3  # of rows, from which on decoding once pays
+OTHERS = 3  # registers for a vector of weights, a scale, an element of x
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedProduct:
+    """What the kernel computes: y = x w' for `rows` rows of x, float32, and n rows of k weights in blocks.
+
+    `activations`: "float32", or "int8" where x comes quantised in the weights' blocks.
+    """
+
+    rows: Any  # a number, or what TIR has for one that only a run brings
+    n: int
+    k: int
+    encoding: Encoding
+    activations: str = "float32"
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a row of weights; the last may have more elements than there are."""
+        return ceil_div(self.k, self.encoding.block)
+
+    @property
+    def bits(self) -> int:
+        """Of a weight."""
+        assert self.encoding.how.bits is not None
+        return self.encoding.how.bits
+
+    @property
+    def centre(self) -> int:
+        """The zero point where none is stored."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def value_bytes(self) -> int:
+        """Of the weights of a block."""
+        return self.encoding.block * self.bits // 8
+
+    @property
+    def scale_bytes(self) -> int:
+        """Of a block's scale."""
+        return 2 if self.encoding.scales == "float16" else 4
+
+    @property
+    def record(self) -> int:
+        """Bytes of a block as it is given: weights, the one of lower k in the lower bits; scale; zero point."""
+        return self.value_bytes + self.scale_bytes + 1
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
+        """Names, shapes and types of what the kernel takes. "sums" are those of x over each block."""
+        of_blocks = (self.rows, self.blocks)
+        weights = ((self.n, self.blocks, self.record), "uint8")
+        if self.activations == "float32":
+            return {"x": ((self.rows, self.k), "float32"), "sums": (of_blocks, "float32"), "weights": weights}
+        width = self.blocks * self.encoding.block
+        return {
+            "x": ((self.rows, width), "int8"),
+            "scales": (of_blocks, "float32"),
+            "sums": (of_blocks, "int32"),
+            "weights": weights,
+        }
+
+    @property
+    def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
+        """The same of what it gives."""
+        return {"y": ((self.rows, self.n), "float32")}
+
+    def workload(self, rows: int) -> GemmWorkload:
+        """The product of so many rows."""
+        types = {"dtype": "int8", "out_dtype": "float32"} if self.activations == "int8" else {}
+        return GemmWorkload(m=rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding, **types)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedTiling(Decision):
+    """A tile of `mr` rows by `nr` columns, `nr` / `lanes` vectors; cores share rows in `threads_m` parts and columns in
+    `threads_n`. `instruction`: what multiplies. `unpacked_rows`: the number of rows from which on weights are decoded
+    once into a buffer, for `partition_k` elements of k at a time; None where that never is."""
+
+    op: ClassVar[str] = "gemm of weights in blocks"
+
+    form: str
+    encoding: str
+    instruction: str
+    lanes: int
+    mr: int
+    nr: int
+    unpacked_rows: int | None
+    partition_k: int
+    threads_m: int
+    threads_n: int
+    predicted_seconds: float
+
+    sections: ClassVar[Sections] = (
+        ("weights", ("encoding", "form", "instruction", "unpacked_rows", "partition_k")),
+        ("register tile", ("lanes", "mr", "nr")),
+        ("cores", ("threads_m", "threads_n")),
+        ("predicted", ("predicted_seconds",)),
+    )
+
+
+def decide_blocked(workload: GemmWorkload, cpu: Cpu) -> BlockedTiling:
+    """The configuration of a product whose `encoding` has blocks; A is float32, or int8 quantised in these blocks."""
+    engine = _engine(workload, cpu)
+    by_dots = engine.group > 1
+    lanes = cpu.lanes(4)
+    tiles = [
+        (rows, vectors)
+        for vectors in range(1, MOST_VECTORS + 1)
+        for rows in range(1, MOST_ROWS + 1)
+        if 2 * rows * vectors + vectors + OTHERS <= cpu.vector_registers
+    ]
+    shares = _shares(workload, cpu)
+    cost = {
+        (tile, share): _cycles(workload, cpu, engine, tile, share)
+        for tile in tiles
+        for share in shares
+        if tile[0] <= workload.m or tile[0] == 1
+    }
+    best = min(cost.values())
+    (rows, vectors), (threads_m, threads_n) = min(
+        (key for key, cycles in cost.items() if cycles <= 1.02 * best), key=lambda key: (key[0][0], -key[0][1], key[1])
+    )
+    unpacked = None if by_dots else UNPACKED_TILES * rows - rows + 1
+    depth = _unpacked_depth(workload, cpu, vectors * lanes)
+    moved = workload.k * workload.n * workload.b_bytes
+    why = (
+        f"rows come in 8 bits, and {engine.name} multiplies them by unsigned bytes"
+        if by_dots
+        else "weights become floats: " + ("rows are floats" if workload.dtype == "float32" else "no dot instruction")
+    )
+    return BlockedTiling(
+        form="dot" if by_dots else "floats",
+        encoding=str(workload.encoding),
+        instruction=engine.name,
+        lanes=lanes,
+        mr=rows,
+        nr=vectors * lanes,
+        unpacked_rows=unpacked,
+        partition_k=depth,
+        threads_m=threads_m,
+        threads_n=threads_n,
+        predicted_seconds=best / (1e6 * cpu.mhz),
+        reasons=(
+            Reason("form", "dot" if by_dots else "floats", why),
+            Reason("mr", rows, f"sums of a block and totals, {2 * rows * vectors} registers of {cpu.vector_registers}"),
+            Reason("encoding", str(workload.encoding), f"{moved / 1e6:.1f} MB of weights and scales arrive once"),
+            *(
+                [Reason("unpacked_rows", unpacked, f"{UNPACKED_TILES} tiles use what is decoded once")]
+                if unpacked is not None
+                else []
+            ),
+        ),
+    )
+
+
+def _engine(workload: GemmWorkload, cpu: Cpu) -> DotInstruction:
+    """A dot instruction of unsigned by signed bytes where rows are in 8 bits and there is one, else multiply-adds."""
+    if workload.dtype == "int8":
+        found = fastest(cpu, "uint8", "int8", "int32")
+        if found is not None and found.group == 4 and not found.offset and not found.takes:
+            return found
+    found = fastest(cpu, "float32", "float32", "float32")
+    return found or FMA_FLOAT32
+
+
+def _shares(workload: GemmWorkload, cpu: Cpu) -> list[tuple[int, int]]:
+    """Ways to share rows and columns among some of the cores."""
+    return [
+        (m, n)
+        for m in range(1, min(cpu.cores, workload.m) + 1)
+        for n in range(1, cpu.cores // m + 1)
+        if n <= ceil_div(workload.n, cpu.lanes(4))
+    ]
+
+
+def _unpacked_depth(workload: GemmWorkload, cpu: Cpu, columns: int) -> int:
+    """Elements of k whose weights, as floats, fill half of L2: whole blocks."""
+    block = workload.encoding.block
+    most = max(1, int(cpu.l2_bytes // 2) // (4 * columns * block))
+    return min(most, ceil_div(workload.k, block)) * block
+
+
+def _cycles(
+    workload: GemmWorkload, cpu: Cpu, engine: DotInstruction, tile: tuple[int, int], share: tuple[int, int]
+) -> float:
+    """Of the slowest core: the longer of computing and of what arrives, and the start of the threads."""
+    (rows, vectors), (threads_m, threads_n) = tile, share
+    how, block = workload.encoding.how, workload.encoding.block
+    tiles = ceil_div(ceil_div(workload.m, rows), threads_m)
+    panels = ceil_div(ceil_div(workload.n, vectors * cpu.lanes(4)), threads_n)
+    blocks = ceil_div(workload.k, block)
+    height = min(rows, workload.m)
+    steps = block / engine.group
+    decoding = steps * vectors * how.decode / cpu.fma_units * (0.5 if engine.group > 1 else 1.0)
+    unpacked = engine.group == 1 and tiles >= UNPACKED_TILES
+    adding = steps * height * vectors / engine.rate / cpu.fma_units
+    loading = steps * (vectors * how.bits / 32 + height) * 0.5 if how.bits else 0.0
+    ending = 0.0 if unpacked else height * vectors * 3 / cpu.fma_units
+    one = max(adding + (0.0 if unpacked else decoding), loading) + ending
+    computing = panels * blocks * (tiles * one + (decoding if unpacked else 0.0))
+    arriving = workload.bytes / threads_n / cpu.bytes_per_cycle(float(workload.bytes))
+    threads = threads_m * threads_n
+    return max(computing, arriving) + (cpu.parallel_start if threads > 1 else 0.0)

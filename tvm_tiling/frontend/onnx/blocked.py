@@ -1,0 +1,102 @@
+"""Operators of the domain com.microsoft whose weights are stored in blocks of 4 or 8 bits, as Relax.
+
+Operands and attributes as onnxruntime documents them (docs/ContribOperators.md of its repository).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from ...decide.gemm.blocked import BlockedProduct
+from ...operand_types import Encoding
+from ..blocked_weights import product_in_blocks, records
+from .tensors import dtype_of, held, known
+
+BITS = (4, 8)
+_INT8 = 4  # accuracy_level: rows may be quantised to 8 bits
+
+
+class MatMulNBits(tvm_onnx.OnnxOpConverter):
+    """A w' of weights of N columns in blocks along K, with a bias. Rows are quantised where accuracy_level allows it."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        a, values, scales, zeros, order, bias = inputs[:6]
+        n, k, block, bits = (int(attr[name]) if name in attr else None for name in ("N", "K", "block_size", "bits"))
+        bits = 4 if bits is None else bits
+        if n is None or k is None or block is None:
+            raise ValueError("N, K or block_size is missing; accepted: all three")
+        if bits not in BITS:
+            raise ValueError(f"bits = {bits}; accepted: {', '.join(map(str, BITS))}")
+        if block < 16 or block & (block - 1):
+            raise ValueError(f"block_size = {block}; accepted: a power of two from 16 on")
+        if order is not None:
+            raise ValueError("g_idx, an order of the elements of K, is given; accepted: weights without it")
+        for called, operand in (("weights", values), ("scales", scales), ("zero points", zeros)):
+            if operand is not None and known(operand) is None:
+                raise ValueError(f"{called} are computed by the model; accepted: constants")
+        if int(a.ty.shape[-1]) != k:
+            raise ValueError(f"A of {int(a.ty.shape[-1])} columns, and K = {k}; accepted: the same number")
+        encoding = Encoding(
+            format=f"int{bits}",
+            block=block,
+            scales="float16" if dtype_of(scales) == "float16" else "float32",
+            zero_points=zeros is not None,
+        )
+        product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
+        stored = held(values)
+        if stored.size != n * product.blocks * product.value_bytes or stored.dtype != np.uint8:
+            raise ValueError(
+                f"weights of {stored.dtype}{list(stored.shape)}; accepted: "
+                f"uint8[{n}, {product.blocks}, {product.value_bytes}]"
+            )
+        found = cls._floats(scales)
+        if found.size != n * product.blocks:
+            raise ValueError(f"{found.size} scales; accepted: {n * product.blocks}, one for each block of each column")
+        stored_zeros = None if zeros is None else cls._zeros(held(zeros), product)
+        weights = records(stored, found, stored_zeros, product)
+        x = a if dtype_of(a) == "float32" else bb.emit(op.astype(a, "float32"))
+        activations = "int8" if attr.get("accuracy_level", 0) == _INT8 else "float32"
+        y = product_in_blocks(bb, x, weights, n, k, encoding, activations)
+        if bias is not None:
+            wide = bias if dtype_of(bias) == "float32" else bb.emit(op.astype(bias, "float32"))
+            y = bb.emit(op.add(y, wide))
+        return y if dtype_of(a) == "float32" else bb.emit(op.astype(y, dtype_of(a)))
+
+    @staticmethod
+    def _floats(scales: relax.Expr) -> np.ndarray:
+        """Scales as NumPy has them: float16 or float32."""
+        value = held(scales)
+        return value if value.dtype == np.float16 else value.astype(np.float32)
+
+    @staticmethod
+    def _zeros(zeros: np.ndarray, product: BlockedProduct) -> np.ndarray:
+        """uint8[n, blocks] of zero points that are packed as the weights are, or floats, one for each block."""
+        shape = (product.n, product.blocks)
+        if zeros.dtype != np.uint8:
+            floats = zeros.astype(np.float32)
+            if floats.size != product.n * product.blocks:
+                raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
+            wholes = np.rint(floats)
+            if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
+                raise ValueError(
+                    f"zero points that are no whole numbers of {product.bits} bits; accepted: such numbers"
+                )
+            return wholes.astype(np.uint8).reshape(shape)
+        row = -(-product.blocks * product.bits // 8)
+        if zeros.size != product.n * row:
+            raise ValueError(f"zero points of {zeros.size} bytes; accepted: {product.n * row}")
+        if product.bits == 8:
+            return zeros.reshape(shape)
+        pairs = zeros.reshape(product.n, row)
+        both = np.stack([pairs & 15, pairs >> 4], axis=-1)
+        return both.reshape(product.n, 2 * row)[:, : product.blocks]
+
+
+CONVERTERS: dict[str, Any] = {"MatMulNBits": MatMulNBits}
+"""Of the domain com.microsoft."""

@@ -1,0 +1,144 @@
+"""Products of weights in blocks, and their rows, as plain loops: what they mean, and what runs where nothing schedules
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.gemm.block_rows import BlockRows
+from ..decide.gemm.blocked import BlockedProduct
+from ..match.blocked import InBlocks, attribute_of
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+_OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
+
+
+def function_in_blocks(told: InBlocks, name: str) -> tirx.PrimFunc:
+    """A function of the inputs and outputs, in their order. Where the rows are no number they are a variable of its
+    own, bound by its tensors."""
+    attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
+    attributes |= attribute_of(told)
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(name)
+        T.func_attr(attributes)
+        buffers = declare(told)
+        with T.sblock("root"):
+            if isinstance(told, BlockRows):
+                _rows(told, buffers)
+            else:
+                _product(told, buffers)
+    return builder.get()
+
+
+def declare(told: InBlocks, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
+    """The function's parameters by name; "weights" in packed form where its shape is given."""
+    found = {}
+    for name, (shape, dtype) in {**told.inputs, **told.outputs}.items():
+        if name == "weights" and packed:
+            found[name] = T.arg(f"{name}_packed", T.Buffer(packed, dtype))
+        else:
+            found[name] = T.arg(name, T.Buffer(shape, dtype))
+    return found
+
+
+def weight_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, k: Index) -> Expr:
+    """Element k of a block as it is stored, int32."""
+    if product.bits == 8:
+        return T.Cast("int32", weights[column, block, k])
+    byte = T.Cast("int32", weights[column, block, tirx.floordiv(k, 2)])
+    return tirx.bitwise_and(tirx.shift_right(byte, T.Cast("int32", 4 * tirx.floormod(k, 2))), tirx.const(15, "int32"))
+
+
+def scale_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
+    """The scale of a block, float32."""
+    word = f"uint{8 * product.scale_bytes}"
+    value: Expr = tirx.const(0, word)
+    for place in range(product.scale_bytes):
+        byte = T.Cast(word, weights[column, block, product.value_bytes + place])
+        value = tirx.bitwise_or(value, tirx.shift_left(byte, tirx.const(8 * place, word)))
+    return T.Cast("float32", T.reinterpret(product.encoding.scales, value))
+
+
+def zero_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
+    """The zero point of a block, int32."""
+    return T.Cast("int32", weights[column, block, product.record - 1])
+
+
+def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
+    block = p.encoding.block
+    with T.grid(p.rows, p.n) as (row, column):
+        T.buffer_store(b["y"], tirx.const(0.0, "float32"), [row, column])
+        with T.serial(0, p.k) as k:
+            at, within = tirx.floordiv(k, block), tirx.floormod(k, block)
+            whole = weight_at(p, b["weights"], column, at, within) - zero_at(p, b["weights"], column, at)
+            value = T.Cast("float32", whole) * scale_at(p, b["weights"], column, at)
+            x = b["x"][row, k]
+            if p.activations == "int8":
+                x = T.Cast("float32", x) * b["scales"][row, at]
+            T.buffer_store(b["y"], b["y"][row, column] + x * value, [row, column])
+
+
+def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:
+    zero = tirx.const(0.0, "float32")
+    with T.grid(r.rows, r.blocks) as (row, block):
+        start = block * r.block
+        count = tirx.min(r.block, r.k - start)
+        if r.to == "float32":
+            T.buffer_store(b["sums"], zero, [row, block])
+            with T.serial(0, count) as k:
+                T.buffer_store(b["sums"], b["sums"][row, block] + b["x"][row, start + k], [row, block])
+            return
+        largest = T.alloc_buffer((1,), "int32")
+        T.buffer_store(largest, 0, [0])
+        with T.serial(0, count) as k:
+            T.buffer_store(largest, tirx.max(largest[0], magnitude(b["x"][row, start + k])), [0])
+        T.buffer_store(b["scales"], scale_of(largest[0]), [row, block])
+        T.buffer_store(b["sums"], 0, [row, block])
+        with T.serial(0, count) as k:
+            value = quantised(b["x"][row, start + k], inverse_of(largest[0]))
+            T.buffer_store(b["x_blocks"], T.Cast("int8", value), [row, start + k])
+            T.buffer_store(b["sums"], b["sums"][row, block] + value, [row, block])
+        with T.serial(0, r.block - count) as k:
+            T.buffer_store(b["x_blocks"], tirx.const(0, "int8"), [row, start + count + k])
+
+
+# ---- one block of a row: values or vectors of them -------------------------------------------------------------------
+
+
+def magnitude(x: Expr) -> Expr:
+    """The bits of |x|: whole numbers that compare as the floats do, infinity and what is no number above all."""
+    kind = str(x.ty).replace("float", "int")
+    return tirx.bitwise_and(T.reinterpret(kind, x), _like(0x7FFFFFFF, kind))
+
+
+def scale_of(largest: Expr) -> Expr:
+    """The scale of a block whose largest magnitude() is given."""
+    return T.reinterpret("float32", largest) * tirx.const(1 / 127, "float32")
+
+
+def inverse_of(largest: Expr) -> Expr:
+    """What elements of such a block are multiplied by, 0 where that is not finite."""
+    finite = tirx.And(largest > 0x00800000, largest < 0x7F800000)
+    value = T.reinterpret("float32", largest)
+    one = tirx.Select(finite, value, tirx.const(1.0, "float32"))
+    return tirx.Select(finite, tirx.const(127.0, "float32") / one, tirx.const(0.0, "float32"))
+
+
+def quantised(x: Expr, inverse: Expr) -> Expr:
+    """Elements as whole numbers of -127..127, int32."""
+    kind = str(x.ty)
+    value = tirx.nearbyint(x * inverse)
+    # The bound first: it is what the smaller of it and of what is no number is.
+    value = tirx.max(tirx.min(value, _like(127.0, kind)), _like(-127.0, kind))
+    return T.Cast(kind.replace("float", "int"), value)
+
+
+def _like(value: float, kind: str) -> Expr:
+    scalar, _, lanes = kind.partition("x")
+    return T.broadcast(tirx.const(value, scalar), int(lanes)) if lanes else tirx.const(value, scalar)
