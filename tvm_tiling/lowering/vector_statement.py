@@ -159,6 +159,9 @@ def _typed(value: Expr | int, like: tirx.Var) -> Expr:
     return value if str(value.ty) == str(like.ty) else tirx.Cast(str(like.ty), value)
 
 
+_OWN_MEMORY = "extern_scope"
+
+
 def last_vectors(
     whole: Extent, rest: Extent, lanes: int, like: tirx.Var, emit: Callable[[Expr, int, Expr | None], None]
 ) -> None:
@@ -167,6 +170,9 @@ def last_vectors(
     One vector where their number is known. Else a whole vector that ends with the axis, and repeats elements: those
     below `done`. An axis of less than a vector is one of two vectors of a half, a quarter ... of the lanes, as wide as
     fit, the second of which does the same.
+
+    What is repeated has to find its operands as they were. TVM lets a buffer take the memory of one that an element-wise
+    statement reads last; not of what stands in a scope of this name.
     """
     behind = as_index(times(whole, lanes), like)
     if not is_open(rest):
@@ -176,7 +182,7 @@ def last_vectors(
     one, extent = constant(1, like), behind + rest
     if is_open(whole) or whole:
         # A loop of one turn or none: see by_edge().
-        with T.serial(constant(0, like), tirx.min(tirx.min(rest, as_index(whole, like)), one)):
+        with T.attr({_OWN_MEMORY: 1}), T.serial(constant(0, like), tirx.min(tirx.min(rest, as_index(whole, like)), one)):
             emit(extent - constant(lanes, like), lanes, behind)
     width = 1 << (lanes - 1).bit_length()
     while width > 1:
@@ -185,7 +191,7 @@ def last_vectors(
         # Two vectors where width < extent < 2 * width, one where extent = width.
         fits = tirx.Cast(str(like.ty), tirx.all(extent >= size, extent < constant(2 * width, like)))
         twice = tirx.Cast(str(like.ty), extent > size) if width > 1 else constant(0, like)
-        with T.serial(constant(0, like), fits * (one + twice)) as turn:
+        with T.attr({_OWN_MEMORY: 1}), T.serial(constant(0, like), fits * (one + twice)) as turn:
             emit(turn * (extent - size), width, turn * size)
 
 

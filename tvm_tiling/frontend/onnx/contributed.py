@@ -15,6 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ..open_parts import sequence
 from ..open_shapes import whole
+from .attention import CONVERTERS as ATTENTION
 from .blocked import CONVERTERS as BLOCKED
 from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
@@ -189,6 +190,7 @@ _OPERATORS: dict[str, Any] = {
     **PAIRS,
     **RECURRENT,
     **BLOCKED,
+    **ATTENTION,
     "BiasGelu": BiasGelu,
     "DequantizeLinear": DequantizeLinear,
     "EmbedLayerNormalization": EmbedLayerNormalization,

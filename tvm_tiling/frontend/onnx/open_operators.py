@@ -18,6 +18,7 @@ from tvm.relax import op
 from ..fitting import cast, reshaped
 from ..open_parts import bounds, lifted, padded, sequence, sliced
 from ..open_shapes import Size, expr, plus, whole
+from .attention import open_grouped_query_attention
 from .open_agreement import AGREEING
 from .open_node import OpenNode, Rule, axis_of, is_open, word
 from .open_selection import SELECTING, hardmax, in_parts
@@ -281,6 +282,7 @@ OPEN: dict[str, Rule] = {
     **SELECTING,
     **SIGNALS,
     **WINDOWS,
+    "com.microsoft.GroupQueryAttention": open_grouped_query_attention,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,
     "Flatten": _flatten,

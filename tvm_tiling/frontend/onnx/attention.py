@@ -1,0 +1,266 @@
+"""Attention of decoders as onnxruntime's tools write it (domain com.microsoft), as Relax compositions.
+
+Operands and attributes as onnxruntime documents them (docs/ContribOperators.md of its repository). Sizes may be open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from ..open_parts import kernel_of_sizes, sequence
+from ..open_shapes import Size, expr, whole
+from .open_node import OpenNode
+from .tensors import dtype_of, known, number, rank_of
+
+Builder = relax.BlockBuilder
+Expr = relax.Expr
+NEVER = -3.0e38  # beside a score: no weight behind a softmax, and no infinity less an infinity
+
+
+def _extents(value: Expr) -> list[Size]:
+    return [whole(extent) for extent in value.ty.shape]
+
+
+def _reshaped(bb: Builder, value: Expr, shape: Sequence[Size]) -> Expr:
+    return bb.emit(op.reshape(value, relax.ShapeExpr(list(shape))))
+
+
+def _moved(bb: Builder, value: Expr, *order: int) -> Expr:
+    return bb.emit(op.permute_dims(value, list(order)))
+
+
+# ---- rotary positions ------------------------------------------------------------------------------------------------
+
+
+def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool) -> Expr:
+    """`x`, [batch, length, heads, width], whose first 2 r elements of each head are r pairs, turned by angles whose
+    cosines and sines are [batch or 1, length, r]. Pairs are neighbours, or lie r apart."""
+    batch, length, heads, width = _extents(x)
+    pairs = int(cosine.ty.shape[-1])
+    if 2 * pairs > width:
+        raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: at most {width // 2} columns")
+    turned = x if 2 * pairs == width else bb.emit(op.strided_slice(x, [3], [0], [2 * pairs]))
+    parts = [pairs, 2] if interleaved else [2, pairs]
+    one = tirx.IntImm("int64", 1)
+    shared = whole(cosine.ty.shape[0]) == 1
+
+    def element(x: te.Tensor, cosine: te.Tensor, sine: te.Tensor) -> te.Tensor:
+        def at(b: Any, s: Any, h: Any, i: Any, j: Any) -> Any:
+            half, pair = (j, i) if interleaved else (i, j)
+            other = [pair, one - half] if interleaved else [one - half, pair]
+            sign = tirx.Select(half < one, tirx.const(-1.0, x.dtype), tirx.const(1.0, x.dtype))
+            row = (0 if shared else b, s, pair)
+            return x[b, s, h, i, j] * cosine[row] + sign * x[b, s, h, other[0], other[1]] * sine[row]
+
+        return te.compute(x.shape, at, name="rotated")
+
+    view = _reshaped(bb, turned, [batch, length, heads, *parts])
+    made = bb.emit(bb.call_te(element, view, cosine, sine, primfunc_name_hint="rotated"))
+    result = _reshaped(bb, made, [batch, length, heads, 2 * pairs])
+    if 2 * pairs == width:
+        return result
+    rest = bb.emit(op.strided_slice(x, [3], [2 * pairs], [width]))
+    return bb.emit(op.concat([result, rest], axis=3))
+
+
+def _rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list[Expr]:
+    """Of each table the rows at `positions`, [batch, length]."""
+    return [bb.emit(op.take(table, positions, axis=0)) for table in tables]
+
+
+class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
+    """Positions as angles: of x, [batch, length, hidden] or [batch, heads, length, width]. One position is that of the
+    first row of every batch."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        x, positions, *tables = inputs[:4]
+        if attr.get("is_packed_batching", 0):
+            raise ValueError("is_packed_batching is set; accepted: 0")
+        if attr.get("scale", 1.0) != 1.0:
+            raise ValueError(f"scale = {attr['scale']}; accepted: 1")
+        shape = _extents(x)
+        pairs = int(tables[0].ty.shape[-1])
+        if len(shape) == 4:
+            parted = _moved(bb, x, 0, 2, 1, 3)
+        else:
+            heads = int(attr.get("num_heads", 0))
+            width = shape[-1] // heads if heads else 2 * pairs
+            if not isinstance(width, int) or shape[-1] % width:
+                raise ValueError(f"{shape[-1]} columns in heads of {width}; accepted: a whole number of heads")
+            parted = _reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
+        batch, length = _extents(parted)[:2]
+        if rank_of(positions) == 1:
+            first = _reshaped(bb, positions, [1, 1])
+            positions = bb.emit(op.add(first, _counted(bb, length, dtype_of(positions))))
+        turned = rotated(
+            bb, parted, *_rows_of_tables(bb, tables, positions), interleaved=bool(attr.get("interleaved", 0))
+        )
+        return _moved(bb, turned, 0, 2, 1, 3) if len(shape) == 4 else _reshaped(bb, turned, shape)
+
+
+def _counted(bb: Builder, count: Size, dtype: str) -> Expr:
+    """[1, count]: 0, 1, 2, ..."""
+    return bb.emit(op.expand_dims(bb.emit(sequence(bb, 0, 1, count, dtype)), 0))
+
+
+# ---- attention over a cache ------------------------------------------------------------------------------------------
+
+
+def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], total: Size) -> Expr:
+    """Queries by the keys and values of the past and of now, which each few heads share; `total` of them at most.
+
+    Results: [batch, length, hidden], and the keys and values of past and present, [batch, heads, total or as many as
+    the past has room for, width]. seqlens_k says how many there are in each batch, less one; the new ones come last.
+    """
+    taken = [*inputs, *[None] * (12 - len(inputs))]
+    query, key, value, past_key, past_value, lengths, _, cosine, sine, positions, bias, sink = taken[:12]
+    for called, operand in (("head_sink", sink), *((f"input {place}", each) for place, each in enumerate(taken[12:], 12))):
+        if operand is not None:
+            raise ValueError(f"{called} is given; accepted: no such operand")
+    for called, usual in (("smooth_softmax", 0), ("qk_output", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
+        given = attr.get(called, usual)
+        if (given.decode() if isinstance(given, bytes) else given) not in (usual, -1):
+            raise ValueError(f"{called} = {given!r}; accepted: {usual!r}")
+    heads, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
+    if heads % groups:
+        raise ValueError(f"num_heads = {heads}, kv_num_heads = {groups}; accepted: a multiple of these")
+    batch, length, columns = _extents(query)
+    if key is None:
+        width = columns // (heads + 2 * groups)
+        ends = [heads * width, (heads + groups) * width]
+        query, key, value = (bb.emit(part) for part in bb.emit(op.split(query, ends, axis=2)))
+    else:
+        width = columns // heads
+    query = _reshaped(bb, query, [batch, length, heads, width])
+    key, value = (_reshaped(bb, each, [batch, length, groups, width]) for each in (key, value))
+    before = bb.emit(op.maximum(bb.emit(op.add(lengths, number(1, lengths)) - _as_number(bb, length, lengths)), number(0, lengths)))
+    before = _reshaped(bb, before, [batch])
+    if attr.get("do_rotary", 0):
+        if positions is None:
+            first = _reshaped(bb, before, [batch, 1])
+            positions = bb.emit(op.add(first, _counted(bb, length, dtype_of(lengths))))
+        rows = _rows_of_tables(bb, (cosine, sine), positions)
+        interleaved = bool(attr.get("rotary_interleaved", 0))
+        query, key = (rotated(bb, each, *rows, interleaved=interleaved) for each in (query, key))
+    key, value = (_moved(bb, each, 0, 2, 1, 3) for each in (key, value))
+    keys, values = (
+        new if past is None else _joined(bb, past, new, before, total)
+        for past, new in ((past_key, key), (past_value, value))
+    )
+    mask = _seen(bb, before, length, _extents(keys)[2], int(attr.get("local_window_size", -1)))
+    rows = heads // groups
+    stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, rows * length, width])
+    scores = bb.emit(op.matmul(stacked, _moved(bb, keys, 0, 1, 3, 2)))
+    scale = attr.get("scale", 0.0) or 1 / math.sqrt(width)
+    scores = bb.emit(op.multiply(scores, number(scale, scores)))
+    every = _extents(keys)[2]
+    scores = _reshaped(bb, scores, [batch, groups, rows, length, every])
+    if cap := attr.get("softcap", 0.0):
+        scores = bb.emit(op.multiply(bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores))))), number(cap, scores)))
+    if bias is not None:
+        shape = _extents(bias)
+        spread = [groups, rows] if shape[1] == heads else [1, 1]
+        scores = bb.emit(op.add(scores, _reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
+    scores = bb.emit(op.add(scores, _reshaped(bb, mask, [batch, 1, 1, length, every])))
+    weights = bb.emit(op.nn.softmax(scores, axis=-1))
+    weights = _reshaped(bb, weights, [batch, groups, rows * length, every])
+    result = _reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
+    result = _reshaped(bb, _moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
+    return relax.Tuple([result, keys, values])
+
+
+def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
+    """A size as a tensor of one element."""
+    if isinstance(size, int):
+        return number(size, like)
+    found = bb.emit(op.shape_to_tensor(relax.ShapeExpr([size])))
+    return bb.emit(op.astype(found, dtype_of(like)))
+
+
+def _joined(bb: Builder, past: Expr, new: Expr, before: Expr, total: Size) -> Expr:
+    """Keys or values of both: the new ones behind the `before` of each batch, the rest as the past has it."""
+    batch, heads, room, width = _extents(past)
+    length = _extents(new)[2]
+    every = total if room != total and not _covers(room, total) else room
+
+    def joined(past: te.Tensor, sizes: list[Any], new: te.Tensor, before: te.Tensor) -> te.Tensor:
+        room, length, every = (expr(size) for size in sizes)
+
+        def at(b: Any, h: Any, j: Any, i: Any) -> Any:
+            own = j - before[b].astype("int64")
+            within = tirx.max(tirx.min(own, length - 1), expr(0))
+            is_new = tirx.And(own >= 0, own < length)
+            old = past[b, h, tirx.max(tirx.min(j, room - 1), expr(0)), i]
+            beyond = tirx.Select(j < room, old, tirx.const(0, past.dtype))
+            return tirx.Select(is_new, new[b, h, within, i], beyond)
+
+        return te.compute((past.shape[0], past.shape[1], every, past.shape[3]), at, name="joined")
+
+    del batch, heads, width
+    return bb.emit(_of_sizes(bb, joined, (past, new, before), [room, length, every]))
+
+
+def _covers(room: Size, total: Size) -> bool:
+    return isinstance(room, int) and isinstance(total, int) and room >= total
+
+
+def _of_sizes(bb: Builder, function: Any, tensors: Sequence[Expr], sizes: Sequence[Size]) -> Expr:
+    """kernel_of_sizes of several tensors."""
+    opened = [size for size in sizes if not isinstance(size, int)]
+
+    def given(*values: Any) -> te.Tensor:
+        left = iter(values[len(tensors) :])
+        numbers = [size if isinstance(size, int) else next(left) for size in sizes]
+        return function(values[0], numbers, *values[1 : len(tensors)])
+
+    return bb.call_te(given, *tensors, *opened, primfunc_name_hint="joined")
+
+
+def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> Expr:
+    """[batch, length, every], to be added to scores: 0 where a row sees a key, its own and those before it, of these
+    the last `window` where it is at least 1."""
+
+    def seen(before: te.Tensor, sizes: list[Any]) -> te.Tensor:
+        length, every = (expr(size) for size in sizes)
+
+        def at(b: Any, i: Any, j: Any) -> Any:
+            place = before[b].astype("int64") + i
+            visible = j <= place
+            if window >= 1:
+                visible = tirx.And(visible, j > place - window)
+            return tirx.Select(visible, tirx.const(0.0, "float32"), tirx.const(NEVER, "float32"))
+
+        return te.compute((before.shape[0], length, every), at, name="seen")
+
+    return bb.emit(kernel_of_sizes(bb, seen, before, [length, every], "seen"))
+
+
+class GroupQueryAttention(tvm_onnx.OnnxOpConverter):
+    """grouped_query_attention of fixed sizes."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        value = known(inputs[6])
+        if value is None:
+            raise ValueError("total_sequence_length is computed from data; accepted: one that follows from shapes")
+        return grouped_query_attention(bb, list(inputs), attr, int(value.reshape(-1)[0]))
+
+
+def open_grouped_query_attention(node: OpenNode) -> Expr:
+    """The same of open sizes."""
+    total = node.sizes(6)
+    if total is None:
+        raise ValueError("total_sequence_length is computed from data; accepted: one that follows from shapes")
+    inputs = [node.tensors(place) if node.has(place) and place != 6 else None for place in range(len(node.given))]
+    return grouped_query_attention(node.bb, inputs, node.attr, total[0])
+
+
+CONVERTERS: dict[str, Any] = {"GroupQueryAttention": GroupQueryAttention, "RotaryEmbedding": RotaryEmbedding}
+"""Of the domain com.microsoft."""
