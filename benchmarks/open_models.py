@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-Dim = int | str
+Dim: TypeAlias = int | str
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tvm import tirx
@@ -68,7 +68,7 @@ class _Emitter:
         def vectors_of(buffer: tirx.Var, start: Index, index: Index) -> Expr:
             return buffer[T.ramp(start + index * lanes, 1, lanes) if lanes > 1 else start + index]
 
-        def every(kind: str, value: object, add: object) -> tirx.Var:
+        def every(kind: str, value: Callable[[Index], Expr], add: Callable[[Expr, Expr], Expr]) -> tirx.Var:
             """A register of what add(sums, value(index)) comes to over the block, in its first lane."""
             total = register(lanes, kind)
             zero = tirx.const(0, kind)

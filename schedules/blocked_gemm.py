@@ -233,6 +233,10 @@ class BlockedEmitter:
     ) -> None:
         """acc += x times one group of the word, or one weight of it."""
         group = 4 if self.by_dots else 1
+
+        def add(sums: Expr, value: Expr, x: Expr) -> Expr:
+            return dot(self.engine, sums, value, x, self.lanes) if self.by_dots else sums + x * value
+
         k = block * self.block + word * self.in_word + number * group
         for row in range(height):
             place = (i0 + row) * self.row_of_x + k
@@ -246,11 +250,7 @@ class BlockedEmitter:
             for v, value in enumerate(vectors):
                 register_of_sums = acc[row, v]
                 before = register_of_sums[self.whole]
-                if self.by_dots:
-                    after = dot(self.engine, before, value, spread, self.lanes)
-                else:
-                    after = before + spread * value
-                T.buffer_store(register_of_sums, after, [self.whole])
+                T.buffer_store(register_of_sums, add(before, value, spread), [self.whole])
 
     def store(self, totals: Slots, height: int, i0: Index, panel: Index) -> None:
         """The totals where they belong."""
@@ -310,13 +310,11 @@ class BlockedEmitter:
             with T.serial(0, here) as turn:
                 self.unpack(floats, start, block0 + turn, turn)
             elements = min(self.p.k - block0 * self.block, here * self.block)
-            self.every_tile(
-                first,
-                count,
-                lambda height, i0, k0=block0 * self.block, elements=elements: self.tile_of_floats(
-                    floats, height, i0, panel, k0, elements
-                ),
-            )
+
+            def tile(height: int, i0: Index, k0: int = block0 * self.block, elements: int = elements) -> None:
+                self.tile_of_floats(floats, height, i0, panel, k0, elements)
+
+            self.every_tile(first, count, tile)
 
     def unpack(self, floats: tirx.Var, start: Index, block: Index, turn: Index) -> None:
         """The weights of a block as floats."""

@@ -1,5 +1,5 @@
-"""Operators whose functions carry in an attribute what they compute: recurrent layers, products of weights in blocks and
-the rows that are made ready for them."""
+"""Operators whose functions carry in an attribute what they compute: recurrent layers, products of weights in blocks,
+and rows that are made ready for these."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ class OperandTypes:
 @dataclass(frozen=True, kw_only=True)
 class WeightFormat:
     """A way to store B. `bits` of an element in blocks that share a scale, None: elements as they are; `decode`: vector
-    instructions that make a vector of elements from the stored ones, loads not counted; `emitted`: whether kernels read
-    it."""
+    instructions that make a vector of floats from the stored elements, loads not counted; `emitted`: whether kernels
+    read it."""
 
     bits: int | None = None
     decode: float = 0.0
@@ -100,8 +100,8 @@ class WeightFormat:
 WEIGHT_FORMATS = {
     "plain": WeightFormat(emitted=True),
     "prepacked": WeightFormat(emitted=True),  # in the panels of the kernel that reads it
-    "int8": WeightFormat(bits=8, decode=3.0),  # widen, convert, scale
-    "int4": WeightFormat(bits=4, decode=4.0),  # separate, widen, convert, scale
+    "int8": WeightFormat(bits=8, decode=3.0, emitted=True),  # shift, mask, convert
+    "int4": WeightFormat(bits=4, decode=3.0, emitted=True),  # the same
 }
 """Every way to store B, by name."""
 

@@ -106,8 +106,12 @@ _ADDED = ("b_dtype", "out_dtype", "encoding")
 
 def refuse_encoding(encoding: Encoding) -> NoReturn:
     """Raise UnsupportedOperator: nothing reads B as it is stored."""
-    known = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted)
-    raise UnsupportedOperator(f"encoding = '{encoding}': no kernel here reads B stored like this; accepted: {known}")
+    known = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is None)
+    blocks = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is not None)
+    raise UnsupportedOperator(
+        f"encoding = '{encoding}': no kernel here reads B stored like this; accepted: {known}, and of products in "
+        f"floats {blocks} in blocks of 16, 32, 64, ..."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,7 @@ MADE: dict[str, dict[str, Maker]] = {
         "vta": product(VTA, dtype="int8"),
         "seed": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, dtype="int8"), NEARTILE, mode="seed"),
     },
+    "BlockedTiling": {"int4": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, encoding="int4:32"), CPU)},
     "OpenGemmTiling": {
         "prepacked": lambda: decide_open_rows(
             tt.GemmWorkload(**PRODUCT), CPU, Options(prepacked=True), Surroundings(prepacked=True)

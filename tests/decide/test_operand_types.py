@@ -7,9 +7,6 @@ import dataclasses
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
-from tvm_tiling.decide.gemm.dot_engine import dot_engine
-from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel
 from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.hardware.machine import Machine
@@ -117,8 +114,6 @@ def test_what_no_kernel_reads_is_refused_in_one_sentence():
     with pytest.raises(tt.HardwareError, match="hardware 'neartile': out_dtype = 'float16', accepted: float32"):
         tt.decide(tt.GemmWorkload(**SIZES, out_dtype="float16"), "neartile")
     for coded in (
-        tt.GemmWorkload(**SIZES, encoding="int4"),
-        tt.GemmWorkload(m=64, n=1, k=64, encoding="int4"),
         tt.ConvWorkload(**CONV, encoding="int4"),
         tt.ConvWorkload(**{**CONV, "kh": 1, "kw": 1}, layout="NCHW", encoding="int4"),
     ):
@@ -126,6 +121,12 @@ def test_what_no_kernel_reads_is_refused_in_one_sentence():
             tt.decide(coded, ZEN4)
         with pytest.raises(tt.TilingError, match="encoding = 'int4:32:float32'"):
             tt.decide(coded, "neartile")
+    with pytest.raises(tt.UnsupportedOperator, match="encoding = 'int4:24:float32': no kernel here reads B stored"):
+        tt.decide(tt.GemmWorkload(**SIZES, encoding="int4:24"), ZEN4)
+    with pytest.raises(tt.UnsupportedOperator, match="weights in blocks by float16, batch 1, to float32; accepted"):
+        tt.decide(tt.GemmWorkload(**SIZES, dtype="float16", encoding="int4"), ZEN4)
+    with pytest.raises(tt.HardwareError, match="form and microkernel of a product of weights in blocks"):
+        tt.decide(tt.GemmWorkload(**SIZES, encoding="int4"), ZEN4, form="stream")
 
 
 def test_prepacked_weights_are_said_by_the_workload_or_by_the_caller():
@@ -156,23 +157,31 @@ def test_page_01s_left_operand_of_a_convolution_are_the_kernels():
 
 
 def test_a_toy_weight_format_is_priced_by_its_row(monkeypatch):
-    """A format is a row: what B weighs and what decoding costs. No kernel reads the toy, so it is not decided."""
-    w = tt.GemmWorkload(m=1, n=8192, k=8192)
-    tiling = decide_on_cpu(w, ZEN4, packing="ahead")
-    engine, cpu = dot_engine(w, ZEN4.cpu), ZEN4.cpu
+    """A format is a row: what B weighs and what decoding costs, and whether a kernel reads it."""
+    one = tt.GemmWorkload(m=1, n=8192, k=8192)
 
-    def priced(workload: tt.GemmWorkload) -> float:
-        threads = (1, tiling.threads_m, tiling.threads_n, tiling.threads_k)
-        config = CpuConfig(threads, tiling.mr, tiling.nr // tiling.lanes, 512, tiling.nr * 4, False, 1, "ahead")
-        return CpuModel(workload, cpu, engine).cycles(config)
+    def seconds(encoding: str) -> float:
+        return tt.decide(dataclasses.replace(one, encoding=encoding), ZEN4).predicted_seconds
 
     with pytest.raises(tt.WorkloadError, match="unknown format 'toy2'"):
         Encoding(format="toy2")
-    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=4.0))
-    toy = dataclasses.replace(w, encoding="toy2:64:float16")
-    assert toy.b_bytes == (2 + 16 / 64) / 8
-    assert priced(toy) < priced(dataclasses.replace(w, encoding="int4")) < priced(w)
-    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=500.0))
-    assert priced(toy) > priced(w)
+    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=3.0, emitted=True))
+    assert dataclasses.replace(one, encoding="toy2:64:float16").b_bytes == (2 + 16 / 64) / 8
+    assert seconds("toy2:64:float16") < seconds("int4") < seconds("int8") < tt.decide(one, ZEN4).predicted_seconds
+    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=500.0, emitted=True))
+    assert seconds("toy2:64:float16") > seconds("int8")
+    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=3.0))
     with pytest.raises(tt.UnsupportedOperator, match="encoding = 'toy2:64:float16': no kernel here reads B"):
-        tt.decide(toy, ZEN4)
+        seconds("toy2:64:float16")
+
+
+@pytest.mark.parametrize("rows", [1, 4, 64])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_weights_in_blocks_are_decided(dtype, rows):
+    out = {"out_dtype": "float32"} if dtype == "int8" else {}
+    w = tt.GemmWorkload(m=rows, n=2048, k=2048, dtype=dtype, encoding="int4:32", **out)
+    tiling = tt.decide(w, ZEN4)
+    assert tiling.form == ("dot" if dtype == "int8" else "floats")
+    assert tiling.mr <= rows
+    assert 2 * tiling.mr * tiling.nr // tiling.lanes < ZEN4.cpu.vector_registers
+    assert "MB of weights and scales arrive once" in tiling.explain()

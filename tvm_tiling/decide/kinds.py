@@ -23,6 +23,7 @@ from .configs.wfold_configs import WFoldMachineConfigs
 from .conv.conv_tiling import ConvTiling
 from .conv.cpu_conv import decide_conv_on_cpu
 from .fold.wfold import decide_wfold, product_as_convolution
+from .gemm.blocked import BlockedTiling, decide_blocked
 from .gemm.cpu_gemm import decide_on_cpu
 from .levels.level_gemm import LevelsTiling, decide_levels, has_levels
 from .options import Options
@@ -34,7 +35,7 @@ from .tiling import GemmTiling, Reason
 
 Operator: TypeAlias = GemmWorkload | ConvWorkload
 Workload: TypeAlias = Operator | RnnWorkload
-Decided: TypeAlias = GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RnnTiling | RnnCpuTiling
+Decided: TypeAlias = GemmTiling | BlockedTiling | ConvTiling | LevelsTiling | ColumnTiling | RnnTiling | RnnCpuTiling
 Rules: TypeAlias = Mapping[str, Callable[[], ConfigRule]]
 
 
@@ -99,6 +100,11 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
             winograd=options.winograd,
             tolerance=options.tolerance,
         )
+    if workload.encoding.how.bits is not None:
+        if options.form is not None or options.microkernel is not None:
+            raise HardwareError("form and microkernel of a product of weights in blocks; accepted: neither")
+        assert hardware.cpu is not None  # or this were another kind
+        return decide_blocked(workload, hardware.cpu)
     tiling = decide_on_cpu(
         workload,
         hardware,

@@ -171,8 +171,8 @@ def last_vectors(
     below `done`. An axis of less than a vector is one of two vectors of a half, a quarter ... of the lanes, as wide as
     fit, the second of which does the same.
 
-    What is repeated has to find its operands as they were. TVM lets a buffer take the memory of one that an element-wise
-    statement reads last; not of what stands in a scope of this name.
+    What is repeated has to find its operands as they were. TVM lets a buffer take the memory of one that an
+    element-wise statement reads last; not of what stands in a scope of this name.
     """
     behind = as_index(times(whole, lanes), like)
     if not is_open(rest):
@@ -182,7 +182,10 @@ def last_vectors(
     one, extent = constant(1, like), behind + rest
     if is_open(whole) or whole:
         # A loop of one turn or none: see by_edge().
-        with T.attr({_OWN_MEMORY: 1}), T.serial(constant(0, like), tirx.min(tirx.min(rest, as_index(whole, like)), one)):
+        with (
+            T.attr({_OWN_MEMORY: 1}),
+            T.serial(constant(0, like), tirx.min(tirx.min(rest, as_index(whole, like)), one)),
+        ):
             emit(extent - constant(lanes, like), lanes, behind)
     width = 1 << (lanes - 1).bit_length()
     while width > 1:

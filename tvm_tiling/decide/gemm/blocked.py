@@ -9,19 +9,20 @@ registers for each vector. Three forms:
     floats    weights become floats in registers, in every tile
     unpacked  they do once for all rows, into a buffer that stays in L2: what decoding costs is paid once
 
-Zero points cost nothing for each weight: the sum over a block of x (q - zero) is that of x q less `zero` times the sum of
-x, which is given with the rows.
+Zero points cost nothing for each weight: the sum over a block of x (q - zero) is that of x q less `zero` times the sum
+of x, which is given with the rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32, DotInstruction, fastest
 from ...operand_types import Encoding
-from ...workload import GemmWorkload
+from ...workload import GemmWorkload, refuse_encoding
 from ..explain import Sections
 from ..tiling import Decision, Reason
 from .traffic import ceil_div
@@ -29,6 +30,8 @@ from .traffic import ceil_div
 MOST_ROWS = 8  # of a tile: each more is a kernel more where only a run brings the rows
 MOST_VECTORS = 4
 UNPACKED_TILES = 3  # of rows, from which on decoding once pays
+ENDING = 4  # instructions that add a block's sums to a total
+WINDOW = 200  # instructions that a core has in flight
 OTHERS = 3  # registers for a vector of weights, a scale, an element of x
 
 
@@ -98,8 +101,10 @@ class BlockedProduct:
 
     def workload(self, rows: int) -> GemmWorkload:
         """The product of so many rows."""
-        types = {"dtype": "int8", "out_dtype": "float32"} if self.activations == "int8" else {}
-        return GemmWorkload(m=rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding, **types)
+        floats = GemmWorkload(m=rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding)
+        if self.activations == "float32":
+            return floats
+        return replace(floats, dtype="int8", acc_dtype=None, out_dtype="float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +136,16 @@ class BlockedTiling(Decision):
 
 
 def decide_blocked(workload: GemmWorkload, cpu: Cpu) -> BlockedTiling:
-    """The configuration of a product whose `encoding` has blocks; A is float32, or int8 quantised in these blocks."""
+    """The configuration of a product whose `encoding` has blocks; A is float32, or int8 quantised in these blocks.
+    UnsupportedOperator for other types, batches, and blocks that no kernel reads."""
+    block = workload.encoding.block
+    if not workload.encoding.how.emitted or block < 16 or block & (block - 1):
+        refuse_encoding(workload.encoding)
+    if workload.types.a not in ("float32", "int8") or workload.types.out != "float32" or workload.batch > 1:
+        raise UnsupportedOperator(
+            f"weights in blocks by {workload.types.a}, batch {workload.batch}, to {workload.types.out}; accepted: one "
+            "product of float32, or of int8 quantised in the same blocks, to float32"
+        )
     engine = _engine(workload, cpu)
     by_dots = engine.group > 1
     lanes = cpu.lanes(4)
@@ -217,19 +231,44 @@ def _cycles(
 ) -> float:
     """Of the slowest core: the longer of computing and of what arrives, and the start of the threads."""
     (rows, vectors), (threads_m, threads_n) = tile, share
-    how, block = workload.encoding.how, workload.encoding.block
-    tiles = ceil_div(ceil_div(workload.m, rows), threads_m)
+    heights, high = divmod(workload.m, rows)
+    pieces = [(rows, heights), (high, 1)] if high else [(rows, heights)]
     panels = ceil_div(ceil_div(workload.n, vectors * cpu.lanes(4)), threads_n)
-    blocks = ceil_div(workload.k, block)
-    height = min(rows, workload.m)
-    steps = block / engine.group
-    decoding = steps * vectors * how.decode / cpu.fma_units * (0.5 if engine.group > 1 else 1.0)
-    unpacked = engine.group == 1 and tiles >= UNPACKED_TILES
-    adding = steps * height * vectors / engine.rate / cpu.fma_units
-    loading = steps * (vectors * how.bits / 32 + height) * 0.5 if how.bits else 0.0
-    ending = 0.0 if unpacked else height * vectors * 3 / cpu.fma_units
-    one = max(adding + (0.0 if unpacked else decoding), loading) + ending
-    computing = panels * blocks * (tiles * one + (decoding if unpacked else 0.0))
+    unpacked = engine.group == 1 and ceil_div(workload.m, rows) >= UNPACKED_TILES
+    work = sum(number * _tile_cycles(workload, cpu, engine, height, vectors, unpacked) for height, number in pieces)
+    once = ceil_div(workload.k, workload.encoding.block) * _decoding(workload, engine, vectors) / _issued(cpu)
+    computing = panels * (work / threads_m + (once if unpacked else 0.0))
     arriving = workload.bytes / threads_n / cpu.bytes_per_cycle(float(workload.bytes))
-    threads = threads_m * threads_n
-    return max(computing, arriving) + (cpu.parallel_start if threads > 1 else 0.0)
+    return max(computing, arriving) + (cpu.parallel_start if threads_m * threads_n > 1 else 0.0)
+
+
+def _tile_cycles(
+    workload: GemmWorkload, cpu: Cpu, engine: DotInstruction, height: int, vectors: int, unpacked: bool
+) -> float:
+    """Of one tile over all of k: the longest of its multiply-adds, of all its instructions, and of their latency."""
+    blocks, steps = ceil_div(workload.k, workload.encoding.block), workload.encoding.block / engine.group
+    sums = height * vectors
+    adding = steps * sums / engine.rate / cpu.fma_units
+    latency = steps * float(engine.latency or cpu.fma_latency)
+    loads = steps * (height + vectors * (1.0 if unpacked else 0.25)) / 2
+    if unpacked:
+        arriving = steps * vectors * cpu.vector_bits / 8 / cpu.l2_bytes_per_cycle
+        return blocks * max(adding, loads, latency, arriving) + cpu.kernel_costs.tile_start
+    instructions = steps * sums + _decoding(workload, engine, vectors) + ENDING * sums
+    overlapped = max(1.0, WINDOW / instructions)  # blocks whose sums do not wait for each other
+    one = max(adding, loads, instructions / _issued(cpu), latency / overlapped)
+    return blocks * (one + ENDING * sums / _issued(cpu)) + cpu.kernel_costs.tile_start
+
+
+def _decoding(workload: GemmWorkload, engine: DotInstruction, vectors: int) -> float:
+    """Instructions that make a block of a tile's weights what is multiplied. A dot instruction takes bytes, which are
+    separated, of 8 bits not even that."""
+    how, block = workload.encoding.how, workload.encoding.block
+    if engine.group > 1:
+        return 0.0 if how.bits == 8 else 1.5 * vectors * block / engine.group
+    return how.decode * vectors * block
+
+
+def _issued(cpu: Cpu) -> float:
+    """Vector instructions that a core starts in a cycle."""
+    return 2.0 * cpu.fma_units

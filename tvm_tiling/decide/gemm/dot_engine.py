@@ -39,7 +39,7 @@ def dot_engine(
     reads A in place one that can, if any does at full rate. UnsupportedOperator where there is none, or where no kernel
     reads the weights as they are stored."""
     types = workload.types
-    if not workload.encoding.how.emitted:
+    if workload.encoding.how.bits is not None:  # products of such have kernels of their own
         refuse_encoding(workload.encoding)
     if types.a != types.b and not is_integer(types.a):  # which pattern matching refuses
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: floats of one type")

@@ -51,11 +51,9 @@ class CpuModel:
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
         self.word = engine.acc_bytes  # one lane of one group, packed
-        blocks = workload.encoding.how
-        # The same of B, which may be packed as it is stored, and the cycles that decoding a vector of it takes.
-        kept = engine.stored or blocks.bits is not None
-        self.b_word = engine.group * workload.b_bytes if kept else self.word
-        self.decoding = self.costs.widened_vector if engine.stored else blocks.decode / cpu.fma_units
+        # The same of B, which may be packed as it is stored, and the cycles that widening a vector of it takes.
+        self.b_word = engine.group * workload.b_bytes if engine.stored else self.word
+        self.decoding = self.costs.widened_vector if engine.stored else 0.0
         # Cycles that an element of A and a vector of B take to become what is multiplied, where they are read in place.
         self.widened_a = self.costs.widened_element if engine.widens(workload.types.a) else 0.0
         self.widened_b = self.costs.widened_vector if engine.widens(workload.types.b) else 0.0

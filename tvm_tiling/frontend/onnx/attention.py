@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import relax, te, tirx
 from tvm.relax import op
@@ -18,8 +18,8 @@ from ..open_shapes import Size, expr, whole
 from .open_node import OpenNode
 from .tensors import dtype_of, known, number, rank_of
 
-Builder = relax.BlockBuilder
-Expr = relax.Expr
+Builder: TypeAlias = relax.BlockBuilder
+Expr: TypeAlias = relax.Expr
 NEVER = -3.0e38  # beside a score: no weight behind a softmax, and no infinity less an infinity
 
 
@@ -95,7 +95,7 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
             if not isinstance(width, int) or shape[-1] % width:
                 raise ValueError(f"{shape[-1]} columns in heads of {width}; accepted: a whole number of heads")
             parted = _reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
-        batch, length = _extents(parted)[:2]
+        length = _extents(parted)[1]
         if rank_of(positions) == 1:
             first = _reshaped(bb, positions, [1, 1])
             positions = bb.emit(op.add(first, _counted(bb, length, dtype_of(positions))))
@@ -113,15 +113,18 @@ def _counted(bb: Builder, count: Size, dtype: str) -> Expr:
 # ---- attention over a cache ------------------------------------------------------------------------------------------
 
 
-def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], total: Size) -> Expr:
-    """Queries by the keys and values of the past and of now, which each few heads share; `total` of them at most.
+def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], every: Size) -> Expr:
+    """Queries by the keys and values of the past and of now, which each few heads share.
 
-    Results: [batch, length, hidden], and the keys and values of past and present, [batch, heads, total or as many as
-    the past has room for, width]. seqlens_k says how many there are in each batch, less one; the new ones come last.
+    Results: [batch, length, hidden], and the keys and values of past and present, [batch, heads, every, width].
+    seqlens_k says how many of them there are in each batch, less one; the new ones come last.
     """
     taken = [*inputs, *[None] * (12 - len(inputs))]
     query, key, value, past_key, past_value, lengths, _, cosine, sine, positions, bias, sink = taken[:12]
-    for called, operand in (("head_sink", sink), *((f"input {place}", each) for place, each in enumerate(taken[12:], 12))):
+    for called, operand in (
+        ("head_sink", sink),
+        *((f"input {place}", each) for place, each in enumerate(taken[12:], 12)),
+    ):
         if operand is not None:
             raise ValueError(f"{called} is given; accepted: no such operand")
     for called, usual in (("smooth_softmax", 0), ("qk_output", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
@@ -140,7 +143,9 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         width = columns // heads
     query = _reshaped(bb, query, [batch, length, heads, width])
     key, value = (_reshaped(bb, each, [batch, length, groups, width]) for each in (key, value))
-    before = bb.emit(op.maximum(bb.emit(op.add(lengths, number(1, lengths)) - _as_number(bb, length, lengths)), number(0, lengths)))
+    before = bb.emit(
+        op.maximum(bb.emit(op.add(lengths, number(1, lengths)) - _as_number(bb, length, lengths)), number(0, lengths))
+    )
     before = _reshaped(bb, before, [batch])
     if attr.get("do_rotary", 0):
         if positions is None:
@@ -151,26 +156,28 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         query, key = (rotated(bb, each, *rows, interleaved=interleaved) for each in (query, key))
     key, value = (_moved(bb, each, 0, 2, 1, 3) for each in (key, value))
     keys, values = (
-        new if past is None else _joined(bb, past, new, before, total)
+        new if past is None else _joined(bb, past, new, before, every)
         for past, new in ((past_key, key), (past_value, value))
     )
     mask = _seen(bb, before, length, _extents(keys)[2], int(attr.get("local_window_size", -1)))
-    rows = heads // groups
-    stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, rows * length, width])
+    shared = heads // groups
+    stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
     scores = bb.emit(op.matmul(stacked, _moved(bb, keys, 0, 1, 3, 2)))
     scale = attr.get("scale", 0.0) or 1 / math.sqrt(width)
     scores = bb.emit(op.multiply(scores, number(scale, scores)))
     every = _extents(keys)[2]
-    scores = _reshaped(bb, scores, [batch, groups, rows, length, every])
+    scores = _reshaped(bb, scores, [batch, groups, shared, length, every])
     if cap := attr.get("softcap", 0.0):
-        scores = bb.emit(op.multiply(bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores))))), number(cap, scores)))
+        scores = bb.emit(
+            op.multiply(bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores))))), number(cap, scores))
+        )
     if bias is not None:
         shape = _extents(bias)
-        spread = [groups, rows] if shape[1] == heads else [1, 1]
+        spread = [groups, shared] if shape[1] == heads else [1, 1]
         scores = bb.emit(op.add(scores, _reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
     scores = bb.emit(op.add(scores, _reshaped(bb, mask, [batch, 1, 1, length, every])))
     weights = bb.emit(op.nn.softmax(scores, axis=-1))
-    weights = _reshaped(bb, weights, [batch, groups, rows * length, every])
+    weights = _reshaped(bb, weights, [batch, groups, shared * length, every])
     result = _reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
     result = _reshaped(bb, _moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
     return relax.Tuple([result, keys, values])
@@ -184,31 +191,24 @@ def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
     return bb.emit(op.astype(found, dtype_of(like)))
 
 
-def _joined(bb: Builder, past: Expr, new: Expr, before: Expr, total: Size) -> Expr:
-    """Keys or values of both: the new ones behind the `before` of each batch, the rest as the past has it."""
-    batch, heads, room, width = _extents(past)
-    length = _extents(new)[2]
-    every = total if room != total and not _covers(room, total) else room
+def _joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Expr:
+    """Keys or values of both, `every` of them: the new ones behind the `before` of each batch, the rest as the past has
+    it."""
 
     def joined(past: te.Tensor, sizes: list[Any], new: te.Tensor, before: te.Tensor) -> te.Tensor:
         room, length, every = (expr(size) for size in sizes)
 
         def at(b: Any, h: Any, j: Any, i: Any) -> Any:
             own = j - before[b].astype("int64")
-            within = tirx.max(tirx.min(own, length - 1), expr(0))
-            is_new = tirx.And(own >= 0, own < length)
             old = past[b, h, tirx.max(tirx.min(j, room - 1), expr(0)), i]
-            beyond = tirx.Select(j < room, old, tirx.const(0, past.dtype))
-            return tirx.Select(is_new, new[b, h, within, i], beyond)
+            old = tirx.Select(j < room, old, tirx.const(0, past.dtype))
+            within = tirx.max(tirx.min(own, length - 1), expr(0))
+            return tirx.Select(tirx.And(own >= 0, own < length), new[b, h, within, i], old)
 
         return te.compute((past.shape[0], past.shape[1], every, past.shape[3]), at, name="joined")
 
-    del batch, heads, width
-    return bb.emit(_of_sizes(bb, joined, (past, new, before), [room, length, every]))
-
-
-def _covers(room: Size, total: Size) -> bool:
-    return isinstance(room, int) and isinstance(total, int) and room >= total
+    sizes = [_extents(past)[2], _extents(new)[2], every]
+    return bb.emit(_of_sizes(bb, joined, (past, new, before), sizes))
 
 
 def _of_sizes(bb: Builder, function: Any, tensors: Sequence[Expr], sizes: Sequence[Size]) -> Expr:
@@ -242,24 +242,35 @@ def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> 
     return bb.emit(kernel_of_sizes(bb, seen, before, [length, every], "seen"))
 
 
+_FROM_DATA = "total_sequence_length is computed from data; accepted: one that follows from shapes"
+
+
 class GroupQueryAttention(tvm_onnx.OnnxOpConverter):
-    """grouped_query_attention of fixed sizes."""
+    """grouped_query_attention of fixed sizes. The past may have room for more than there is."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         value = known(inputs[6])
         if value is None:
-            raise ValueError("total_sequence_length is computed from data; accepted: one that follows from shapes")
-        return grouped_query_attention(bb, list(inputs), attr, int(value.reshape(-1)[0]))
+            raise ValueError(_FROM_DATA)
+        room = 0 if inputs[3] is None else int(inputs[3].ty.shape[2])
+        return grouped_query_attention(bb, list(inputs), attr, max(room, int(value.reshape(-1)[0])))
 
 
 def open_grouped_query_attention(node: OpenNode) -> Expr:
     """The same of open sizes."""
     total = node.sizes(6)
     if total is None:
-        raise ValueError("total_sequence_length is computed from data; accepted: one that follows from shapes")
+        raise ValueError(_FROM_DATA)
     inputs = [node.tensors(place) if node.has(place) and place != 6 else None for place in range(len(node.given))]
-    return grouped_query_attention(node.bb, inputs, node.attr, total[0])
+    every = total[0]
+    if node.has(3):
+        room = node.extents(3)[2]
+        if isinstance(room, int):
+            every = node.shapes.larger(every, room)
+        else:
+            node.shapes.require_at_least(every, room)
+    return grouped_query_attention(node.bb, inputs, node.attr, every)
 
 
 CONVERTERS: dict[str, Any] = {"GroupQueryAttention": GroupQueryAttention, "RotaryEmbedding": RotaryEmbedding}

@@ -22,7 +22,7 @@ _INT8 = 4  # accuracy_level: rows may be quantised to 8 bits
 
 
 class MatMulNBits(tvm_onnx.OnnxOpConverter):
-    """A w' of weights of N columns in blocks along K, with a bias. Rows are quantised where accuracy_level allows it."""
+    """A w', weights of N columns in blocks along K, with a bias. Rows are quantised where accuracy_level allows it."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):

@@ -112,6 +112,20 @@ class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
         return relax.Tuple(_normalised(bb, data, skip, gamma, None, bias, attr, centred=False))
 
 
+class SimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
+    """Division by the root of the mean square over the axes from `axis` on, times a scale."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data, scale = inputs[:2]
+        rank, kept = rank_of(data), dtype_of(data)
+        axes = list(range(attr.get("axis", -1) % rank, rank))
+        x = _wide(bb, data)
+        square = bb.emit(op.mean(bb.emit(x * x), axes, keepdims=True))
+        inverse = bb.emit(op.rsqrt(square + relax.const(attr.get("epsilon", 1e-5), dtype_of(x))))
+        return _as(bb, bb.emit(bb.emit(x * inverse) * _wide(bb, scale)), kept)
+
+
 class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
     """Rows of tables for words, places and segments, summed and normalised; the number of unmasked words of each batch;
     the sum."""
@@ -199,6 +213,7 @@ _OPERATORS: dict[str, Any] = {
     "Gelu": Gelu,
     "QuantizeLinear": QuantizeLinear,
     "QuickGelu": QuickGelu,
+    "SimplifiedLayerNormalization": SimplifiedLayerNormalization,
     "SkipLayerNormalization": SkipLayerNormalization,
     "SkipSimplifiedLayerNormalization": SkipSimplifiedLayerNormalization,
 }

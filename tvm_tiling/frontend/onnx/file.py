@@ -110,12 +110,22 @@ def _check_names(model: onnx.ModelProto, where: str) -> None:
             raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is corrupted")
 
 
+# Contributed operators that onnxruntime's tools write in the standard's domain, which has none of these names.
+_CONTRIBUTED = frozenset(["SimplifiedLayerNormalization"])
+
+
 def _name_the_standard(model: onnx.ModelProto) -> None:
-    """The standard's domain has two names, "" and "ai.onnx": the first stands for both from here on."""
+    """The standard's domain has two names, "" and "ai.onnx": the first stands for both from here on. Operators that are
+    not of the standard are given their own domain."""
     imports = [entry for holder in (model, *model.functions) for entry in holder.opset_import]
     for named in (*imports, *nodes_in(model)):
         if named.domain == "ai.onnx":
             named.domain = ""
+    strays = [node for node in nodes_in(model) if not node.domain and node.op_type in _CONTRIBUTED]
+    for node in strays:
+        node.domain = "com.microsoft"
+    if strays and not any(entry.domain == "com.microsoft" for entry in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
 
 
 def _take_constants(graph: OnnxGraph, beside: Mapping[int, np.ndarray]) -> None:

@@ -82,14 +82,6 @@ class RMSNormalization(tvm_onnx.OnnxOpConverter):
         return (normal if dtype_of(normal) == kept else bb.emit(op.astype(normal, kept))) * scale
 
 
-class SimplifiedLayerNormalization(RMSNormalization):
-    """The same, as onnxruntime's tools write it in the standard's domain at any version."""
-
-    @classmethod
-    def _impl_v1(cls, bb, inputs, attr, params):
-        return cls._impl_v23(bb, inputs, attr, params)
-
-
 class LpNormalization(tvm_onnx.OnnxOpConverter):
     """Division by the norm along one axis; zeros stay zeros."""
 
@@ -346,7 +338,6 @@ CONVERTERS: dict[str, Any] = {
     "LpNormalization": LpNormalization,
     "OneHot": OneHot,
     "RMSNormalization": RMSNormalization,
-    "SimplifiedLayerNormalization": SimplifiedLayerNormalization,
     "Reshape": Reshape,
     "Size": Size,
     "SpaceToDepth": SpaceToDepth,

@@ -14,8 +14,7 @@ Min Mod Mul Or Pow Sub Sum Where Xor"""
 _PRODUCTS = "Attention Conv Einsum Gemm MatMul"
 _ROWS = """ArgMax ArgMin CumProd CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool Hardmax InstanceNormalization LRN
 LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization RMSNormalization ReduceL1 ReduceL2 ReduceLogSum
-ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare SimplifiedLayerNormalization Softmax
-TopK"""
+ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Softmax TopK"""
 _MOVES = """BitCast Compress Concat Dropout Gather GatherElements GatherND Identity NonMaxSuppression NonZero OneHot
 Reshape ReverseSequence Scatter ScatterElements ScatterND Slice Split Squeeze TensorScatter Transpose Trilu Unique
 Unsqueeze"""
@@ -27,9 +26,9 @@ _QUANTISED = """ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
 QLinearMatMul QuantizeLinear"""
 
 _CONTRIBUTED = """BiasGelu DequantizeLinear DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedMatMul Gelu
-MatMulIntegerToFloat MatMulNBits QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu
-QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu RotaryEmbedding SkipLayerNormalization
-SkipSimplifiedLayerNormalization"""
+MatMulIntegerToFloat MatMulNBits QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool
+QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu RotaryEmbedding
+SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization"""
 
 ANY_SHAPE = frozenset(
     [

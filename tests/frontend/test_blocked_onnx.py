@@ -1,0 +1,217 @@
+"""MatMulNBits, GroupQueryAttention and RotaryEmbedding as onnxruntime's tools write them, beside onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_tiling as tt
+from tvm_tiling.errors import UnsupportedOperator
+
+onnxruntime = pytest.importorskip("onnxruntime")
+RNG = np.random.default_rng(0)
+DOMAIN = "com.microsoft"
+
+
+def model(nodes, inputs, outputs, constants):
+    graph = helper.make_graph(
+        nodes,
+        "blocks",
+        [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in inputs],
+        [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in outputs],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def session(proto):
+    return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def product(n, k, block, bits=4, *, zeros=None, level=0, bias=False, dtype=np.float32, **changed):
+    blocks = -(-k // block)
+    constants = {
+        "b": RNG.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+        "s": (0.02 + 0.1 * RNG.random(n * blocks)).astype(dtype),
+    }
+    names = ["x", "b", "s", "", "", ""]
+    if zeros == "packed":
+        names[3], constants["z"] = "z", RNG.integers(0, 256, n * -(-blocks * bits // 8)).astype(np.uint8)
+    elif zeros is not None:
+        names[3], constants["z"] = "z", np.resize(np.asarray(zeros, dtype), (n, blocks))
+    if bias:
+        names[5], constants["bias"] = "bias", RNG.standard_normal(n).astype(dtype)
+    given = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level, **changed}
+    node = helper.make_node("MatMulNBits", names, ["y"], domain=DOMAIN, **given)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return model([node], [("x", kind, ["batch", "length", k])], [("y", kind, ["batch", "length", n])], constants)
+
+
+def compare(proto, k, dtype=np.float32, tolerance=3e-6):
+    theirs, ours = session(proto), tt.compile(proto, cache=False)
+    for shape in ((1, 1), (2, 3), (1, 29)):
+        x = RNG.standard_normal((*shape, k)).astype(dtype)
+        wanted, found = theirs.run(None, {"x": x})[0], ours.run(x)
+        assert found.dtype == wanted.dtype
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(found, wanted, atol=tolerance * float(scale))
+
+
+@pytest.mark.parametrize("zeros", [None, "packed"])
+@pytest.mark.parametrize("size", [(64, 256, 32, 4), (100, 96, 16, 4), (48, 130, 64, 8)], ids=str)
+def test_products_of_blocks(size, zeros):
+    n, k, block, bits = size
+    compare(product(n, k, block, bits, zeros=zeros, bias=n == 100), k)
+
+
+def test_rows_quantised_where_the_model_allows_it():
+    proto = product(64, 256, 32, zeros="packed", level=4)
+    compare(proto, 256, tolerance=2e-2)
+    operators = tt.compile(proto, batch=1, dims={"length": 4}, cache=False).report().operators
+    (found,) = [operator for operator in operators if operator.kind == "product"]
+    assert found.workload["dtype"] == "int8"
+    assert found.workload["encoding"] == "int4:32:float32:zero_points"
+
+
+def test_zero_points_may_be_whole_numbers_as_floats():
+    compare(product(32, 64, 32, zeros=[3, 7, 8]), 64)
+
+
+def test_float16():
+    compare(product(48, 64, 32, dtype=np.float16), 64, np.float16, 3e-3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"bits": 2}, r"bits = 2; accepted: 4, 8"),
+        ({"block_size": 24}, r"block_size = 24; accepted: a power of two"),
+        ({"N": 65}, r"weights of uint8"),
+        ({"K": 128}, r"A of 64 columns, and K = 128"),
+    ],
+)
+def test_attributes_that_do_not_fit_are_refused(wrong, said):
+    with pytest.raises(UnsupportedOperator, match=said):
+        tt.compile(product(64, 64, 32, **wrong), cache=False)
+
+
+def test_zero_points_between_steps_are_refused():
+    with pytest.raises(UnsupportedOperator, match="whole numbers of 4 bits"):
+        tt.compile(product(32, 64, 32, zeros=[3.5]), cache=False)
+
+
+def attention(heads, groups, width, *, packed=False, rotary=True, interleaved=False, window=0):
+    pairs = width // 2
+    angles = np.arange(64)[:, None] * 10000.0 ** (-np.arange(pairs) / pairs)
+    constants = {
+        "cos": np.cos(angles).astype(np.float32),
+        "sin": np.sin(angles).astype(np.float32),
+        "one": np.array(1),
+        "axis": np.array([1]),
+    }
+    if not rotary:
+        del constants["cos"], constants["sin"]
+    operands = ["q", "", ""] if packed else ["q", "k", "v"]
+    tables = ["cos", "sin"] if rotary else []
+    given = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": int(rotary)}
+    given |= {"rotary_interleaved": int(interleaved)}
+    given |= {"local_window_size": window} if window else {}
+    nodes = [
+        helper.make_node("Shape", ["mask"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["long"], axis=0),
+        helper.make_node("Cast", ["long"], ["total"], to=TensorProto.INT32),
+        helper.make_node("ReduceSum", ["mask", "axis"], ["seen"], keepdims=0),
+        helper.make_node("Sub", ["seen", "one"], ["less"]),
+        helper.make_node("Cast", ["less"], ["lengths"], to=TensorProto.INT32),
+        helper.make_node(
+            "GroupQueryAttention",
+            [*operands, "past_k", "past_v", "lengths", "total", *tables],
+            ["y", "present_k", "present_v"],
+            domain=DOMAIN,
+            **given,
+        ),
+    ]
+    kind, columns = TensorProto.FLOAT, (heads + 2 * groups if packed else heads) * width
+    inputs = [("mask", TensorProto.INT64, ["batch", "total"]), ("q", kind, ["batch", "length", columns])]
+    if not packed:
+        inputs += [(name, kind, ["batch", "length", groups * width]) for name in "kv"]
+    inputs += [(f"past_{name}", kind, ["batch", groups, "past", width]) for name in "kv"]
+    outputs = [("y", kind, ["batch", "length", heads * width])]
+    outputs += [(f"present_{name}", kind, ["batch", groups, "total", width]) for name in "kv"]
+    return model(nodes, inputs, outputs, constants)
+
+
+def step(proto, batch, past, length):
+    """Random inputs of a step: `past` tokens seen, `length` new ones."""
+    sizes = {"batch": batch, "past": past, "length": length, "total": past + length}
+    found = {}
+    for value in proto.graph.input:
+        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in value.type.tensor_type.shape.dim]
+        found[value.name] = RNG.standard_normal(shape).astype(np.float32)
+    found["mask"] = np.ones((batch, past + length), np.int64)
+    return found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"heads": 4, "groups": 2, "width": 16},
+        {"heads": 4, "groups": 4, "width": 16, "interleaved": True},
+        {"heads": 6, "groups": 2, "width": 32, "packed": True},
+        {"heads": 4, "groups": 1, "width": 16, "rotary": False},
+        {"heads": 4, "groups": 2, "width": 16, "window": 5},
+    ],
+    ids=str,
+)
+def test_attention_over_a_cache(given):
+    proto = attention(**given)
+    theirs, ours = session(proto), tt.compile(proto, cache=False, dims={"past": (0, 64)})
+    # Of 7, 10 and 31 keys, vectors at the end overlap: they once were normalised twice.
+    for sizes in ((1, 0, 7), (1, 7, 1), (2, 9, 1), (2, 0, 5), (1, 30, 1), (1, 12, 4)):
+        values = step(proto, *sizes)
+        for found, wanted in zip(ours.run(**values), theirs.run(None, values), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(sizes))
+
+
+def test_attention_of_fixed_sizes():
+    proto = attention(4, 2, 16)
+    sizes = {"past": 12, "length": 4, "total": 16}
+    theirs, ours = session(proto), tt.compile(proto, cache=False, batch=1, dims=sizes)
+    values = step(proto, 1, 12, 4)
+    for found, wanted in zip(ours.run(**values), theirs.run(None, values), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("one_place", [True, False])
+@pytest.mark.parametrize("by_heads", [True, False])
+def test_rotary_positions(by_heads, one_place, interleaved):
+    heads, width = 3, 16
+    angles = np.arange(32)[:, None] * 100.0 ** (-np.arange(8) / 8)
+    constants = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    given = {"interleaved": interleaved} | ({} if by_heads else {"num_heads": heads})
+    node = helper.make_node("RotaryEmbedding", ["x", "at", "cos", "sin"], ["y"], domain=DOMAIN, **given)
+    shape = ["batch", heads, "length", width] if by_heads else ["batch", "length", heads * width]
+    places = [1] if one_place else ["batch", "length"]
+    kind = TensorProto.FLOAT
+    inputs = [("x", kind, shape), ("at", TensorProto.INT64, places)]
+    proto = model([node], inputs, [("y", kind, shape)], constants)
+    theirs, ours = session(proto), tt.compile(proto, cache=False)
+    for batch, length in ((1, 1), (2, 5)):
+        sizes = {"batch": batch, "length": length}
+        x = RNG.standard_normal([sizes.get(size, size) for size in shape]).astype(np.float32)
+        at = np.array([4]) if one_place else RNG.integers(0, 32, (batch, length))
+        wanted = theirs.run(None, {"x": x, "at": at})[0]
+        np.testing.assert_allclose(ours.run(x=x, at=at), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_norm_of_onnxruntimes_tools():
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=-1, epsilon=1e-6)
+    constants = {"g": RNG.standard_normal(24).astype(np.float32)}
+    kind = TensorProto.FLOAT
+    proto = model([node], [("x", kind, ["rows", 24])], [("y", kind, ["rows", 24])], constants)
+    x = RNG.standard_normal((5, 24)).astype(np.float32)
+    wanted = session(proto).run(None, {"x": x})[0]
+    np.testing.assert_allclose(tt.compile(proto, cache=False).run(x), wanted, rtol=1e-5, atol=1e-5)

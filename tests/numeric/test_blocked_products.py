@@ -1,0 +1,151 @@
+"""Products of weights in blocks of 4 and 8 bits, and their rows: kernels and plain loops against NumPy in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tvm
+from tvm_tiling.schedules.block_rows import schedule_block_rows
+from tvm_tiling.schedules.blocked_gemm import schedule_blocked
+
+import tvm_tiling as tt
+from tvm_tiling.decide.gemm.block_rows import BlockRows
+from tvm_tiling.decide.gemm.blocked import BlockedProduct, decide_blocked
+from tvm_tiling.frontend.blocked_weights import records
+from tvm_tiling.lowering.block_loops import function_in_blocks
+from tvm_tiling.match.blocked import in_blocks
+from tvm_tiling.operand_types import Encoding
+
+CPU = tt.Hardware.detect().cpu
+ENCODINGS = ("int4:32", "int4:16:float16:zero_points", "int8:32", "int8:128:float32:zero_points")
+SIZES = ((1, 100, 256), (3, 33, 128), (20, 70, 160))
+
+
+def weights(product, rng):
+    """(records, the float64 weights that they stand for)."""
+    e, shape = product.encoding, (product.n, product.blocks)
+    values = rng.integers(0, 1 << product.bits, (*shape, e.block)).astype(np.uint8)
+    zeros = rng.integers(0, 1 << product.bits, shape).astype(np.uint8) if e.zero_points else None
+    scales = (0.1 + rng.random(shape)).astype(e.scales)
+    stored = values if product.bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
+    centres = product.centre if zeros is None else zeros[..., None].astype(np.float64)
+    real = (values.astype(np.float64) - centres) * scales[..., None].astype(np.float64)
+    return records(stored, scales, zeros, product), real.reshape(product.n, -1)[:, : product.k]
+
+
+def run(kernel, shapes, *given):
+    results = [tvm.runtime.empty(shape, dtype) for shape, dtype in shapes.values()]
+    kernel(*(tvm.runtime.tensor(value) for value in given), *results)
+    return [result.numpy() for result in results]
+
+
+def compiled(functions):
+    return tvm.compile(tvm.IRModule(functions), target=tt.llvm_target())
+
+
+def checked(product, library, packed, stored, real, rng):
+    """Run rows and product of `library` and compare both."""
+    rows, k, block = product.rows, product.k, product.encoding.block
+    ready = BlockRows(rows=rows, k=k, block=block, to=product.activations)
+    x = rng.standard_normal((rows, k), np.float32)
+    parts = run(library["rows"], ready.outputs, x)
+    padded = np.zeros((rows, product.blocks * block))
+    padded[:, :k] = x
+    blocks = padded.reshape(rows, product.blocks, block)
+    if product.activations == "float32":
+        np.testing.assert_allclose(parts[0], blocks.sum(-1), atol=1e-4)
+        taken, seen = [x, parts[0]], padded
+    else:
+        quantised, scales, sums = parts
+        np.testing.assert_allclose(scales, np.abs(blocks).max(-1) / 127, rtol=1e-6)
+        seen = quantised.reshape(blocks.shape) * scales[..., None].astype(np.float64)
+        assert np.abs(seen - blocks).max() <= scales.max() * 0.501
+        np.testing.assert_array_equal(sums, quantised.reshape(blocks.shape).astype(np.int64).sum(-1))
+        taken, seen = parts, seen.reshape(rows, -1)
+    (y,) = run(library["product"], product.outputs, *taken, packed if packed is not None else stored)
+    wanted = seen[:, :k] @ real.T
+    np.testing.assert_allclose(y, wanted, atol=3e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("activations", ["float32", "int8"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_kernels(size, encoding, activations):
+    rows, n, k = size
+    rng = np.random.default_rng(rows)
+    product = BlockedProduct(rows=rows, n=n, k=k, encoding=Encoding.parse(encoding), activations=activations)
+    ready = BlockRows(rows=rows, k=k, block=product.encoding.block, to=activations)
+    scheduled = schedule_blocked(product, "product", CPU, prepacked=True)
+    library = compiled(
+        {
+            "rows": schedule_block_rows(ready, "rows", CPU),
+            "product": scheduled.main,
+            "product_pack": scheduled.pack,
+        }
+    )
+    stored, real = weights(product, rng)
+    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
+    library["product_pack"](tvm.runtime.tensor(stored), packed)
+    checked(product, library, packed.numpy(), stored, real, rng)
+
+
+@pytest.mark.parametrize("activations", ["float32", "int8"])
+@pytest.mark.parametrize("encoding", ENCODINGS[:3])
+def test_plain_loops_say_what_it_is(encoding, activations):
+    rng = np.random.default_rng(1)
+    product = BlockedProduct(rows=2, n=9, k=72, encoding=Encoding.parse(encoding), activations=activations)
+    ready = BlockRows(rows=2, k=72, block=product.encoding.block, to=activations)
+    functions = {"rows": function_in_blocks(ready, "rows"), "product": function_in_blocks(product, "product")}
+    assert in_blocks(functions["product"]) == product
+    assert in_blocks(functions["rows"]) == ready
+    stored, real = weights(product, rng)
+    checked(product, compiled(functions), None, stored, real, rng)
+
+
+def test_weights_that_only_a_run_brings_are_packed_in_it():
+    rng = np.random.default_rng(2)
+    product = BlockedProduct(rows=2, n=40, k=64, encoding=Encoding.parse("int4:32"))
+    ready = BlockRows(rows=2, k=64, block=32, to="float32")
+    scheduled = schedule_blocked(product, "product", CPU, prepacked=False)
+    library = compiled({"rows": schedule_block_rows(ready, "rows", CPU), "product": scheduled.main})
+    checked(product, library, None, *weights(product, rng), rng)
+
+
+def test_weights_are_decoded_once_for_many_rows_in_parts_of_k():
+    rng = np.random.default_rng(3)
+    encoding = Encoding.parse("int4:32:float32:zero_points")
+    product = BlockedProduct(rows=11, n=45, k=200, encoding=encoding)
+    chosen = decide_blocked(product.workload(11), CPU)
+    tiling = dataclasses.replace(chosen, mr=3, nr=2 * chosen.lanes, unpacked_rows=7, partition_k=64)
+    scheduled = schedule_blocked(product, "product", CPU, prepacked=True, tiling=tiling)
+    ready = BlockRows(rows=11, k=200, block=32, to="float32")
+    library = compiled(
+        {"rows": schedule_block_rows(ready, "rows", CPU), "product": scheduled.main, "product_pack": scheduled.pack}
+    )
+    stored, real = weights(product, rng)
+    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
+    library["product_pack"](tvm.runtime.tensor(stored), packed)
+    checked(product, library, packed.numpy(), stored, real, rng)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_gives_nothing_finite(value):
+    ready = BlockRows(rows=2, k=64, block=32)
+    library = compiled({"rows": schedule_block_rows(ready, "rows", CPU)})
+    x = np.ones((2, 64), np.float32)
+    x[1, 40] = value
+    _, scales, _ = run(library["rows"], ready.outputs, x)
+    assert np.isfinite(scales).tolist() == [[True, True], [True, False]]
+
+
+def test_rows_of_zeros_and_of_the_smallest_numbers():
+    ready = BlockRows(rows=2, k=32, block=32)
+    library = compiled({"rows": schedule_block_rows(ready, "rows", CPU)})
+    x = np.zeros((2, 32), np.float32)
+    x[1] = 1e-42
+    quantised, scales, sums = run(library["rows"], ready.outputs, x)
+    assert not quantised.any()
+    assert not sums.any()
+    assert np.abs(scales).max() < 1e-38
