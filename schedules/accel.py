@@ -19,7 +19,7 @@ from ..hardware.machine import Machine
 from ..lowering.prim_func import ScheduledOperator
 from ..lowering.wrapping import as_written
 from ..match import ConvProgram, GemmProgram, match
-from ..match.blocked import in_blocks
+from ..match.described import description_of
 from ..match.recurrent import recurrence_of
 from . import (
     accel_column,
@@ -50,7 +50,7 @@ def schedule_for_accelerator(
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
     if form not in forms:
         raise HardwareError(f"form = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
-    if in_blocks(func) is not None:
+    if description_of(func) is not None:
         raise UnsupportedOperator(f"{name}: weights in blocks of few bits on {hardware.name}; accepted: a CPU")
     if recurrence_of(func) is not None:
         raise UnsupportedOperator(

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.block_rows import BlockRows
 from ..hardware.description import Cpu
-from ..lowering.block_loops import declare, inverse_of, magnitude, quantised, scale_of
+from ..lowering.described import declare, inverse_of, magnitude, quantised, scale_of
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share
 from ..lowering.prim_func import write_function

@@ -22,13 +22,13 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.gemm.blocked import UNPACKED_TILES, BlockedProduct, BlockedTiling, decide_blocked
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DOT_INSTRUCTIONS
-from ..lowering.block_loops import declare
+from ..lowering.described import declare
 from ..lowering.dot import dot
 from ..lowering.loops import by_edge, share, when
 from ..lowering.prim_func import ScheduledOperator, write_function
 from ..lowering.registers import counted, register, registers
 from ..lowering.samples import is_open
-from ..match.blocked import at_sample
+from ..match.described import at_sample
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -373,7 +373,7 @@ def schedule_blocked(
 ) -> ScheduledOperator:
     """The kernel of a product of weights in blocks, its parameters those of the product in their order. `prepacked`:
     its weights come in panels, made by the function that is given with it; else the kernel packs them in each run."""
-    chosen = tiling or decide_blocked(at_sample(product), cpu)
+    chosen = tiling or decide_blocked(at_sample(product).workload, cpu)
     emitter = BlockedEmitter(product, chosen, {})
     shape, dtype = emitter.packed_shape, emitter.packed_dtype
 

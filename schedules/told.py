@@ -11,15 +11,16 @@ from tvm import tirx
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
+from ..decide.vector.cached_attention import CachedAttention, CachedAttentionTiling
 from ..hardware.description import Cpu
 from ..lowering.prim_func import ScheduledOperator
-from ..match.blocked import at_sample as sampled_product
-from ..match.blocked import in_blocks
+from ..match.described import at_sample, description_of
 from ..match.recurrent import at_sample as sampled_recurrence
 from ..match.recurrent import recurrence_of
 from ..workload import GemmWorkload
 from .block_rows import schedule_block_rows
 from .blocked_gemm import schedule_blocked
+from .cached_attention import schedule_cached_attention
 from .rnn import schedule_recurrence
 
 
@@ -31,7 +32,7 @@ class Told:
     kind: str
     main: tirx.PrimFunc
     flops: int = 0
-    tiling: RecurrenceTiling | BlockedTiling | None = None
+    tiling: RecurrenceTiling | BlockedTiling | CachedAttentionTiling | None = None
     workload: GemmWorkload | None = None
     packing: ScheduledOperator | None = None
     weights: int | None = None
@@ -47,14 +48,18 @@ def schedule_told(func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tir
         scheduled = schedule_recurrence(recurrence, name, cpu, prepacked=prepacked)
         assert isinstance(scheduled.tiling, RecurrenceTiling)
         return _told("recurrence", scheduled, sampled_recurrence(recurrence).flops, place)
-    told = in_blocks(func)
+    told = description_of(func)
     if told is None:
         return None
     if isinstance(told, BlockRows):
         return Told("other", schedule_block_rows(told, name, cpu))
+    if isinstance(told, CachedAttention):
+        attention = schedule_cached_attention(told, name, cpu)
+        assert isinstance(attention.tiling, CachedAttentionTiling)
+        return Told("attention", attention.main, at_sample(told).flops, attention.tiling)
     place = list(told.inputs).index("weights")
     scheduled = schedule_blocked(told, name, cpu, prepacked=known(func.params[place]))
-    workload = sampled_product(told)
+    workload = at_sample(told).workload
     return _told("product", scheduled, workload.flops, place, workload)
 
 

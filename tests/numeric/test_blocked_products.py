@@ -14,8 +14,8 @@ import tvm_tiling as tt
 from tvm_tiling.decide.gemm.block_rows import BlockRows
 from tvm_tiling.decide.gemm.blocked import BlockedProduct, decide_blocked
 from tvm_tiling.frontend.blocked_weights import records
-from tvm_tiling.lowering.block_loops import function_in_blocks
-from tvm_tiling.match.blocked import in_blocks
+from tvm_tiling.lowering.described import described_function
+from tvm_tiling.match.described import description_of
 from tvm_tiling.operand_types import Encoding
 
 CPU = tt.Hardware.detect().cpu
@@ -97,9 +97,9 @@ def test_plain_loops_say_what_it_is(encoding, activations):
     rng = np.random.default_rng(1)
     product = BlockedProduct(rows=2, n=9, k=72, encoding=Encoding.parse(encoding), activations=activations)
     ready = BlockRows(rows=2, k=72, block=product.encoding.block, to=activations)
-    functions = {"rows": function_in_blocks(ready, "rows"), "product": function_in_blocks(product, "product")}
-    assert in_blocks(functions["product"]) == product
-    assert in_blocks(functions["rows"]) == ready
+    functions = {"rows": described_function(ready, "rows"), "product": described_function(product, "product")}
+    assert description_of(functions["product"]) == product
+    assert description_of(functions["rows"]) == ready
     stored, real = weights(product, rng)
     checked(product, compiled(functions), None, stored, real, rng)
 
@@ -117,7 +117,7 @@ def test_weights_are_decoded_once_for_many_rows_in_parts_of_k():
     rng = np.random.default_rng(3)
     encoding = Encoding.parse("int4:32:float32:zero_points")
     product = BlockedProduct(rows=11, n=45, k=200, encoding=encoding)
-    chosen = decide_blocked(product.workload(11), CPU)
+    chosen = decide_blocked(product.workload, CPU)
     tiling = dataclasses.replace(chosen, mr=3, nr=2 * chosen.lanes, unpacked_rows=7, partition_k=64)
     scheduled = schedule_blocked(product, "product", CPU, prepacked=True, tiling=tiling)
     ready = BlockRows(rows=11, k=200, block=32, to="float32")

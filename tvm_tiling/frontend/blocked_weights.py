@@ -6,18 +6,15 @@ but the kernel's packing reads it, so that weights never become floats as a whol
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax import op
 
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct
-from ..lowering.block_loops import function_in_blocks
 from ..lowering.extents import product_of
-from ..match.blocked import InBlocks
 from ..operand_types import Encoding
+from .described_call import described_call
 from .open_shapes import whole
 
 ALIGNED = 8  # elements of k that a word holds; rows of other lengths get zeros behind them
@@ -48,21 +45,8 @@ def product_in_blocks(
         flat = bb.emit(op.concat([flat, bb.emit(op.broadcast_to(relax.const(0.0, "float32"), none))], axis=1))
         k += -k % ALIGNED
     ready = BlockRows(rows=rows, k=k, block=encoding.block, to=activations)
-    parts = _called(bb, ready, {"x": flat}, "block_rows")
+    parts = described_call(bb, ready, {"x": flat}, "block_rows")
     taken = {"x": parts.pop("x_blocks", flat), **parts, "weights": relax.const(weights)}
     product = BlockedProduct(rows=rows, n=n, k=k, encoding=encoding, activations=activations)
-    y = _called(bb, product, taken, "product_in_blocks")["y"]
+    y = described_call(bb, product, taken, "product_in_blocks")["y"]
     return bb.emit(op.reshape(y, relax.ShapeExpr([*lead, n])))
-
-
-def _called(bb: relax.BlockBuilder, told: InBlocks, values: dict[str, relax.Expr], name: str) -> dict[str, relax.Expr]:
-    """The results of a call by name. A function has a variable of its own for rows that are no number."""
-    own: Any = told.rows if isinstance(told.rows, int) else tirx.Var("rows", "int64")
-    function = bb.add_func(
-        function_in_blocks(type(told)(**{**vars(told), "rows": own}), name).without_attr("global_symbol"), name
-    )
-    types = [relax.TensorType(shape, dtype) for shape, dtype in told.outputs.values()]
-    called = bb.emit(relax.call_tir(function, relax.Tuple([values[each] for each in told.inputs]), types))
-    if len(types) == 1:
-        return dict.fromkeys(told.outputs, called)
-    return {each: bb.emit(relax.TupleGetItem(called, place)) for place, each in enumerate(told.outputs)}

@@ -20,6 +20,7 @@ from ..decide.gemm.blocked import BlockedTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
+from ..decide.vector.cached_attention import CachedAttentionTiling
 from ..errors import UnsupportedOperator, attempted
 from ..frontend.node_names import names_in, nodes_named, numbers_of, without_names
 from ..hardware.description import Hardware
@@ -51,7 +52,9 @@ class Operator:
     kind: str
     calls: int
     flops: int = 0
-    tiling: GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | BlockedTiling | None = None
+    tiling: (
+        GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | BlockedTiling | CachedAttentionTiling | None
+    ) = None
     workload: GemmWorkload | ConvWorkload | None = None
     prepacked: bool = False
     epilogue: str = ""

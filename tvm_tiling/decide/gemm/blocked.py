@@ -99,9 +99,10 @@ class BlockedProduct:
         """The same of what it gives."""
         return {"y": ((self.rows, self.n), "float32")}
 
-    def workload(self, rows: int) -> GemmWorkload:
-        """The product of so many rows."""
-        floats = GemmWorkload(m=rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding)
+    @property
+    def workload(self) -> GemmWorkload:
+        """The product as a workload; its rows have to be a number."""
+        floats = GemmWorkload(m=self.rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding)
         if self.activations == "float32":
             return floats
         return replace(floats, dtype="int8", acc_dtype=None, out_dtype="float32")

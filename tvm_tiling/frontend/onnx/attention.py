@@ -13,6 +13,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...decide.vector.cached_attention import CachedAttention
+from ..described_call import described_call
 from ..open_parts import kernel_of_sizes, sequence
 from ..open_shapes import Size, expr, whole
 from .open_node import OpenNode
@@ -159,22 +161,35 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         new if past is None else _joined(bb, past, new, before, every)
         for past, new in ((past_key, key), (past_value, value))
     )
-    mask = _seen(bb, before, length, _extents(keys)[2], int(attr.get("local_window_size", -1)))
-    shared = heads // groups
+    scale = attr.get("scale", 0.0) or 1 / math.sqrt(width)
+    window, cap = int(attr.get("local_window_size", -1)), float(attr.get("softcap", 0.0))
+    if bias is None:
+        told = CachedAttention(
+            batch=batch,
+            length=length,
+            every=_extents(keys)[2],
+            heads=heads,
+            groups=groups,
+            width=width,
+            scale=float(scale),
+            window=max(0, window),
+            softcap=cap,
+        )
+        given = {"q": query, "keys": keys, "values": values, "before": bb.emit(op.astype(before, "int32"))}
+        result = described_call(bb, told, given, "cached_attention")["y"]
+        return relax.Tuple([result, keys, values])
+    every, shared = _extents(keys)[2], heads // groups
     stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
     scores = bb.emit(op.matmul(stacked, _moved(bb, keys, 0, 1, 3, 2)))
-    scale = attr.get("scale", 0.0) or 1 / math.sqrt(width)
     scores = bb.emit(op.multiply(scores, number(scale, scores)))
-    every = _extents(keys)[2]
     scores = _reshaped(bb, scores, [batch, groups, shared, length, every])
-    if cap := attr.get("softcap", 0.0):
-        scores = bb.emit(
-            op.multiply(bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores))))), number(cap, scores))
-        )
-    if bias is not None:
-        shape = _extents(bias)
-        spread = [groups, shared] if shape[1] == heads else [1, 1]
-        scores = bb.emit(op.add(scores, _reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
+    if cap:
+        bent = bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores)))))
+        scores = bb.emit(op.multiply(bent, number(cap, scores)))
+    shape = _extents(bias)
+    spread = [groups, shared] if shape[1] == heads else [1, 1]
+    scores = bb.emit(op.add(scores, _reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
+    mask = _seen(bb, before, length, every, window)
     scores = bb.emit(op.add(scores, _reshaped(bb, mask, [batch, 1, 1, length, every])))
     weights = bb.emit(op.nn.softmax(scores, axis=-1))
     weights = _reshaped(bb, weights, [batch, groups, shared * length, every])

@@ -1,9 +1,10 @@
-"""Products of weights in blocks, and their rows, as plain loops: what they mean, and what runs where nothing schedules
-them."""
+"""Described functions as plain loops: what products of weights in blocks, their rows, and attention over a cache mean,
+and what runs where nothing schedules them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tvm import tirx
@@ -12,16 +13,19 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct
-from ..match.blocked import InBlocks, attribute_of
+from ..decide.vector.cached_attention import CachedAttention
+from ..match.described import Description, attribute_of, sizes_of
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 _OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
 
 
-def function_in_blocks(told: InBlocks, name: str) -> tirx.PrimFunc:
-    """A function of the inputs and outputs, in their order. Where the rows are no number they are a variable of its
-    own, bound by its tensors."""
+def described_function(told: Description, name: str) -> tirx.PrimFunc:
+    """A function of the inputs and outputs, in their order. Sizes that are no numbers are variables of its own, bound
+    by its tensors."""
+    open_sizes = {size: tirx.Var(size, "int64") for size in sizes_of(told) if not isinstance(getattr(told, size), int)}
+    told = replace(told, **open_sizes)
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
     attributes |= attribute_of(told)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
@@ -31,12 +35,14 @@ def function_in_blocks(told: InBlocks, name: str) -> tirx.PrimFunc:
         with T.sblock("root"):
             if isinstance(told, BlockRows):
                 _rows(told, buffers)
-            else:
+            elif isinstance(told, BlockedProduct):
                 _product(told, buffers)
+            else:
+                _attention(told, buffers)
     return builder.get()
 
 
-def declare(told: InBlocks, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
+def declare(told: Description, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
     """The function's parameters by name; "weights" in packed form where its shape is given."""
     found = {}
     for name, (shape, dtype) in {**told.inputs, **told.outputs}.items():
@@ -82,6 +88,41 @@ def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
             if p.activations == "int8":
                 x = T.Cast("float32", x) * b["scales"][row, at]
             T.buffer_store(b["y"], b["y"][row, column] + x * value, [row, column])
+
+
+def _attention(a: CachedAttention, b: Mapping[str, tirx.Var]) -> None:
+    scores = T.alloc_buffer((tirx.max(a.every, 1),), "float32")
+    largest, total = T.alloc_buffer((1,), "float32"), T.alloc_buffer((1,), "float32")
+    zero = tirx.const(0.0, "float32")
+    with T.grid(a.batch, a.length, a.heads) as (batch, i, head):
+        group = tirx.floordiv(head, a.shared)
+        end = tirx.min(T.Cast("int64", b["before"][batch]) + i + 1, a.every)
+        first = tirx.max(end - a.window, 0) if a.window else tirx.const(0, "int64")
+        T.buffer_store(largest, tirx.const(-3.0e38, "float32"), [0])
+        T.buffer_store(total, zero, [0])
+        with T.serial(0, end - first) as turn:
+            T.buffer_store(scores, zero, [first + turn])
+            with T.serial(0, a.width) as e:
+                product = b["q"][batch, i, head, e] * b["keys"][batch, group, first + turn, e]
+                T.buffer_store(scores, scores[first + turn] + product, [first + turn])
+            T.buffer_store(scores, final_score(a, scores[first + turn]), [first + turn])
+            T.buffer_store(largest, tirx.max(largest[0], scores[first + turn]), [0])
+        with T.serial(0, end - first) as turn:
+            T.buffer_store(scores, tirx.exp(scores[first + turn] - largest[0]), [first + turn])
+            T.buffer_store(total, total[0] + scores[first + turn], [0])
+        with T.serial(0, a.width) as e:
+            at = [batch, i, head * a.width + e]
+            T.buffer_store(b["y"], zero, at)
+            with T.serial(0, end - first) as turn:
+                weight = scores[first + turn] / total[0]
+                T.buffer_store(b["y"], b["y"][tuple(at)] + weight * b["values"][batch, group, first + turn, e], at)
+
+
+def final_score(a: CachedAttention, product: Expr) -> Expr:
+    """A score of the product of a query and a key."""
+    kind = str(product.ty)
+    scaled = product * _like(a.scale, kind)
+    return _like(a.softcap, kind) * tirx.tanh(scaled * _like(1 / a.softcap, kind)) if a.softcap else scaled
 
 
 def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:

@@ -1,0 +1,323 @@
+"""Attention of new rows over a cache, in one kernel for any number of rows and keys.
+
+    parallel task = (batch, group of heads, share of rows)
+      of one row:  its heads together: scores key by key, from keys as they lie; softmax; values
+      of more:     keys into panels, turned; then tiles of rows, those of neighbouring places together:
+                     scores, as far as the tile's last row sees; softmax of each row; values
+
+Rows are counted by place first, then by head, so that a tile's rows see nearly the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.vector.cached_attention import (
+    MOST_SHARED,
+    CachedAttention,
+    CachedAttentionTiling,
+    decide_cached_attention,
+)
+from ..hardware.description import Cpu
+from ..lowering.described import declare, final_score
+from ..lowering.lane_sums import lane_sums
+from ..lowering.lane_total import lane_total
+from ..lowering.loops import share, when
+from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.registers import counted, register
+from ..lowering.samples import is_open
+from ..lowering.transpose import transpose
+from ..lowering.vector_math import with_vector_math
+from ..match.described import at_sample
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+KIND = "float32"
+LOWEST = -3.0e38
+MOST_SUMS = 24  # vectors of sums that a tile of values keeps in registers
+
+
+def _held(value: Index) -> Index:
+    return counted(tirx.Cast("int64", value), 0) if is_open(value) else value
+
+
+class _Emitter:
+    def __init__(self, sizes: CachedAttention, tiling: CachedAttentionTiling, buffers: Mapping[str, tirx.Var]) -> None:
+        self.a, self.tiling, self.buffers = sizes, tiling, buffers
+        self.lanes, self.width, self.shared = tiling.lanes, sizes.width, sizes.shared
+        self.whole_vectors, self.rest = divmod(self.width, self.lanes)
+        self.across = self.whole_vectors + (self.rest > 0)
+
+    # ---- the nest ---------------------------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        a = self.a
+        self.every, self.length = _held(a.every), _held(a.length)
+        groups: Index = a.batch * a.groups
+        shares = self.tiling.shares
+        with T.parallel(0, groups * shares) as task:
+            # In registers of the task: those of others would be read again after every store.
+            self.every, self.length = _held(self.every), _held(self.length)
+            self.padded = _held(self.parts(self.every, self.tiling.panel) * self.tiling.panel)
+            place = tirx.Cast("int64", tirx.floordiv(task, shares))
+            batch, group = tirx.floordiv(place, a.groups), tirx.floormod(place, a.groups)
+            self.before = _held(tirx.Cast("int64", self.buffers["before"][batch]))
+            self.cache = (batch * a.groups + group) * self.every * self.width
+            self.batch, self.group = batch, group
+            part = tirx.Cast("int64", tirx.floormod(task, shares))
+            room = self.shared if self.shared <= MOST_SHARED else 0
+            # By the sizes themselves: registers would be defined behind the allocations, which TVM moves ahead.
+            self.room = tirx.max(self.parts(a.every, self.tiling.panel) * self.tiling.panel, 1)
+            scores = T.alloc_buffer((self.room * max(room, self.tiling.rows),), KIND)
+            one = is_open(self.length) or int(self.length) == 1
+            more = is_open(self.length) or int(self.length) > 1
+            if room and one:
+                with when(self.both(tirx.EQ(self.number(self.length), self.number(1)), tirx.EQ(part, self.number(0)))):
+                    self.one_place(scores)
+            if more or not room:
+                condition = self.number(self.length) > 1 if room and one else None
+                with when(condition) if condition is not None else T.serial(0, 1):
+                    self.many_places(scores, part)
+
+    @staticmethod
+    def both(*conditions: Expr) -> Expr:
+        return tirx.all(*conditions)
+
+    @staticmethod
+    def number(value: Index) -> Expr:
+        return tirx.const(value, "int64") if isinstance(value, int) else value
+
+    @staticmethod
+    def parts(value: Index, size: int) -> Index:
+        """How many parts of at most `size` there are."""
+        return tirx.floordiv(value + (size - 1), size) if is_open(value) else -(-int(value) // size)
+
+    def end_of(self, place: Index) -> Expr:
+        """Behind the last key that the row at `place` sees."""
+        return tirx.min(self.before + place + 1, self.number(self.every))
+
+    def first_of(self, end: Expr) -> Index:
+        """The first key that a row sees whose last is before `end`."""
+        return _held(tirx.max(end - self.a.window, 0)) if self.a.window else 0
+
+    # ---- vectors ----------------------------------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> Expr:
+        return T.ramp(0, 1, self.lanes)
+
+    def spread(self, value: Expr) -> Expr:
+        return T.broadcast(value, self.lanes)
+
+    def cleared(self, count: int) -> list[tirx.Var]:
+        found = [register(self.lanes, KIND) for _ in range(count)]
+        for each in found:
+            T.buffer_store(each, self.spread(tirx.const(0.0, KIND)), [self.whole])
+        return found
+
+    def kept(self, value: Expr) -> Expr:
+        held = register(self.lanes, KIND)
+        T.buffer_store(held, value, [self.whole])
+        return held[self.whole]
+
+    def part_of_row(self, buffer: tirx.Var, start: Index, v: int) -> Expr:
+        """Vector v of a row of `width` elements, zeros behind it."""
+        if v < self.whole_vectors:
+            return self.kept(buffer[T.ramp(start + v * self.lanes, 1, self.lanes)])
+        held = self.cleared(1)[0]
+        with T.vectorized(0, self.rest) as lane:
+            T.buffer_store(held, buffer[start + v * self.lanes + lane], [lane])
+        return held[self.whole]
+
+    def query(self, row: Index) -> Index:
+        """Where the query of a row lies: rows of the same place are heads that share keys."""
+        a = self.a
+        place, head = tirx.floordiv(row, self.shared), tirx.floormod(row, self.shared)
+        return ((self.batch * self.length + place) * a.heads + self.group * self.shared + head) * self.width
+
+    # ---- one row of each head ---------------------------------------------------------------------------------------
+
+    def one_place(self, scores: tirx.Var) -> None:
+        """The heads of the only place, keys and values read as they lie."""
+        end = _held(self.end_of(0))
+        first = self.first_of(end)
+        count = _held(end - first)
+        lanes, last = self.lanes, end - 1
+        with T.serial(0, self.parts(count, lanes)) as turn:
+            start = first + turn * lanes
+            rows = [self.cache + tirx.min(start + key, last) * self.width for key in range(lanes)]
+            rows = [_held(row) for row in rows]
+            for head in range(self.shared):
+                query = self.query(head)
+                q = [self.part_of_row(self.buffers["q"], query, v) for v in range(self.across)]
+                sums = self.cleared(lanes)
+                for key in range(lanes):
+                    for v in range(self.across):
+                        value = self.part_of_row(self.buffers["keys"], rows[key], v)
+                        T.buffer_store(sums[key], sums[key][self.whole] + q[v] * value, [self.whole])
+                total = lane_sums(sums, lanes, lanes, KIND, True)[0].register if lanes > 1 else sums[0]
+                self.keep_scores(scores, head, turn, total[self.whole])
+        inverses = [register(1, KIND) for _ in range(self.shared)]
+        for head, inverse in enumerate(inverses):
+            T.buffer_store(inverse, self.softmax(scores, head * self.padded, count), [0])
+        self.values_of_one(scores, inverses, first, count)
+
+    def keep_scores(self, scores: tirx.Var, row: int, turn: Index, value: Expr) -> None:
+        place = row * self.padded + turn * self.lanes
+        final = with_vector_math(final_score(self.a, value))
+        T.buffer_store(scores, final, [T.ramp(place, 1, self.lanes)])
+
+    def softmax(self, scores: tirx.Var, base: Index, count: Index, skipped: Index = 0) -> Expr:
+        """exp of scores less the largest, in place; 1 / their sum. Those before `skipped` and from `count` on are 0."""
+        lanes = self.lanes
+        vectors = self.parts(count, lanes)
+        largest = register(lanes, KIND)
+        T.buffer_store(largest, self.spread(tirx.const(LOWEST, KIND)), [self.whole])
+
+        def seen(number: Index, value: Expr, otherwise: float) -> Expr:
+            place = T.ramp(tirx.Cast("int32", number * lanes), 1, lanes)
+            inside = place < self.spread(tirx.Cast("int32", self.number(count)))
+            if not isinstance(skipped, int):
+                inside = tirx.all(inside, place >= self.spread(tirx.Cast("int32", skipped)))
+            return tirx.Select(inside, value, self.spread(tirx.const(otherwise, KIND)))
+
+        def vector(number: Index) -> Expr:
+            return scores[T.ramp(base + number * lanes, 1, lanes)]
+
+        with T.serial(0, vectors) as number:
+            T.buffer_store(largest, tirx.max(largest[self.whole], seen(number, vector(number), LOWEST)), [self.whole])
+        most = lane_total(tirx.max, [largest], lanes, KIND)
+        total = self.cleared(1)[0]
+        with T.serial(0, vectors) as number:
+            away = self.kept(seen(number, vector(number), LOWEST) - self.spread(most[0]))
+            value = self.kept(seen(number, with_vector_math(tirx.exp(away)), 0.0))
+            T.buffer_store(scores, value, [T.ramp(base + number * lanes, 1, lanes)])
+            T.buffer_store(total, total[self.whole] + value, [self.whole])
+        summed = lane_total(lambda x, y: x + y, [total], lanes, KIND)
+        return tirx.const(1.0, KIND) / summed[0]
+
+    def values_of_one(self, scores: tirx.Var, inverses: list[tirx.Var], first: Index, count: Index) -> None:
+        """Weights by values: as many vectors of all heads at once as registers hold."""
+        at_once = max(1, MOST_SUMS // self.shared)
+        for start in range(0, self.across, at_once):
+            vectors = range(start, min(self.across, start + at_once))
+            sums = {(head, v): self.cleared(1)[0] for head in range(self.shared) for v in vectors}
+            with T.serial(0, count) as key:
+                row = self.cache + (first + key) * self.width
+                for v in vectors:
+                    value = self.part_of_row(self.buffers["values"], row, v)
+                    for head in range(self.shared):
+                        weight = self.spread(scores[head * self.padded + key])
+                        T.buffer_store(sums[head, v], sums[head, v][self.whole] + weight * value, [self.whole])
+            for (head, v), total in sums.items():
+                self.store(self.query(head), v, total[self.whole] * self.spread(inverses[head][0]))
+
+    def store(self, start: Index, v: int, value: Expr) -> None:
+        """A vector of the result, which lies as the queries do."""
+        y = self.buffers["y"]
+        if v < self.whole_vectors:
+            T.buffer_store(y, value, [T.ramp(start + v * self.lanes, 1, self.lanes)])
+            return
+        held = register(self.lanes, KIND)
+        T.buffer_store(held, value, [self.whole])
+        with T.vectorized(0, self.rest) as lane:
+            T.buffer_store(y, held[lane], [start + v * self.lanes + lane])
+
+    # ---- many rows --------------------------------------------------------------------------------------------------
+
+    def many_places(self, scores: tirx.Var, part: Index) -> None:
+        """This task's share of the rows, in tiles."""
+        rows, lanes, panel = self.tiling.rows, self.lanes, self.tiling.panel
+        total = _held(self.length * self.shared)
+        tiles = _held(self.parts(total, rows))
+        tile0, tile1 = map(_held, share(tiles, part, self.tiling.shares))
+        # What the last row of the share sees.
+        last = tirx.min(self.number(total), tile1 * rows) - 1
+        end = _held(self.end_of(tirx.floordiv(tirx.max(last, 0), self.shared)))
+        turned = T.alloc_buffer((self.room * self.width,), KIND)
+        with T.serial(0, self.parts(end, lanes)) as number:
+            self.turn(turned, number, end)
+        with T.serial(0, tile1 - tile0) as turn:
+            row0 = _held((tile0 + turn) * rows)
+            here = _held(tirx.min(self.number(total) - row0, rows))
+            heights = range(1, rows + 1) if is_open(total) else sorted({rows, total % rows or rows})
+            for height in heights:
+                with when(tirx.EQ(self.number(here), self.number(height))):
+                    self.tile(scores, turned, row0, height, panel)
+
+    def turn(self, turned: tirx.Var, number: Index, end: Expr) -> None:
+        """`lanes` keys as columns of a panel: element e of the keys of a panel lie side by side."""
+        lanes, per = self.lanes, self.tiling.panel // self.lanes
+        base = tirx.floordiv(number, per) * (self.tiling.panel * self.width) + tirx.floormod(number, per) * lanes
+        rows = [_held(self.cache + tirx.min(number * lanes + key, end - 1) * self.width) for key in range(lanes)]
+        for v in range(self.across):
+            square = [self.part_of_row(self.buffers["keys"], row, v) for row in rows]
+            for e, column in enumerate(transpose(square, KIND)[: min(lanes, self.width - v * lanes)]):
+                at = base + (v * lanes + e) * self.tiling.panel
+                T.buffer_store(turned, column, [T.ramp(at, 1, lanes)])
+
+    def tile(self, scores: tirx.Var, turned: tirx.Var, row0: Index, height: int, panel: int) -> None:
+        """Some rows: their scores, softmax, and values."""
+        lanes, per = self.lanes, panel // self.lanes
+        queries = [_held(self.query(row0 + row)) for row in range(height)]
+        ends = [_held(self.end_of(tirx.floordiv(row0 + row, self.shared))) for row in range(height)]
+        first = self.first_of(ends[0])
+        skipped = tirx.floordiv(first, panel) if self.a.window else 0
+        end = ends[-1]
+        with T.serial(0, self.parts(end, panel) - skipped) as turn:
+            number = skipped + turn
+            sums = {(row, v): self.cleared(1)[0] for row in range(height) for v in range(per)}
+            with T.serial(0, self.width) as e:
+                at = (number * self.width + e) * panel
+                keys = [self.kept(turned[T.ramp(at + v * lanes, 1, lanes)]) for v in range(per)]
+                for row, start in enumerate(queries):
+                    element = self.spread(self.buffers["q"][start + e])
+                    for v, value in enumerate(keys):
+                        T.buffer_store(sums[row, v], sums[row, v][self.whole] + element * value, [self.whole])
+            for (row, v), total in sums.items():
+                self.keep_scores(scores, row, number * per + v, total[self.whole])
+        inverses = [register(1, KIND) for _ in range(height)]
+        start = _held(skipped * panel) if self.a.window else 0
+        for row, inverse in enumerate(inverses):
+            own = self.first_of(ends[row])
+            base = row * self.padded + start
+            least = _held(own - start) if self.a.window else 0
+            T.buffer_store(inverse, self.softmax(scores, base, _held(ends[row] - start), least), [0])
+            if row + 1 < height:
+                self.clear_behind(scores, base, ends[row] - start, end - start)
+        at_once = max(1, MOST_SUMS // height)
+        for group in range(0, self.across, at_once):
+            vectors = range(group, min(self.across, group + at_once))
+            sums = {(row, v): self.cleared(1)[0] for row in range(height) for v in vectors}
+            with T.serial(0, end - start) as key:
+                place = self.cache + (start + key) * self.width
+                values = [self.part_of_row(self.buffers["values"], place, v) for v in vectors]
+                for row in range(height):
+                    weight = self.spread(scores[row * self.padded + start + key])
+                    for v, value in zip(vectors, values, strict=True):
+                        T.buffer_store(sums[row, v], sums[row, v][self.whole] + weight * value, [self.whole])
+            for (row, v), total in sums.items():
+                self.store(queries[row], v, total[self.whole] * self.spread(inverses[row][0]))
+
+    def clear_behind(self, scores: tirx.Var, base: Index, count: Index, end: Index) -> None:
+        """No weight for keys that a later row of the tile sees: whole vectors, what is left of the row's own is 0."""
+        first = _held(self.parts(count, self.lanes))
+        with T.serial(0, tirx.max(self.parts(end, self.lanes) - first, 0)) as turn:
+            place = base + (first + turn) * self.lanes
+            T.buffer_store(scores, self.spread(tirx.const(0.0, KIND)), [T.ramp(place, 1, self.lanes)])
+
+
+def schedule_cached_attention(sizes: CachedAttention, name: str, cpu: Cpu) -> ScheduledOperator:
+    """The kernel, its parameters those of the description in their order."""
+    chosen = decide_cached_attention(at_sample(sizes), cpu)
+
+    def main() -> None:
+        buffers = declare(sizes)
+        with T.sblock("root"):
+            _Emitter(sizes, chosen, {called: each.view(-1) for called, each in buffers.items()}).emit()
+
+    return ScheduledOperator(chosen, write_function(name, chosen, main))

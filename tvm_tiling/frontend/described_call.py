@@ -1,0 +1,22 @@
+"""Calls of functions that carry what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tvm import relax
+
+from ..lowering.described import described_function
+from ..match.described import Description
+
+
+def described_call(
+    bb: relax.BlockBuilder, told: Description, values: Mapping[str, relax.Expr], name: str
+) -> dict[str, relax.Expr]:
+    """The results of `told` by name, `values` being its inputs."""
+    function = bb.add_func(described_function(told, name).without_attr("global_symbol"), name)
+    types = [relax.TensorType(shape, dtype) for shape, dtype in told.outputs.values()]
+    called = bb.emit(relax.call_tir(function, relax.Tuple([values[each] for each in told.inputs]), types))
+    if len(types) == 1:
+        return dict.fromkeys(told.outputs, called)
+    return {each: bb.emit(relax.TupleGetItem(called, place)) for place, each in enumerate(told.outputs)}

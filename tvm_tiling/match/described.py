@@ -1,0 +1,74 @@
+"""Functions that carry what they compute in an attribute, so that nobody has to find it out: products of weights in
+blocks, rows made ready for them, attention over a cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
+
+from tvm import tirx
+
+from ..decide.gemm.block_rows import BlockRows
+from ..decide.gemm.blocked import BlockedProduct
+from ..decide.vector.cached_attention import CachedAttention
+from ..lowering.samples import sampled
+from ..operand_types import Encoding
+
+Description: TypeAlias = BlockedProduct | BlockRows | CachedAttention
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of description: its attribute, its class, and the sizes that only tensors have: by the name of the field
+    the number of a parameter and its axis."""
+
+    attribute: str
+    made: type[Description]
+    sizes: Mapping[str, tuple[int, int]]
+
+
+_KINDS = (
+    _Kind("tvm_tiling.blocked_product", BlockedProduct, {"rows": (0, 0)}),
+    _Kind("tvm_tiling.block_rows", BlockRows, {"rows": (0, 0)}),
+    _Kind("tvm_tiling.cached_attention", CachedAttention, {"batch": (0, 0), "length": (0, 1), "every": (1, 2)}),
+)
+
+
+def _kind_of(told: Description) -> _Kind:
+    return next(kind for kind in _KINDS if kind.made is type(told))
+
+
+def sizes_of(told: Description) -> tuple[str, ...]:
+    """The names of the sizes that may be open."""
+    return tuple(_kind_of(told).sizes)
+
+
+def attribute_of(told: Description) -> dict[str, str]:
+    """The attribute that says what a function is, without the sizes that its tensors have."""
+    kind = _kind_of(told)
+    plain = asdict(replace(told, **dict.fromkeys(kind.sizes, 0)))
+    if isinstance(told, BlockedProduct):
+        plain["encoding"] = str(told.encoding)
+    return {kind.attribute: json.dumps(plain, sort_keys=True)}
+
+
+def description_of(func: tirx.PrimFunc) -> Description | None:
+    """What `func` computes, its parameters being the inputs and outputs in their order; None for any other function."""
+    for kind in _KINDS:
+        text = func.attrs.get(kind.attribute) if func.attrs is not None else None
+        if text is not None:
+            told: dict[str, Any] = json.loads(str(text))
+            for name, (parameter, axis) in kind.sizes.items():
+                size = func.params[parameter].shape[axis]
+                told[name] = int(size) if isinstance(size, tirx.IntImm) else size
+            if "encoding" in told:
+                told["encoding"] = Encoding.parse(told["encoding"])
+            return kind.made(**told)
+    return None
+
+
+def at_sample(told: Description) -> Any:
+    """The description that decisions are made for where only a run brings sizes."""
+    return replace(told, **{name: sampled(getattr(told, name)) for name in sizes_of(told)})
