@@ -11,6 +11,7 @@ from tvm import tirx
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
+from ..decide.vector.cache_append import AppendTiling, CacheAppend
 from ..decide.vector.cached_attention import CachedAttention, CachedAttentionTiling
 from ..hardware.description import Cpu
 from ..lowering.prim_func import ScheduledOperator
@@ -20,6 +21,7 @@ from ..match.recurrent import recurrence_of
 from ..workload import GemmWorkload
 from .block_rows import schedule_block_rows
 from .blocked_gemm import schedule_blocked
+from .cache_append import schedule_append
 from .cached_attention import schedule_cached_attention
 from .rnn import schedule_recurrence
 
@@ -32,7 +34,7 @@ class Told:
     kind: str
     main: tirx.PrimFunc
     flops: int = 0
-    tiling: RecurrenceTiling | BlockedTiling | CachedAttentionTiling | None = None
+    tiling: RecurrenceTiling | BlockedTiling | AppendTiling | CachedAttentionTiling | None = None
     workload: GemmWorkload | None = None
     packing: ScheduledOperator | None = None
     weights: int | None = None
@@ -53,6 +55,10 @@ def schedule_told(func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tir
         return None
     if isinstance(told, BlockRows):
         return Told("other", schedule_block_rows(told, name, cpu))
+    if isinstance(told, CacheAppend):
+        append = schedule_append(told, name, cpu)
+        assert isinstance(append.tiling, AppendTiling)
+        return Told("other", append.main, tiling=append.tiling)
     if isinstance(told, CachedAttention):
         attention = schedule_cached_attention(told, name, cpu)
         assert isinstance(attention.tiling, CachedAttentionTiling)

@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from .lowering.product_moves import partition, split_k
     from .model.compile import compile_model as compile
     from .model.executable import Executable
+    from .model.generate import Generated, generate
     from .model.load import load
     from .model.run_many import run_many
+    from .model.session import Session
     from .model.torch_report import torch_report
     from .report.save import save_report
     from .runtime.arrays import aligned_empty
@@ -119,7 +121,10 @@ _ON_FIRST_USE = {
     "packed_operator": (".schedule", "packed_operator"),
     "partition": (".lowering.product_moves", "partition"),
     "primitive_rules": (".tuning.metaschedule.rules", "primitive_rules"),
+    "generate": (".model.generate", "generate"),
+    "Generated": (".model.generate", "Generated"),
     "run_many": (".model.run_many", "run_many"),
+    "Session": (".model.session", "Session"),
     "save_report": (".report.save", "save_report"),
     "schedule_rules": (".tuning.metaschedule.rules", "schedule_rules"),
     "seed_database": (".tuning.metaschedule.seeds", "seed_database"),
@@ -147,6 +152,7 @@ __all__ = [
     "Executable",
     "GemmTiling",
     "GemmWorkload",
+    "Generated",
     "Hardware",
     "HardwareError",
     "LimitError",
@@ -160,6 +166,7 @@ __all__ = [
     "Reason",
     "RnnTiling",
     "RnnWorkload",
+    "Session",
     "ShapeDatabase",
     "SimReport",
     "SimulationError",
@@ -177,6 +184,7 @@ __all__ = [
     "decide",
     "fold_strides",
     "fold_width",
+    "generate",
     "is_bad_leading_dimension",
     "llvm_target",
     "load",

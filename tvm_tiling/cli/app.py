@@ -40,6 +40,7 @@ COMMANDS = (
     Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
     Command("export", "tvm_tiling.cli.export", "Write a model as a C library without TVM and Python."),
     Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
+    Command("generate", "tvm_tiling.cli.generate", "Write tokens behind a prompt by a language model."),
     Command("report", "tvm_tiling.cli.report", "Show where time goes: a model, a simulation, a comparison."),
     Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, on a model or suites."),
     Command("tune", "tvm_tiling.cli.tune", "Search for faster cuts of a model or an operator by measuring."),

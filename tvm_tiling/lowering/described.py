@@ -13,6 +13,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct
+from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
 from ..match.described import Description, attribute_of, sizes_of
 
@@ -37,6 +38,8 @@ def described_function(told: Description, name: str) -> tirx.PrimFunc:
                 _rows(told, buffers)
             elif isinstance(told, BlockedProduct):
                 _product(told, buffers)
+            elif isinstance(told, CacheAppend):
+                _append(told, buffers)
             else:
                 _attention(told, buffers)
     return builder.get()
@@ -88,6 +91,17 @@ def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
             if p.activations == "int8":
                 x = T.Cast("float32", x) * b["scales"][row, at]
             T.buffer_store(b["y"], b["y"][row, column] + x * value, [row, column])
+
+
+def _append(a: CacheAppend, b: Mapping[str, tirx.Var]) -> None:
+    with T.grid(a.batch, a.groups, a.every, a.width) as (batch, group, row, e):
+        own = tirx.Cast("int64", row) - tirx.Cast("int64", b["before"][batch])
+        # The past as a result: what lies there stays, and is read where it is not new.
+        old = tirx.if_then_else(row < a.room, b["past"][batch, group, row, e], tirx.const(0.0, "float32"))
+        is_new = tirx.And(own >= 0, own < a.length)
+        T.buffer_store(
+            b["present"], tirx.if_then_else(is_new, b["new"][batch, own, group, e], old), [batch, group, row, e]
+        )
 
 
 def _attention(a: CachedAttention, b: Mapping[str, tirx.Var]) -> None:

@@ -13,12 +13,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.conv_tiling import ConvTiling
-from ..decide.gemm.blocked import BlockedTiling
-from ..decide.levels.level_gemm import LevelsTiling
-from ..decide.rnn.column_product import ColumnTiling
-from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import Decision, GemmTiling
-from ..decide.vector.cached_attention import CachedAttentionTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram, GemmProgram
 from ..runtime.pages import zeros
@@ -34,9 +29,7 @@ DECISION = "tvm_tiling.decision"
 class ScheduledOperator:
     """TIR of one operator; where its weights are prepacked, also the function (weights, packed) that packs them."""
 
-    tiling: (
-        GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RecurrenceTiling | BlockedTiling | CachedAttentionTiling
-    )
+    tiling: Decision
     main: tirx.PrimFunc
     pack: tirx.PrimFunc | None = None
     packed_shape: tuple[int, ...] | None = None

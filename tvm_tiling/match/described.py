@@ -1,5 +1,5 @@
 """Functions that carry what they compute in an attribute, so that nobody has to find it out: products of weights in
-blocks, rows made ready for them, attention over a cache."""
+blocks, rows made ready for them, caches and attention over them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tvm import tirx
 
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct
+from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
 from ..lowering.samples import sampled
 from ..operand_types import Encoding
 
-Description: TypeAlias = BlockedProduct | BlockRows | CachedAttention
+Description: TypeAlias = BlockedProduct | BlockRows | CacheAppend | CachedAttention
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ _KINDS = (
     _Kind("tvm_tiling.blocked_product", BlockedProduct, {"rows": (0, 0)}),
     _Kind("tvm_tiling.block_rows", BlockRows, {"rows": (0, 0)}),
     _Kind("tvm_tiling.cached_attention", CachedAttention, {"batch": (0, 0), "length": (0, 1), "every": (1, 2)}),
+    _Kind(
+        "tvm_tiling.cache_append",
+        CacheAppend,
+        {"batch": (0, 0), "room": (0, 2), "length": (1, 1), "every": (3, 2)},
+    ),
 )
 
 
@@ -48,7 +54,7 @@ def sizes_of(told: Description) -> tuple[str, ...]:
 def attribute_of(told: Description) -> dict[str, str]:
     """The attribute that says what a function is, without the sizes that its tensors have."""
     kind = _kind_of(told)
-    plain = asdict(replace(told, **dict.fromkeys(kind.sizes, 0)))
+    plain = asdict(_with(told, dict.fromkeys(kind.sizes, 0)))
     if isinstance(told, BlockedProduct):
         plain["encoding"] = str(told.encoding)
     return {kind.attribute: json.dumps(plain, sort_keys=True)}
@@ -71,4 +77,9 @@ def description_of(func: tirx.PrimFunc) -> Description | None:
 
 def at_sample(told: Description) -> Any:
     """The description that decisions are made for where only a run brings sizes."""
-    return replace(told, **{name: sampled(getattr(told, name)) for name in sizes_of(told)})
+    return _with(told, {name: sampled(getattr(told, name)) for name in sizes_of(told)})
+
+
+def _with(told: Any, sizes: Mapping[str, Any]) -> Any:
+    """The description with other sizes."""
+    return replace(told, **sizes)

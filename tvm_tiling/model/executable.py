@@ -16,6 +16,7 @@ from .outputs import Outputs, like
 from .passes.constants import Constants
 from .precision.record import FLOAT32, PrecisionRecord
 from .report import Benchmark, Memory, OperatorRecord, Report
+from .session import ROOM, Session
 from .signature import Signature, chosen
 from .variants import AnyVariant
 
@@ -86,6 +87,15 @@ class Executable:
         """As :meth:`run`, with outputs in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
         result = self.run(*arrays, out=out, **named)
         return result if out is not None else like((*arrays, *named.values()), result)
+
+    def session(self, states: Mapping[str, str] | None = None, *, room: int = ROOM) -> Session:
+        """Runs that go on from each other, with the model's states kept: key/value caches, recurrent states.
+
+        `states`: outputs by name, each with the input that it is in the next run; left out, those that are named as
+        exporters do (present.0.key for past_key_values.0.key). `room`: rows of caches that are updated in place.
+        WorkloadError where there are no such states.
+        """
+        return Session(self, states, room)
 
     def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[AnyVariant, Sequence[Any]]:
         """The variant for these inputs, and its inputs in graph order. Errors as :meth:`run`."""

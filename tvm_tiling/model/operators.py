@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
@@ -20,6 +20,7 @@ from ..decide.gemm.blocked import BlockedTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
+from ..decide.vector.cache_append import AppendTiling
 from ..decide.vector.cached_attention import CachedAttentionTiling
 from ..errors import UnsupportedOperator, attempted
 from ..frontend.node_names import names_in, nodes_named, numbers_of, without_names
@@ -36,6 +37,10 @@ from .build import build_packing
 from .kernels import Kernels, Kind, trusted
 from .passes.dataflow import Rewriter, is_op, rewrite
 from .report import OperatorRecord
+
+_Tiling: TypeAlias = (
+    GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | BlockedTiling | AppendTiling | CachedAttentionTiling
+)
 
 
 @dataclass(frozen=True, kw_only=True)

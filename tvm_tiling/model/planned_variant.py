@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..decide.vector.cache_append import AppendTiling
 from ..errors import WorkloadError
-from ..runtime.arrays import overlaps, span_of
+from ..runtime.arrays import aligned_empty, overlaps, span_of
 from ..runtime.gate import entrance
-from ..runtime.plan import ExecutionPlan, TensorType
+from ..runtime.plan import INPUT, OUTPUT, ExecutionPlan, PlannedTensor, TensorType
 from ..runtime.plan_runner import Buffers, PlanInstance, PlanRunner, RunFailed
 from ..runtime.plan_tables import PlanTables
 from ..runtime.threads import own_core
@@ -67,6 +70,41 @@ class PlannedVariant(VariantBase):
             self._instance(buffers).run(buffers)
         except RunFailed as failed:
             raise _refused(failed) from None
+
+    @functools.cached_property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """(output, input) of caches to which a run only appends: the output may have the input's memory."""
+        plan, found = self._runner.plan, []
+        appending = {operator.name for operator in self.operators if operator.form == AppendTiling.FORM}
+        reading = Counter(number for step in plan.steps for number in set(step.arguments))
+        for output, result in enumerate(plan.results):
+            for step in plan.steps:
+                if step.kernel in appending and result in step.arguments and reading[step.arguments[0]] == 1:
+                    past = plan.tensors[step.arguments[0]]
+                    if past.place == INPUT and plan.tensors[result].place == OUTPUT:
+                        found.append((output, past.offset if isinstance(past, PlannedTensor) else past.number))
+        return tuple(found)
+
+    def run_in_place(self, arrays: Sequence[np.ndarray], kept: Mapping[int, int]) -> Sequence[np.ndarray]:
+        """All outputs, where those in `kept`, which are of in_place, are the inputs of these numbers, written in part.
+        WorkloadError where one has no room for the result."""
+        tables = self._tables(arrays)
+        outputs = []
+        for number, kind in enumerate(tables.outputs):
+            if number not in kept:
+                outputs.append(aligned_empty(kind.shape, kind.dtype))
+                continue
+            array, name = arrays[kept[number]], self.outputs[number].name
+            if array.shape != kind.shape:
+                room, wanted = array.shape[-2], kind.shape[-2]
+                raise WorkloadError(f"the cache of {name!r} has room for {room} rows, and {wanted} are needed")
+            outputs.append(array)
+        buffers = Buffers(tables, arrays, outputs)
+        try:
+            self._instance(buffers).run(buffers)
+        except RunFailed as failed:
+            raise _refused(failed) from None
+        return outputs
 
     def _tables(self, arrays: Sequence[np.ndarray]) -> PlanTables:
         """Those for inputs of these shapes."""

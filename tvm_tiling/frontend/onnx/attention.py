@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...decide.vector.cache_append import CacheAppend
 from ...decide.vector.cached_attention import CachedAttention
 from ..described_call import described_call
 from ..open_parts import kernel_of_sizes, sequence
@@ -156,9 +157,9 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         rows = _rows_of_tables(bb, (cosine, sine), positions)
         interleaved = bool(attr.get("rotary_interleaved", 0))
         query, key = (rotated(bb, each, *rows, interleaved=interleaved) for each in (query, key))
-    key, value = (_moved(bb, each, 0, 2, 1, 3) for each in (key, value))
+    before = bb.emit(op.astype(before, "int32"))
     keys, values = (
-        new if past is None else _joined(bb, past, new, before, every)
+        _moved(bb, new, 0, 2, 1, 3) if past is None else _joined(bb, past, new, before, every)
         for past, new in ((past_key, key), (past_value, value))
     )
     scale = attr.get("scale", 0.0) or 1 / math.sqrt(width)
@@ -175,7 +176,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
             window=max(0, window),
             softcap=cap,
         )
-        given = {"q": query, "keys": keys, "values": values, "before": bb.emit(op.astype(before, "int32"))}
+        given = {"q": query, "keys": keys, "values": values, "before": before}
         result = described_call(bb, told, given, "cached_attention")["y"]
         return relax.Tuple([result, keys, values])
     every, shared = _extents(keys)[2], heads // groups
@@ -207,35 +208,11 @@ def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
 
 
 def _joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Expr:
-    """Keys or values of both, `every` of them: the new ones behind the `before` of each batch, the rest as the past has
-    it."""
-
-    def joined(past: te.Tensor, sizes: list[Any], new: te.Tensor, before: te.Tensor) -> te.Tensor:
-        room, length, every = (expr(size) for size in sizes)
-
-        def at(b: Any, h: Any, j: Any, i: Any) -> Any:
-            own = j - before[b].astype("int64")
-            old = past[b, h, tirx.max(tirx.min(j, room - 1), expr(0)), i]
-            old = tirx.Select(j < room, old, tirx.const(0, past.dtype))
-            within = tirx.max(tirx.min(own, length - 1), expr(0))
-            return tirx.Select(tirx.And(own >= 0, own < length), new[b, h, within, i], old)
-
-        return te.compute((past.shape[0], past.shape[1], every, past.shape[3]), at, name="joined")
-
-    sizes = [_extents(past)[2], _extents(new)[2], every]
-    return bb.emit(_of_sizes(bb, joined, (past, new, before), sizes))
-
-
-def _of_sizes(bb: Builder, function: Any, tensors: Sequence[Expr], sizes: Sequence[Size]) -> Expr:
-    """kernel_of_sizes of several tensors."""
-    opened = [size for size in sizes if not isinstance(size, int)]
-
-    def given(*values: Any) -> te.Tensor:
-        left = iter(values[len(tensors) :])
-        numbers = [size if isinstance(size, int) else next(left) for size in sizes]
-        return function(values[0], numbers, *values[1 : len(tensors)])
-
-    return bb.call_te(given, *tensors, *opened, primfunc_name_hint="joined")
+    """Keys or values of both, `every` of them."""
+    batch, groups, room, width = _extents(past)
+    length = _extents(new)[1]
+    told = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
+    return described_call(bb, told, {"past": past, "new": new, "before": before}, "append")["present"]
 
 
 def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> Expr:
@@ -278,13 +255,7 @@ def open_grouped_query_attention(node: OpenNode) -> Expr:
     if total is None:
         raise ValueError(_FROM_DATA)
     inputs = [node.tensors(place) if node.has(place) and place != 6 else None for place in range(len(node.given))]
-    every = total[0]
-    if node.has(3):
-        room = node.extents(3)[2]
-        if isinstance(room, int):
-            every = node.shapes.larger(every, room)
-        else:
-            node.shapes.require_at_least(every, room)
+    every = node.shapes.larger(total[0], node.extents(3)[2]) if node.has(3) else total[0]
     return grouped_query_attention(node.bb, inputs, node.attr, every)
 
 

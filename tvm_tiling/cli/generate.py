@@ -1,0 +1,95 @@
+"""`tvm-tiling generate`: tokens by a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from ..errors import WorkloadError
+from .model_options import BATCH, DIM, MODEL, SHAPE, ModelOptions, opened
+from .output import print_json
+
+EXAMPLES = (
+    "tvm-tiling generate model.onnx --tokens 1,2,3 --max-new 64",
+    'tvm-tiling generate model.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --top-p 0.9 --seed 1',
+)
+ACCEPTED = "accepted: --tokens 1,2,3, or --prompt TEXT with --tokenizer tokenizer.json"
+
+
+def command(
+    model: str = MODEL,
+    tokens: str = typer.Option("", "--tokens", help="Ids of the prompt: 1,2,3."),
+    prompt: str = typer.Option("", "--prompt", help="The prompt as text; needs --tokenizer."),
+    tokenizer: str = typer.Option("", "--tokenizer", help="A tokenizer.json, read by the package `tokenizers`."),
+    max_new: int = typer.Option(64, "--max-new", help="The most new tokens."),
+    top_p: float | None = typer.Option(
+        None, "--top-p", help="Draw from the most likely tokens of so much probability; left out: the likeliest."
+    ),
+    temperature: float = typer.Option(1.0, "--temperature", help="Divides logits before a token is drawn."),
+    seed: int = typer.Option(0, "--seed", help="Of the draws."),
+    stop: str = typer.Option("", "--stop", help="Ids that end it: 2, or 2,3."),
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
+    as_json: bool = typer.Option(False, "--json", help="Print tokens, text and rates as JSON."),
+) -> None:
+    """Write new tokens behind a prompt, with the model's caches kept from step to step, and how many a second."""
+    from ..model.generate import generate
+
+    words = _tokenizer(tokenizer) if tokenizer else None
+    if tokens and not prompt:
+        given = _ids("--tokens", tokens)
+    elif prompt and not tokens and words is not None:
+        given = list(words.encode(prompt).ids)
+    else:
+        raise WorkloadError(f"a prompt by tokens or by text is needed; {ACCEPTED}")
+    ends = _ids("--stop", stop) if stop else []
+    executable = opened(model, ModelOptions(batch, dim, shape))
+    shown: list[int] = []
+
+    def show(token: int) -> None:
+        """Text as far as it has grown: a token may be part of a letter."""
+        before = words.decode(shown) if words is not None else ""
+        shown.append(token)
+        typer.echo(words.decode(shown)[len(before) :] if words is not None else f"{token} ", nl=False)
+
+    made = generate(
+        executable,
+        given,
+        max_new,
+        top_p=top_p,
+        temperature=temperature,
+        seed=seed,
+        stop=ends,
+        on_token=None if as_json else show,
+    )
+    if as_json:
+        text = {"text": words.decode(list(made.tokens))} if words is not None else {}
+        rates = {"prompt_tokens_per_second": made.prompt_rate, "tokens_per_second": made.rate}
+        print_json({"tokens": list(made.tokens), **text, **rates})
+        return
+    typer.echo()
+    told = f"prompt: {made.prompt} tokens, {made.prompt_rate:.1f} a second; new: {len(made.tokens)}"
+    typer.echo(f"{told}, {made.rate:.1f} a second", err=True)
+
+
+def _ids(option: str, text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts):
+        raise WorkloadError(f"{option} {text}: no ids, accepted: 1,2,3")
+    return [int(part) for part in parts]
+
+
+def _tokenizer(path: str) -> Any:
+    """The tokenizer of a file."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise WorkloadError(
+            "--tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by --tokens"
+        ) from None
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as error:
+        raise WorkloadError(f"{path}: no tokenizer ({' '.join(str(error).split())[:100]})") from None

@@ -1,0 +1,143 @@
+"""Tokens by a decoder, one after the other: greedy, or drawn from the most likely ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import WorkloadError
+from .session import Session
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+_IDS = ("input_ids", "tokens", "ids")
+_MASK, _PLACES = "attention_mask", "position_ids"
+
+
+@dataclass(frozen=True)
+class Generated:
+    """New `tokens` behind a prompt of `prompt` tokens; seconds of the prompt's run, which gives the first of them, and
+    of all others."""
+
+    tokens: tuple[int, ...]
+    prompt: int
+    prompt_seconds: float
+    seconds: float
+
+    @property
+    def prompt_rate(self) -> float:
+        """Tokens of the prompt a second."""
+        return self.prompt / self.prompt_seconds
+
+    @property
+    def rate(self) -> float:
+        """New tokens a second behind the first; 0 where there is but one."""
+        return (len(self.tokens) - 1) / self.seconds if len(self.tokens) > 1 else 0.0
+
+
+def generate(
+    executable: Executable,
+    tokens: Sequence[int],
+    max_new: int = 64,
+    *,
+    top_p: float | None = None,
+    temperature: float = 1.0,
+    seed: int = 0,
+    stop: Collection[int] = (),
+    on_token: Callable[[int], Any] | None = None,
+) -> Generated:
+    """Up to `max_new` tokens behind `tokens` by a model of token ids that gives logits; a session keeps its caches.
+
+    Greedy where `top_p` is left out; else each is drawn, with `seed`, from the most likely tokens that have `top_p` of
+    the probability together, logits divided by `temperature` before. One of `stop` ends it, and is the last.
+    `on_token` is called with each. WorkloadError for a model of other inputs, and for numbers out of range.
+    """
+    known = list(map(int, tokens))
+    if not known:
+        raise WorkloadError("tokens is empty; accepted: one or more ids")
+    for called, value, fits in (
+        ("max_new", max_new, isinstance(max_new, int) and max_new >= 1),
+        ("top_p", top_p, top_p is None or 0 < top_p <= 1),
+        ("temperature", temperature, temperature > 0),
+    ):
+        if not fits:
+            raise WorkloadError(f"{called} = {value!r}; accepted: {_RANGES[called]}")
+    step = _Steps(executable, len(known) + max_new)
+    draw = np.random.default_rng(seed)
+    found: list[int] = []
+    start = time.perf_counter()
+    prompt_seconds = 0.0
+    new = known
+    while len(found) < max_new:
+        logits = step.run(known, new)
+        token = _most_likely(logits) if top_p is None else _drawn(logits, top_p, temperature, draw)
+        if not found:
+            prompt_seconds = time.perf_counter() - start
+        found.append(token)
+        known.append(token)
+        new = [token]
+        if on_token is not None:
+            on_token(token)
+        if token in stop:
+            break
+    seconds = time.perf_counter() - start - prompt_seconds
+    return Generated(tuple(found), len(known) - len(found), prompt_seconds, seconds)
+
+
+_RANGES = {"max_new": "a whole number from 1 on", "top_p": "a number above 0, up to 1", "temperature": "above 0"}
+
+
+class _Steps:
+    """Runs of a decoder: with its caches in a session, or without any on all tokens again."""
+
+    def __init__(self, executable: Executable, room: int) -> None:
+        signature = executable.signature
+        kinds = dict(zip(signature.input_names, signature.input_dtypes, strict=True))
+        ids = next((name for name in _IDS if name in kinds), None)
+        if ids is None or "int" not in kinds[ids]:
+            names = ", ".join(map(repr, kinds))
+            raise WorkloadError(f"the model's inputs are {names}; accepted: one of token ids named {_IDS[0]!r}")
+        self._kinds, self._ids, self._executable = kinds, ids, executable
+        self._session: Session | None = None
+        if any(name not in (ids, _MASK, _PLACES) for name in kinds):
+            self._session = executable.session(room=room)
+
+    def run(self, known: Sequence[int], new: Sequence[int]) -> np.ndarray:
+        """The logits behind the last token; `new` are those of `known` that no run has seen."""
+        if self._session is None:
+            new = known
+        given = {self._ids: np.array([new])}
+        if _MASK in self._kinds:
+            given[_MASK] = np.ones((1, len(known)))
+        if _PLACES in self._kinds:
+            given[_PLACES] = np.arange(len(known) - len(new), len(known))[None]
+        inputs = {name: value.astype(self._kinds[name]) for name, value in given.items()}
+        result = self._executable.run(**inputs) if self._session is None else self._session.run(**inputs)
+        results = result if isinstance(result, tuple) else (result,)
+        logits = next((each for each in results if each.ndim == 3 and each.shape[0] == 1), None)
+        if logits is None:
+            raise WorkloadError("the model gives no logits; expected an output of 1 x length x words")
+        return np.asarray(logits[0, -1], np.float32)
+
+
+def _most_likely(logits: np.ndarray) -> int:
+    if not np.isfinite(logits).any():
+        raise WorkloadError("the model's logits are no numbers, so that no token is the most likely")
+    return int(np.nanargmax(logits))
+
+
+def _drawn(logits: np.ndarray, top_p: float, temperature: float, draw: np.random.Generator) -> int:
+    """A token of the most likely ones that have `top_p` of the probability together."""
+    _most_likely(logits)
+    scaled = logits.astype(np.float64) / temperature
+    weights = np.exp(scaled - np.nanmax(scaled))
+    weights = np.nan_to_num(weights)
+    order = np.argsort(-weights, kind="stable")
+    sums = np.cumsum(weights[order])
+    kept = order[: int(np.searchsorted(sums, top_p * sums[-1])) + 1]
+    return int(draw.choice(kept, p=weights[kept] / weights[kept].sum()))

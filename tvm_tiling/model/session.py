@@ -1,0 +1,189 @@
+"""Runs that go on from each other: what a model gives back for its next run stays here, in place where it can."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import WorkloadError, nearest
+from ..runtime.arrays import aligned_empty
+from ..sizes import Named
+from .planned_variant import PlannedVariant
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+ROOM = 2048  # rows of a cache that is updated in place, where nothing else is said
+# How exporters name what goes in and what comes out of a state.
+_NAMES = (
+    (r"^present(_key_values)?\b", "past_key_values"),
+    (r"^present", "past"),
+    (r"^(h|c)n\b", r"\g<1>0"),
+    (r"_out\b", "_in"),
+    (r"^next_", ""),
+    (r"^new_", ""),
+)
+
+
+@dataclass(frozen=True)
+class _State:
+    """An output that is an input of the next run, by their numbers; `axis` is that of a cache's rows, which a run
+    lengthens or which has `room`."""
+
+    output: int
+    input: int
+    in_place: bool
+    axis: int | None
+
+
+class Session:
+    """A model's states between its runs: key/value caches, recurrent states. Made by :meth:`Executable.session`.
+
+    `run` takes the other inputs and gives the other outputs. A cache that the model appends to is kept in one piece of
+    memory with room for `room` rows, and only new rows are written; others are taken from one run to the next. For one
+    caller at a time.
+    """
+
+    def __init__(self, executable: Executable, states: Mapping[str, str] | None, room: int) -> None:
+        if len(executable.variants) != 1:
+            raise WorkloadError(
+                f"a session of a model that was compiled for {len(executable.variants)} sets of sizes; accepted: one, "
+                "which may be open"
+            )
+        if isinstance(room, bool) or not isinstance(room, int) or room < 1:
+            raise WorkloadError(f"room = {room!r}; accepted: a whole number of rows from 1 on")
+        self._executable, self._variant, self.room = executable, executable.variants[0], room
+        self._states = self._found(states)
+        if not self._states:
+            outputs = ", ".join(map(repr, executable.signature.output_names))
+            raise WorkloadError(f"no output is named as a state: {outputs}; accepted: states={{output: input}}")
+        self._values: dict[int, np.ndarray] = {}  # by the number of the input
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Outputs that are states, each with its input."""
+        signature = self._executable.signature
+        return {signature.output_names[s.output]: signature.input_names[s.input] for s in self._states}
+
+    @property
+    def in_place(self) -> bool:
+        """Whether every state is updated in the memory that it has."""
+        return all(state.in_place for state in self._states)
+
+    def reset(self) -> None:
+        """Forget the states: the next run is a first one."""
+        self._values = {}
+
+    def run(self, **inputs: Any) -> Any:
+        """The outputs that are no states for the inputs that are none; several come as a tuple. States given by name
+        are taken instead of those that are kept, as copies.
+
+        WorkloadError as of :meth:`Executable.run`, and where a cache has no room for the new rows; the states then
+        are as before.
+        """
+        signature = self._executable.signature
+        arrays = signature.arrays(self._given(inputs), {})
+        self._variant.accept(arrays)
+        results = self._run(arrays)
+        for state in self._states:
+            self._values[state.input] = results[state.output]
+        own = {state.output for state in self._states}
+        rest = [result for number, result in enumerate(results) if number not in own]
+        return rest[0] if len(rest) == 1 else tuple(rest)
+
+    # ---- what a run takes and gives ---------------------------------------------------------------------------------
+
+    def _given(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """All inputs in order: those given, and the states."""
+        names = self._executable.signature.input_names
+        for name in inputs:
+            if name not in names:
+                raise WorkloadError(f"the model has no input {name!r}: {nearest(name, names)}")
+        own = {state.input: state for state in self._states}
+        missing = [name for number, name in enumerate(names) if name not in inputs and number not in own]
+        if missing:
+            raise WorkloadError(f"input {missing[0]!r} is missing; the session keeps {', '.join(self.states.values())}")
+        sizes = self._sizes(inputs)
+        found = []
+        for number, name in enumerate(names):
+            if name in inputs and number in own:
+                found.append(np.array(inputs[name]))
+            elif name in inputs:
+                found.append(inputs[name])
+            elif number in self._values:
+                found.append(self._values[number])
+            else:
+                found.append(self._first(own[number], sizes))
+        return found
+
+    def _sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
+        """Open sizes that the inputs given have, by name."""
+        signature, found = self._executable.signature, {}
+        for name, shape in zip(signature.input_names, signature.input_shapes, strict=True):
+            if name in inputs:
+                for extent, size in zip(shape, np.shape(inputs[name]), strict=False):
+                    if isinstance(extent, Named):
+                        found[extent.name] = int(size)
+        return found
+
+    def _first(self, state: _State, sizes: Mapping[str, int]) -> np.ndarray:
+        """A state before the first run: zeros; of caches in place with all their room, of others with no rows."""
+        signature = self._executable.signature
+        shape = []
+        for axis, extent in enumerate(signature.input_shapes[state.input]):
+            if axis == state.axis:
+                shape.append(self.room if state.in_place else 0)
+            elif isinstance(extent, int):
+                shape.append(extent)
+            elif isinstance(extent, Named) and extent.name in sizes:
+                shape.append(sizes[extent.name])
+            else:
+                name = signature.input_names[state.input]
+                raise WorkloadError(
+                    f"input {name!r} has {extent} along axis {axis}, which no input tells; give it once"
+                )
+        value = aligned_empty(tuple(shape), signature.input_dtypes[state.input])
+        value[...] = 0
+        return value
+
+    def _run(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        kept = {state.output: state.input for state in self._states if state.in_place}
+        if kept and isinstance(self._variant, PlannedVariant):
+            return self._variant.run_in_place(arrays, kept)
+        results = self._variant.run(arrays)
+        return results if isinstance(results, tuple) else (results,)
+
+    # ---- which outputs are states -----------------------------------------------------------------------------------
+
+    def _found(self, states: Mapping[str, str] | None) -> tuple[_State, ...]:
+        signature = self._executable.signature
+        if states is None:
+            states = {}
+            for output in signature.output_names:
+                for pattern, name in _NAMES:
+                    named = re.sub(pattern, name, output, count=1)
+                    if named != output and named in signature.input_names and named not in states.values():
+                        states[output] = named
+                        break
+        appended = dict(self._variant.in_place) if isinstance(self._variant, PlannedVariant) else {}
+        found = []
+        for output, name in states.items():
+            for given, known in ((output, signature.output_names), (name, signature.input_names)):
+                if given not in known:
+                    raise WorkloadError(f"states names {given!r}: {nearest(given, known)}")
+            place, number = signature.output_names.index(output), signature.input_names.index(name)
+            in_place = appended.get(place) == number
+            found.append(_State(place, number, in_place, self._axis(number, in_place)))
+        return tuple(found)
+
+    def _axis(self, number: int, in_place: bool) -> int | None:
+        """The axis of a cache's rows: open, and of no size that other inputs have; in place the last but one."""
+        shape = self._executable.signature.input_shapes[number]
+        if in_place:
+            return len(shape) - 2
+        open_axes = [axis for axis, extent in enumerate(shape) if isinstance(extent, Named)]
+        return open_axes[-1] if len(open_axes) > 1 or (open_axes and len(shape) > 3) else None
