@@ -95,7 +95,7 @@ class Executable:
         exporters do (present.0.key for past_key_values.0.key). `room`: rows of caches that are updated in place.
         WorkloadError where there are no such states.
         """
-        return Session(self, states, room)
+        return Session(self.variants, states, room)
 
     def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[AnyVariant, Sequence[Any]]:
         """The variant for these inputs, and its inputs in graph order. Errors as :meth:`run`."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import WorkloadError
+from .executable import Executable
 from .session import Session
-
-if TYPE_CHECKING:
-    from .executable import Executable
 
 _IDS = ("input_ids", "tokens", "ids")
 _MASK, _PLACES = "attention_mask", "position_ids"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from ..errors import WorkloadError, nearest
 from ..runtime.arrays import aligned_empty
 from ..sizes import Named
 from .planned_variant import PlannedVariant
-
-if TYPE_CHECKING:
-    from .executable import Executable
+from .variants import AnyVariant
 
 ROOM = 2048  # rows of a cache that is updated in place, where nothing else is said
 # How exporters name what goes in and what comes out of a state.
@@ -48,25 +46,25 @@ class Session:
     caller at a time.
     """
 
-    def __init__(self, executable: Executable, states: Mapping[str, str] | None, room: int) -> None:
-        if len(executable.variants) != 1:
+    def __init__(self, variants: Sequence[AnyVariant], states: Mapping[str, str] | None, room: int) -> None:
+        if len(variants) != 1:
             raise WorkloadError(
-                f"a session of a model that was compiled for {len(executable.variants)} sets of sizes; accepted: one, "
-                "which may be open"
+                f"a session of a model that was compiled for {len(variants)} sets of sizes; accepted: one, which may be "
+                "open"
             )
         if isinstance(room, bool) or not isinstance(room, int) or room < 1:
             raise WorkloadError(f"room = {room!r}; accepted: a whole number of rows from 1 on")
-        self._executable, self._variant, self.room = executable, executable.variants[0], room
+        self._variant, self._signature, self.room = variants[0], variants[0].signature, room
         self._states = self._found(states)
         if not self._states:
-            outputs = ", ".join(map(repr, executable.signature.output_names))
+            outputs = ", ".join(map(repr, self._signature.output_names))
             raise WorkloadError(f"no output is named as a state: {outputs}; accepted: states={{output: input}}")
         self._values: dict[int, np.ndarray] = {}  # by the number of the input
 
     @property
     def states(self) -> dict[str, str]:
         """Outputs that are states, each with its input."""
-        signature = self._executable.signature
+        signature = self._signature
         return {signature.output_names[s.output]: signature.input_names[s.input] for s in self._states}
 
     @property
@@ -85,7 +83,7 @@ class Session:
         WorkloadError as of :meth:`Executable.run`, and where a cache has no room for the new rows; the states then
         are as before.
         """
-        signature = self._executable.signature
+        signature = self._signature
         arrays = signature.arrays(self._given(inputs), {})
         self._variant.accept(arrays)
         results = self._run(arrays)
@@ -99,7 +97,7 @@ class Session:
 
     def _given(self, inputs: Mapping[str, Any]) -> list[Any]:
         """All inputs in order: those given, and the states."""
-        names = self._executable.signature.input_names
+        names = self._signature.input_names
         for name in inputs:
             if name not in names:
                 raise WorkloadError(f"the model has no input {name!r}: {nearest(name, names)}")
@@ -122,7 +120,7 @@ class Session:
 
     def _sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
         """Open sizes that the inputs given have, by name."""
-        signature, found = self._executable.signature, {}
+        signature, found = self._signature, {}
         for name, shape in zip(signature.input_names, signature.input_shapes, strict=True):
             if name in inputs:
                 for extent, size in zip(shape, np.shape(inputs[name]), strict=False):
@@ -132,7 +130,7 @@ class Session:
 
     def _first(self, state: _State, sizes: Mapping[str, int]) -> np.ndarray:
         """A state before the first run: zeros; of caches in place with all their room, of others with no rows."""
-        signature = self._executable.signature
+        signature = self._signature
         shape = []
         for axis, extent in enumerate(signature.input_shapes[state.input]):
             if axis == state.axis:
@@ -160,7 +158,7 @@ class Session:
     # ---- which outputs are states -----------------------------------------------------------------------------------
 
     def _found(self, states: Mapping[str, str] | None) -> tuple[_State, ...]:
-        signature = self._executable.signature
+        signature = self._signature
         if states is None:
             states = {}
             for output in signature.output_names:
@@ -182,7 +180,7 @@ class Session:
 
     def _axis(self, number: int, in_place: bool) -> int | None:
         """The axis of a cache's rows: open, and of no size that other inputs have; in place the last but one."""
-        shape = self._executable.signature.input_shapes[number]
+        shape = self._signature.input_shapes[number]
         if in_place:
             return len(shape) - 2
         open_axes = [axis for axis, extent in enumerate(shape) if isinstance(extent, Named)]
