@@ -28,7 +28,7 @@ from ..lowering.lane_sums import lane_sums
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share, when
 from ..lowering.prim_func import ScheduledOperator, write_function
-from ..lowering.registers import counted, register
+from ..lowering.registers import counted, register, small_buffer
 from ..lowering.samples import is_open
 from ..lowering.transpose import transpose
 from ..lowering.vector_math import with_vector_math
@@ -161,9 +161,9 @@ class _Emitter:
                         T.buffer_store(sums[key], sums[key][self.whole] + q[v] * value, [self.whole])
                 total = lane_sums(sums, lanes, lanes, KIND, True)[0].register if lanes > 1 else sums[0]
                 self.keep_scores(scores, head, turn, total[self.whole])
-        inverses = [register(1, KIND) for _ in range(self.shared)]
-        for head, inverse in enumerate(inverses):
-            T.buffer_store(inverse, self.softmax(scores, head * self.padded, count), [0])
+        inverses = small_buffer((self.shared,), KIND)
+        with T.serial(0, self.shared) as head:
+            T.buffer_store(inverses, self.softmax(scores, head * self.padded, count), [head])
         self.values_of_one(scores, inverses, first, count)
 
     def keep_scores(self, scores: tirx.Var, row: int, turn: Index, value: Expr) -> None:
@@ -200,7 +200,7 @@ class _Emitter:
         summed = lane_total(lambda x, y: x + y, [total], lanes, KIND)
         return tirx.const(1.0, KIND) / summed[0]
 
-    def values_of_one(self, scores: tirx.Var, inverses: list[tirx.Var], first: Index, count: Index) -> None:
+    def values_of_one(self, scores: tirx.Var, inverses: tirx.Var, first: Index, count: Index) -> None:
         """Weights by values: as many vectors of all heads at once as registers hold."""
         at_once = max(1, MOST_SUMS // self.shared)
         for start in range(0, self.across, at_once):
@@ -214,7 +214,7 @@ class _Emitter:
                         weight = self.spread(scores[head * self.padded + key])
                         T.buffer_store(sums[head, v], sums[head, v][self.whole] + weight * value, [self.whole])
             for (head, v), total in sums.items():
-                self.store(self.query(head), v, total[self.whole] * self.spread(inverses[head][0]))
+                self.store(self.query(head), v, total[self.whole] * self.spread(inverses[head]))
 
     def store(self, start: Index, v: int, value: Expr) -> None:
         """A vector of the result, which lies as the queries do."""
@@ -245,9 +245,22 @@ class _Emitter:
             row0 = _held((tile0 + turn) * rows)
             here = _held(tirx.min(self.number(total) - row0, rows))
             heights = range(1, rows + 1) if is_open(total) else sorted({rows, total % rows or rows})
+            first = self.first_of(_held(self.end_of(tirx.floordiv(row0, self.shared))))
+            start = _held(tirx.floordiv(first, panel) * panel) if self.a.window else 0
+            end = _held(self.end_of(tirx.floordiv(row0 + here - 1, self.shared)))
             for height in heights:
                 with when(tirx.EQ(self.number(here), self.number(height))):
-                    self.tile(scores, turned, row0, height, panel)
+                    self.scores_of(scores, turned, row0, height, start, end)
+            inverses = small_buffer((rows,), KIND)
+            with T.serial(0, here) as row:
+                own_end = _held(self.end_of(tirx.floordiv(row0 + row, self.shared)))
+                least = _held(self.first_of(own_end) - start) if self.a.window else 0
+                base, count = row * self.padded + start, _held(own_end - start)
+                T.buffer_store(inverses, self.softmax(scores, base, count, least), [row])
+                self.clear_behind(scores, base, count, end - start)
+            for height in heights:
+                with when(tirx.EQ(self.number(here), self.number(height))):
+                    self.values_of(scores, inverses, row0, height, start, end)
 
     def turn(self, turned: tirx.Var, number: Index, end: Expr) -> None:
         """`lanes` keys as columns of a panel: element e of the keys of a panel lie side by side."""
@@ -260,35 +273,29 @@ class _Emitter:
                 at = base + (v * lanes + e) * self.tiling.panel
                 T.buffer_store(turned, column, [T.ramp(at, 1, lanes)])
 
-    def tile(self, scores: tirx.Var, turned: tirx.Var, row0: Index, height: int, panel: int) -> None:
-        """Some rows: their scores, softmax, and values."""
-        lanes, per = self.lanes, panel // self.lanes
+    def scores_of(self, scores: tirx.Var, turned: tirx.Var, row0: Index, height: int, start: Index, end: Index) -> None:
+        """Scores of some rows by the keys from `start`, where a panel begins, to `end`."""
+        lanes, panel, per = self.lanes, self.tiling.panel, self.tiling.panel // self.lanes
         queries = [_held(self.query(row0 + row)) for row in range(height)]
-        ends = [_held(self.end_of(tirx.floordiv(row0 + row, self.shared))) for row in range(height)]
-        first = self.first_of(ends[0])
-        skipped = tirx.floordiv(first, panel) if self.a.window else 0
-        end = ends[-1]
+        skipped = tirx.floordiv(start, panel) if is_open(start) else 0
         with T.serial(0, self.parts(end, panel) - skipped) as turn:
             number = skipped + turn
             sums = {(row, v): self.cleared(1)[0] for row in range(height) for v in range(per)}
             with T.serial(0, self.width) as e:
                 at = (number * self.width + e) * panel
                 keys = [self.kept(turned[T.ramp(at + v * lanes, 1, lanes)]) for v in range(per)]
-                for row, start in enumerate(queries):
-                    element = self.spread(self.buffers["q"][start + e])
+                for row, place in enumerate(queries):
+                    element = self.spread(self.buffers["q"][place + e])
                     for v, value in enumerate(keys):
                         T.buffer_store(sums[row, v], sums[row, v][self.whole] + element * value, [self.whole])
             for (row, v), total in sums.items():
                 self.keep_scores(scores, row, number * per + v, total[self.whole])
-        inverses = [register(1, KIND) for _ in range(height)]
-        start = _held(skipped * panel) if self.a.window else 0
-        for row, inverse in enumerate(inverses):
-            own = self.first_of(ends[row])
-            base = row * self.padded + start
-            least = _held(own - start) if self.a.window else 0
-            T.buffer_store(inverse, self.softmax(scores, base, _held(ends[row] - start), least), [0])
-            if row + 1 < height:
-                self.clear_behind(scores, base, ends[row] - start, end - start)
+
+    def values_of(
+        self, scores: tirx.Var, inverses: tirx.Var, row0: Index, height: int, start: Index, end: Index
+    ) -> None:
+        """Weights of some rows by values, as many vectors at once as registers hold."""
+        queries = [_held(self.query(row0 + row)) for row in range(height)]
         at_once = max(1, MOST_SUMS // height)
         for group in range(0, self.across, at_once):
             vectors = range(group, min(self.across, group + at_once))
@@ -301,7 +308,7 @@ class _Emitter:
                     for v, value in zip(vectors, values, strict=True):
                         T.buffer_store(sums[row, v], sums[row, v][self.whole] + weight * value, [self.whole])
             for (row, v), total in sums.items():
-                self.store(queries[row], v, total[self.whole] * self.spread(inverses[row][0]))
+                self.store(queries[row], v, total[self.whole] * self.spread(inverses[row]))
 
     def clear_behind(self, scores: tirx.Var, base: Index, count: Index, end: Index) -> None:
         """No weight for keys that a later row of the tile sees: whole vectors, what is left of the row's own is 0."""

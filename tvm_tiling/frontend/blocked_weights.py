@@ -6,6 +6,8 @@ but the kernel's packing reads it, so that weights never become floats as a whol
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tvm import relax
 from tvm.relax import op
@@ -33,7 +35,7 @@ def records(values: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, pr
 
 
 def product_in_blocks(
-    bb: relax.BlockBuilder, x: relax.Expr, weights: np.ndarray, n: int, k: int, encoding: Encoding, activations: str
+    bb: Any, x: relax.Expr, weights: np.ndarray, n: int, k: int, encoding: Encoding, activations: str
 ) -> relax.Expr:
     """x w', float32[..., n], of x float32[..., k] and records of weights. `activations` "int8" quantises rows of x in
     the weights' blocks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tvm import relax
 
@@ -10,10 +11,9 @@ from ..lowering.described import described_function
 from ..match.described import Description
 
 
-def described_call(
-    bb: relax.BlockBuilder, told: Description, values: Mapping[str, relax.Expr], name: str
-) -> dict[str, relax.Expr]:
-    """The results of `told` by name, `values` being its inputs."""
+def described_call(bb: Any, told: Description, values: Mapping[str, relax.Expr], name: str) -> dict[str, relax.Expr]:
+    """The results of `told` by name, `values` being its inputs. `bb`: what emits calls and takes functions, as Relax's
+    builder does."""
     function = bb.add_func(described_function(told, name).without_attr("global_symbol"), name)
     types = [relax.TensorType(shape, dtype) for shape, dtype in told.outputs.values()]
     called = bb.emit(relax.call_tir(function, relax.Tuple([values[each] for each in told.inputs]), types))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
 from ..lowering.samples import samples
-from ..operand_types import HALVES
+from ..operand_types import BLOCK, HALVES
 from ..runtime.library import Library
 from ..runtime.pages import trim
 from ..schedule import Options, Target, hardware_of
@@ -38,8 +39,9 @@ from .operators import Operator, record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
 from .pipeline import fused_for_cpu
+from .precision.blocks import check_weights, in_blocks
 from .precision.choice import Load, Subject, in_chosen_precision
-from .precision.record import PRECISIONS
+from .precision.record import PRECISIONS, LayerError
 from .quantise.ranges import check_calibration
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
@@ -65,6 +67,8 @@ def compile_model(
     cache: bool = True,
     precision: str = "float32",
     calibration: Sequence[Any] | None = None,
+    weights: str | None = None,
+    block: int = BLOCK,
     limits: Limits | None = None,
     progress: Told | bool = False,
 ) -> Any:
@@ -92,6 +96,9 @@ def compile_model(
     Results are compared with float32 on them, and the model is quantised by their tensors, on a CPU for
     precision="int8", on an accelerator that multiplies nothing but int8.
 
+    `weights`: "int4" or "int8" keeps the float32 weights of products and embeddings so, `block` of them with a scale in
+    common (weight-only quantisation); what they are multiplied by stays in float32. The report says how far each is.
+
     `database`: a ShapeDatabase, whose measured configurations are taken where it knows an operator; formulas decide the
     others. `winograd` as in tiling_schedule, and `tolerance` too, but with precision="auto" that is the error that is
     accepted of the whole model, 0.01 if it is left out. `cache`: take the executable, or else those of its kernels
@@ -115,6 +122,12 @@ def compile_model(
     if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
         return compile_operator(model, hardware, configs)
     _check_precision(precision, calibration, hardware)
+    check_weights(weights, block)
+    if weights is not None and (hardware.cpu is None or precision != "float32"):
+        raise WorkloadError(
+            f"weights = {weights!r} on {hardware.name} with precision = {precision!r}; accepted: a CPU, 'float32'"
+        )
+    errors: list[LayerError] = []
     settings = settings_of(batch, dims)
     winograd_tolerance = TOLERANCE if tolerance is None or precision == "auto" else tolerance
     options = Options(winograd=winograd, tolerance=winograd_tolerance, configs=configs)
@@ -124,20 +137,25 @@ def compile_model(
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
             # In no variable here, which would hold the weights while they are packed.
-            yield _settled(
-                load_model(
-                    model,
-                    shapes=shapes,
-                    batch=setting.batch,
-                    dims=setting.dims,
-                    params=params,
-                    example_inputs=example_inputs,
-                    limits=limits,
-                    leave_open=hardware.cpu is not None,
-                    may_be_empty=setting.may_be_empty,
+            yield _in_blocks(
+                _settled(
+                    load_model(
+                        model,
+                        shapes=shapes,
+                        batch=setting.batch,
+                        dims=setting.dims,
+                        params=params,
+                        example_inputs=example_inputs,
+                        limits=limits,
+                        leave_open=hardware.cpu is not None,
+                        may_be_empty=setting.may_be_empty,
+                    ),
+                    setting,
+                    precision,
                 ),
-                setting,
-                precision,
+                weights,
+                block,
+                errors,
             )
 
     if hardware.cpu is None:
@@ -148,6 +166,13 @@ def compile_model(
         def make(load: Load, digest: bytes | None, judge: Callable[[Executable], None]) -> Executable:
             return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told, judge=judge)
 
+        if weights is not None:
+            told_digest = None if digest is None else hashlib.sha256(digest + f"{weights}:{block}".encode()).digest()
+
+            def tell(executable: Executable) -> None:
+                executable.precision = replace(executable.precision, weights=f"{weights}:{block}", layers=tuple(errors))
+
+            return make(load, told_digest, tell)
         if precision == "float32":
             return make(load, digest, lambda _: None)
         kernels = CompileCache().kernels() if cache else None
@@ -161,6 +186,14 @@ def compile_model(
             kernels=kernels,
         )
         return in_chosen_precision(subject, precision, tolerance)
+
+
+def _in_blocks(imported: ImportedModel, weights: str | None, block: int, errors: list[LayerError]) -> ImportedModel:
+    """A model with its weights in blocks, where that is asked for; `errors` then says how far they are."""
+    if weights is None:
+        return imported
+    made, errors[:] = in_blocks(imported, weights, block)
+    return made
 
 
 def _settled(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:

@@ -49,8 +49,7 @@ class Session:
     def __init__(self, variants: Sequence[AnyVariant], states: Mapping[str, str] | None, room: int) -> None:
         if len(variants) != 1:
             raise WorkloadError(
-                f"a session of a model that was compiled for {len(variants)} sets of sizes; accepted: one, which may be "
-                "open"
+                f"a session of a model that was compiled for {len(variants)} sets of sizes; accepted: one, open or not"
             )
         if isinstance(room, bool) or not isinstance(room, int) or room < 1:
             raise WorkloadError(f"room = {room!r}; accepted: a whole number of rows from 1 on")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+MOST_LAYERS = 5  # shown
 PRECISIONS = ("float32", "bfloat16", "float16", "int8", "auto")
 
 
@@ -22,13 +23,22 @@ class Compared:
     refused: str = ""
 
 
+@dataclass(frozen=True)
+class LayerError:
+    """How far the weights of a node moved: the norm of the difference beside their own."""
+
+    node: str
+    error: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrecisionRecord:
     """The precision that a model was compiled for.
 
     `error`: as of Compared, None where no inputs were given to measure it. `inputs`: how many were. `tolerance`: what
     "auto" accepted, None elsewhere. `left`: nodes that multiply by weights in floats, since 8 bits keep too little of
-    what they take. `compared`: what "auto" chose from.
+    what they take. `compared`: what "auto" chose from. `weights`: the format of weights in blocks and how many share a
+    scale, as in "int4:32", empty for floats; `layers` are how far each moved.
     """
 
     precision: str = "float32"
@@ -37,10 +47,14 @@ class PrecisionRecord:
     tolerance: float | None = None
     left: tuple[str, ...] = ()
     compared: tuple[Compared, ...] = field(default=())
+    weights: str = ""
+    layers: tuple[LayerError, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, numbers that JSON does not have as None."""
         plain = asdict(self)
+        if not self.weights:
+            del plain["weights"], plain["layers"]
         for each in (plain, *plain["compared"]):
             if each["error"] is not None and not math.isfinite(each["error"]):
                 each["error"] = None
@@ -70,6 +84,8 @@ class PrecisionRecord:
                 )
                 for each in plain["compared"]
             ),
+            weights=str(plain.get("weights", "")),
+            layers=tuple(LayerError(str(each["node"]), float(each["error"])) for each in plain.get("layers", ())),
         )
 
     def __str__(self) -> str:
@@ -79,6 +95,12 @@ class PrecisionRecord:
             shown = ", ".join(self.left[:3]) + (f" and {len(self.left) - 3} more" if len(self.left) > 3 else "")
             lines.append(f"in float32 for their accuracy: {shown}")
         lines += [f"  {self._compared_text(each)}" for each in self.compared]
+        if self.weights:
+            name, block = self.weights.split(":")
+            mean = sum(each.error for each in self.layers) / max(1, len(self.layers))
+            lines.append(f"weights: {name} in blocks of {block}, {_percent(mean)} from float32 in the mean; farthest:")
+            farthest = sorted(self.layers, key=lambda each: -each.error)[:MOST_LAYERS]
+            lines += [f"  {each.node}: {_percent(each.error)}" for each in farthest]
         return "\n".join(lines)
 
     def _compared_text(self, each: Compared) -> str:

@@ -1,0 +1,164 @@
+"""Weights of a float32 model in blocks of few bits, which share a scale: weight-only quantisation.
+
+A block's scale is searched: rounding to the nearest of the steps that its largest weight asks for is compared with
+smaller steps, which cut that weight and fit the others better, and the least squared error is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from tvm import relax
+
+from ...decide.gemm.blocked import BlockedProduct
+from ...errors import WorkloadError, nearest
+from ...frontend import ImportedModel
+from ...frontend.blocked_rows import rows_of_blocks
+from ...frontend.blocked_weights import product_in_blocks, records
+from ...frontend.node_names import names_in, nodes_named, numbers_of
+from ...operand_types import WEIGHT_FORMATS, Encoding
+from ..passes.dataflow import Rewriter, array, is_op, rewrite, shape_of
+from ..pipeline import straight
+from .record import LayerError
+
+FORMATS = tuple(name for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is not None)
+LEAST_WEIGHTS = 1 << 12  # of a product: fewer are not worth their error
+_PARTS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)  # of the step that the largest weight asks for
+_AT_ONCE = 1 << 20  # weights
+
+
+def check_weights(weights: str | None, block: int) -> None:
+    """WorkloadError for formats that no kernel reads, and blocks of other sizes."""
+    if weights is not None and weights not in FORMATS:
+        raise WorkloadError(f"weights = {weights!r}: {nearest(str(weights), FORMATS)}")
+    fits = isinstance(block, int) and not isinstance(block, bool) and 16 <= block <= 256 and not block & (block - 1)
+    if not fits:
+        raise WorkloadError(f"block = {block!r}; accepted: 16, 32, 64, 128 or 256 weights")
+
+
+def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[ImportedModel, tuple[LayerError, ...]]:
+    """`imported` with the constant weights of its products, and tables that rows are taken from, in blocks; and how far
+    each is from what it was. WorkloadError where it has none."""
+    encoding, errors = Encoding(format=weights, block=block), []
+    mod = straight(imported.module)
+    names = names_in(mod)
+
+    def write(rewriter: Rewriter, variable: relax.Var, value: relax.Expr) -> relax.Expr | None:
+        if is_op(value, "matmul"):
+            x, w, transposed = value.args[0], value.args[1], False
+            bound = rewriter.value(w)
+            if is_op(bound, "permute_dims"):
+                w, transposed = bound.args[0], True
+            held = _weights(w, block)
+            if held is None or str(x.ty.dtype) != "float32":
+                return None
+            stored = _stored(held if transposed else held.T, encoding)
+            made = product_in_blocks(
+                _Named(rewriter), x, stored.records, *stored.shape, encoding=encoding, activations="float32"
+            )
+        elif is_op(value, "take") and value.attrs.axis is not None and int(value.attrs.axis) == 0:
+            held = _weights(value.args[0], block)
+            if held is None:
+                return None
+            stored = _stored(held, encoding)
+            made = rows_of_blocks(
+                _Named(rewriter), stored.values, stored.scales, None, value.args[1], encoding, stored.shape[1]
+            )
+        else:
+            return None
+        node = ", ".join(nodes_named(names, numbers_of(variable.name))) or variable.name
+        errors.append(LayerError(node, stored.error))
+        return made
+
+    changed = rewrite(mod, write)
+    if not errors:
+        raise WorkloadError(
+            f"weights = {weights!r}: the model has no products by float32 weights of {LEAST_WEIGHTS} elements or more; "
+            "accepted: one that does, None"
+        )
+    return replace(imported, module=changed), tuple(errors)
+
+
+class _Named:
+    """What calls are emitted by, for variables that carry the present node's name."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.emit, self.add_func, self.call_te = rewriter.emit, rewriter.builder.add_func, rewriter.builder.call_te
+
+
+def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:
+    """The value of constant float32 weights that are quantised."""
+    shape = shape_of(expr)
+    if shape is None or len(shape) != 2 or shape[0] * shape[1] < LEAST_WEIGHTS or min(shape) < block:
+        return None
+    value = array(expr)
+    return value if value is not None and value.dtype == np.float32 else None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Weights of `shape` [n, k] in blocks: packed values, scales, both together as records."""
+
+    shape: tuple[int, int]
+    values: np.ndarray
+    scales: np.ndarray
+    error: float
+    encoding: Encoding
+
+    @property
+    def records(self) -> np.ndarray:
+        n, k = self.shape
+        product = BlockedProduct(rows=1, n=n, k=k, encoding=self.encoding)
+        return records(self.values, self.scales, None, product)
+
+
+def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
+    """Weights [n, k], quantised. WorkloadError where one is not finite."""
+    n, k = weights.shape
+    product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
+    values = np.empty((n, product.blocks, product.value_bytes), np.uint8)
+    scales = np.empty((n, product.blocks), np.float32)
+    lost = whole = 0.0
+    for start, rows in _pieces(weights, product):
+        end = start + len(rows)
+        found, scales[start:end], error = quantised(rows, product)
+        values[start:end] = found if product.bits == 8 else found[..., 0::2] | (found[..., 1::2] << 4)
+        lost += error
+        whole += float(np.einsum("ijk,ijk->", rows, rows, dtype=np.float64))
+    if not np.isfinite(whole):
+        raise WorkloadError("weights that are not finite cannot be quantised; accepted: finite ones")
+    return _Stored((n, k), values, scales, float(np.sqrt(lost / whole)) if whole else 0.0, encoding)
+
+
+def _pieces(weights: np.ndarray, product: BlockedProduct) -> Iterator[tuple[int, np.ndarray]]:
+    """Some rows at a time as [rows, blocks, elements], zeros behind the last; the number of the first row."""
+    block, step = product.encoding.block, max(1, _AT_ONCE // max(1, product.k))
+    for start in range(0, product.n, step):
+        piece = np.ascontiguousarray(weights[start : start + step])
+        padded = np.zeros((len(piece), product.blocks * block), np.float32)
+        padded[:, : product.k] = piece
+        yield start, padded.reshape(len(piece), product.blocks, block)
+
+
+def quantised(rows: np.ndarray, product: BlockedProduct) -> tuple[np.ndarray, np.ndarray, float]:
+    """(uint8 values, float32 scales, the sum of squared errors) of blocks [rows, blocks, elements]: the largest weight
+    of a block becomes the lowest value, which has no counterpart, and its sign that of the scale."""
+    centre = product.centre
+    place = np.abs(rows).argmax(axis=-1)[..., None]
+    largest = np.take_along_axis(rows, place, axis=-1)
+    best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    for part in _PARTS:
+        scale = largest * np.float32(-part / centre)
+        inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+        values = np.clip(np.rint(rows * inverse), -centre, centre - 1)
+        error = np.square(rows - values * scale).sum(axis=-1, keepdims=True, dtype=np.float64)
+        if best is None:
+            best = values, scale, error
+            continue
+        better = error < best[2]
+        best = tuple(np.where(better, new, old) for new, old in zip((values, scale, error), best, strict=True))  # type: ignore[assignment]
+    assert best is not None
+    values, scale, error = best
+    return (values + centre).astype(np.uint8), scale[..., 0].astype(np.float32), float(error.sum())
