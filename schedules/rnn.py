@@ -28,7 +28,7 @@ from ..lowering.gate_math import Value, falling, rising
 from ..lowering.loops import by_edge, share, when
 from ..lowering.prefetch import LINE as LINE_BYTES
 from ..lowering.prefetch import ask
-from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.recurrent_loops import declare
 from ..lowering.registers import counted, register, registers
 from ..lowering.samples import is_open
@@ -397,14 +397,14 @@ def schedule_recurrence(
 
     def main() -> None:
         buffers = declare(recurrence, shape if prepacked else None)
-        with T.sblock("root"):
+        with root():
             flat = {called: buffer.view(-1) for called, buffer in buffers.items()}
             RecurrentEmitter(recurrence, chosen, flat).emit(flat["weights"] if prepacked else None)
 
     def pack() -> None:
         weights = T.arg("weights", T.Buffer(recurrence.inputs["weights"], recurrence.stored))
         packed = T.arg("weights_packed", T.Buffer(shape, dtype))
-        with T.sblock("root"):
+        with root():
             RecurrentEmitter(recurrence, chosen, {"weights": weights.view(-1)}).pack_whole(packed)
 
     made = write_function(name, chosen, main)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -68,7 +69,7 @@ def write_plain(
     def body() -> None:
         for parameter in program.func.params:
             T.arg(parameter.name, parameter)
-        with T.sblock("root"), linked(engine):
+        with root(), linked(engine):
             emit()
 
     return ScheduledOperator(tiling, write_function(program.name, tiling, body))
@@ -95,13 +96,13 @@ def write_packed(
             else:
                 T.arg(parameter.name, parameter)
         assert packed is not None
-        with T.sblock("root"), linked(engine):
+        with root(), linked(engine):
             emitter.emit(packed.view(-1))
 
     def pack() -> None:
         T.arg(weights.name, weights)
         packed = argument()
-        with T.sblock("root"):
+        with root():
             emitter.pack_whole(packed.view(-1))
 
     name = program.name
@@ -115,11 +116,21 @@ def copying(source: tirx.Var, name: str) -> tirx.PrimFunc:
     def body() -> None:
         T.arg(source.name, source)
         packed = T.arg(f"{source.name}_packed", T.Buffer(source.shape, str(source.dtype)))
-        with T.sblock("root"), T.grid(*source.shape) as indices:
+        with root(), T.grid(*source.shape) as indices:
             where = list(indices) if len(source.shape) > 1 else [indices]
             T.buffer_store(packed, source[tuple(where)], where)
 
     return write_function(f"{name}_pack", None, body)
+
+
+@contextmanager
+def root() -> Iterator[None]:
+    """The root block of a function. It reads and writes nothing, said here: TVM's builder would look for it, and takes
+    seconds for a kernel of open sizes."""
+    with T.sblock("root"):
+        T.reads()
+        T.writes()
+        yield
 
 
 def write_function(name: str, tiling: Decision | None, body: Callable[[], None]) -> tirx.PrimFunc:

@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.tiling import Decision
 from ..decide.vector.elementwise import Work
 from ..match.stages import Stage, StagedProgram
-from .prim_func import DECISION
+from .prim_func import DECISION, root
 from .samples import sampled
 from .vector_statement import Resolve
 
@@ -56,7 +56,7 @@ def write_stages(program: StagedProgram, tiling: Decision, emit: Callable[[Resol
         T.func_attr({"global_symbol": program.name, "tirx.noalias": True, DECISION: tiling.to_json()})
         for parameter in func.params:
             T.arg(parameter.name, parameter)
-        with T.sblock("root"):
+        with root():
             real = [(flat, parameter.view(*flat.shape)) for parameter, flat in program.flat]
 
             def resolve(load: TensorLoad) -> tirx.Expr:
