@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import tvm
 from tvm import tirx
 
 from ..decide.vector.attention import AttentionTiling
 from ..errors import HardwareError, UnsupportedOperator
-from ..hardware.description import Hardware
-from ..lowering.samples import is_open
-from ..match.stages import stages_of
+from ..hardware.description import Cpu, Hardware
+from ..lowering.named_extents import with_named_extents
+from ..lowering.samples import is_open, samples_beside
+from ..match.stages import size_variables, stages_of
 from ..match.truth import with_logic
 from . import attention_rules, elementwise, plain_loops, reduction
 from .told import schedule_told
@@ -33,20 +36,29 @@ def decide_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
     func = with_logic(func)
+    numbers = size_variables(func).intersection(func.params)
+    func, sizes = with_named_extents(func)
+    with samples_beside(sizes):
+        return _decided(func, name, hardware.cpu, numbers)
+
+
+def _decided(
+    func: tirx.PrimFunc, name: str, cpu: Cpu, numbers: Collection[tirx.Var]
+) -> tuple[tirx.PrimFunc, AttentionTiling | None]:
     try:
-        program = stages_of(func, name)
+        program = stages_of(func, name, numbers)
     except UnsupportedOperator:
-        return plain_loops.apply(func, name, hardware.cpu), None
-    plain = elementwise.apply(program, hardware.cpu)
+        return plain_loops.apply(func, name, cpu), None
+    plain = elementwise.apply(program, cpu)
     if plain is not None:
         return plain, None
-    fused = attention_rules.apply(program, hardware.cpu)
+    fused = attention_rules.apply(program, cpu)
     if fused is not None:
         return fused
     try:
-        return reduction.apply(program, hardware.cpu), None
+        return reduction.apply(program, cpu), None
     except tvm.error.InternalError:
         if not any(is_open(extent) for parameter in func.params for extent in getattr(parameter, "shape", ())):
             raise
         # TVM's simplifier fails at some quotients of open sizes, as of windows over images of any size.
-        return plain_loops.apply(func, name, hardware.cpu), None
+        return plain_loops.apply(func, name, cpu), None

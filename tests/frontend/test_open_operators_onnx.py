@@ -67,9 +67,7 @@ def test_pools_whose_windows_depend_on_sizes():
     )
 
 
-@pytest.mark.slow
 def test_pools_whose_borders_depend_on_sizes():
-    """TVM takes some ten seconds or more for each."""
     check_pools(
         ("MaxPool", "f", "c", {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
         ("AveragePool", "f", "d", {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),

@@ -35,12 +35,12 @@ def rows_of_blocks(
         lead = list(bytes_.shape)[:-1]
 
         def element(*at: Any) -> Any:
-            *row, k = at
-            byte = bytes_[(*row, tirx.floordiv(k, per))].astype("int32")
+            row, k = list(at[:-1]), at[-1]
+            byte = bytes_[tuple([*row, tirx.floordiv(k, per)])].astype("int32")
             if per > 1:
                 shift = (bits * tirx.floormod(k, per)).astype("int32")
                 byte = tirx.bitwise_and(tirx.shift_right(byte, shift), tirx.const((1 << bits) - 1, "int32"))
-            of_block = (*row, tirx.floordiv(k, block))
+            of_block = tuple([*row, tirx.floordiv(k, block)])
             zero = zeros[0][of_block].astype("int32") if zeros else tirx.const(centre, "int32")
             return (byte - zero).astype("float32") * scales[of_block].astype("float32")
 

@@ -143,6 +143,20 @@ class OpenIndices:
         own = self._end(polynomial)
         return own is not None and self.is_ordered(own, end)
 
+    def is_variable(self, atom: int) -> bool:
+        """Whether an atom is a variable."""
+        return isinstance(self._atoms[atom], tirx.Var)
+
+    def replaced(self, polynomial: Polynomial, atoms: Mapping[int, Polynomial]) -> Polynomial:
+        """A polynomial with others in the places of some atoms."""
+        total: Polynomial = {}
+        for monomial, factor in polynomial.items():
+            term = _number(factor)
+            for atom in monomial:
+                term = _product(term, atoms.get(atom, {(atom,): 1}))
+            total = _sum(total, term)
+        return total
+
     def sum(self, a: Polynomial, b: Polynomial) -> Polynomial:
         """a + b."""
         return _sum(a, b)

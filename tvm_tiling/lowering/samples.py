@@ -7,7 +7,7 @@ for a sample: the sizes that it is to be best at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -29,6 +29,11 @@ def samples(sizes: Mapping[tirx.Var | str, int]) -> Iterator[None]:
         yield
     finally:
         _SAMPLES.reset(token)
+
+
+def samples_beside(sizes: Mapping[tirx.Var, int]) -> AbstractContextManager[None]:
+    """Within, sampled() takes these sizes as well."""
+    return samples({**_SAMPLES.get({}), **sizes})
 
 
 def is_open(extent: Extent) -> bool:

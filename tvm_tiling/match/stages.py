@@ -6,7 +6,7 @@ axis each, so that a reshape is no more than another way to count, and an addres
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -84,8 +84,9 @@ class StagedProgram:
     kept: tuple[tirx.Buffer, ...]  # flat buffers of what is written and read again, not parameters
 
 
-def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
-    """The stages of `func`, cheap ones folded into their readers; UnsupportedOperator where it has other blocks."""
+def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()) -> StagedProgram:
+    """The stages of `func`, cheap ones folded into their readers; UnsupportedOperator where it has other blocks.
+    `numbers`: parameters that are sizes, beside the variables in the shapes of others."""
     why = why_in_place(func)
     if why is not None:
         raise UnsupportedOperator(f"{name}: {why}; accepted: plain blocks")
@@ -101,7 +102,7 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
         ) from error
     func = sch.mod[name]
     flat: dict[tirx.Buffer, tirx.Buffer] = {}
-    sizes = _sizes(func)
+    sizes = {*size_variables(func), *numbers}
     for parameter in func.params:
         if parameter in sizes:
             continue
@@ -141,7 +142,7 @@ def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ..
     return tuple(needed)
 
 
-def _sizes(func: tirx.PrimFunc) -> set[tirx.Var]:
+def size_variables(func: tirx.PrimFunc) -> set[tirx.Var]:
     """The variables that a run brings: those in the shapes of parameters. Others are no sizes, and may be negative."""
     return {v for p in func.params if hasattr(p, "shape") for extent in p.shape for v in sizes_in(extent)}
 

@@ -20,7 +20,11 @@ from .tensors import dtype_of
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The windows along one axis, as pools.Windows has them; `extent`, `before`, `after` and `beyond` may be open."""
+    """The windows along one axis, as pools.Windows has them; `extent`, `before`, `after` and `beyond` may be open.
+
+    An open `beyond` is negative where elements are left behind the last window: image and padding end with it, so that
+    how many windows there are is a short expression.
+    """
 
     extent: Size
     kernel: int
@@ -66,7 +70,9 @@ def _same(node: OpenNode, extent: Size, kernel: int, stride: int, dilation: int,
     """As many windows as steps; the odd element of padding is in front where it is `lower`."""
     shapes, span = node.shapes, (kernel - 1) * dilation + 1
     last = tirx.floordiv(expr(plus(extent, -1)), expr(stride)) * stride
-    total = shapes.larger(shapes.simplified(plus(last, span, -1 * extent)), 0)
+    total = shapes.simplified(plus(last, span, -1 * extent))
+    if span < stride:  # else it is no less than 0, which TVM would not find
+        total = shapes.larger(total, 0)
     half = shapes.simplified(tirx.floordiv(expr(total), expr(2)))
     rest = shapes.simplified(plus(total, -1 * half))
     before, after = (rest, half) if lower else (half, rest)
@@ -80,7 +86,9 @@ def _with_last(node: OpenNode, windows: OpenWindows) -> OpenWindows:
     steps = shapes.simplified(tirx.floordiv(expr(plus(left, stride - 1)), expr(stride)))
     inside = shapes.simplified(tirx.floordiv(expr(plus(windows.extent, windows.before, -1)), expr(stride)))
     last = shapes.smaller(steps, inside)
-    beyond = shapes.larger(shapes.simplified(plus(last * stride, -1 * left)), 0)
+    beyond = shapes.simplified(plus(last * stride, -1 * left))
+    if isinstance(beyond, int):
+        beyond = max(beyond, 0)
     return OpenWindows(windows.extent, windows.kernel, stride, windows.dilation, windows.before, windows.after, beyond)
 
 
