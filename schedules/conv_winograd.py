@@ -20,6 +20,7 @@ image tiles of U, V and M are an odd number of lines apart: what is read or writ
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from tvm import tirx
@@ -59,6 +60,10 @@ class WinogradEmitter:
         self.mr, self.lanes = tiling.rows, tiling.lanes
         self.vectors = tiling.vectors
         self.nr = self.vectors * self.lanes
+        self.height: Index = w.h
+        self.width: Index = w.w
+        self.ho: Index = w.ho
+        self.wo: Index = w.wo
         self.tile_rows, self.tile_columns = -(-w.ho // self.m), -(-w.wo // self.m)
         self.tiles = w.n * self.tile_rows * self.tile_columns
         self.full_groups, self.row_tail = divmod(self.tiles, self.mr)
@@ -146,7 +151,7 @@ class WinogradEmitter:
                 with T.serial(0, tirx.ceildiv(panel1 - panel0, self.block_panels)) as channels:
                     panel = panel0 + channels * self.block_panels
                     panels = tirx.min(self.block_panels, panel1 - panel)
-                    self.products(v, sums, packed, group, groups, panel, panels)
+                    self.products(v, sums, packed, partial(self.every_group, group, groups), panel, panels)
                     self.transform_outputs(sums, first, count, panel * self.nr, panels * self.nr)
 
     def tile(self, number: Index) -> tuple[Index, Index, Index]:
@@ -158,19 +163,27 @@ class WinogradEmitter:
 
     # ---- inputs ---------------------------------------------------------------------------------------------------
 
+    @property
+    def has_border(self) -> bool:
+        """Whether an image tile may reach beyond the image."""
+        top, left, _, _ = self.w.padding
+        inside = self.a - self.m
+        return bool(
+            top or left or self.tile_rows * self.m + inside > self.w.h or self.tile_columns * self.m + inside > self.w.w
+        )
+
     def transform_inputs(self, v: tirx.Var, first: Index, count: Index) -> None:
         """V of `count` image tiles from `first` on."""
-        w, a, m = self.w, self.a, self.m
-        top, left, _, _ = w.padding
-        has_border = top or left or self.tile_rows * m - m + a > w.h or self.tile_columns * m - m + a > w.w
+        a = self.a
+        top, left, _, _ = self.w.padding
         with T.serial(0, count) as t:
             n, y, x = self.tile(first + t)
             corner = (t, n, y - top, x - left)
-            if not has_border:
+            if not self.has_border:
                 with named("transform_input"):
                     self.transform_in_place(v, *corner)
             else:
-                inside = (y >= top, x >= left, y - top + a <= w.h, x - left + a <= w.w)
+                inside = (y >= top, x >= left, y - top + a <= self.height, x - left + a <= self.width)
                 with T.If(tirx.all(*inside)):
                     with T.Then(), named("transform_input"):
                         self.transform_in_place(v, *corner)
@@ -191,12 +204,12 @@ class WinogradEmitter:
 
     def transform_bordered(self, v: tirx.Var, t: Index, n: Index, y: Index, x: Index) -> None:
         """An input tile that lies across the border, by way of a square whose outside stays zero."""
-        w, a, lanes = self.w, self.a, self.lanes
+        a, lanes = self.a, self.lanes
         square = T.alloc_buffer((self.points * lanes,), DTYPE)
         with T.serial(0, self.points) as point, T.vectorized(0, lanes) as lane:
             T.buffer_store(square, tirx.const(0, DTYPE), [point * lanes + lane])
         i0, j0 = tirx.max(0, -y), tirx.max(0, -x)
-        rows, columns = tirx.min(a, w.h - y) - i0, tirx.min(a, w.w - x) - j0
+        rows, columns = tirx.min(a, self.height - y) - i0, tirx.min(a, self.width - x) - j0
 
         def vector(c: Index, width: int) -> None:
             with T.serial(0, rows) as i, T.serial(0, columns) as j, T.vectorized(0, width) as lane:
@@ -204,7 +217,7 @@ class WinogradEmitter:
                 T.buffer_store(square, value, [((i0 + i) * a + j0 + j) * lanes + lane])
             self.transform_vector(v, t, c, width, lambda i, j, lane: square[(i * a + j) * lanes + lane])
 
-        self.every_vector(w.ci, vector)
+        self.every_vector(self.w.ci, vector)
 
     def transform_vector(
         self,
@@ -230,10 +243,27 @@ class WinogradEmitter:
 
     # ---- products -------------------------------------------------------------------------------------------------
 
+    def every_group(self, group: Index, groups: Index, emit: Callable[[Index, int], None]) -> None:
+        """emit(first image tile, rows) for the register tiles of `groups` groups of them from `group` on; image tiles
+        are counted from the first of the block."""
+        full = groups if not self.row_tail else tirx.max(0, tirx.min(groups, self.full_groups - group))
+        if self.full_groups:
+            with T.serial(0, full) as g:
+                emit(g * self.mr, self.mr)
+        if self.row_tail:
+            with when(groups > full):
+                emit(full * self.mr, self.row_tail)
+
     def products(
-        self, v: tirx.Var, sums: tirx.Var, packed: tirx.Var, group: Index, groups: Index, panel: Index, panels: Index
+        self,
+        v: tirx.Var,
+        sums: tirx.Var,
+        packed: tirx.Var,
+        every_group: Callable[[Callable[[Index, int], None]], None],
+        panel: Index,
+        panels: Index,
     ) -> None:
-        """M = V x U at every point, for `groups` register tiles of image tiles and `panels` panels of channels."""
+        """M = V x U at every point, for all register tiles of image tiles and `panels` panels of channels."""
 
         def every_panel(emit: Callable[[Index, int], None]) -> None:
             full = panels if not self.column_tail else tirx.max(0, tirx.min(panels, self.full_panels - panel))
@@ -244,26 +274,17 @@ class WinogradEmitter:
                 with when(panels > full):
                     emit(full, -(-self.column_tail // self.lanes))
 
-        def every_group(emit: Callable[[Index, int], None]) -> None:
-            full = groups if not self.row_tail else tirx.max(0, tirx.min(groups, self.full_groups - group))
-            if self.full_groups:
-                with T.serial(0, full) as g:
-                    emit(g, self.mr)
-            if self.row_tail:
-                with when(groups > full):
-                    emit(full, self.row_tail)
-
         with T.serial(0, self.points) as point:
             every_panel(
                 lambda p, vectors: every_group(
-                    lambda g, rows: self.product(
+                    lambda t, rows: self.product(
                         TileShape(rows, vectors * self.lanes, self.lanes),
                         v,
-                        g * self.mr * self.v_tile + point * self.v_point,
+                        t * self.v_tile + point * self.v_point,
                         packed,
                         self.packed_offset(point, panel + p),
                         sums,
-                        g * self.mr * self.m_tile + point * self.m_point + p * self.nr,
+                        t * self.m_tile + point * self.m_point + p * self.nr,
                     )
                 )
             )
@@ -331,11 +352,16 @@ class WinogradEmitter:
                 with when(co + channels > w.co - tail):
                     vector(vectors * lanes, tail)
 
+    @property
+    def divides(self) -> bool:
+        """Whether image tiles end where the output does."""
+        return self.w.ho % self.m == 0 and self.w.wo % self.m == 0
+
     def transform_output(
         self, sums: tirx.Var, t: Index, n: Index, y: Index, x: Index, co: Index, c: Index, width: int
     ) -> None:
         """One vector of channels of an image tile; at the bottom and the right only what lies inside is stored."""
-        w, program = self.w, self.program
+        program = self.program
 
         def element(i: int, j: Expr, lane: Expr) -> Expr:
             return sums[t * self.m_tile + (i * self.a + j) * self.m_point + c + lane]
@@ -345,13 +371,13 @@ class WinogradEmitter:
             T.buffer_store(program.out, program.result(value, *at), program.out_at(*at))
 
         def store_inside(i: Expr, j: int, lane: Expr, value: Expr) -> None:
-            with when(tirx.all(y + i < w.ho, x + j < w.wo)):
+            with when(tirx.all(y + i < self.ho, x + j < self.wo)):
                 store(i, j, lane, value)
 
-        if w.ho % self.m == 0 and w.wo % self.m == 0:
+        if self.divides:
             transform_square(self.transforms.output, width, element, store)
             return
-        with T.If(tirx.all(y + self.m <= w.ho, x + self.m <= w.wo)):
+        with T.If(tirx.all(y + self.m <= self.ho, x + self.m <= self.wo)):
             with T.Then():
                 transform_square(self.transforms.output, width, element, store)
             with T.Else():

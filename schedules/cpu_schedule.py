@@ -10,6 +10,7 @@ from tvm.ir import TensorLoad
 from ..decide.configs.config import config_of
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
+from ..decide.conv.open_winograd import decide_open_winograd
 from ..decide.gemm.dot_engine import dot_engine
 from ..decide.gemm.open_rows import decide_open_rows
 from ..decide.known import tiling_for
@@ -25,10 +26,15 @@ from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_pac
 from ..lowering.samples import is_open
 from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
 from ..match.function import refuse
+from ..match.open_conv import OpenConvProgram
 from .conv import conv_nest
 from .gemm import GemmEmitter
 from .gemv import StreamEmitter
 from .open_gemm import OpenGemmEmitter, summed_run
+from .open_winograd import OpenWinogradEmitter
+
+# Sizes that a convolution of open images is decided for, beside the sample.
+LARGER = (1.0, 1.5, 2.0, 3.0)
 
 # ---- products --------------------------------------------------------------------------------------------------------
 
@@ -139,6 +145,29 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
     if weights is None:
         return write_plain(program, tiling, lambda: emitter.emit(None), engine)
     return write_packed(program, tiling, weights, emitter, engine)
+
+
+def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
+    """A convolution of open images by Winograd's form; UnsupportedOperator where that does not serve it, or takes
+    longer than others. Its loops stand in no blocks, as those of products of open rows."""
+    weights = _packable(program, program.w, "the kernel") if options.prepacked else None
+    if options.form not in (None, "winograd") or options.config is not None or options.microkernel is not None:
+        raise refuse(program.name, "its images are open; accepted: no other form than 'winograd', and no configuration")
+    source = Source.of(program.workload)
+    tiling = decide_open_winograd(
+        program.workloads(LARGER),
+        hardware,
+        packing="run" if weights is None else "ahead",
+        source=replace(source, accumulates=program.out_dtype == program.workload.acc_dtype, matrix=False),
+        winograd=options.winograd,
+        tolerance=options.tolerance,
+    )
+    engine = dot_engine(program.workload, cpu, form="winograd")
+    emitter = OpenWinogradEmitter(program, tiling, cpu)
+    with without_blocks():
+        if weights is None:
+            return write_plain(program, tiling, lambda: emitter.emit(None), engine)
+        return write_packed(program, tiling, weights, emitter, engine)
 
 
 def _product_of(program: ConvProgram, options: Options) -> GemmProgram | None:

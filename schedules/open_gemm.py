@@ -29,12 +29,13 @@ from ..lowering.registers import counted
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
 from ..match.access import bind
+from ..match.tap_run import TapRun, tap_run
 from .gemm import Expr, GemmEmitter, Index, _Block
 
 LEAST_SUMS = 8  # vectors of sums that a microkernel has at least, where there are panels for them
 
 
-def _in_register(extent: Extent) -> Extent:
+def in_register(extent: Extent) -> Extent:
     """An open extent in a register."""
     return held(extent) if is_open(extent) else extent
 
@@ -49,7 +50,12 @@ def _number(value: int) -> Expr:
 
 
 def summed_run(program: GemmProgram) -> int:
-    """The extent of the innermost of several summed axes; 0 where there is but one, or only a run brings it."""
+    """How many summed elements lie together: the extent of the innermost of several summed axes, or of the inner two
+    where those are the taps of a row of a window and few channels; 0 where there is but one axis, or only a run brings
+    it."""
+    taps = tap_run(program.name, program.a)
+    if taps is not None:
+        return taps.taps * taps.channels
     sizes = program.a.extents[2]
     return int(sizes[-1]) if len(sizes) > 1 and not is_open(sizes[-1]) else 0
 
@@ -63,25 +69,26 @@ class OpenGemmEmitter(GemmEmitter):
         self.columns_first = False
         # Elements that are copied at once: blocks of K are whole runs of the innermost of several summed axes.
         self.depth = summed_run(program)
+        self.taps = tap_run(program.name, program.a)
         length = self.k if self.k_blocks == 1 else self.block_groups * self.group
         self.run = 0
-        if self.depth and (length % self.depth == 0 or self.depth % length == 0):
+        if self.depth and (length % self.depth == 0 or (self.depth % length == 0 and self.taps is None)):
             self.run = min(length, self.depth)
         if self.run % self.group:
             self.run = 0
 
     def emit(self, packed: tirx.Var | None) -> None:
         batch, m, _, _ = self.program.extents
-        self.batch, self.m = _in_register(batch), _in_register(m)
-        self.tasks = (*(_in_register(self.by_rows(part)) for part in range(3)), 1)
+        self.batch, self.m = in_register(batch), in_register(m)
+        self.tasks = (*(in_register(self.by_rows(part)) for part in range(3)), 1)
         tb, tm, tn, _ = self.tasks
         with T.parallel(0, tb * tm * tn) as task:
-            nt = _in_register(tirx.floormod(task, tn))
-            mt = _in_register(tirx.floormod(tirx.floordiv(task, tn), tm))
+            nt = in_register(tirx.floormod(task, tn))
+            mt = in_register(tirx.floormod(tirx.floordiv(task, tn), tm))
             first, end = share(self.batch, tirx.floordiv(task, tn * tm), tb)
             self.cut_rows()
             with T.serial(0, end - first) as turn:
-                self.task(_in_register(first + turn), mt, nt, 0, packed)
+                self.task(in_register(first + turn), mt, nt, 0, packed)
 
     def by_rows(self, part: int) -> Extent:
         """Shares of the batch, the rows or the columns, for as many rows as the run has."""
@@ -109,7 +116,7 @@ class OpenGemmEmitter(GemmEmitter):
         self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
     ) -> None:
         sums = T.alloc_buffer((self.mr * self.at_once(1) * self.nr,), self.engine.acc)
-        tile0, tile1, panel, count = map(_in_register, (tile0, tile1, panel, count))
+        tile0, tile1, panel, count = map(in_register, (tile0, tile1, panel, count))
         with T.serial(0, tile1 - tile0) as turn:
             tile = tile0 + turn
             rows = held(self.height - tirx.Cast("int64", tile >= self.taller))
@@ -157,20 +164,45 @@ class OpenGemmEmitter(GemmEmitter):
         """A row by runs of its innermost summed axis, as the channels below one tap of a convolution's window: where a
         run lies, and whether it lies within the image, is worked out once."""
         a = self.program.a
-        *outer, inner = a.axes[2]
         place = {v: held(value) for v, value in bind(a.axes[1:2], a.extents[1:2], [held(i)]).items()}
         place |= bind(a.axes[:1], a.extents[:1], [where.batch])
+        *outer, inner = a.axes[2][: -1 if self.taps is not None else None]
         with T.serial(0, tirx.floordiv(where.elements, self.run)) as number:
             first = where.k0 + number * self.run
-            tap = bind([outer], [a.extents[2][:-1]], [tirx.floordiv(first, self.depth)])
+            sizes = a.extents[2][: len(outer)]
+            tap = bind([outer], [sizes], [tirx.floordiv(first, self.depth)])
+            to = at + number * self.run
             start = tirx.floormod(first, self.depth)
 
             def element(_: Index, k: Index) -> Expr:
                 here = {**place, **tap, inner: start + k}
                 return packed_a(self.engine, lambda dtype: a.at_variables(here, dtype))
 
-            to = at + number * self.run
-            copy_row(buffer, to, 0, element, self.run, self.run, self.lanes * self.group)
+            if self.taps is not None:
+                self.copy_taps(buffer, to, {**place, **tap}, self.taps)
+            else:
+                copy_row(buffer, to, 0, element, self.run, self.run, self.lanes * self.group)
+
+    def copy_taps(self, buffer: tirx.Var, to: Expr, place: dict[tirx.Var, Expr], taps: TapRun) -> None:
+        """The taps of a row of a window, at once where all of them lie within the image."""
+        a, chunk = self.program.a, self.lanes * self.group
+        whole, rest = divmod(self.run, chunk)
+
+        def vector(start: Index, width: int) -> None:
+            with T.vectorized(0, width) as lane:
+                value = packed_a(self.engine, lambda dtype: taps.at(place, start + lane, dtype))
+                T.buffer_store(buffer, value, [to + start + lane])
+
+        with T.If(taps.is_inside(place)):
+            with T.Then():
+                with T.serial(0, whole) as number:
+                    vector(number * chunk, chunk)
+                if rest:
+                    vector(whole * chunk, rest)
+            with T.Else(), T.serial(0, taps.taps) as tap, T.serial(0, taps.channels) as channel:
+                here = {**place, taps.tap: tap, taps.channel: channel}
+                value = packed_a(self.engine, lambda dtype: a.at_variables(here, dtype))
+                T.buffer_store(buffer, value, [to + tap * taps.channels + channel])
 
     def sum_panels(
         self, where: _Block, i0: Expr, copy: tirx.Var | None, height: int, p: Expr, panels: Expr, sums: tirx.Var

@@ -27,10 +27,11 @@ from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .lowering.samples import is_open
 from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
 from .match.function import refuse
+from .match.open_conv import OpenConvProgram, match_open_conv
 from .old_names import old_arguments
 from .runtime import first_kernel
 from .schedules.by_primitives import schedule_by_primitives
-from .schedules.cpu_schedule import schedule_conv, schedule_product
+from .schedules.cpu_schedule import schedule_conv, schedule_open_conv, schedule_product
 from .target import Target, hardware_of, this_cpu
 
 __all__ = [
@@ -170,6 +171,8 @@ def schedule_operator(
         return schedule_for_accelerator(func, name, hardware, options)
     if options.mode != "best":
         raise HardwareError(f"mode = {options.mode!r} is for accelerators, {hardware.name} has a cpu; accepted: 'best'")
+    if (found := _over_open_images(func, name, hardware, options, lambda _: options.prepacked)) is not None:
+        return found[0]
     # A configuration that is given tells the operands apart, so they stay in their places.
     return _schedule(_matched(func, name, options.prepacked or options.config is not None), hardware, options)
 
@@ -181,6 +184,8 @@ def schedule_for_weights(
     leading = leading_axis(func) if is_open_func(func) else None
     if leading is not None and (found := _for_each_place(leading, name, hardware, options, known)) is not None:
         return found
+    if (images := _over_open_images(func, name, hardware, options, known)) is not None:
+        return images
     program = _matched(func, name, True)
     weights = weights_of(program)
     if weights is None or not known(weights) or program.reads(weights) > 1:
@@ -205,6 +210,21 @@ def _for_each_place(
     packed = numbers[weights] if scheduled.pack is not None and weights is not None else None
     main = leading.over_all(scheduled.main, packed)
     return None if main is None else (replace(scheduled, main=main), program)
+
+
+def _over_open_images(
+    func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
+) -> tuple[ScheduledOperator, ConvProgram] | None:
+    """A convolution of open images that is better no product of pixels; None for all others."""
+    if not is_open_func(func) or hardware.cpu is None:
+        return None
+    program = attempted(match_open_conv, func, name)
+    if not isinstance(program, OpenConvProgram):
+        return None
+    prepacked = program.w is not None and known(program.w) and program.reads(program.w) == 1
+    options = replace(options, prepacked=prepacked)
+    scheduled = attempted(schedule_open_conv, program, hardware, hardware.cpu, options)
+    return (scheduled, program) if isinstance(scheduled, ScheduledOperator) else None
 
 
 def is_open_func(func: tirx.PrimFunc) -> bool:

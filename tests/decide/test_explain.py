@@ -13,6 +13,7 @@ import pytest
 
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.config import tiling_of
+from tvm_tiling.decide.conv.open_winograd import decide_open_winograd
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.open_rows import decide_open_rows
 from tvm_tiling.decide.levels.level_vector import decide_vector_on_levels
@@ -75,6 +76,11 @@ MADE: dict[str, dict[str, Maker]] = {
         "depthwise": image(CPU, "depthwise", groups=64),
         "wfold16": image(WFOLD, dtype="int8"),
         "product": product(WFOLD, dtype="int8"),
+    },
+    "OpenConvTiling": {
+        "images": lambda: decide_open_winograd(
+            [tt.ConvWorkload(**{**IMAGE, "h": side, "w": side}) for side in (56, 112)], CPU
+        )
     },
     "LevelsTiling": {"product": product(DLA3, dtype="int8"), "convolution": image(DLA3, dtype="int8")},
     "ColumnTiling": {"vector": product(RNN, m=1, dtype="int16")},

@@ -20,6 +20,7 @@ from ..workload import ConvWorkload, GemmWorkload
 from .configs.config import config_of, tiling_of
 from .conv.conv_blocks import ConvPartition
 from .conv.conv_tiling import ConvTiling
+from .conv.open_winograd import OpenConvTiling
 from .gemm.open_rows import OpenGemmTiling
 from .kinds import Decided, decided, kind_of
 from .levels.level_gemm import LevelsTiling
@@ -30,7 +31,7 @@ from .rnn.cpu_rnn import RnnCpuTiling
 from .surroundings import Surroundings
 from .tiling import Decision, GemmTiling
 
-CLASSES = (GemmTiling, OpenGemmTiling, ConvTiling, LevelsTiling, ColumnTiling, RnnTiling, RnnCpuTiling)
+CLASSES = (GemmTiling, OpenGemmTiling, ConvTiling, OpenConvTiling, LevelsTiling, ColumnTiling, RnnTiling, RnnCpuTiling)
 # What a decision tells of its choices, and no schedule reads.
 TOLD = frozenset(
     (

@@ -55,7 +55,7 @@ def match_conv(func: tirx.PrimFunc, name: str = "main") -> ConvProgram:
 def conv_of(found: SumOfProducts) -> ConvProgram:
     """The convolution that a sum of products is, as match_conv."""
     name, extents = found.name, found.extents
-    expr, kernels = _roles(found)
+    expr, kernels = roles(found)
     both = variables(expr, extents) & variables(kernels, extents)
     if any(v not in both and extents[v] > 1 for v in found.reduce):
         raise refuse(name, "a reduction axis is missing from one operand")
@@ -76,7 +76,7 @@ def walks_over_images(found: SumOfProducts) -> bool:
     )
 
 
-def _roles(found: SumOfProducts) -> tuple[tirx.Expr, tirx.Expr]:
+def roles(found: SumOfProducts) -> tuple[tirx.Expr, tirx.Expr]:
     """(input, kernels) of the two factors: the input is what the result's own axes walk over together with taps."""
     extents = found.extents
     held = [variables(e, extents) for e in (found.left, found.right)]

@@ -178,32 +178,45 @@ class WinogradModel:
     def configs(self) -> Iterator[WinogradTiling]:
         """Every register tile and every share of the cores, with blocks that fit L2."""
         w = self.w
-        for threads_tiles, threads_channels in self._shares():
+        for threads_tiles, threads_channels in self.shares():
             share = ceil_div(self.tiles, threads_tiles)
             for rows, vectors in self._register_tiles(share):
                 nr = vectors * self.lanes
                 if threads_tiles > ceil_div(self.tiles, rows) or threads_channels > ceil_div(w.co, nr):
                     continue
-                room = int(self.gemm.l2 * self.gemm.costs.l2_transformed) // (self.points * w.ci * 4)
-                block_tiles = min(max(1, room // rows), ceil_div(share, rows)) * rows
-                room = int(self.gemm.l2 * self.gemm.costs.l2_transformed_sums) // (self.points * block_tiles * 4)
-                channels = ceil_div(ceil_div(w.co, nr), threads_channels)
-                config = WinogradTiling(
-                    m=self.m,
-                    points=self.a,
-                    rows=rows,
-                    vectors=vectors,
-                    lanes=self.lanes,
-                    block_tiles=block_tiles,
-                    block_channels=min(max(1, room // nr), channels) * nr,
-                    threads_tiles=threads_tiles,
-                    threads_channels=threads_channels,
-                    pack_w="ahead" if self.prepacked else "run",
-                    predicted_error=predicted_error(w, self.m),
-                )
+                panels = ceil_div(ceil_div(w.co, nr), threads_channels)
+                config = self.config(rows, vectors, ceil_div(share, rows), panels, (threads_tiles, threads_channels))
                 yield replace(config, predicted_cycles=self.cycles(config))
 
-    def _shares(self) -> list[tuple[int, int]]:
+    def config(
+        self, rows: int, vectors: int, groups: int, panels: int, threads: tuple[int, int] = (1, 1)
+    ) -> WinogradTiling:
+        """A register tile with blocks that fit L2, of at most so many register tiles of image tiles and panels of
+        output channels; without its cycles."""
+        nr = vectors * self.lanes
+        block_tiles = min(max(1, self.most_tiles // rows), groups) * rows
+        room = int(self.gemm.l2 * self.gemm.costs.l2_transformed_sums) // (self.points * block_tiles * 4)
+        return WinogradTiling(
+            m=self.m,
+            points=self.a,
+            rows=rows,
+            vectors=vectors,
+            lanes=self.lanes,
+            block_tiles=block_tiles,
+            block_channels=min(max(1, room // nr), panels) * nr,
+            threads_tiles=threads[0],
+            threads_channels=threads[1],
+            pack_w="ahead" if self.prepacked else "run",
+            predicted_error=predicted_error(self.w, self.m),
+        )
+
+    @property
+    def most_tiles(self) -> int:
+        """Image tiles whose transforms have room in L2, at least one."""
+        return max(1, int(self.gemm.l2 * self.gemm.costs.l2_transformed) // (self.points * self.w.ci * 4))
+
+    def shares(self) -> list[tuple[int, int]]:
+        """How cores may share image tiles and output channels."""
         cores = self.cpu.cores
         return sorted({(1, 1), *((t, cores // t) for t in range(1, cores + 1) if cores % t == 0)})
 

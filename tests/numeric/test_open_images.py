@@ -1,0 +1,93 @@
+"""Convolutions over images whose height and width only a run brings, beside NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx, topi
+
+from tvm_tiling.decide.conv.open_winograd import OpenConvTiling
+from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_for_weights
+
+SIZES = ((1, 1), (1, 2), (2, 7), (3, 3), (4, 4), (5, 9), (8, 8), (13, 6), (33, 1), (31, 40))
+
+
+def layer(ci, co, kernel=3, border=1, stride=1, dilation=1, images=1, width=None):
+    """relu(conv(x) + bias), channels last, over images of open height and, where no width is given, width."""
+    n = te.var("n", "int64") if images is None else images
+    h, w = te.var("h", "int64"), te.var("w", "int64") if width is None else width
+    x = te.placeholder((n, h, w, ci), name="x")
+    k = te.placeholder((kernel, kernel, ci, co), name="k")
+    bias = te.placeholder((co,), name="bias")
+    y = topi.nn.conv2d_nhwc(x, k, stride, [border] * 4, dilation)
+    y = te.compute(y.shape, lambda *at: te.max(y(*at) + bias[at[-1]], tirx.const(0, "float32")))
+    return te.create_prim_func([x, k, bias, y])
+
+
+def computed(x, k, bias, border, stride=1, dilation=1):
+    x = np.pad(x.astype("float64"), ((0, 0), (border, border), (border, border), (0, 0)))
+    span = (k.shape[0] - 1) * dilation + 1
+    windows = np.lib.stride_tricks.sliding_window_view(x, (span, span), (1, 2))
+    windows = windows[:, ::stride, ::stride, :, ::dilation, ::dilation]
+    return np.maximum(np.einsum("nyxcij,ijco->nyxo", windows, k) + bias, 0)
+
+
+def check(func, shape, sizes, border=1, stride=1, dilation=1, images=(1,), prepacked=True):
+    """The schedule of a layer, run at all sizes."""
+    rng = np.random.default_rng(0)
+    scheduled, _ = schedule_for_weights(func, "main", hardware_of("llvm"), Options(), lambda _: prepacked)
+    functions = {"main": scheduled.main}
+    if scheduled.pack is not None:
+        functions["pack"] = scheduled.pack.with_attr("global_symbol", "pack")
+    library = tvm.compile(tvm.IRModule(functions), target=llvm_target(hardware_of("llvm")))
+    k = rng.uniform(-1, 1, shape).astype("float32")
+    bias = rng.uniform(-1, 1, shape[3]).astype("float32")
+    weights = tvm.runtime.tensor(k)
+    if scheduled.pack is not None:
+        packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, "float32"))
+        library["pack"](weights, packed)
+        weights = packed
+    for n in images:
+        for h, w in sizes:
+            x = rng.uniform(-1, 1, (n, h, w, shape[2])).astype("float32")
+            wanted = computed(x, k, bias, border, stride, dilation)
+            out = tvm.runtime.tensor(np.full(wanted.shape, np.nan, "float32"))
+            library["main"](tvm.runtime.tensor(x), weights, tvm.runtime.tensor(bias), out)
+            np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    return scheduled
+
+
+@pytest.mark.parametrize(("ci", "co"), [(32, 48), (70, 100)])
+def test_every_size_by_winograd(ci, co):
+    scheduled = check(layer(ci, co), (3, 3, ci, co), SIZES)
+    assert isinstance(scheduled.tiling, OpenConvTiling) and scheduled.tiling.form == "winograd"
+    assert scheduled.pack is not None
+
+
+def test_any_number_of_images():
+    scheduled = check(layer(32, 32, images=None), (3, 3, 32, 32), SIZES[:6], images=(1, 3))
+    assert scheduled.tiling.form == "winograd"
+
+
+def test_weights_that_the_run_transforms():
+    scheduled = check(layer(32, 32, border=0), (3, 3, 32, 32), SIZES[3:6], border=0, prepacked=False)
+    assert scheduled.tiling.form == "winograd" and scheduled.pack is None
+
+
+def test_open_height_alone():
+    assert check(layer(32, 32, width=9), (3, 3, 32, 32), [(1, 9), (6, 9), (17, 9)]).tiling.form == "winograd"
+
+
+@pytest.mark.parametrize(
+    ("ci", "co", "options"),
+    [
+        (3, 16, {"kernel": 7, "border": 3, "stride": 2}),
+        (5, 16, {"kernel": 3, "border": 2, "stride": 3}),
+        (4, 20, {"kernel": 3, "border": 2, "dilation": 2}),
+    ],
+)
+def test_windows_of_few_channels_are_copied_by_rows_of_taps(ci, co, options):
+    kernel, given = options.pop("kernel"), options
+    func = layer(ci, co, kernel, **given)
+    assert check(func, (kernel, kernel, ci, co), SIZES, **given).tiling.form == "open"

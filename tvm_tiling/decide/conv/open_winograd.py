@@ -1,0 +1,195 @@
+"""Winograd convolutions over images whose height and width only a run brings: one tile size and one register tile, and
+how cores share the image tiles by ranges of their number.
+
+Image tiles are rows of products (winograd.py), so that their number may be open: there is a microkernel for every
+height up to the register tile's, and the tiles of a block are shared evenly among register tiles. Sizes are not known,
+and times differ by orders of magnitude between small images and large ones. What is compared are therefore geometric
+means of the predicted times for a few sizes, those that a model calls usual and larger ones, in which none outweighs
+the others: first of the tile sizes and register tiles, then of the best of them and the best form without Winograd's.
+Weights are transformed once, for one tile size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
+
+from ...errors import HardwareError, UnsupportedOperator
+from ...hardware.description import Cpu, Hardware
+from ...workload import ConvWorkload
+from ..explain import Sections
+from ..gemm.microkernel import tallest
+from ..gemm.traffic import ceil_div
+from ..tiling import Reason
+from .conv_tiling import Candidate, ConvTiling
+from .cpu_conv import Source, decide_conv_on_cpu
+from .winograd import TOLERANCE, WinogradModel, WinogradTiling, accepted_error, admissible, refusal
+
+SIDES = tuple(1 << power for power in range(7))  # image tiles along one axis, for which ranges are decided
+MOST_VECTORS = 6
+MOST_ROWS = 10  # of a register tile: each more is one more kernel
+NEAR = 1.03  # of the fastest register tile: taller ones are taken, which wait less often for weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileRange:
+    """How cores share at most `tiles` image tiles, None for any number: shares in image tiles and output channels."""
+
+    predictions: ClassVar[tuple[str, ...]] = ("predicted_seconds",)
+
+    tiles: int | None
+    threads_tiles: int
+    threads_channels: int
+    predicted_seconds: float  # for the most tiles, or those of the largest number that was priced
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Shares in image tiles and output channels."""
+        return self.threads_tiles, self.threads_channels
+
+    def __str__(self) -> str:
+        most = "more" if self.tiles is None else f"up to {self.tiles}"
+        return f"{most}: {' x '.join(map(str, self.threads))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenConvTiling(ConvTiling):
+    """How a convolution of open images is cut: Winograd's form, and in `ranges` how cores share it."""
+
+    op: ClassVar[str] = "conv of open images"
+
+    ranges: tuple[TileRange, ...] = ()
+
+    sections: ClassVar[Sections] = (*ConvTiling.sections, ("shares by image tiles", ("ranges",)))
+
+    @property
+    def rule(self) -> str | None:
+        return None
+
+
+def decide_open_winograd(
+    workloads: Sequence[ConvWorkload],
+    hardware: Hardware,
+    *,
+    packing: str = "run",
+    source: Source | None = None,
+    winograd: bool = True,
+    tolerance: float = TOLERANCE,
+) -> OpenConvTiling:
+    """The decision for one convolution at several sizes of its images, the first of which is the sample.
+
+    UnsupportedOperator where Winograd's form does not serve it or takes longer than the others; HardwareError where the
+    machine has no CPU."""
+    cpu, sample = hardware.cpu, workloads[0]
+    if cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+    if not winograd:
+        raise UnsupportedOperator("form = 'winograd' is switched off by winograd=False")
+    if why := refusal(sample):
+        raise UnsupportedOperator(f"conv: {why}")
+    cycle = 1 / (cpu.mhz * 1e6)
+    choices = [
+        _Choice(workloads, cpu, m, packing == "ahead", rows, vectors)
+        for m in admissible(sample, tolerance)
+        for vectors in range(1, min(MOST_VECTORS, ceil_div(sample.co, cpu.lanes(4))) + 1)
+        if (rows := min(MOST_ROWS, tallest(cpu.vector_registers, vectors))) > 0
+    ]
+    if not choices:
+        raise UnsupportedOperator("conv: Winograd's predicted error exceeds what is accepted")
+    least = min(choice.mean for choice in choices)
+    best = max((c for c in choices if c.mean <= NEAR * least), key=lambda choice: (choice.rows, -choice.mean))
+    others = [
+        decide_conv_on_cpu(workload, hardware, packing=packing, source=source, winograd=False) for workload in workloads
+    ]
+    other = _mean(tiling.predicted_seconds or 0.0 for tiling in others)
+    if other <= best.mean * cycle:
+        raise UnsupportedOperator(f"form = 'winograd' is predicted to take {best.mean * cycle / other:.2f} times")
+    config, ranges = best.config, _ranges(best, sample, cpu, packing == "ahead")
+    sizes = ", ".join(f"{workload.h} x {workload.w}" for workload in workloads)
+    mean = f"geometric mean for images of {sizes}"
+    why = (
+        f"F({config.m}x{config.m}, {sample.kh}x{sample.kw}): {config.points**2} products for {config.m**2} points of "
+        f"{sample.kh * sample.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted "
+        f"{accepted_error(sample, tolerance):.1e}"
+    )
+    seconds = best.cycles[0] * cycle
+    return OpenConvTiling(
+        form="winograd",
+        utilisation=min(1.0, sample.macs / (cpu.lanes(4) * cpu.fma_units * cpu.cores) / best.cycles[0]),
+        predicted_seconds=seconds,
+        winograd=config,
+        pack_w=packing,
+        ranges=ranges,
+        candidates=(
+            Candidate("winograd", best.mean * cycle, mean),
+            Candidate(others[0].form, other, f"{mean}, the fastest without Winograd's form"),
+        ),
+        reasons=(
+            Reason("form", "winograd", why),
+            Reason("ranges", len(ranges), f"priced for {SIDES[0]} to {SIDES[-1] ** 2} image tiles, equals joined"),
+        ),
+    )
+
+
+class _Choice:
+    """A tile size and a register tile, with the cycles at every size and their geometric mean."""
+
+    def __init__(
+        self, workloads: Sequence[ConvWorkload], cpu: Cpu, m: int, prepacked: bool, rows: int, vectors: int
+    ) -> None:
+        self.rows, self.vectors, self.m = rows, vectors, m
+        models = [WinogradModel(workload, cpu, m, prepacked) for workload in workloads]
+        self.cycles = [_fastest(model, rows, vectors).predicted_cycles for model in models]
+        self.mean = _mean(self.cycles)
+        panels = ceil_div(workloads[0].co, vectors * models[0].lanes)
+        most = models[0].most_tiles
+        config = models[0].config(rows, vectors, ceil_div(most, rows), panels)
+        self.config = replace(config, block_tiles=most, predicted_cycles=self.cycles[0])
+
+
+def _fastest(model: WinogradModel, rows: int, vectors: int) -> WinogradTiling:
+    """The fastest shares of the cores for a register tile, and its configuration with as many rows as image tiles leave
+    that are shared evenly among blocks, and within a block among register tiles."""
+    found = []
+    panels = ceil_div(model.w.co, vectors * model.lanes)
+    for tiles, channels in model.shares():
+        if tiles > model.tiles or channels > panels:
+            continue
+        block = _even(ceil_div(model.tiles, tiles), model.most_tiles)
+        height = _even(block, rows)
+        shares = (tiles, channels)
+        config = model.config(height, vectors, ceil_div(block, height), ceil_div(panels, channels), shares)
+        found.append(replace(config, predicted_cycles=model.cycles(config)))
+    return min(found, key=lambda config: config.predicted_cycles)
+
+
+def _even(count: int, most: int) -> int:
+    """The largest of so few even parts of a number as are of at most `most`."""
+    return ceil_div(count, ceil_div(count, most))
+
+
+def _ranges(choice: _Choice, sample: ConvWorkload, cpu: Cpu, prepacked: bool) -> tuple[TileRange, ...]:
+    """Ranges of image tiles with one way to share the cores, the last without an end."""
+    ranges: list[TileRange] = []
+    border = sample.kh - 1
+    for rows, columns in ((side, wide) for side in SIDES for wide in (side, 2 * side) if wide <= SIDES[-1]):
+        height, width = rows * choice.m, columns * choice.m
+        image = replace(sample, n=1, h=height, w=width, padding=(border, border, 0, 0))
+        config = _fastest(WinogradModel(image, cpu, choice.m, prepacked), choice.rows, choice.vectors)
+        found = TileRange(
+            tiles=rows * columns,
+            threads_tiles=config.threads_tiles,
+            threads_channels=config.threads_channels,
+            predicted_seconds=config.predicted_cycles / (cpu.mhz * 1e6),
+        )
+        if ranges and ranges[-1].threads == found.threads:
+            ranges.pop()
+        ranges.append(found)
+    return (*ranges[:-1], TileRange(**{**asdict(ranges[-1]), "tiles": None}))
+
+
+def _mean(values: Iterable[float]) -> float:
+    logarithms = [math.log(max(value, 1e-12)) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))
