@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..decide.configs.config import config_of
+from ..decide.configs.open_configs import open_tiling_for
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
 from ..decide.conv.open_winograd import decide_open_winograd
@@ -23,10 +24,11 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.joined_axes import with_joined_axes
 from ..lowering.named_blocks import without_blocks
 from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
-from ..lowering.samples import is_open
+from ..lowering.samples import is_open, ranged
 from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
 from ..match.function import refuse
 from ..match.open_conv import OpenConvProgram
+from ..sizes import Range
 from .conv import conv_nest
 from .gemm import GemmEmitter
 from .gemv import StreamEmitter
@@ -88,13 +90,17 @@ def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstructi
 def schedule_open_product(
     program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options, around: Surroundings
 ) -> ScheduledOperator:
-    """A product whose rows or batch are open, decided for the sample. Its loops stand in no blocks, whose signatures
-    are ranges of numbers."""
+    """A product whose rows or batch are open, decided for the sample, or as it is known. Its loops stand in no blocks,
+    whose signatures are ranges of numbers."""
     _, _, n, k = program.extents
     if is_open(n) or is_open(k):
         raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
     run = 0 if isinstance(program.a.expr, TensorLoad) else summed_run(program)
-    tiling = decide_open_rows(program.workload, hardware, options, around, run)
+    rows = rows_of(program)
+    if rows is None:
+        tiling = decide_open_rows(program.workload, hardware, options, around, run)
+    else:
+        tiling = open_tiling_for(program.workload, hardware, options, around, rows, epilogue_of(program))
     engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
     emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
@@ -104,6 +110,15 @@ def schedule_open_product(
             assert program.b.buffer is not None
             scheduled = write_packed(program, tiling, program.b.buffer, emitter, engine)
     return replace(scheduled, main=with_joined_axes(scheduled.main))
+
+
+def rows_of(program: GemmProgram | ConvProgram) -> Range | None:
+    """From where to where the rows of a product are that a run brings, where a known configuration may serve it; None
+    for any other."""
+    if not isinstance(program, GemmProgram) or not program.is_open or not around_product(program, False).plain_a:
+        return None
+    batch, m, _, _ = program.extents
+    return ranged(m) if is_open(m) and not is_open(batch) else None
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------

@@ -232,6 +232,12 @@ def is_open_func(func: tirx.PrimFunc) -> bool:
     return any(isinstance(p.ty, BufferType) and any(map(is_open, p.shape)) for p in func.params)
 
 
+def open_variables(func: tirx.PrimFunc) -> list[str]:
+    """The names of the variables that are extents of parameters by themselves, in order."""
+    shapes = [p.shape for p in func.params if isinstance(p.ty, BufferType)]
+    return list(dict.fromkeys(extent.name for shape in shapes for extent in shape if isinstance(extent, tirx.Var)))
+
+
 def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
     """The parameter that may be prepacked: a convolution's kernels, a product's second operand."""
     return program.w if isinstance(program, ConvProgram) else program.b.buffer

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from .errors import WorkloadError
 from .limits import MAX_EXTENT
 
+APART = ".."  # between the ends of a range, as it is written
 USUAL = 128  # of an open size that nothing is said of
 MOST_DEPTH = 64  # operations within operations
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
@@ -29,6 +30,25 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "!=": lambda a, b: a != b,
     "<=": lambda a, b: a <= b,
 }
+
+
+@dataclass(frozen=True)
+class Range:
+    """Sizes from `first` to `last`, which is None where nobody says where they end."""
+
+    first: int
+    last: int | None = None
+
+    def __contains__(self, size: int) -> bool:
+        return self.first <= size and (self.last is None or size <= self.last)
+
+    def covers(self, other: Range) -> bool:
+        """Whether all of another range lies within this one."""
+        ends = self.last is None or (other.last is not None and other.last <= self.last)
+        return self.first <= other.first and ends
+
+    def __str__(self) -> str:
+        return f"{self.first}{APART}" + ("" if self.last is None else str(self.last))
 
 
 @dataclass(frozen=True)

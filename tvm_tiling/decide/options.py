@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..errors import HardwareError
 from ..hardware.description import Hardware
+from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
 from .configs.record import Config
 from .conv.winograd import TOLERANCE
@@ -26,6 +27,17 @@ class ConfigSource(Protocol):
     ) -> Config | None:
         """The configuration to take for a workload, None where none is known; `prepacked`: its weights arrive packed;
         `epilogue`: the name of what is fused behind (epilogue.py)."""
+
+
+@runtime_checkable
+class OpenConfigSource(Protocol):
+    """A source that also knows configurations of products whose rows are open."""
+
+    def open_config_for(
+        self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
+    ) -> tuple[Config, str] | None:
+        """The configuration to take for a product of `rows`, and why; None where none is known. `workload` is the
+        product at the sample of them, the others as config_for has them."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +103,13 @@ class Options:
             return None
         found = self.configs.config_for(workload, hardware, self.prepacked, epilogue)
         return None if found is None else (found, KNOWN)
+
+    def known_open_config(
+        self, workload: GemmWorkload, hardware: Hardware, rows: Range, epilogue: str = ""
+    ) -> tuple[Config, str] | None:
+        """The same of a product of open rows, at the sample of them."""
+        if self.config is not None:
+            return self.config, GIVEN
+        if not isinstance(self.configs, OpenConfigSource) or self.form is not None or self.microkernel is not None:
+            return None
+        return self.configs.open_config_for(workload, hardware, rows, self.prepacked, epilogue)

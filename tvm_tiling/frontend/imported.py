@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import tvm
@@ -11,7 +12,8 @@ from tvm import relax, tirx
 
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT
-from ..sizes import Named, OpenSizes, Shape
+from ..lowering.samples import samples
+from ..sizes import Named, OpenSizes, Shape, leading_of
 
 # How TVM's messages write an operator.
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="relax\.([\w.]+)".*?support_level=\d+\)')
@@ -44,6 +46,14 @@ class ImportedModel:
                 if isinstance(extent, Named) and isinstance(variable, tirx.Var):
                     found[variable] = extent.name
         return found
+
+    def at_sample(self) -> AbstractContextManager[None]:
+        """Within, decisions are made for the sample of the open sizes, and know their ranges."""
+        usual = self.open_sizes.usual(leading_of(self.input_shapes))
+        ends = {size.name: (size.least, size.most) for size in self.open_sizes.sizes}
+        names = {variable.name: name for variable, name in self.symbols.items()}
+        sizes = {variable: usual[name] for variable, name in names.items()}
+        return samples(sizes, {variable: ends[name] for variable, name in names.items()})
 
     @property
     def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:

@@ -1,4 +1,4 @@
-"""Open extents at a sample of them: what formulas take where a kernel serves every size.
+"""Open extents at a sample of them, and within ranges: what decisions take where a kernel serves every size.
 
 A kernel of open size has variables for extents. Its loops are bounded by them; a decision needs numbers, and is made
 for a sample: the sizes that it is to be best at.
@@ -11,24 +11,28 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
+import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ..sizes import USUAL
+from ..limits import MAX_EXTENT
+from ..sizes import USUAL, Range
 
 Extent: TypeAlias = tirx.Expr | int
 _SAMPLES: ContextVar[Mapping[tirx.Var | str, int]] = ContextVar("samples")
+_RANGES: ContextVar[Mapping[str, tuple[int, int]]] = ContextVar("ranges")
 
 
 @contextmanager
-def samples(sizes: Mapping[tirx.Var | str, int]) -> Iterator[None]:
+def samples(sizes: Mapping[tirx.Var | str, int], ranges: Mapping[str, tuple[int, int]] | None = None) -> Iterator[None]:
     """Within, sampled() takes these sizes for variables, or for those of a name, which passes over a graph keep where
-    they give functions variables of their own."""
-    token = _SAMPLES.set(sizes)
+    they give functions variables of their own; ranged() takes `ranges`, first and last size, for those of a name."""
+    token, other = _SAMPLES.set(sizes), _RANGES.set(ranges or {})
     try:
         yield
     finally:
         _SAMPLES.reset(token)
+        _RANGES.reset(other)
 
 
 def samples_beside(sizes: Mapping[tirx.Var, int]) -> AbstractContextManager[None]:
@@ -52,3 +56,24 @@ def sampled(extent: Extent) -> int:
 
     value = sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tirx.Var, at)))
     return max(1, int(value))
+
+
+def ranged(extent: Extent) -> Range:
+    """From where to where the extent is, at least 1; without an end where nothing is known of it."""
+    if isinstance(extent, int | tirx.IntImm):
+        return Range(int(extent), int(extent))
+    known, analyzer, bound = _RANGES.get({}), sym.Analyzer(), set[tirx.Var]()
+
+    def tell(variable: tirx.Var) -> tirx.Expr:
+        if variable not in bound:
+            bound.add(variable)
+            least, most = known.get(variable.name, (1, MAX_EXTENT))
+            dtype = str(variable.ty)
+            extent = tirx.const(most - least + 1, dtype)
+            analyzer.bind(variable, tvm.ir.Range.from_min_extent(tirx.const(least, dtype), extent))
+        return variable
+
+    tvm_ffi.structural_map(extent, (tirx.Var, tell))
+    found = analyzer.const_int_bound(extent)
+    last = int(found.max_value)
+    return Range(max(1, int(found.min_value)), last if last < MAX_EXTENT else None)

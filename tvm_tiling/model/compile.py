@@ -20,7 +20,6 @@ from ..frontend import ImportedModel, load_model
 from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
-from ..lowering.samples import samples
 from ..operand_types import BLOCK, HALVES
 from ..runtime.library import Library
 from ..runtime.pages import trim
@@ -284,10 +283,9 @@ def _built(
             if not parts:  # not before a model has been read
                 kernels.start_native()
             signature, held = Signature.of(imported), [imported.module]
-            usual = signature.open_sizes.usual(leading_of(signature.input_shapes))
-            sizes = {variable.name: usual[name] for variable, name in imported.symbols.items()}
+            sample = imported.at_sample()
             del imported  # so that constants go away as they are packed
-            with samples(sizes):
+            with sample:
                 parts.append((signature, *_part(held, signature, hardware, options, collection, kernels, libraries)))
             trim()
     constants = collection.together()

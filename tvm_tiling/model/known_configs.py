@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..decide.configs.config import Config
+from ..decide.options import OpenConfigSource
 from ..errors import DatabaseError
 from ..hardware.description import Hardware
 from ..schedule import ConfigSource
+from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
 
 WORKLOADS: Mapping[str, type[GemmWorkload | ConvWorkload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
@@ -23,6 +25,7 @@ class KnownConfigs:
     def __init__(self, source: ConfigSource) -> None:
         self._source = source
         self._answers: dict[tuple[str, str], Config | None] = {}
+        self._open: dict[tuple[str, str], tuple[Config, str] | None] = {}
 
     def config_for(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
@@ -34,18 +37,46 @@ class KnownConfigs:
             self._answers[asked] = self._source.config_for(workload, hardware, prepacked, epilogue)
         return self._answers[asked]
 
+    def open_config_for(
+        self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
+    ) -> tuple[Config, str] | None:
+        """The same of a product of open rows; None of a source that knows nothing of these."""
+        if not isinstance(self._source, OpenConfigSource):
+            return None
+        question = {
+            **workload.to_dict(),
+            "prepacked": prepacked,
+            "epilogue": epilogue,
+            "rows": [rows.first, rows.last],
+        }
+        asked = json.dumps(question, sort_keys=True), hardware.fingerprint()
+        if asked not in self._open:
+            self._open[asked] = self._source.open_config_for(workload, hardware, rows, prepacked, epilogue)
+        return self._open[asked]
+
     @property
     def asked(self) -> list[str]:
-        """The workloads that were asked for, whether prepacked, and what is fused behind, as JSON."""
-        return sorted({workload for workload, _ in self._answers})
+        """The workloads that were asked for, whether prepacked, what is fused behind, and of open rows their range, as
+        JSON."""
+        return sorted({workload for workload, _ in (*self._answers, *self._open)})
 
     def digest(self, workloads: Iterable[str], hardware: Hardware) -> str:
         """64 hexadecimal digits of the answers for `workloads`, as `asked` gives them."""
-        answers = {
-            asked: self.config_for(workload, hardware, **place) for asked, workload, place in map(_read, workloads)
-        }
+        answers = {asked: self._answer(asked, hardware) for asked in workloads}
         told = {asked: None if config is None else config.to_dict() for asked, config in answers.items()}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    def _answer(self, asked: str, hardware: Hardware) -> Config | None:
+        """The answer to a question as `asked` gives it."""
+        record = json.loads(asked)
+        place = {name: record.pop(name) for name in ("prepacked", "epilogue") if name in record}
+        rows = record.pop("rows", None)
+        workload = WORKLOADS[record.pop("op")](**record)
+        if rows is None:
+            return self.config_for(workload, hardware, **place)
+        assert isinstance(workload, GemmWorkload)
+        found = self.open_config_for(workload, hardware, Range(*rows), **place)
+        return None if found is None else found[0]
 
 
 class Asked:
@@ -71,9 +102,3 @@ def known_configs(database: Any) -> KnownConfigs | None:
             "prepacked, epilogue), or None"
         )
     return KnownConfigs(database)
-
-
-def _read(asked: str) -> tuple[str, GemmWorkload | ConvWorkload, dict[str, Any]]:
-    record = json.loads(asked)
-    place = {name: record.pop(name) for name in ("prepacked", "epilogue") if name in record}
-    return asked, WORKLOADS[record.pop("op")](**record), place

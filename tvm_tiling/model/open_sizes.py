@@ -57,8 +57,8 @@ class Setting:
 
 def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[Setting]:
     """Every combination of the sizes given, the first ones first. WorkloadError says what is not a size."""
-    ranges = {name: found for name, sizes in (dims or {}).items() if (found := _range(f"dims[{name!r}]", sizes))}
-    batch_range = _range("batch", batch)
+    ranges = {name: found for name, sizes in (dims or {}).items() if (found := range_of(f"dims[{name!r}]", sizes))}
+    batch_range = range_of("batch", batch)
     batches: list[int | None] = [None] if batch is None or batch_range else [*_sizes("batch", batch)]
     named = {name: _sizes(f"dims[{name!r}]", sizes) for name, sizes in (dims or {}).items() if name not in ranges}
     settings = [
@@ -72,7 +72,7 @@ def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[S
     return settings
 
 
-def _range(what: str, given: object) -> Range | None:
+def range_of(what: str, given: object) -> Range | None:
     """First and last size of a range; None for anything else."""
     if isinstance(given, range):
         if given.step != 1 or len(given) == 0 or given[0] < 0 or given[-1] > MAX_EXTENT:

@@ -30,8 +30,10 @@ from ..match import ConvProgram, epilogue_of
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
+from ..schedules.cpu_schedule import rows_of
 from ..schedules.fallback import decide_fallback
 from ..schedules.told import schedule_told
+from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_packing
 from .kernels import Kernels, Kind, trusted
@@ -49,7 +51,8 @@ class Operator:
 
     `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 where
     none are counted. `workload` is that of a convolution or a product, and `prepacked` whether its weights are packed
-    when the model is compiled, `epilogue` the name of what is fused behind. `nodes`: names of the model's nodes that
+    when the model is compiled, `epilogue` the name of what is fused behind, `rows` those of a product that a run
+    brings and a configuration may be known for. `nodes`: names of the model's nodes that
     its calls compute, in order.
     """
 
@@ -63,6 +66,7 @@ class Operator:
     workload: GemmWorkload | ConvWorkload | None = None
     prepacked: bool = False
     epilogue: str = ""
+    rows: Range | None = None
     nodes: tuple[str, ...] = ()
 
 
@@ -236,6 +240,7 @@ def _schedule(
         workload=program.workload,
         prepacked=scheduled.pack is not None,
         epilogue=epilogue_of(program),
+        rows=rows_of(program),
     )
     if scheduled.pack is None:
         return scheduled.main, operator, None, None

@@ -24,6 +24,7 @@ from ..tiling import Decision, GemmTiling, Reason
 from .dot_engine import dot_engine
 from .microkernel import tallest
 
+FORM = "open"
 NEAR = 1.02
 MOST_VECTORS = 4  # of a tile: beyond, it has too few rows to use what it loads of B again
 MOST_ROWS = 8  # of a tile: each more is one more kernel, and they add up
@@ -85,7 +86,25 @@ def decide_open_rows(
     tiled = replace(plain, microkernel=(tile[0], -tile[1]))
     chosen = decided(workload, hardware, tiled, around)
     assert isinstance(chosen, GemmTiling)
+    near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     ranges = _ranges(workload, hardware, tiled, around)
+    why = f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"
+    return opened(chosen, workload, cpu, around, run, ranges, tile_why=near, ranges_why=why)
+
+
+def opened(
+    chosen: GemmTiling,
+    workload: GemmWorkload,
+    cpu: Cpu,
+    around: Surroundings,
+    run: int,
+    ranges: tuple[RowRange, ...],
+    *,
+    tile_why: str,
+    ranges_why: str,
+) -> OpenGemmTiling:
+    """`chosen`, which is cut for the sample, as it is written for any number of rows, shared among cores as `ranges`
+    say."""
     engine = dot_engine(workload, cpu, form="normal", prepacked=chosen.pack_b == "ahead")
     copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
     depth = (
@@ -93,7 +112,6 @@ def decide_open_rows(
         if copied
         else chosen.partition_k
     )
-    near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     reasons = [
         reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep", "pack_a")
     ]
@@ -101,7 +119,7 @@ def decide_open_rows(
     return OpenGemmTiling(
         **{
             **own,
-            "form": "open",
+            "form": FORM,
             "keep": 0 if copied else None,
             "pack_a": "pack" if copied else "none",
             "partition_k": depth,
@@ -109,8 +127,8 @@ def decide_open_rows(
             "inner_order": "mn",
             "threads_k": 1,
             "reasons": (
-                Reason("form", "open", "rows are known in the run"),
-                Reason("mr", chosen.mr, f"a kernel for each of up to {chosen.mr} rows; {near}"),
+                Reason("form", FORM, "rows are known in the run"),
+                Reason("mr", chosen.mr, f"a kernel for each of up to {chosen.mr} rows; {tile_why}"),
                 *([Reason("pack_a", "pack", _why_copied(engine, around))] if copied else []),
                 *(
                     [Reason("partition_k", depth, f"blocks hold whole runs of {run}")]
@@ -118,7 +136,7 @@ def decide_open_rows(
                     else []
                 ),
                 *reasons,
-                Reason("ranges", len(ranges), f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"),
+                Reason("ranges", len(ranges), ranges_why),
             ),
         },
         ranges=ranges,
@@ -166,21 +184,31 @@ def _priced(
     return found
 
 
+def at_rows(workload: GemmWorkload, rows: int) -> GemmWorkload:
+    """The product of so many rows; where A lies transposed its stored rows are as long as there are."""
+    dense = workload.trans_a and workload.lda == workload.m
+    return replace(workload, m=rows, lda=None if dense else workload.lda)
+
+
+def shared(rows: int | None, tiling: GemmTiling) -> RowRange:
+    """How cores share a product of up to so many rows, as `tiling` has it."""
+    return RowRange(
+        rows=rows,
+        threads_batch=tiling.threads_batch or 1,
+        threads_m=tiling.threads_m or 1,
+        threads_n=tiling.threads_n or 1,
+        predicted_seconds=_seconds(tiling),
+    )
+
+
 def _ranges(workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings) -> tuple[RowRange, ...]:
     """Ranges of rows with one way to share the cores, the last without an end."""
     ranges: list[RowRange] = []
     for rows in ROWS:
         # Where rows are the batch's, as many as there are.
-        tiling = decided(replace(workload, m=rows), hardware, options, around)
+        tiling = decided(at_rows(workload, rows), hardware, options, around)
         assert isinstance(tiling, GemmTiling)
-        shares = (tiling.threads_batch or 1, tiling.threads_m or 1, tiling.threads_n or 1)
-        found = RowRange(
-            rows=rows,
-            threads_batch=shares[0],
-            threads_m=shares[1],
-            threads_n=shares[2],
-            predicted_seconds=_seconds(tiling),
-        )
+        found = shared(rows, tiling)
         if ranges and ranges[-1].threads == found.threads:
             ranges.pop()
         ranges.append(found)
