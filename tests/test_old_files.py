@@ -108,7 +108,7 @@ def lines(path: Path) -> list[dict]:
     older versions lack."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     del records[0]["version"]
-    added = {"decided_cost": None, "disturbed": None}
+    added = {"decided_cost": None, "disturbed": None, "rows": None}
     records = [{**added, **record} if "workload" in record else record for record in records]
     return [
         {**record, "workload": workload_from_dict(record["workload"])} if "workload" in record else record

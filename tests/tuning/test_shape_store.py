@@ -180,7 +180,12 @@ def test_a_migration_that_fails_leaves_the_older_schema(tmp_path, monkeypatch):
         assert db.check().ok
 
 
+def without_schema_7(connection):
+    connection.execute("ALTER TABLE entries DROP COLUMN measured_rows")
+
+
 def without_schema_6(connection):
+    without_schema_7(connection)
     connection.execute("ALTER TABLE entries DROP COLUMN disturbed")
 
 
@@ -312,3 +317,15 @@ def test_the_database_needs_no_tvm():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_schema_6_is_brought_up(tmp_path):
+    """It had no entries of ranges."""
+    path = made(tmp_path / "x.db")
+    with sqlite3.connect(path) as connection:
+        without_schema_7(connection)
+        connection.execute("UPDATE tvm_tiling_about SET schema = 6")
+    connection.close()
+    with ShapeDatabase(path) as db:
+        assert db.match(gemm(64, 64, 64), target=PLAIN).entry.cost == 100
+        assert db.holdings()[0].ranges == 0 and db.check().ok

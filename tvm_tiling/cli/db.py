@@ -36,11 +36,12 @@ def list_machines(url: str = URL, as_json: bool = JSON) -> None:
         held = db.holdings()
     if as_json:
         rows = [{**h.fingerprint.to_dict(), "digest": h.fingerprint.digest} for h in held]
-        print_json([{**row, "initial": h.initial, "boundary": h.boundary} for row, h in zip(rows, held, strict=True)])
+        counts = [{"initial": h.initial, "boundary": h.boundary, "ranges": h.ranges} for h in held]
+        print_json([{**row, **count} for row, count in zip(rows, counts, strict=True)])
     else:
         print_table(
-            ("digest", "machine", "initial", "boundary"),
-            [(h.fingerprint.digest, h.fingerprint, h.initial, h.boundary) for h in held],
+            ("digest", "machine", "initial", "boundary", "ranges"),
+            [(h.fingerprint.digest, h.fingerprint, h.initial, h.boundary, h.ranges) for h in held],
         )
 
 
@@ -50,7 +51,7 @@ def show(
     hardware: str = typer.Option(
         "", "--hardware", autocompletion=presets, help="Only entries of this preset, TOML file, or llvm: this CPU."
     ),
-    kind: str = typer.Option("", "--kind", help="Only initial or boundary entries."),
+    kind: str = typer.Option("", "--kind", help="Only initial, boundary or range entries."),
     limit: int = typer.Option(50, "--limit", min=1, help="How many entries at most."),
     as_json: bool = JSON,
 ) -> None:
@@ -271,17 +272,20 @@ def _record(entry: Entry) -> dict[str, Any]:
         "energy_pj": entry.energy_pj,
         "decided_cost": entry.decided_cost,
         "disturbed": entry.disturbed,
+        "rows": None if entry.rows is None else entry.rows.to_dict(),
     }
 
 
 def _shape(entry: Entry) -> str:
+    rows = [] if entry.rows is None else [f"rows={entry.rows.rows}"]
     more = [*(["packed"] if entry.prepacked else []), *([entry.epilogue] if entry.epilogue else [])]
-    return " ".join([shape_text(entry.workload), *more])
+    return " ".join([shape_text(entry.workload), *rows, *more])
 
 
 def _kept_cost(entry: Entry, machine: Fingerprint) -> str:
-    """An entry's cost, and whether the machine was too busy for it."""
-    return _cost(entry.cost, machine) + ", doubtful" * entry.doubtful
+    """An entry's cost, of a range its gain, and whether the machine was too busy for it."""
+    gain = "" if entry.rows is None else f", gain {entry.rows.gain:.3f}"
+    return _cost(entry.cost, machine) + gain + ", doubtful" * entry.doubtful
 
 
 def _cost(cost: float, machine: Fingerprint) -> str:

@@ -18,13 +18,16 @@ from ...decide.as_scheduled import as_scheduled
 from ...decide.configs.config import Config, Tiling, config_of
 from ...decide.conv.conv_tiling import ConvTiling
 from ...decide.levels.level_gemm import LevelsTiling
+from ...decide.options import KNOWN
 from ...decide.tiling import GemmTiling
 from ...errors import DatabaseError, HardwareError
 from ...hardware.cpu import Cpu
 from ...hardware.description import Hardware
 from ...old_names import old_arguments
 from ...plain_text import plain_json
+from ...sizes import Range
 from ...target import Target, hardware_of
+from ...workload import GemmWorkload
 from ..measuring.measurer import Measurer
 from ..measuring.steady import measurer_for_shapes
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
@@ -37,24 +40,26 @@ from .estimates import Estimates
 from .fingerprint import Fingerprint, fingerprint_of
 from .generate import THRESHOLD, Generation, GenerationProgress, GenerationReport, Settings
 from .key import ShapeKey, Workload, extents_of, key_of
-from .matching import ORDERS, Hit, Wanted, choose, hits, nearest
+from .matching import ORDERS, Hit, Wanted, choose, hits, nearest, of_ranges, serving
 from .padding import Padding
 from .portable import Lines, write_lines
 from .random_shapes import RandomShapes
-from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS
+from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS, RANGE
 from .store import Store
 
 _CHUNK = 1000  # rows read at a time
+_MOST_RANGES = 64  # entries of ranges that are looked through for one that covers the rows
 _MOST_TRIED = 8  # hits of a match whose configurations are tried on the machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """What a database holds of one machine: entries by kind."""
+    """What a database holds of one machine: entries by kind, `ranges` those of ranges of rows."""
 
     fingerprint: Fingerprint
     initial: int
     boundary: int
+    ranges: int = 0
 
 
 class ShapeDatabase:
@@ -277,6 +282,38 @@ class ShapeDatabase:
                 return hit.choice.config if hit.choice.taken else None
         return None
 
+    def ranges(
+        self, workload: GemmWorkload, *, target: Target, epilogue: str = "", prepacked: bool = False, limit: int = 16
+    ) -> list[Entry]:
+        """Up to `limit` entries of ranges of rows of products of the same key, those first whose columns and summed
+        elements differ least from the workload's; how many rows that has says nothing."""
+        with self._store.read() as connection:
+            wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
+            return of_ranges(connection, wanted, limit) if wanted else []
+
+    def match_rows(
+        self, workload: GemmWorkload, rows: Range, *, target: Target, epilogue: str = "", prepacked: bool = False
+    ) -> Entry | None:
+        """The entry that serves a product of all numbers of `rows`: of the smallest range that covers them. Its
+        configuration is taken if it was faster than the formulas' decision there, beyond noise (`Entry.rows`). None
+        where there is no such entry."""
+        found = self.ranges(workload, target=target, epilogue=epilogue, prepacked=prepacked, limit=_MOST_RANGES)
+        return serving(found, workload, rows)
+
+    def open_config_for(
+        self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
+    ) -> tuple[Config, str] | None:
+        """The configuration of the entry that serves a product of open rows, and why it is taken, for schedules; None
+        where none does, or it was not faster than the formulas' decision within these rows. Where nothing with this
+        `epilogue` serves, what was measured without one does."""
+        for behind in dict.fromkeys((epilogue, "")):
+            entry = self.match_rows(workload, rows, target=hardware, epilogue=behind, prepacked=prepacked)
+            measured = None if entry is None or entry.rows is None else entry.rows.within(rows)
+            if entry is not None and measured is not None:
+                why = f"{KNOWN}: for {rows} rows {measured}"
+                return (entry.config, why) if measured.won else None
+        return None
+
     def entries(self, *, target: Target | None = None, kind: str | None = None) -> Iterator[tuple[Fingerprint, Entry]]:
         """All entries with where they were measured, or those of one machine or kind, in the order of their keys."""
         if kind not in (None, *KINDS):
@@ -307,7 +344,10 @@ class ShapeDatabase:
             rows = connection.execute(query.order_by(FINGERPRINTS.c.id)).all()
         return [
             Holding(
-                fingerprint=Fingerprint.from_dict(plain_json(row.record)), initial=row.initial, boundary=row.boundary
+                fingerprint=Fingerprint.from_dict(plain_json(row.record)),
+                initial=row.initial,
+                boundary=row.boundary,
+                ranges=getattr(row, RANGE),
             )
             for row in rows
         ]

@@ -18,22 +18,27 @@ from ...hardware.cpu import Cpu
 from ...hardware.description import Hardware
 from ...measure import DOUBTFUL
 from ...plain_text import plain_json
+from ...sizes import Range
 from ..least_cost import possible_anywhere, possible_seconds, work_of
 from .fingerprint import Fingerprint, fingerprint_of
 from .key import DEEP_CONV_AXES, GEMM_AXES, MOST_AXES, MOST_EXTENT, ShapeKey, Workload, extents_of, key_of
 from .padding import Padding, padding_of
-from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS
+from .row_range import RowsMeasured
+from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS, RANGE
 
 ROWS_AT_ONCE = 1000
+ROWS = "m"  # the axis of a product along which an entry may have a range
 AXES = tuple(ENTRIES.c[f"a{axis}"] for axis in range(MOST_AXES))
 EXTENTS = tuple(ENTRIES.c[f"e{axis}"] for axis in range(MOST_AXES))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A measured shape: what was computed, how it was cut and what it cost.
+    """A measured shape, or range of shapes: what was computed, how it was cut and what it cost.
 
-    `kind` is "initial" or "boundary". `cost` is in seconds, on an accelerator in cycles; `decided_cost` is what the
+    `kind` is "initial", "boundary" or "range". One of a range is of a product of any number of rows within `rows`,
+    which tells what was measured where; its workload has the least of them, its costs are geometric means over the
+    sizes that were measured. `cost` is in seconds, on an accelerator in cycles; `decided_cost` is what the
     formulas' own decision for that shape cost beside it, None where it was not measured; `disturbed`, where both were
     timed in one session, is the share of it in which other work kept threads off their cores; `energy_pj` is a
     simulator's.
@@ -52,6 +57,7 @@ class Entry:
     proportional: tuple[str, ...] = ()
     decided_cost: float | None = None
     disturbed: float | None = None
+    rows: RowsMeasured | None = None
 
     @property
     def doubtful(self) -> bool:
@@ -66,6 +72,12 @@ class Entry:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise DatabaseError(f"kind = {self.kind!r}, accepted: {', '.join(map(repr, KINDS))}")
+        if (self.kind == RANGE) != (self.rows is not None):
+            raise DatabaseError(
+                f"kind = {self.kind!r} with rows = {self.rows!r}, accepted: rows of kind {RANGE!r} alone"
+            )
+        if self.rows is not None and getattr(self.workload, "m", None) != self.rows.rows.first:
+            raise DatabaseError(f"rows = {self.rows.rows}, accepted: of a product with the first of them, m")
         if not _is_cost(self.cost):
             raise DatabaseError(f"cost = {self.cost!r}, accepted: a measured cost, a number above 0")
         if self.decided_cost is not None and not _is_cost(self.decided_cost):
@@ -112,6 +124,15 @@ def text(extents: Sequence[int]) -> str:
     return "x".join(map(str, extents))
 
 
+def shape_of(workload: Workload, rows: Range | None) -> str:
+    """The extents of an operator as they are kept, the rows as a range where they are one."""
+    key, extents = key_of(workload), extents_of(workload)
+    return "x".join(
+        str(rows) if rows is not None and axis == ROWS else str(extent)
+        for axis, extent in zip(key.axes, extents, strict=True)
+    )
+
+
 def compact(value: Any) -> str:
     """JSON in which equal values are equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -131,7 +152,7 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
     return {
         "key_id": key_id,
         "kind": entry.kind,
-        "shape": text(extents),
+        "shape": shape_of(entry.workload, None if entry.rows is None else entry.rows.rows),
         **_columns(AXES, padding.counts(key, extents)),
         **_columns(EXTENTS, extents),
         "rate": entry.cost / size,
@@ -141,6 +162,7 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
         "proportional": " ".join(entry.proportional),
         "decided_cost": None if entry.decided_cost is None else float(entry.decided_cost),
         "disturbed": None if entry.disturbed is None else float(entry.disturbed),
+        "measured_rows": None if entry.rows is None else compact(entry.rows.to_dict()),
     }
 
 
@@ -180,14 +202,14 @@ def _put(
 
 def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
     """Write entries. Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces
-    the old."""
+    the old, and so does what is newer of a range, whose costs are of other sizes."""
     found = list(rows)
     if not found:
         return
     insert = _insert(connection, ENTRIES)
     new = insert.excluded
-    better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost)
-    names = ("rate", "cost", "energy_pj", "cut", "proportional", "decided_cost", "disturbed")
+    better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost, new.kind == RANGE)
+    names = ("rate", "cost", "energy_pj", "cut", "proportional", "decided_cost", "disturbed", "measured_rows")
     changed = {name: new[name] for name in names}
     statement = insert.on_conflict_do_update(index_elements=["key_id", "kind", "shape"], set_=changed, where=better)
     connection.execute(statement, found)
@@ -224,7 +246,13 @@ def config_from_text(kept: str) -> Config:
 
 def entry_of(row: Any, key: ShapeKey) -> Entry:
     """An entry from its row; DatabaseError where the row is corrupted."""
+    rows = None if row.measured_rows is None else RowsMeasured.from_dict(plain_json(row.measured_rows))
     extents = str(row.shape).split("x")
+    if rows is not None and ROWS in key.axes and len(extents) == len(key.axes):
+        place = key.axes.index(ROWS)
+        if extents[place] != str(rows.rows):
+            raise DatabaseError(f"entry {row.id}: shape {row.shape!r}, and it was measured for {rows.rows} rows")
+        extents[place] = str(rows.rows.first)
     if len(extents) != len(key.axes) or not all(map(_is_extent, extents)):
         raise DatabaseError(
             f"entry {row.id}: shape {row.shape!r}, accepted: {len(key.axes)} extents with x between them"
@@ -242,6 +270,7 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
         proportional=tuple(row.proportional.split()),
         decided_cost=row.decided_cost,
         disturbed=row.disturbed,
+        rows=rows,
     )
 
 

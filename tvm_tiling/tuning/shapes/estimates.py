@@ -25,7 +25,7 @@ from .fingerprint import fingerprint_of
 from .key import ShapeKey, Workload, extents_of, key_of
 from .matching import LAST_OF_SAME, Hit
 from .nearness import comparable
-from .schema import ENTRIES, FINGERPRINTS, KEYS
+from .schema import ENTRIES, FINGERPRINTS, KEYS, RANGE
 from .store import Store
 
 MOST_KNOWN = 96  # entries that an estimate is made from
@@ -92,7 +92,7 @@ class Estimates:
             # Other kernels and strides stand behind those of the same key that are as near.
             same = [number for number, own in alike.items() if own == key]
             away = away + sa.case((ENTRIES.c.key_id.in_(same), 0.0), else_=1.0)
-            found = sa.select(ENTRIES).where(ENTRIES.c.key_id.in_(list(alike)))
+            found = sa.select(ENTRIES).where(ENTRIES.c.key_id.in_(list(alike)), ENTRIES.c.kind != RANGE)
             rows = connection.execute(found.order_by(away, ENTRIES.c.id).limit(MOST_KNOWN)).all()
         return sorted((entry_of(row, alike[row.key_id]) for row in rows), key=lambda entry: str(entry.workload))
 

@@ -10,19 +10,23 @@ the divisors of the first two axes.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from ...decide.gemm.open_rows import at_rows
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
+from ...sizes import Range
+from ...workload import GemmWorkload
 from .choice import Choice, choice_of
-from .entries import AXES, EXTENTS, Entry, entry_of
+from .entries import AXES, EXTENTS, ROWS, Entry, entry_of
 from .estimate import Estimate
 from .key import ShapeKey, Workload
-from .schema import ENTRIES
+from .schema import ENTRIES, RANGE
 
 ORDERS = ("steps", "estimate")
 STEPS = {1: ("initial", True), 2: ("boundary", True), 3: ("initial", False), 4: ("boundary", False)}
@@ -151,9 +155,41 @@ def nearest(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]
     away = sa.literal(0.0)
     for term in terms:
         away = away + term
-    query = sa.select(ENTRIES).where(ENTRIES.c.key_id == wanted.key_id)
+    query = sa.select(ENTRIES).where(ENTRIES.c.key_id == wanted.key_id, ENTRIES.c.kind != RANGE)
     rows = connection.execute(query.order_by(away, ENTRIES.c.rate, ENTRIES.c.id).limit(most))
     return [entry_of(row, wanted.key) for row in rows]
+
+
+def of_ranges(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]:
+    """Up to `most` entries of ranges of rows of the same key, those first whose other axes are the fewest times longer
+    or shorter, and of these the newest."""
+    away: sa.ColumnElement[float] = sa.literal(0.0)
+    for axis, column, extent in zip(wanted.key.axes, EXTENTS, wanted.extents, strict=False):
+        if axis != ROWS:
+            away = away + sa.func.abs(column - extent) * 1.0 / (column + extent)
+    query = sa.select(ENTRIES).where(ENTRIES.c.key_id == wanted.key_id, ENTRIES.c.kind == RANGE)
+    rows = connection.execute(query.order_by(away, ENTRIES.c.id.desc()).limit(most))
+    return [entry_of(row, wanted.key) for row in rows]
+
+
+def serving(found: Sequence[Entry], workload: GemmWorkload, rows: Range) -> Entry | None:
+    """The entry of the smallest range that covers `rows` of a product, and was measured within them; None where there
+    is none."""
+    kept = [
+        entry
+        for entry in found
+        if entry.rows is not None
+        and entry.workload == at_rows(workload, entry.rows.rows.first)
+        and entry.rows.rows.covers(rows)
+        and entry.rows.within(rows) is not None
+    ]
+    return min(kept, key=_length, default=None)
+
+
+def _length(entry: Entry) -> float:
+    assert entry.rows is not None
+    rows = entry.rows.rows
+    return math.inf if rows.last is None else rows.last / rows.first
 
 
 def divisors(number: int) -> Sequence[int]:

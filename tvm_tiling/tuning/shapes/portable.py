@@ -20,12 +20,18 @@ from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key
 from .fingerprint import Fingerprint
 from .key import ShapeKey, key_of, workload_from_dict
 from .padding import Padding
+from .row_range import RowsMeasured
 from .schema import FINGERPRINTS, KEYS
 
 FORMAT = "tvm-tiling shapes"
-VERSION = 3
+VERSION = 4
 _OLDER = {"kind", "workload", "epilogue", "ahead", "padding", "cut", "cost", "energy_pj", "proportional"}
-_FIELDS = {1: _OLDER, 2: _OLDER | {"decided_cost"}, 3: _OLDER | {"decided_cost", "disturbed"}}
+_FIELDS = {
+    1: _OLDER,
+    2: _OLDER | {"decided_cost"},
+    3: _OLDER | {"decided_cost", "disturbed"},
+    4: _OLDER | {"decided_cost", "disturbed", "rows"},
+}
 _CHUNK = 1000
 
 
@@ -60,6 +66,7 @@ def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
         "proportional": list(entry.proportional),
         "decided_cost": entry.decided_cost,
         "disturbed": entry.disturbed,
+        "rows": None if entry.rows is None else entry.rows.to_dict(),
     }
 
 
@@ -184,6 +191,7 @@ def _entry(line: dict[str, Any], fields: set[str]) -> tuple[ShapeKey, Padding, E
         proportional=tuple(line["proportional"]) if isinstance(line["proportional"], list) else line["proportional"],
         decided_cost=line.get("decided_cost"),
         disturbed=line.get("disturbed"),
+        rows=None if line.get("rows") is None else RowsMeasured.from_dict(line["rows"]),
     )
     row_of(entry, 0, key, padding)  # which refuses shapes beyond what is counted
     return key, padding, entry

@@ -8,8 +8,9 @@ import sqlalchemy as sa
 
 from .key import MOST_AXES
 
-SCHEMA = 6
-KINDS = ("initial", "boundary")
+SCHEMA = 7
+RANGE = "range"  # the kind of an entry that is of all numbers of rows from one to another
+KINDS = ("initial", "boundary", RANGE)
 
 METADATA = sa.MetaData()
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up columns of this one type alone
@@ -44,7 +45,9 @@ KEYS = sa.Table(
 # `shape` is the extents as text, and `e0`, `e1`, ... as numbers; `a0`, `a1`, ... are the same in the units that the
 # machine pads to; `rate` is cost per unit, so that the lowest rate is the lowest estimate for any shape. `decided_cost`
 # is what the formulas' own decision cost beside `cost`; `disturbed`, where both were timed in one session, the share of
-# it that other work disturbed. `proportional` names axes, with a space between them.
+# it that other work disturbed. `proportional` names axes, with a space between them. `measured_rows` is of entries of a
+# range: its ends, the sizes that were measured and how the configuration did there; their other figures are means, and
+# their axes hold the least number of rows.
 ENTRIES = sa.Table(
     "entries",
     METADATA,
@@ -61,6 +64,7 @@ ENTRIES = sa.Table(
     sa.Column("decided_cost", sa.Double),
     sa.Column("disturbed", sa.Double),
     *(sa.Column(f"e{axis}", sa.BigInteger, nullable=False, server_default="1") for axis in range(MOST_AXES)),
+    sa.Column("measured_rows", sa.Text),
     sa.UniqueConstraint("key_id", "kind", "shape"),
 )
 sa.Index("entries_by_axes", *(ENTRIES.c[name] for name in ("key_id", "kind", "a0", "a1", "a2", "a3", "rate")))
@@ -156,6 +160,11 @@ def _add_disturbed(connection: sa.Connection) -> None:
     connection.execute(sa.text("ALTER TABLE entries ADD COLUMN disturbed DOUBLE PRECISION"))
 
 
+def _add_ranges(connection: sa.Connection) -> None:
+    """Schema 7 keeps entries of ranges of rows."""
+    connection.execute(sa.text("ALTER TABLE entries ADD COLUMN measured_rows TEXT"))
+
+
 # From a schema to the next one. Each runs in one transaction with the change of the version.
 MIGRATIONS: Mapping[int, Migration] = {
     1: _add_generation,
@@ -163,4 +172,5 @@ MIGRATIONS: Mapping[int, Migration] = {
     3: _add_trials,
     4: _add_extents,
     5: _add_disturbed,
+    6: _add_ranges,
 }
