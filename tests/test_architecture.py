@@ -61,9 +61,9 @@ LATE = {
     "tvm_tiling.schedule": "rules for accelerators are loaded for one",
     "tvm_tiling.tuning.measuring.simulator": "brings TVM, which a search imports while others think",
     "tvm_tiling.tuning.metaschedule.lower_configs": "an entry point: TVM imports it whenever it is imported itself",
+    "tvm_tiling.tuning.operator": "brings TVM, which tuning a workload does without",
     "tvm_tiling.tuning.tasks": "brings TVM and the graph passes, which tuning an operator does without",
     "tvm_tiling.tuning.tune": "takes some tenths of a second, in which the processes that measure start",
-    "tvm_tiling.tuning.tuned": "brings TVM, which tuning a workload does without",
     "tvm_tiling.tuning.workers.transport": "brings TVM, which the process that asks does without",
     "tvm_tiling.tuning.workers.fleet": "brings TVM, before which a process settles what of it is left out",
 }

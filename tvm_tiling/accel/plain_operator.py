@@ -12,23 +12,28 @@ from ..errors import UnsupportedOperator
 from ..workload import ConvWorkload, GemmWorkload
 from .plain_convolution import plain_convolution
 
+ROWS = "m"  # the variable of a product of open rows
 
-def plain_operator(workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> tirx.PrimFunc:
-    """The workload as TE writes it, and behind it the steps that `epilogue` names (decide/epilogue.py). Parameters:
-    left, right, what the steps add in their order, result. UnsupportedOperator for operands with longer rows than their
-    data, for convolutions that plain_convolution does not write, and for epilogues without a name."""
+
+def plain_operator(
+    workload: GemmWorkload | ConvWorkload, epilogue: str = "", *, open_rows: bool = False
+) -> tirx.PrimFunc:
+    """The workload as TE writes it, and behind it the steps that `epilogue` names (decide/epilogue.py); with
+    `open_rows` a product of any number of rows, which are a variable. Parameters: left, right, what the steps add in
+    their order, result. UnsupportedOperator for operands with longer rows than their data, for convolutions that
+    plain_convolution does not write, and for epilogues without a name."""
     steps = steps_of(epilogue)
     if isinstance(workload, ConvWorkload):
         inputs, result = plain_convolution(workload)
         column = -1 if workload.layout == "NHWC" else 1
     else:
-        (inputs, result), column = _dense_product(workload), -1
+        (inputs, result), column = _dense_product(workload, open_rows), -1
     added, stored = _behind(result, steps, column)
     func: tirx.PrimFunc = te.create_prim_func([*inputs, *added, stored])
     return func
 
 
-def _dense_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
+def _dense_product(workload: GemmWorkload, open_rows: bool) -> tuple[list[te.Tensor], te.Tensor]:
     dense = (
         workload.m if workload.trans_a else workload.k,
         workload.k if workload.trans_b else workload.n,
@@ -36,14 +41,14 @@ def _dense_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
     )
     if (workload.lda, workload.ldb, workload.ldc) != dense:
         raise UnsupportedOperator(f"gemm: lda, ldb, ldc other than {dense} are not simulated; accepted: dense rows")
-    return plain_product(workload)
+    return plain_product(workload, te.var(ROWS, "int64") if open_rows else workload.m)
 
 
-def plain_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
-    """A and B, and C = A * B of the workload's types, transposes and batch."""
-    w = workload
+def plain_product(workload: GemmWorkload, rows: Any = None) -> tuple[list[te.Tensor], te.Tensor]:
+    """A and B, and C = A * B of the workload's types, transposes and batch; of `rows` rows where they are given."""
+    w, m = workload, workload.m if rows is None else rows
     batch = (w.batch,) if w.batch > 1 else ()
-    a = te.placeholder((*batch, *((w.k, w.m) if w.trans_a else (w.m, w.k))), w.dtype, name="A")
+    a = te.placeholder((*batch, *((w.k, m) if w.trans_a else (m, w.k))), w.dtype, name="A")
     b = te.placeholder((*batch, *((w.n, w.k) if w.trans_b else (w.k, w.n))), w.types.b, name="B")
     r = te.reduce_axis((0, w.k), name="k")
 
@@ -53,7 +58,7 @@ def plain_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
         of_b = (*outer, j, r) if w.trans_b else (*outer, r, j)
         return te.sum(a[of_a].astype(w.acc_dtype) * b[of_b].astype(w.acc_dtype), axis=r)
 
-    return [a, b], te.compute((*batch, w.m, w.n), element, name="C")
+    return [a, b], te.compute((*batch, m, w.n), element, name="C")
 
 
 def _behind(result: te.Tensor, steps: Sequence[str], column: int) -> tuple[list[te.Tensor], te.Tensor]:

@@ -9,7 +9,7 @@ import typer
 
 from ..atomic_file import refuse_unwritable
 from ..errors import ModelFormatError
-from .model_options import AHEAD, BATCH, DIM, PREPACKED, SHAPE, ModelOptions, arrays_of, targets
+from .model_options import AHEAD, BATCH, PREPACKED, SHAPE, ModelOptions, arrays_of, targets
 from .operator_text import OPERATORS, parse_product
 from .output import print_json
 
@@ -20,6 +20,7 @@ EXAMPLES = (
     "tvm-tiling tune gemm 256 256 256 dtype=int8 --target vsim/vta --trials 4",
     "tvm-tiling tune gemm 1024 1024 1024 --trials 32 --database shapes.db",
     "tvm-tiling tune gemm 64 256 64 --trials 8 --log trials.jsonl --html tuning.html",
+    "tvm-tiling tune gemm 1 256 256 --dim m=1..64 --prepacked --trials 4",
     "tvm-tiling tune model.onnx --trials 16 --runner rpc://127.0.0.1:9190/cpu",
 )
 
@@ -45,7 +46,11 @@ def command(
         False, "--unseeded", help="Begin without the configurations of entries that match or are near."
     ),
     batch: str = BATCH,
-    dim: list[str] = DIM,
+    dim: list[str] = typer.Option(  # noqa: B008
+        [],
+        "--dim",
+        help="Size of an open dimension by its name, seq=128, or its range, seq=1..512; m=1..512 of a gemm.",
+    ),
     shape: list[str] = SHAPE,
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."

@@ -9,7 +9,9 @@ from typing import Any
 
 from ..decide.configs.config import Config
 from ..measure import DOUBTFUL
+from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
+from .shapes.row_range import RowsMeasured
 from .trial import Trial
 
 FORMAT, VERSION = "tvm-tiling tuning", 1
@@ -26,6 +28,8 @@ class TuneReport:
     session, of which `disturbed` is the share in which other work kept threads off their cores; that is None where they
     are of different moments, and `apart` may say why. `disturbed_trials` are the trials that were disturbed for more
     than half of their samples.
+    Of a product of open `rows` costs are geometric means over sizes, and `over_rows` tells how the best configuration
+    that was found did at each of them beside the formulas'; `best` is that one where it is faster beyond noise.
     `trials` are those of this session, `earlier` those that the database had of earlier ones; `log` tells of each of
     this session. `failures` counts their reasons. `stopped` is why it ended, `seconds` its time by phase.
     """
@@ -46,6 +50,8 @@ class TuneReport:
     disturbed_trials: int = 0
     apart: str = ""
     log: tuple[Trial, ...] = ()
+    rows: Range | None = None
+    over_rows: RowsMeasured | None = None
 
     @property
     def doubtful(self) -> bool:
@@ -86,6 +92,8 @@ class TuneReport:
             "doubtful": self.doubtful,
             "disturbed_trials": self.disturbed_trials,
             "apart": self.apart,
+            "rows": None if self.rows is None else [self.rows.first, self.rows.last],
+            "over_rows": None if self.over_rows is None else self.over_rows.to_dict(),
             "log": [trial.to_dict() for trial in self.log],
         }
 
@@ -96,6 +104,7 @@ class TuneReport:
             ("formulas' configuration", cost_text(self.cost_before, self.unit)),
             ("best configuration", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
             ("", str(self.best) if self.best is not None else "none"),
+            *([("rows", _rows_text(self))] if self.rows is not None else []),
             *([("apart", f"before and after are of different moments: {self.apart}")] if self.apart else []),
             *([("busy", busy)] if (busy := busy_text([self])) else []),
             *(("failed", f"{count} times: {reason}") for reason, count in self.failures),
@@ -201,6 +210,16 @@ def _gain(report: TuneReport) -> str:
         return ""
     faster = " at the described clock, which is exceeded" if report.roofline > 1 else ""
     return f", speedup {report.gain:.2f}, {report.roofline:.0%} of the roofline{faster}"
+
+
+def _rows_text(report: TuneReport) -> str:
+    """What was found over the rows of a product."""
+    found = report.over_rows
+    if found is None:
+        return f"{report.rows}: nothing was better than the formulas' configuration, which stays"
+    sizes = ", ".join(f"{gain:.2f} ({rows})" for rows, gain in zip(found.sizes, found.gains, strict=True))
+    stays = "" if found.won else "; the formulas' configuration stays"
+    return f"{report.rows}: {found}, {found.spread:.1%} either way{stays}; by rows {sizes}"
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:

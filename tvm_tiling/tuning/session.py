@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from ..decide.configs.config import Config
+from ..decide.configs.config import Config, config_of
+from ..decide.configs.open_configs import fixed_config
+from ..decide.surroundings import Surroundings
 from ..hardware.description import Hardware
 from ..measure import DOUBTFUL
+from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
 from .least_cost import least_cost, possible_seconds
 from .measuring.incumbents import impossible
@@ -23,6 +26,7 @@ from .shapes.kept_config import tiling_if_possible
 from .shapes.trials import TrialLog
 from .trial import Told, Trial
 
+_T = TypeVar("_T")
 AtOnce: TypeAlias = Callable[[], int]
 """How many jobs a measurer had best be given at a time now: workers may join a tracker while a search runs."""
 
@@ -76,9 +80,9 @@ class Tuning:
         start = time.monotonic()
         self.workload, self.hardware, self.prepacked, self.epilogue = workload, hardware, prepacked, epilogue
         self.unit = "s" if hardware.cpu is not None else "cycles"
-        self.least = least_cost(workload, hardware)
+        self.least = self._least()
         self._measurer, self._log, self._space = measurer, log, space
-        past = log.past(workload, hardware, prepacked=prepacked, epilogue=epilogue) if settings.resume else {}
+        past = self._past() if settings.resume else {}
         seeds = self._known() if settings.seeded else []
         # A CPU's clock is not what its description says at every moment, so its least cost ends no search.
         least = 0.0 if hardware.cpu is not None else self.least
@@ -100,6 +104,23 @@ class Tuning:
         self._seconds = {"deciding": time.monotonic() - start, "building and measuring": 0.0}
         self.trials = 0
 
+    def _least(self, config: Config | None = None) -> float:
+        """What the operator costs at least, with the form of a configuration where one is given."""
+        return least_cost(self.workload, self.hardware, config)
+
+    def _past(self) -> dict[Config, float | None]:
+        """What earlier sessions measured."""
+        return self._log.past(self.workload, self.hardware, prepacked=self.prepacked, epilogue=self.epilogue)
+
+    def _job(self, config: Config) -> Job:
+        return Job(
+            workload=self.workload,
+            config=config,
+            hardware=self.hardware,
+            prepacked=self.prepacked,
+            epilogue=self.epilogue,
+        )
+
     def _known(self) -> list[Config]:
         """Configurations of matched entries and of near ones that this machine can do for this shape."""
         database, workload, hardware = self._log.database, self.workload, self.hardware
@@ -115,11 +136,27 @@ class Tuning:
             }
             known += [hit.entry.config for hit in database.matches(workload, order="estimate", **asked)]
             known += [entry.config for entry in database.nearest(workload, **asked)]
+            known += self._of_ranges(epilogue)
         return [
             config
             for config in dict.fromkeys(known)
             if tiling_if_possible(config, workload, hardware, prepacked=self.prepacked)
         ]
+
+    def _of_ranges(self, epilogue: str) -> Iterator[Config]:
+        """Configurations of ranges that the product's rows lie in, as they are for so many."""
+        workload = self.workload
+        if not isinstance(workload, GemmWorkload) or self.hardware.cpu is None:
+            return
+        rows = Range(workload.m, workload.m)
+        about: dict[str, Any] = {"target": self.hardware, "prepacked": self.prepacked, "epilogue": epilogue}
+        for entry in self._log.database.ranges(workload, limit=SEEDS, **about):
+            if entry.rows is None or not entry.rows.rows.covers(rows):
+                continue
+            config = fixed_config(entry.config, workload.m)
+            tiling = tiling_if_possible(config, workload, self.hardware, prepacked=self.prepacked)
+            if tiling is not None:
+                yield config_of(tiling, workload, self.hardware, Surroundings(prepacked=self.prepacked))
 
     @property
     def stopped(self) -> str:
@@ -151,16 +188,7 @@ class Tuning:
         start = time.monotonic()
         configs = self._search.propose(count)
         again, self._again = self._again if configs else [], []
-        jobs = [
-            Job(
-                workload=self.workload,
-                config=config,
-                hardware=self.hardware,
-                prepacked=self.prepacked,
-                epilogue=self.epilogue,
-            )
-            for config in (*again, *configs)
-        ]
+        jobs = [self._job(config) for config in (*again, *configs)]
         self._seconds["deciding"] += time.monotonic() - start
         learned: list[Measured] = []
         try:
@@ -182,10 +210,16 @@ class Tuning:
         return len(learned)
 
     def _measured(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        start = time.monotonic()
-        for measured in self._measurer.measure(jobs):
-            self._seconds["building and measuring"] += time.monotonic() - start
+        for measured, _ in self._timed(self._measurer.measure(jobs)):
             yield measured
+
+    def _timed(self, results: Iterable[_T]) -> Iterator[tuple[_T, float]]:
+        """Results as they come, each with the seconds that it took, which are counted."""
+        start = time.monotonic()
+        for result in results:
+            spent = time.monotonic() - start
+            self._seconds["building and measuring"] += spent
+            yield result, spent
             start = time.monotonic()
 
     def _possible(self, measured: Measured) -> Measured:
@@ -262,13 +296,7 @@ class Tuning:
         if best is None or not compares:
             return
         assert isinstance(self._measurer, Compares)
-        job = Job(
-            workload=self.workload,
-            config=start,
-            hardware=self.hardware,
-            prepacked=self.prepacked,
-            epilogue=self.epilogue,
-        )
+        job = self._job(start)
         if best == start:
             assert self.cost is not None
             noise = self._noise.get(start, 0.0)
@@ -298,7 +326,7 @@ class Tuning:
             best=best,
             cost_before=before,
             cost_after=self.cost if settled is None else settled.cost,
-            least=self.least if best is None else least_cost(self.workload, self.hardware, best),
+            least=self.least if best is None else self._least(best),
             stopped=stopped or self.stopped or "not at its end",
             seconds=(*self._seconds.items(), ("database", self._log.seconds)),
             disturbed=None if settled is None else settled.disturbed,

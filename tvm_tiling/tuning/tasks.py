@@ -6,15 +6,18 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..decide.as_scheduled import asked_for
 from ..decide.configs.neighbourhood import neighbourhood
 from ..decide.epilogue import said
+from ..decide.gemm.open_rows import OpenGemmTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
+from ..sizes import Range, leading_of
 from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measurer
+from .open_session import OpenTuning
 from .outcome import ModelTuneReport, TaskReport
 from .session import AtOnce, Progress, Settings, Tuning
 from .shapes.trials import TrialLog
@@ -26,16 +29,20 @@ FIRST = 2  # cuts of every task before tasks are compared: the formulas' own, an
 WORTH = 0.002  # of the model's time: a task that cannot save as much in the luckiest case gets no trials
 
 
+_Key: TypeAlias = tuple[GemmWorkload | ConvWorkload, bool, str, Range | None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """An operator of a model, with the `epilogue` that is measured behind it; equal ones are one task, `calls` of all
-    of them together in one run."""
+    of them together in one run. With `rows` it is a product of any number of them, its workload at their sample."""
 
     name: str
     workload: GemmWorkload | ConvWorkload
     prepacked: bool
     epilogue: str
     calls: int
+    rows: Range | None = None
 
 
 def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list[Task]:
@@ -44,8 +51,8 @@ def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list
     `options` are compile's that give open dimensions their sizes, `example_inputs`, `params` and `calibration`.
     UnsupportedOperator for a model without any; errors of compile for what it cannot read or target.
     """
-    found: dict[tuple[GemmWorkload | ConvWorkload, bool, str], Task] = {}
-    predicted: dict[tuple[GemmWorkload | ConvWorkload, bool, str], float] = {}
+    found: dict[_Key, Task] = {}
+    predicted: dict[_Key, float] = {}
     for task, cost in (_on_cpu if hardware.cpu is not None else _on_accelerator)(model, hardware, options):
         key = _key(task)
         found[key] = replace(found[key], calls=found[key].calls + task.calls) if key in found else task
@@ -55,8 +62,8 @@ def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list
     return sorted(found.values(), key=lambda task: -predicted[_key(task)])
 
 
-def _key(task: Task) -> tuple[GemmWorkload | ConvWorkload, bool, str]:
-    return task.workload, task.prepacked, task.epilogue
+def _key(task: Task) -> _Key:
+    return task.workload, task.prepacked, task.epilogue, task.rows
 
 
 def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
@@ -67,15 +74,26 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
         raise HardwareError(
             f"calibration: {hardware.name} is a CPU, which models are not quantised for; accepted: None"
         )
-    for imported in _imported(model, options):
-        for operator in decided(imported.module, hardware):
-            if operator.workload is not None and operator.tiling is not None:
-                workload, prepacked = asked_for(operator.workload, hardware, operator.prepacked)
-                behind = said(operator.epilogue)
-                task = Task(
-                    name=operator.name, workload=workload, prepacked=prepacked, epilogue=behind, calls=operator.calls
-                )
-                yield task, operator.tiling.predicted_seconds or 0.0
+    for imported in _imported(model, options, open_ranges=True):
+        with imported.at_sample():
+            operators = decided(imported.module, hardware)
+        for operator in operators:
+            if operator.workload is None or operator.tiling is None:
+                continue
+            workload, prepacked = operator.workload, operator.prepacked
+            if operator.rows is None:
+                if isinstance(operator.tiling, OpenGemmTiling):
+                    continue  # rows that are computed, as windows of images are: no database knows these
+                workload, prepacked = asked_for(workload, hardware, prepacked)
+            task = Task(
+                name=operator.name,
+                workload=workload,
+                prepacked=prepacked,
+                epilogue=said(operator.epilogue),
+                calls=operator.calls,
+                rows=operator.rows,
+            )
+            yield task, operator.tiling.predicted_seconds or 0.0
 
 
 def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
@@ -88,14 +106,31 @@ def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) 
         yield task, float(operator.workload.macs)
 
 
-def _imported(model: Any, options: Mapping[str, Any]) -> Iterator[ImportedModel]:
-    """The model in each of the sizes that `options` give its open dimensions."""
+def _imported(model: Any, options: Mapping[str, Any], *, open_ranges: bool = False) -> Iterator[ImportedModel]:
+    """The model in each of the sizes that `options` give its open dimensions; with `open_ranges` those stay open that
+    are given as a range, and all others beside them."""
     from ..frontend import load_model
     from ..model.open_sizes import settings_of
 
     given = {name: value for name, value in options.items() if name not in ("batch", "dims", "calibration")}
-    for sizes in settings_of(options.get("batch"), options.get("dims")):
-        yield load_model(model, batch=sizes.batch, dims=sizes.dims, **given)
+    for setting in settings_of(options.get("batch"), options.get("dims")):
+        stays = open_ranges and bool(setting.ranges or setting.batch_range)
+        about: dict[str, Any] = {"leave_open": True, "may_be_empty": setting.may_be_empty} if stays else {}
+        imported = load_model(model, batch=setting.batch, dims=setting.dims, **about, **given)
+        if stays:
+            sizes = setting.within(imported.open_sizes, leading_of(imported.input_shapes))
+            imported = replace(imported, open_sizes=sizes)
+        yield imported
+
+
+def search_of(task: Task, hardware: Hardware, measurer: Measurer, log: TrialLog, settings: Settings) -> Tuning:
+    """The search of a task."""
+    about: dict[str, Any] = {"log": log, "settings": settings, "prepacked": task.prepacked, "epilogue": task.epilogue}
+    if task.rows is not None:
+        assert isinstance(task.workload, GemmWorkload)
+        return OpenTuning(task.workload, hardware, task.rows, measurer=measurer, name=task.name, **about)
+    space = neighbourhood(task.workload, hardware, prepacked=task.prepacked)
+    return Tuning(task.workload, hardware, space=space, measurer=measurer, name=task.name, **about)
 
 
 def tune_tasks(
@@ -114,21 +149,7 @@ def tune_tasks(
     roofline; a task that has had trials without a gain counts less. Ctrl-C ends it, with everything kept.
     """
     start = time.monotonic()
-    searches = []
-    for task in tasks:
-        space = neighbourhood(task.workload, hardware, prepacked=task.prepacked)
-        search = Tuning(
-            task.workload,
-            hardware,
-            space=space,
-            measurer=measurer,
-            log=log,
-            settings=settings,
-            prepacked=task.prepacked,
-            epilogue=task.epilogue,
-            name=task.name,
-        )
-        searches.append((task, search))
+    searches = [(task, search_of(task, hardware, measurer, log, settings)) for task in tasks]
     left = settings.rules.trials - sum(search.earlier for _, search in searches)
     total = max(left, 0)
 

@@ -7,12 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..decide.as_scheduled import asked_for
-from ..decide.configs.neighbourhood import neighbourhood
-from ..decide.epilogue import NONE, said
-from ..errors import WorkloadError
 from ..hardware.description import Hardware
-from ..workload import ConvWorkload, GemmWorkload
 from .learning.past import past_trials
 from .learning.recorded import pretrained
 from .measuring.local import LocalBench, LocalMeasurer
@@ -20,14 +15,14 @@ from .measuring.measurer import Measurer
 from .measuring.runner import LOCAL, Address, Runner
 from .measuring.simulator import SimulatorMeasurer
 from .measuring.template import Template
+from .operator import operator_of
 from .outcome import ModelTuneReport, TuneReport
 from .progress import Bar
 from .search import CostModel, SearchRules
-from .session import AtOnce, Progress, Settings, Tuning, run
+from .session import AtOnce, Progress, Settings, run
 from .shapes.database import ShapeDatabase
-from .shapes.key import Workload
 from .shapes.trials import TrialLog
-from .tasks import tasks_of, tune_tasks
+from .tasks import search_of, tasks_of, tune_tasks
 from .trial import Told, TrialFile
 from .workers.remote import RemoteMeasurer
 
@@ -57,9 +52,7 @@ def tuned(
     model_options: Mapping[str, Any],
 ) -> TuneReport | ModelTuneReport:
     """The search that tune() says, with its arguments; local processes are forks of `template`."""
-    operator = _operator(model_or_op, hardware, prepacked)
-    if operator is not None and model_options:
-        raise WorkloadError(f"{', '.join(model_options)}: of a model; the operator given has none")
+    operator = operator_of(model_or_op, hardware, prepacked, model_options)
 
     def settings() -> Settings:
         model = _model(cost_model, opened, hardware)
@@ -71,20 +64,8 @@ def tuned(
             tasks = tasks_of(model_or_op, hardware, model_options)
             with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
                 return tune_tasks(tasks, hardware, measurer, at_once, kept, settings(), show)
-        workload, prepacked, epilogue = operator
-        space = neighbourhood(workload, hardware, prepacked=prepacked)
         with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
-            search = Tuning(
-                workload,
-                hardware,
-                space=space,
-                measurer=measurer,
-                log=kept,
-                settings=settings(),
-                prepacked=prepacked,
-                epilogue=epilogue,
-            )
-            return run(search, at_once, show)
+            return run(search_of(operator, hardware, measurer, kept, settings()), at_once, show)
 
 
 @contextlib.contextmanager
@@ -137,29 +118,6 @@ def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, h
     schedules = getattr(given, "schedules", None)
     learned: CostModel = given if schedules is None else schedules.learned
     return learned
-
-
-def _operator(op: Any, hardware: Hardware, prepacked: bool) -> tuple[Workload, bool, str] | None:
-    """What a schedule of an operator asks for: the workload, whether its weights are prepacked, and what is fused
-    behind that can be measured by its name; None for what is a model."""
-    if isinstance(op, GemmWorkload | ConvWorkload):
-        return *asked_for(op, hardware, prepacked), NONE
-    if isinstance(op, str | bytes):
-        return None
-    from ..match import epilogue_of, match, prim_func_of
-    from ..model.accel.operator import is_operator
-
-    if not is_operator(op):
-        return None
-    functions = getattr(op, "functions", None)
-    if functions is not None:
-        if len(functions) != 1:
-            raise WorkloadError(f"a module of {len(functions)} operators; accepted: one, or a Relax model")
-        op = next(iter(functions.values()))
-    program = match(prim_func_of(op), may_swap=False, keep_taps=True)
-    # What an accelerator asks for has no epilogue: its configurations are of the sums alone.
-    behind = said(epilogue_of(program)) if hardware.cpu is not None else NONE
-    return *asked_for(program.workload, hardware, prepacked), behind
 
 
 LOCAL_AT_ONCE = 8

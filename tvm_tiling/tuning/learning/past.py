@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from ...decide.configs.config import Config
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
+from ...sizes import APART
 from ..shapes.database import ShapeDatabase
 from ..shapes.fingerprint import fingerprint_of
 from ..shapes.key import ShapeKey, Workload
@@ -28,12 +29,14 @@ class PastTrial:
 
 
 def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list[PastTrial]:
-    """The newest `limit` trials of a machine that did not fail, newest first, of all shapes that have an entry."""
+    """The newest `limit` trials of a machine that did not fail, newest first, of all shapes that have an entry; ranges
+    of rows are none."""
     query = (
         sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.cut, TRIALS.c.cost)
         .join(FINGERPRINTS, FINGERPRINTS.c.digest == TRIALS.c.fingerprint)
         .join(KEYS, sa.and_(KEYS.c.fingerprint_id == FINGERPRINTS.c.id, KEYS.c.digest == TRIALS.c.key))
         .where(TRIALS.c.fingerprint == fingerprint_of(hardware).digest, TRIALS.c.cost.is_not(None))
+        .where(TRIALS.c.shape.not_like(f"%{APART}%"))
         .order_by(TRIALS.c.id.desc())
         .limit(limit)
     )

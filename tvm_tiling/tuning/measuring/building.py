@@ -8,9 +8,10 @@ from pathlib import Path
 import tvm
 from tvm.support import cc
 
-from ...accel.plain_operator import plain_operator
+from ...accel.plain_operator import ROWS, plain_operator
 from ...errors import HardwareError
 from ...hardware.description import Hardware
+from ...lowering.samples import samples
 from ...schedule import Options, llvm_target, schedule_operator
 from .measurer import ENTRY, PACKING, Build, Job
 
@@ -21,7 +22,9 @@ def build(job: Job, folder: Path) -> Build:
     if job.hardware.cpu is None:
         raise HardwareError(f"{job.hardware.name} has no cpu; its configurations are simulated")
     options = Options(prepacked=job.prepacked, config=job.config)
-    scheduled = schedule_operator(plain_operator(job.workload, job.epilogue), ENTRY, job.hardware, options)
+    operator = plain_operator(job.workload, job.epilogue, open_rows=job.rows is not None)
+    with samples({} if job.rows is None else {ROWS: getattr(job.workload, ROWS)}):
+        scheduled = schedule_operator(operator, ENTRY, job.hardware, options)
     functions = {ENTRY: scheduled.main}
     if scheduled.pack is not None:
         functions[PACKING] = scheduled.pack

@@ -77,7 +77,7 @@ class Incumbents:
         not possible."""
         try:
             for _ in range(1 + AGAIN):
-                found = _paired(hold(second, first, True))
+                found = paired_of(hold(second, first, True))
                 if found.disturbed <= DOUBTFUL:
                     break
             for job, seconds in ((second, found.seconds), (first, found.seconds * found.ratio)):
@@ -108,7 +108,7 @@ class Incumbents:
                     standing.job, standing.cost = job, alone.seconds
                 return standing.cost, alone.uncertainty, alone.disturbed
             incumbent, cost = standing.job, standing.cost
-        first = _paired(hold(job, incumbent, False))
+        first = paired_of(hold(job, incumbent, False))
         second: PairedResult | None = None
         while True:
             found = verdict(cost, first, second)
@@ -124,7 +124,7 @@ class Incumbents:
                     return found.cost, found.spread, found.disturbed
                 # Another machine may have replaced it meanwhile: then that one is to be beaten.
                 incumbent, cost = standing.job, standing.cost
-            second = _paired(hold(job, incumbent, True))
+            second = paired_of(hold(job, incumbent, True))
 
     def _possible(self, job: Job, seconds: float, hold: Hold) -> Alone | None:
         """None where a job can take so many seconds; else what it takes alone, by a second measurement. TrialFailed
@@ -158,6 +158,7 @@ def cost_of(seconds: float) -> str:
     return f"{seconds * 1e6:.4g} us"
 
 
-def _paired(found: Alone | PairedResult) -> PairedResult:
+def paired_of(found: Alone | PairedResult) -> PairedResult:
+    """The result of two jobs in turns."""
     assert isinstance(found, PairedResult)
     return found

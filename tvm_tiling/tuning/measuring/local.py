@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...decide.gemm.open_rows import at_rows
 from ...hardware.description import Hardware
 from ...peak import Peak
 from ...temporary import TemporaryFolder
+from ...workload import GemmWorkload
 from ..least_cost import least_seconds
 from .builders import BUILD_SECONDS, Builders
 from .child import Child, ChildFailed, ChildLost
-from .incumbents import Incumbents, TrialFailed
+from .incumbents import Incumbents, TrialFailed, paired_of
 from .measurer import Build, Job, Measured, PeakAsked, Request, SideBySide, Subject
 from .paired_benchmark import Alone, PairedResult
 from .template import BUILDING, TIMING, Template
@@ -85,11 +87,18 @@ class LocalBench:
             self._timer.ask(subject, self._run_seconds)
         made.build.result()
 
-    def hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | PairedResult:
+    def hold(
+        self, candidate: Job, incumbent: Job | None, thorough: bool, rows: int | None = None
+    ) -> Alone | PairedResult:
         """Time a job beside the incumbent; both are built here if they are not. Alone and `thorough` it also says what
-        the job takes at least, by peaks measured here. TrialFailed says why that was not possible."""
+        the job takes at least, by peaks measured here. Products of open rows are timed with so many `rows`. TrialFailed
+        says why that was not possible."""
+        workload = candidate.workload
+        if rows is not None:
+            assert isinstance(workload, GemmWorkload)
+            workload = at_rows(workload, rows)
         request = Request(
-            workload=candidate.workload,
+            workload=workload,
             epilogue=candidate.epilogue,
             candidate=self._build(candidate),
             incumbent=None if incumbent is None else self._build(incumbent),
@@ -193,6 +202,21 @@ class LocalMeasurer:
         finally:
             for job in (first, second):
                 if job != self._incumbents.of(job):
+                    self.bench.release(job)
+
+    def over_rows(
+        self, candidates: Sequence[Job], incumbent: Job, sizes: Sequence[int], thorough: bool = False
+    ) -> Iterator[tuple[Job, tuple[PairedResult, ...] | str]]:
+        """Each of the candidates beside the incumbent, with one number of rows after the other; or why that is not
+        possible."""
+        self.bench.prepare([incumbent, *candidates])
+        for job in candidates:
+            try:
+                yield job, tuple(paired_of(self.bench.hold(job, incumbent, thorough, rows)) for rows in sizes)
+            except TrialFailed as error:
+                yield job, str(error)
+            finally:
+                if job != incumbent:
                     self.bench.release(job)
 
     def close(self) -> None:

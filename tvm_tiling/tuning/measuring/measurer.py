@@ -9,19 +9,23 @@ from typing import Protocol, runtime_checkable
 
 from ...decide.configs.config import Config
 from ...hardware.description import Hardware
+from ...sizes import Range
 from ...workload import ConvWorkload, GemmWorkload
+from .paired_benchmark import PairedResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One configuration to be measured for one workload on `hardware`. `prepacked`: weights are packed before the time
-    that counts, as those of a model are; `epilogue` names what is fused behind."""
+    that counts, as those of a model are; `epilogue` names what is fused behind. With `rows` it is of a product of any
+    number of rows within them, and the workload has their sample."""
 
     workload: GemmWorkload | ConvWorkload
     config: Config
     hardware: Hardware
     prepacked: bool = False
     epilogue: str = ""
+    rows: Range | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,4 +117,15 @@ class Compares(Protocol):
 
     def compare(self, first: Job, second: Job) -> SideBySide | str:
         """Both in one session, or why that is not possible."""
+        ...
+
+
+@runtime_checkable
+class ComparesRows(Protocol):
+    """A Measurer that also times products of open rows, in turns, for one number of rows after the other."""
+
+    def over_rows(
+        self, candidates: Sequence[Job], incumbent: Job, sizes: Sequence[int], thorough: bool = False
+    ) -> Iterator[tuple[Job, tuple[PairedResult, ...] | str]]:
+        """Each of the candidates beside the incumbent, a result for each of the sizes; or why that is not possible."""
         ...

@@ -18,15 +18,17 @@ import sqlalchemy as sa
 from ...decide.configs.config import Config
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
+from ...sizes import Range
+from ...workload import GemmWorkload
 from ..measuring.measurer import Job, Measured
 from .database import ShapeDatabase
-from .entries import Entry, compact, put_entries, text
+from .entries import Entry, compact, put_entries, shape_of
 from .fingerprint import fingerprint_of
-from .key import Workload, extents_of, key_of
+from .key import Workload, key_of
 from .schema import TRIALS
 
 Subject: TypeAlias = tuple[Hardware, Workload, bool, str]
-"""Machine, operator, whether its weights are prepacked, and its epilogue."""
+"""Machine, operator, whether its weights are prepacked, and its epilogue; those of one number of rows alone."""
 
 FLUSH_SECONDS = 0.2  # what a killed process may lose of the past
 
@@ -44,11 +46,17 @@ class TrialLog:
         self._decided: dict[Subject, float] = {}
 
     def past(
-        self, workload: Workload, hardware: Hardware, *, prepacked: bool = False, epilogue: str = ""
+        self,
+        workload: Workload,
+        hardware: Hardware,
+        *,
+        prepacked: bool = False,
+        epilogue: str = "",
+        rows: Range | None = None,
     ) -> dict[Config, float | None]:
-        """Costs of the configurations that were measured for a shape, the latest of each; None for those that
-        failed."""
-        where = _place(workload, hardware, prepacked, epilogue)
+        """Costs of the configurations that were measured for a shape, or a range of `rows`, the latest of each; None
+        for those that failed."""
+        where = _place(workload, hardware, prepacked, epilogue, rows)
         query = sa.select(TRIALS.c.cut, TRIALS.c.cost).order_by(TRIALS.c.id)
         query = query.where(*(TRIALS.c[name] == value for name, value in where.items()))
         with self.database.store.read() as connection:
@@ -62,7 +70,7 @@ class TrialLog:
 
     def decided(self, measured: Measured) -> None:
         """What the formulas' own decision for a shape costs: entries of that shape are written with it."""
-        if measured.cost is None:
+        if measured.cost is None or measured.job.rows is not None:
             return
         subject = _subject(measured.job)
         self._decided[subject] = measured.cost
@@ -81,6 +89,15 @@ class TrialLog:
         """The entry of exactly this shape, None where there is none."""
         found = self.database.matches(workload, target=hardware, epilogue=epilogue, prepacked=prepacked)
         return next((hit.entry for hit in found if hit.step == 1 and hit.entry.workload == workload), None)
+
+    def range_entry(self, job: Job) -> Entry | None:
+        """The entry of exactly the rows of a job, None where there is none."""
+        workload = job.workload
+        if not isinstance(workload, GemmWorkload) or job.rows is None:
+            return None
+        about: dict[str, Any] = {"target": job.hardware, "epilogue": job.epilogue, "prepacked": job.prepacked}
+        entry = self.database.match_rows(workload, job.rows, **about)
+        return entry if entry is not None and entry.rows is not None and entry.rows.rows == job.rows else None
 
     def settle(self, costs: Sequence[tuple[Job, float]], *, decided: float, disturbed: float) -> Entry:
         """Make entries of what configurations of one shape cost in one session, `decided` that of the formulas' own
@@ -112,6 +129,8 @@ class TrialLog:
         """Rows of trials, and entries of those `results` that are better than all before them, or neither."""
         better: dict[Subject, Entry] = {}
         for measured in results:
+            if measured.job.rows is not None:  # whoever searches says when it is an entry
+                continue
             job, cost, subject = measured.job, measured.cost, _subject(measured.job)
             best = better.get(subject) or self._best.get(subject)
             if cost is not None and (best is None or cost < best.cost):
@@ -146,18 +165,20 @@ def _subject(job: Job) -> Subject:
 
 
 @functools.lru_cache(maxsize=256)
-def _place(workload: Workload, hardware: Hardware, prepacked: bool, epilogue: str) -> dict[str, str]:
+def _place(
+    workload: Workload, hardware: Hardware, prepacked: bool, epilogue: str, rows: Range | None
+) -> dict[str, str]:
     return {
         "fingerprint": fingerprint_of(hardware).digest,
         "key": key_of(workload, epilogue=epilogue, prepacked=prepacked).digest,
-        "shape": text(extents_of(workload)),
+        "shape": shape_of(workload, rows),
     }
 
 
 def _row(measured: Measured) -> dict[str, Any]:
     job = measured.job
     return {
-        **_place(job.workload, job.hardware, job.prepacked, job.epilogue),
+        **_place(job.workload, job.hardware, job.prepacked, job.epilogue, job.rows),
         "cut": compact(job.config.to_dict()),
         "cost": measured.cost,
         "spread": measured.spread,

@@ -1,0 +1,121 @@
+"""The operator that tune() is given: a workload, TE, or a function of TIR; with the rows where it leaves them open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..decide.as_scheduled import asked_for
+from ..decide.epilogue import NONE, said
+from ..decide.gemm.open_rows import at_rows
+from ..errors import HardwareError, WorkloadError, nearest
+from ..hardware.description import Hardware
+from ..limits import MAX_EXTENT
+from ..model.open_sizes import range_of
+from ..sizes import USUAL, Range
+from ..workload import ConvWorkload, GemmWorkload
+from .tasks import Task
+
+
+def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[str, Any]) -> Task | None:
+    """What a schedule of an operator asks for: the workload, whether its weights are prepacked, what is fused behind
+    that can be measured by its name, and the rows of a product that leaves them open; None for what is a model.
+
+    `options` are a model's; an operator takes `dims` alone, with a range for the rows of a product: "m" of a
+    GemmWorkload, or the variable of a function. WorkloadError for others.
+    """
+    if isinstance(op, GemmWorkload | ConvWorkload):
+        rows = _rows_of_workload(op, _ranges(options, hardware))
+        if rows is not None and isinstance(op, GemmWorkload):
+            return _open(at_sample(op, rows), rows, prepacked, NONE)
+        return _fixed(op, hardware, prepacked, NONE)
+    if isinstance(op, str | bytes):
+        return None
+    from ..match import epilogue_of, match, prim_func_of
+    from ..model.accel.operator import is_operator
+
+    if not is_operator(op):
+        return None
+    ranges = _ranges(options, hardware)
+    functions = getattr(op, "functions", None)
+    if functions is not None:
+        if len(functions) != 1:
+            raise WorkloadError(f"a module of {len(functions)} operators; accepted: one, or a Relax model")
+        op = next(iter(functions.values()))
+    func = prim_func_of(op)
+    from ..schedule import is_open_func
+
+    if hardware.cpu is not None and is_open_func(func):
+        return _open_function(func, ranges, prepacked)
+    _refuse_names(ranges, ())
+    program = match(func, may_swap=False, keep_taps=True)
+    # What an accelerator asks for has no epilogue: its configurations are of the sums alone.
+    behind = said(epilogue_of(program)) if hardware.cpu is not None else NONE
+    return _fixed(program.workload, hardware, prepacked, behind)
+
+
+def _fixed(workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool, epilogue: str) -> Task:
+    asked, packed = asked_for(workload, hardware, prepacked)
+    return Task(name="", workload=asked, prepacked=packed, epilogue=epilogue, calls=1)
+
+
+def _open(workload: GemmWorkload, rows: Range, prepacked: bool, epilogue: str) -> Task:
+    return Task(name="", workload=workload, prepacked=prepacked, epilogue=epilogue, calls=1, rows=rows)
+
+
+def _ranges(options: Mapping[str, Any], hardware: Hardware) -> dict[str, Range]:
+    """The ranges that `dims` gives; WorkloadError for anything else, and for other options."""
+    given = {name: value for name, value in options.items() if value}
+    dims = given.pop("dims", {})
+    if given:
+        raise WorkloadError(f"{', '.join(given)}: of a model; the operator given has none")
+    if dims and hardware.cpu is None:
+        raise HardwareError(f"dims: {hardware.name} computes products of fixed sizes; accepted: none, or target='llvm'")
+    found: dict[str, Range] = {}
+    for name, sizes in dims.items():
+        ends = range_of(f"dims[{name!r}]", sizes)
+        if ends is None or ends[1] < 1:
+            raise WorkloadError(
+                f"dims[{name!r}] = {sizes!r}; accepted of an operator: a range of sizes, as in (1, 512)"
+            )
+        found[name] = Range(max(1, ends[0]), ends[1])
+    return found
+
+
+def _refuse_names(ranges: Mapping[str, Range], known: Collection[str]) -> None:
+    """WorkloadError for a range of what the operator does not leave open."""
+    for name in ranges:
+        if name not in known:
+            what = nearest(name, known) if known else "accepted: none, for the operator's sizes are fixed"
+            raise WorkloadError(f"dims names {name!r}: {what}")
+
+
+def _rows_of_workload(workload: GemmWorkload | ConvWorkload, ranges: Mapping[str, Range]) -> Range | None:
+    _refuse_names(ranges, ("m",) if isinstance(workload, GemmWorkload) else ())
+    return ranges.get("m")
+
+
+def at_sample(workload: GemmWorkload, rows: Range) -> GemmWorkload:
+    """The product with as many rows as formulas decide for where `rows` are open."""
+    most = USUAL if rows.last is None else min(rows.last, USUAL)
+    return at_rows(workload, max(rows.first, most))
+
+
+def _open_function(func: Any, ranges: Mapping[str, Range], prepacked: bool) -> Task:
+    """A function whose sizes are variables."""
+    from ..lowering.samples import samples
+    from ..match import epilogue_of, match_gemm
+    from ..schedule import open_variables
+    from ..schedules.cpu_schedule import rows_of
+
+    _refuse_names(ranges, open_variables(func))
+    sizes = {name: max(own.first, min(own.last or USUAL, USUAL)) for name, own in ranges.items()}
+    with samples(sizes, {name: (own.first, own.last or MAX_EXTENT) for name, own in ranges.items()}):
+        program = match_gemm(func, may_swap=False, may_open=True)
+        rows = rows_of(program)
+    if rows is None:
+        raise WorkloadError(
+            f"{program.name}: an open batch, and rows that are computed, are left to the formulas; accepted: a product "
+            "whose rows are open and lie in memory"
+        )
+    return _open(program.workload, rows, prepacked, said(epilogue_of(program)))
