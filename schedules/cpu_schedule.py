@@ -113,12 +113,26 @@ def schedule_open_product(
 
 
 def rows_of(program: GemmProgram | ConvProgram) -> Range | None:
-    """From where to where the rows of a product are that a run brings, where a known configuration may serve it; None
-    for any other."""
-    if not isinstance(program, GemmProgram) or not program.is_open or not around_product(program, False).plain_a:
+    """From where to where the rows of a product are that a run brings, where a known configuration may serve it: as
+    it was measured, with rows that lie in memory element by element; None for any other."""
+    if not isinstance(program, GemmProgram) or not program.is_open or program.b.buffer is None:
         return None
-    batch, m, _, _ = program.extents
-    return ranged(m) if is_open(m) and not is_open(batch) else None
+    batch, m, n, k = program.extents
+    if not is_open(m) or any(map(is_open, (batch, n, k))) or not _in_rows(program):
+        return None
+    return ranged(m)
+
+
+def _in_rows(program: GemmProgram) -> bool:
+    """Whether the summed elements of a row of A lie one behind the other."""
+    a, axes = program.a.expr, program.a.axes[2]
+    if not isinstance(a, TensorLoad) or a.source.strides:
+        return False
+    places, extents = a.indices[-len(axes) :], a.source.shape[-len(axes) :]
+    return all(
+        isinstance(place, tirx.Var) and place.same_as(axis) and not is_open(extent) and int(extent) == size
+        for place, axis, extent, size in zip(places, axes, extents, program.a.extents[2], strict=True)
+    )
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------

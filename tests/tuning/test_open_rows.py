@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from tvm import te
 
 import tvm_tiling as tt
+from tvm_tiling.cli import app
 from tvm_tiling.decide.configs.open_configs import OpenSpace
 from tvm_tiling.decide.configs.record import Config
 from tvm_tiling.decide.surroundings import Surroundings
@@ -18,6 +21,7 @@ from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.measuring.paired_benchmark import PairedResult
 from tvm_tiling.tuning.measuring.runner import RunnerError
 from tvm_tiling.tuning.open_session import both_ways, sizes_of
+from tvm_tiling.tuning.search import Formulas
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.entries import Entry
 from tvm_tiling.tuning.shapes.row_range import RowsMeasured
@@ -213,7 +217,8 @@ def test_entries_seed_each_other(database):
             return super().measure(jobs)
 
     fixed = tt.GemmWorkload(m=100, n=768, k=768)
-    tune(fixed, database=database, trials=3, prepacked=True, progress=False, runner=Told(by_depth))
+    about = {"prepacked": True, "progress": False, "cost_model": Formulas()}
+    tune(fixed, database=database, trials=3, runner=Told(by_depth), **about)
     assert asked[1].config.choice("depth") == 384 and asked[1].rows is None
 
 
@@ -232,6 +237,24 @@ def test_the_models_of_other_searches_do_not_learn_from_ranges(database):
     assert report.trials == 2
 
 
+def test_the_command_finds_and_shows_ranges(database, tmp_path, capsys):
+    search(database, Turns(by_depth))
+    url = str(tmp_path / "shapes.db")
+
+    def said(*words: str) -> str:
+        with pytest.raises(SystemExit):
+            app.main(list(words))
+        return capsys.readouterr().out
+
+    asked = ("db", "match", url, "gemm", "1", "768", "768", "--prepacked", "--dim")
+    assert "the entry's configuration is taken" in said(*asked, "m=1..512")
+    assert "the formulas' configuration is taken" in said(*asked, "m=1..2")
+    assert "rows 1..513: no entry serves them" in said(*asked, "m=1..513")
+    assert json.loads(said(*asked, "m=1..64", "--json"))["hit"]["chosen"] == "entry"
+    assert "rows=1..512 packed" in said("db", "show", url, "--kind", "range")
+    assert json.loads(said("db", "list", url, "--json"))[0]["ranges"] == 1
+
+
 def test_damaged_ranges_are_told_of(database, tmp_path):
     search(database, Turns(by_depth))
     database.close()
@@ -242,12 +265,43 @@ def test_damaged_ranges_are_told_of(database, tmp_path):
         found(database)
 
 
+def function(*, transposed: bool = False, batched: bool = False):
+    """relu(a b) of 48 columns, whose rows are a variable; of a transposed a, or with an open batch."""
+    rows, batch, r = te.var("rows", "int64"), te.var("batch", "int64"), te.reduce_axis((0, 64))
+    lead = (batch,) if batched else ()
+    a = te.placeholder((*lead, *((64, rows) if transposed else (rows, 64))))
+    b = te.placeholder((*lead, 64, 48))
+
+    def total(*at):
+        *outer, i, j = at
+        return te.sum(a[(*outer, r, i) if transposed else (*outer, i, r)] * b[(*outer, r, j)], axis=r)
+
+    product = te.compute((*lead, rows, 48), total)
+    return te.compute((*lead, rows, 48), lambda *at: te.max(product[at], 0.0))
+
+
+def test_the_rows_of_a_function_are_its_variable(database):
+    turns = Turns(lambda config, rows: 0.9)
+    report = tune(function(), database=database, dims={"rows": (3, 50)}, trials=2, runner=turns, progress=False)
+    assert (report.rows, report.workload.m, turns.jobs[0].epilogue) == (Range(3, 50), 50, "relu")
+    report = tune(function(), database=database, trials=2, runner=turns, progress=False)
+    assert report.rows == Range(1) and turns.sizes[-1][-1] == 512
+
+
+@pytest.mark.parametrize("more", [{"transposed": True}, {"batched": True}])
+def test_what_no_known_configuration_serves_is_not_searched(database, more):
+    with pytest.raises(WorkloadError, match="accepted of open sizes: a product whose rows alone are"):
+        tune(function(**more), database=database, trials=2, runner=Turns(by_depth), progress=False)
+
+
 @pytest.mark.parametrize(
     ("op", "change", "error", "words"),
     [
         (PRODUCT, {"dims": {"k": (1, 8)}}, WorkloadError, "dims names 'k': accepted: m"),
         (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; accepted of an operator: a range of sizes"),
         (PRODUCT, {"dims": {"m": [1, 8]}}, WorkloadError, "a range of sizes"),
+        (tt.GemmWorkload(m=1, n=8, k=8, trans_a=True), {"dims": ROWS}, WorkloadError, "lies transposed; accepted"),
+        (function(), {"dims": {"n": (1, 8)}}, WorkloadError, "dims names 'n': accepted: rows"),
         (PRODUCT, {"dims": ROWS, "batch": 3}, WorkloadError, "batch: of a model"),
         (PRODUCT, {"dims": ROWS, "target": "vsim/vta"}, tt.HardwareError, "products of fixed sizes"),
         (PRODUCT, {"dims": ROWS, "runner": object()}, RunnerError, "accepted for products of open rows: 'local'"),

@@ -19,7 +19,7 @@ from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
 from ..tuning.shapes.random_shapes import RandomShapes
-from .model_options import AHEAD, PREPACKED, presets
+from .model_options import AHEAD, PREPACKED, ModelOptions, presets
 from .output import JSON, examples, print_json
 from .table import print_table
 
@@ -79,17 +79,22 @@ def match(
     hardware: str = HARDWARE,
     order: str = typer.Option("steps", "--order", help="steps, or estimate: the lowest estimate of all steps."),
     epilogue: str = typer.Option("", "--epilogue", help="What is fused behind, as entries name it."),
+    dim: list[str] = typer.Option([], "--dim", help="A product of a range of rows: m=1..512."),  # noqa: B008
     prepacked: bool = PREPACKED,
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
     """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, within
-    which interval it lies in nine cases of ten, and whether it is taken or the formulas' own decision."""
+    which interval it lies in nine cases of ten, and whether it is taken or the formulas' own decision. With --dim the
+    one that serves a product of all numbers of rows of a range."""
     from .operator_text import parse_product
 
     workload, machine = parse_product(" ".join(operator)), _machine(hardware)
     own = fingerprint_of(machine)
     asked: dict[str, Any] = {"target": machine, "epilogue": epilogue, "prepacked": prepacked or ahead}
+    if dim:
+        _match_rows(url, workload, ModelOptions("", dim).sizes()["dims"], asked, as_json)
+        return
     with _opened(url) as db:
         hit = db.match(workload, order=order, **asked)
         interval = hit.interval if hit else None
@@ -128,6 +133,30 @@ def match(
             ("kind", "shape", "cost", "cut"),
             [(hit.entry.kind, _shape(hit.entry), _kept_cost(hit.entry, own), hit.entry.config)],
         )
+
+
+def _match_rows(url: str, workload: Any, dims: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
+    """The entry that serves a product of a range of rows."""
+    from ..tuning.operator import rows_of
+
+    rows = rows_of(workload, dims, asked["target"])
+    with _opened(url) as db:
+        entry = db.match_rows(workload, rows, **asked)
+    measured = None if entry is None or entry.rows is None else entry.rows.within(rows)
+    taken = measured is not None and measured.won
+    if as_json:
+        hit = None if entry is None else {"chosen": "entry" if taken else "formulas", "entry": _record(entry)}
+        print_json({"workload": workload.to_dict(), "rows": [rows.first, rows.last], "hit": hit})
+        return
+    if entry is None or measured is None:
+        print(f"rows {rows}: no entry serves them; the formulas decide")
+        return
+    print(f"rows {rows}: {measured}, {measured.spread:.1%} either way")
+    print("the entry's configuration is taken\n" if taken else "the formulas' configuration is taken\n")
+    machine = fingerprint_of(asked["target"])
+    print_table(
+        ("kind", "shape", "cost", "cut"), [(entry.kind, _shape(entry), _kept_cost(entry, machine), entry.config)]
+    )
 
 
 @command.command(

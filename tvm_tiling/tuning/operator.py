@@ -16,6 +16,8 @@ from ..sizes import USUAL, Range
 from ..workload import ConvWorkload, GemmWorkload
 from .tasks import Task
 
+_ACCEPTED = "accepted of open sizes: a product whose rows alone are, and lie in memory as they are summed"
+
 
 def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[str, Any]) -> Task | None:
     """What a schedule of an operator asks for: the workload, whether its weights are prepacked, what is fused behind
@@ -25,10 +27,11 @@ def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[s
     GemmWorkload, or the variable of a function. WorkloadError for others.
     """
     if isinstance(op, GemmWorkload | ConvWorkload):
-        rows = _rows_of_workload(op, _ranges(options, hardware))
-        if rows is not None and isinstance(op, GemmWorkload):
-            return _open(at_sample(op, rows), rows, prepacked, NONE)
-        return _fixed(op, hardware, prepacked, NONE)
+        ranges = _ranges(options, hardware)
+        if not ranges:
+            return _fixed(op, hardware, prepacked, NONE)
+        workload, rows = _open_product(op, ranges)
+        return _open(at_sample(workload, rows), rows, prepacked, NONE)
     if isinstance(op, str | bytes):
         return None
     from ..match import epilogue_of, match, prim_func_of
@@ -90,9 +93,17 @@ def _refuse_names(ranges: Mapping[str, Range], known: Collection[str]) -> None:
             raise WorkloadError(f"dims names {name!r}: {what}")
 
 
-def _rows_of_workload(workload: GemmWorkload | ConvWorkload, ranges: Mapping[str, Range]) -> Range | None:
+def rows_of(workload: GemmWorkload | ConvWorkload, dims: Mapping[str, Any], hardware: Hardware) -> Range:
+    """The rows of a product that `dims` gives as a range; WorkloadError for anything else."""
+    return _open_product(workload, _ranges({"dims": dims}, hardware))[1]
+
+
+def _open_product(workload: GemmWorkload | ConvWorkload, ranges: Mapping[str, Range]) -> tuple[GemmWorkload, Range]:
     _refuse_names(ranges, ("m",) if isinstance(workload, GemmWorkload) else ())
-    return ranges.get("m")
+    assert isinstance(workload, GemmWorkload)
+    if workload.trans_a:
+        raise WorkloadError(f"{workload.op}: its first operand lies transposed; {_ACCEPTED}")
+    return workload, ranges["m"]
 
 
 def at_sample(workload: GemmWorkload, rows: Range) -> GemmWorkload:
@@ -106,16 +117,15 @@ def _open_function(func: Any, ranges: Mapping[str, Range], prepacked: bool) -> T
     from ..lowering.samples import samples
     from ..match import epilogue_of, match_gemm
     from ..schedule import open_variables
-    from ..schedules.cpu_schedule import rows_of
+    from ..schedules.cpu_schedule import rows_of as rows_of_program
 
     _refuse_names(ranges, open_variables(func))
     sizes = {name: max(own.first, min(own.last or USUAL, USUAL)) for name, own in ranges.items()}
     with samples(sizes, {name: (own.first, own.last or MAX_EXTENT) for name, own in ranges.items()}):
         program = match_gemm(func, may_swap=False, may_open=True)
-        rows = rows_of(program)
+        rows = rows_of_program(program)
     if rows is None:
         raise WorkloadError(
-            f"{program.name}: an open batch, and rows that are computed, are left to the formulas; accepted: a product "
-            "whose rows are open and lie in memory"
+            f"{program.name}: its columns, summed elements or batch are open, or its rows are computed; {_ACCEPTED}"
         )
     return _open(program.workload, rows, prepacked, said(epilogue_of(program)))

@@ -43,7 +43,8 @@ from .record import Config, Value
 from .rule import changed, halves_and_doubles, integer, integers
 
 LEAST_DEPTH = 64  # of a block of K that is tried: shorter ones add up sums more often than they multiply
-MOST_BLOCKS = 6  # of K, and of columns, that candidates are cut into
+LOWER_TILES = 4  # heights of a tile of so many vectors, from the most on
+DEPTHS, COLUMNS = (1, 2, 3, 4), (1, 2, 4, 16)  # blocks of K, and of columns, that candidates are cut into
 FIXED = ("normal", "inline", "pack")  # forms of a product of so many rows, whose choices an open one may take
 
 
@@ -110,17 +111,8 @@ def open_tiling_for(
 
 def fixed_config(config: Config, rows: int) -> Config:
     """A configuration of open rows as one for so many: with the shares of the range that they lie in."""
-    limits, shares = _limits(config), _shares(config)
-    place = sum(rows > limit for limit in limits)
-    choices: dict[str, Value] = {
-        "microkernel": config.choice("microkernel"),
-        "threads": (*shares[place], 1),
-        "depth": config.choice("depth"),
-        "columns": config.choice("columns"),
-        "inner_order": "mn",
-        "pack_b": "pack",
-    }
-    return Config.of("gemm", "normal", choices)
+    place = sum(rows > limit for limit in _limits(config))
+    return _as_fixed(config, config.choice("microkernel"), _shares(config)[place])
 
 
 def for_open_rows(config: Config, start: Config) -> Config | None:
@@ -149,6 +141,7 @@ class OpenSpace:
         self.decision = decide_open_rows(workload, hardware, Options(prepacked=around.prepacked), around)
         self.start = self.settled(open_config(self.decision)) or open_config(self.decision)
         self._prices: dict[Config, float] = {}
+        self._rules: dict[int, BlockedConfigs] = {}
         self._ranked = sorted(self._candidates(), key=lambda config: (self.predicted(config), config != self.start))
 
     def configs(self, limit: int | None = None) -> Iterable[Config]:
@@ -178,9 +171,9 @@ class OpenSpace:
         most, vectors = integers(config, "microkernel", 2)
         height = -(-rows // -(-rows // most))
         place = sum(rows > limit for limit in _limits(config))
-        own = changed(config, microkernel=(height, vectors))
-        found = _at_rows(own, self.workload, self.around, self._cpu, rows, _shares(config)[place])
-        return found.predicted_seconds or 0.0
+        if rows not in self._rules:
+            self._rules[rows] = BlockedConfigs(at_rows(self.workload, rows), self._cpu, self.around)
+        return self._rules[rows].cost(_as_fixed(config, (height, vectors), _shares(config)[place]))
 
     def _candidates(self) -> Iterator[Config]:
         found: dict[Config, None] = {self.start: None}
@@ -201,19 +194,19 @@ class OpenSpace:
     def _tiles(self) -> Iterator[tuple[int, int]]:
         for vectors in range(1, MOST_VECTORS + 1):
             most = min(MOST_ROWS, tallest(self._cpu.vector_registers, vectors))
-            yield from ((rows, vectors) for rows in range(most, max(0, most - 5), -1))
+            yield from ((rows, vectors) for rows in range(most, max(0, most - LOWER_TILES), -1))
 
     def _depths(self) -> list[int]:
         """The start's, and K in few blocks."""
         whole = self.workload.k
-        parts = [-(-whole // count) for count in range(1, MOST_BLOCKS + 1)]
+        parts = [-(-whole // count) for count in DEPTHS]
         return list(dict.fromkeys([integer(self.start, "depth"), *(part for part in parts if part >= LEAST_DEPTH)]))
 
     def _columns(self, vectors: int) -> list[int]:
         """The start's, and all columns in few blocks."""
         panel = vectors * (self.decision.lanes or 1)
         panels = -(-self.workload.n // panel)
-        parts = [-(-panels // count) * panel for count in (1, 2, 4, 8, 16) if count <= panels]
+        parts = [-(-panels // count) * panel for count in COLUMNS if count <= panels]
         return list(dict.fromkeys([integer(self.start, "columns"), *parts]))
 
     def _near(self, config: Config) -> Iterator[Config]:
@@ -291,12 +284,18 @@ def _at_rows(
     shares: tuple[int, int, int] = (1, 1, 1),
 ) -> GemmTiling:
     """The product of so many rows as the configuration cuts it, cores shared in batch, rows and columns."""
+    rule = BlockedConfigs(at_rows(workload, rows), cpu, around)
+    return rule.tiling_of(_as_fixed(config, config.choice("microkernel"), shares))
+
+
+def _as_fixed(config: Config, tile: Value, shares: tuple[int, int, int]) -> Config:
+    """The choices of a configuration as those of a product of so many rows."""
     choices: dict[str, Value] = {
-        "microkernel": config.choice("microkernel"),
+        "microkernel": tile,
         "threads": (*shares, 1),
         "depth": config.choice("depth"),
         "columns": config.choice("columns"),
         "inner_order": "mn",
         "pack_b": "pack",
     }
-    return BlockedConfigs(at_rows(workload, rows), cpu, around).tiling_of(Config.of("gemm", "normal", choices))
+    return Config.of("gemm", "normal", choices)
