@@ -9,10 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx, topi
 
+import tvm_tiling as tt
+from tvm_tiling.decide.configs.open_configs import OpenSpace
+from tvm_tiling.decide.configs.rule import changed
+from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.lowering.leading_axis import leading_axis
-from tvm_tiling.lowering.samples import sampled, samples
+from tvm_tiling.lowering.samples import ranged, sampled, samples
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_for_weights, schedule_operator
+from tvm_tiling.sizes import Range
 
 ROWS = (0, 1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 31, 64, 100, 257)
 
@@ -44,7 +49,8 @@ def packed(scheduled, library, weights):
 
 def check(n, k, rows, *, prepacked=True, dtype="float32", config=None):
     rng = np.random.default_rng(n * k)
-    scheduled = schedule_operator(product(n, k, dtype), "main", hardware_of("llvm"), Options(prepacked=prepacked))
+    options = Options(prepacked=prepacked, config=config)
+    scheduled = schedule_operator(product(n, k, dtype), "main", hardware_of("llvm"), options)
     library = compiled(scheduled)
     b, bias = (rng.uniform(-1, 1, shape).astype(dtype) for shape in ((k, n), (n,)))
     weights = packed(scheduled, library, b) if prepacked else tvm.runtime.tensor(b)
@@ -64,6 +70,20 @@ def test_every_number_of_rows(n, k):
 @pytest.mark.parametrize(("n", "k"), [(96, 70), (33, 1100)])
 def test_weights_that_the_run_packs(n, k):
     check(n, k, ROWS, prepacked=False)
+
+
+@pytest.mark.parametrize("prepacked", [True, False])
+def test_configurations_of_every_tile(prepacked):
+    """Blocks that K and the columns are no multiples of, and ranges of rows."""
+    n, k = 77, 257
+    around, sizes = Surroundings(prepacked=prepacked), (1, 300)
+    space = OpenSpace(tt.GemmWorkload(m=128, n=n, k=k), hardware_of("llvm"), around, sizes)
+    tiles = {config.choice("microkernel"): config for config in space.configs() if config != space.start}
+    for config in list(tiles.values())[::4]:
+        for depth, columns in ((100, 16), (k, n)):
+            settled = space.settled(changed(config, depth=depth, columns=columns, rows=(6, 40), shares=(1, 1, 1) * 3))
+            tiling = check(n, k, (0, 1, 5, 6, 7, 41, 100), prepacked=prepacked, config=settled).tiling
+            assert (tiling.mr, tiling.nr // tiling.lanes) == settled.choice("microkernel")
 
 
 def test_doubles():
@@ -150,6 +170,14 @@ def test_sampled_extents():
     with samples({s: 5, "b": 3}):
         assert sampled(s * b + 1) == 16
         assert sampled(s - 9) == 1  # a size that a decision can be made for
+
+
+def test_ranges_of_extents():
+    s, b = tirx.Var("s", "int64"), tirx.Var("b", "int64")
+    assert ranged(7) == Range(7, 7) and ranged(s) == Range(1) and ranged(s * b) == Range(1)
+    with samples({}, {"s": (0, 512), "b": (2, 4)}):
+        assert ranged(s * b) == Range(1, 2048) and ranged(s - b) == Range(1, 510)
+    assert ranged(s) == Range(1)
 
 
 # ---- a place after the other -----------------------------------------------------------------------------------------
