@@ -13,7 +13,7 @@ from ..hardware.description import Cpu
 from ..lowering.described import declare, inverse_of, magnitude, quantised, scale_of
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share
-from ..lowering.prim_func import write_function
+from ..lowering.prim_func import root, write_function
 from ..lowering.registers import counted, register
 from ..lowering.samples import is_open
 
@@ -27,7 +27,7 @@ def schedule_block_rows(rows: BlockRows, name: str, cpu: Cpu) -> tirx.PrimFunc:
 
     def body() -> None:
         buffers = declare(rows)
-        with T.sblock("root"):
+        with root():
             flat = {called: each.view(-1) for called, each in buffers.items()}
             _Emitter(rows, cpu, flat).emit()
 

@@ -25,7 +25,7 @@ from ..hardware.dot_instructions import DOT_INSTRUCTIONS
 from ..lowering.described import declare
 from ..lowering.dot import dot
 from ..lowering.loops import by_edge, share, when
-from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import counted, register, registers
 from ..lowering.samples import is_open
 from ..match.described import at_sample
@@ -379,7 +379,7 @@ def schedule_blocked(
 
     def main() -> None:
         buffers = declare(product, shape if prepacked else None)
-        with T.sblock("root"):
+        with root():
             given = buffers["weights"]
             flat = {called: each.view(-1) for called, each in buffers.items() if called != "weights"}
             emitter = BlockedEmitter(product, chosen, {**flat, "weights": given})
@@ -393,7 +393,7 @@ def schedule_blocked(
     def pack() -> None:
         weights = T.arg("weights", T.Buffer(*product.inputs["weights"]))
         packed = T.arg("weights_packed", T.Buffer(shape, dtype))
-        with T.sblock("root"):
+        with root():
             BlockedEmitter(product, chosen, {"weights": weights}).pack_whole(packed.view(-1))
 
     made = write_function(name, chosen, main)

@@ -12,7 +12,7 @@ from ..decide.vector.cache_append import AppendTiling, CacheAppend, decide_appen
 from ..hardware.description import Cpu
 from ..lowering.described import declare
 from ..lowering.loops import share, when
-from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import counted
 from ..lowering.samples import is_open
 from ..match.described import at_sample
@@ -83,7 +83,7 @@ def schedule_append(sizes: CacheAppend, name: str, cpu: Cpu) -> ScheduledOperato
 
     def main() -> None:
         buffers = declare(sizes)
-        with T.sblock("root"), T.attr({"pragma_import_llvm": _LLVM}):
+        with root(), T.attr({"pragma_import_llvm": _LLVM}):
             _Emitter(sizes, chosen, {called: each.view(-1) for called, each in buffers.items()}).emit()
 
     return ScheduledOperator(chosen, write_function(name, chosen, main))

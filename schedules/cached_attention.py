@@ -27,7 +27,7 @@ from ..lowering.described import declare, final_score
 from ..lowering.lane_sums import lane_sums
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share, when
-from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import counted, register, small_buffer
 from ..lowering.samples import is_open
 from ..lowering.transpose import transpose
@@ -324,7 +324,7 @@ def schedule_cached_attention(sizes: CachedAttention, name: str, cpu: Cpu) -> Sc
 
     def main() -> None:
         buffers = declare(sizes)
-        with T.sblock("root"):
+        with root():
             _Emitter(sizes, chosen, {called: each.view(-1) for called, each in buffers.items()}).emit()
 
     return ScheduledOperator(chosen, write_function(name, chosen, main))

@@ -22,6 +22,8 @@ from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.decide.tiling import Decision
 from tvm_tiling.decide.vector.attention import AttentionShape, decide_attention
+from tvm_tiling.decide.vector.cache_append import CacheAppend, decide_append
+from tvm_tiling.decide.vector.cached_attention import CachedAttention, decide_cached_attention
 from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise
 from tvm_tiling.decide.vector.vector_tiling import decide_vector
 from tvm_tiling.decide.vector.window import Windows, decide_windows
@@ -94,6 +96,14 @@ MADE: dict[str, dict[str, Maker]] = {
     },
     "AttentionTiling": {
         "heads": lambda: decide_attention(AttentionShape(batch=12, rows=384, keys=384, depth=64, width=64), CPU.cpu)
+    },
+    "CachedAttentionTiling": {
+        "heads": lambda: decide_cached_attention(
+            CachedAttention(batch=1, length=9, every=64, heads=14, groups=2, width=64, scale=0.125), CPU.cpu
+        )
+    },
+    "AppendTiling": {
+        "heads": lambda: decide_append(CacheAppend(batch=1, room=64, length=1, every=64, groups=2, width=64), CPU.cpu)
     },
     "ElementwiseTiling": {
         "small": lambda: decide_elementwise(Work(bytes=8 << 10, points=1 << 10, word=4), CPU.cpu),
