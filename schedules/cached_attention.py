@@ -10,7 +10,7 @@ Rows are counted by place first, then by head, so that a tile's rows see nearly 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tvm import tirx
@@ -168,8 +168,17 @@ class _Emitter:
 
     def keep_scores(self, scores: tirx.Var, row: int, turn: Index, value: Expr) -> None:
         place = row * self.padded + turn * self.lanes
-        final = with_vector_math(final_score(self.a, value))
+        final = self.each(lambda score: final_score(self.a, score), value)
         T.buffer_store(scores, final, [T.ramp(place, 1, self.lanes)])
+
+    def each(self, function: Callable[[Expr], Expr], value: Expr) -> Expr:
+        """A function of every lane, in a register of its own. Functions are written out lane by lane: of a vector they
+        would be calls."""
+        given, held = register(self.lanes, KIND), register(self.lanes, KIND)
+        T.buffer_store(given, value, [self.whole])
+        with T.vectorized(0, self.lanes) as lane:
+            T.buffer_store(held, with_vector_math(function(given[lane])), [lane])
+        return held[self.whole]
 
     def softmax(self, scores: tirx.Var, base: Index, count: Index, skipped: Index = 0) -> Expr:
         """exp of scores less the largest, in place; 1 / their sum. Those before `skipped` and from `count` on are 0."""
@@ -193,8 +202,8 @@ class _Emitter:
         most = lane_total(tirx.max, [largest], lanes, KIND)
         total = self.cleared(1)[0]
         with T.serial(0, vectors) as number:
-            away = self.kept(seen(number, vector(number), LOWEST) - self.spread(most[0]))
-            value = self.kept(seen(number, with_vector_math(tirx.exp(away)), 0.0))
+            away = seen(number, vector(number), LOWEST) - self.spread(most[0])
+            value = self.kept(seen(number, self.each(tirx.exp, away), 0.0))
             T.buffer_store(scores, value, [T.ramp(base + number * lanes, 1, lanes)])
             T.buffer_store(total, total[self.whole] + value, [self.whole])
         summed = lane_total(lambda x, y: x + y, [total], lanes, KIND)
