@@ -150,6 +150,25 @@ def image_bytes() -> bytes:
     return held.getvalue()
 
 
+@functools.cache
+def decoder_bytes() -> bytes:
+    """A small language model with caches."""
+    from benchmarks.language_graph import DECODERS, decoder
+
+    return decoder(DECODERS["small"]).SerializeToString()
+
+
+def tokenizer_bytes() -> bytes:
+    """A tokenizer of as many words as that model has."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: number for number, word in enumerate(["?", "Once", "upon", "a", "time"])}
+    words |= {f"word{number}": number for number in range(len(words), 500)}
+    made = Tokenizer(models.WordLevel(words, unk_token="?"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return made.to_str().encode()
+
+
 def database(path: Path) -> None:
     """One product that was measured on this CPU and reduced to smaller ones."""
     import tvm_tiling as tt
@@ -166,7 +185,11 @@ def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:
         path = folder / word
         if word in written or path.exists() or not re.fullmatch(r"[\w.-]+\.\w+", word):
             continue
-        if path.suffix == ".onnx":
+        if path.name == "decoder.onnx":
+            path.write_bytes(decoder_bytes())
+        elif path.name == "tokenizer.json":
+            path.write_bytes(tokenizer_bytes())
+        elif path.suffix == ".onnx":
             path.write_bytes(onnx_bytes())
         elif path.suffix == ".npz":
             path.write_bytes(image_bytes())

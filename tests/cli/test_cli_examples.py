@@ -8,6 +8,7 @@ import shlex
 import numpy as np
 import pytest
 import typer
+from documented import decoder_bytes, tokenizer_bytes
 
 from tvm_tiling.cli import app, main
 
@@ -69,8 +70,11 @@ def test_every_example_is_understood(words, line):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the examples run: model.onnx, a convolution and a ReLU, and x.npz, an input of it."""
+    """Where the examples run: model.onnx, a convolution and a ReLU, and x.npz, an input of it; a decoder with its
+    tokenizer."""
     folder = tmp_path_factory.mktemp("examples")
+    (folder / "decoder.onnx").write_bytes(decoder_bytes())
+    (folder / "tokenizer.json").write_bytes(tokenizer_bytes())
     weights = np.random.default_rng(0).uniform(-1, 1, (16, 16, 3, 3)).astype("float32")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["y"], ["z"])]
@@ -86,7 +90,8 @@ def folder(tmp_path_factory):
 def test_the_examples_run_one_behind_the_other(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TVM_TILING_CACHE", str(folder / "cache"))
-    order = ("compile", "export", "run", "explain", "bench", "tune", "report", "simulate", "sweep", "db", "hardware")
+    order = ("compile", "export", "run", "generate", "explain", "bench", "tune", "report", "simulate", "sweep", "db")
+    order += ("hardware",)
     examples = [e for e in EXAMPLES if not e[1].startswith(ELSEWHERE)]
     # compile --database reads what tune has made.
     run = sorted(examples, key=lambda e: ("compile" in e[0] and "--database" in e[1], order.index(e[0][0])))

@@ -215,3 +215,34 @@ def test_the_norm_of_onnxruntimes_tools():
     x = RNG.standard_normal((5, 24)).astype(np.float32)
     wanted = session(proto).run(None, {"x": x})[0]
     np.testing.assert_allclose(tt.compile(proto, cache=False).run(x), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_of_a_table_of_blocks(bits, zeros):
+    rows, width, block = 50, 96, 32
+    constants = {
+        "data": RNG.integers(0, 256, (rows, width * bits // 8)).astype(np.uint8),
+        "s": (0.1 + RNG.random((rows, width // block))).astype(np.float32),
+    }
+    if zeros:
+        constants["z"] = RNG.integers(0, 256, (rows, -(-width // block * bits // 8))).astype(np.uint8)
+    given = {"bits": bits, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
+    operands = ["data", "at", "s", *(["z"] if zeros else [])]
+    node = helper.make_node("GatherBlockQuantized", operands, ["y"], domain=DOMAIN, **given)
+    inputs = [("at", TensorProto.INT64, ["batch", "length"])]
+    proto = model([node], inputs, [("y", TensorProto.FLOAT, ["batch", "length", width])], constants)
+    at = RNG.integers(0, rows, (2, 7))
+    wanted = session(proto).run(None, {"at": at})[0]
+    np.testing.assert_allclose(tt.compile(proto, cache=False).run(at), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_a_table_of_other_blocks_is_refused():
+    constants = {"data": np.zeros((4, 16), np.uint8), "s": np.ones((4, 2), np.float32)}
+    node = helper.make_node(
+        "GatherBlockQuantized", ["data", "at", "s"], ["y"], domain=DOMAIN, bits=4, block_size=32, quantize_axis=1
+    )
+    inputs = [("at", TensorProto.INT64, ["n"])]
+    proto = model([node], inputs, [("y", TensorProto.FLOAT, ["n", 32])], constants)
+    with pytest.raises(UnsupportedOperator, match=r"scales of shape \(4, 2\); accepted: \(4, 1\)"):
+        tt.compile(proto, cache=False)

@@ -199,3 +199,23 @@ def test_a_model_without_states_is_told():
     assert session.states == {"y": "x"}
     with pytest.raises(tt.WorkloadError, match="accepted: one of token ids named 'input_ids'"):
         tt.generate(executable, [1])
+
+
+def test_the_command_with_text(decoder, tmp_path, capsys):
+    pytest.importorskip("tokenizers")
+    from documented import tokenizer_bytes
+
+    (tmp_path / "decoder.onnx").write_bytes(decoder[1].SerializeToString())
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_bytes())
+    words = ["generate", str(tmp_path / "decoder.onnx"), "--prompt", "Once upon", "--max-new", "3"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--tokenizer", str(tmp_path / "tokenizer.json")])
+    assert not ended.value.code
+    found = capsys.readouterr()
+    assert len(found.out.split()) == 3
+    assert "prompt: 2 tokens" in found.err
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--tokenizer", str(tmp_path / "tokenizer.json")])
+    assert ended.value.code == 1
+    assert "no tokenizer" in capsys.readouterr().err

@@ -22,6 +22,8 @@ from .model_options import (
     PRECISION,
     SHAPE,
     TOLERANCE,
+    WEIGHT_BLOCK,
+    WEIGHTS,
     ModelOptions,
     is_model,
 )
@@ -64,6 +66,8 @@ def command(
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
+    weights: str = WEIGHTS,
+    block: int = WEIGHT_BLOCK,
     seconds: float = typer.Option(2.0, min=0.01, help="A model: how long to measure, and again beside onnxruntime."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -71,7 +75,7 @@ def command(
 
     The suites are in the folder benchmarks/ of a checkout; an installed package has none.
     """
-    sizes = ModelOptions(batch, dim, shape, precision, calibration, tolerance)
+    sizes = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block)
     if is_model(suite):
         if peers or short or match or dtype or cold or output or html or resume:
             raise BenchError("of a suite's options a model takes --json alone")

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..atomic_file import refuse_unwritable
-from .model_options import BATCH, CALIBRATION, DIM, PRECISION, SHAPE, TOLERANCE, ModelOptions, targets
+from .model_options import (
+    BATCH,
+    CALIBRATION,
+    DIM,
+    PRECISION,
+    SHAPE,
+    TOLERANCE,
+    WEIGHT_BLOCK,
+    WEIGHTS,
+    ModelOptions,
+    targets,
+)
 from .output import print_json
 
 if TYPE_CHECKING:
@@ -40,6 +51,8 @@ def command(
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
+    weights: str = WEIGHTS,
+    block: int = WEIGHT_BLOCK,
     winograd: bool = typer.Option(True, help="Whether Winograd's form may be taken, with errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
     as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
@@ -51,7 +64,7 @@ def command(
     from ..model.report import mebibytes
 
     refuse_unwritable(output)
-    options = ModelOptions(batch, dim, shape, precision, calibration, tolerance).settled()
+    options = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block).settled()
     start = time.perf_counter()
     with _shapes(database) as configs:
         executable = compile_model(

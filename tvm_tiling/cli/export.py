@@ -6,7 +6,19 @@ from pathlib import Path
 
 import typer
 
-from .model_options import BATCH, CALIBRATION, DIM, MODEL, PRECISION, SHAPE, TOLERANCE, ModelOptions, opened
+from .model_options import (
+    BATCH,
+    CALIBRATION,
+    DIM,
+    MODEL,
+    PRECISION,
+    SHAPE,
+    TOLERANCE,
+    WEIGHT_BLOCK,
+    WEIGHTS,
+    ModelOptions,
+    opened,
+)
 from .output import print_json
 
 EXAMPLES = (
@@ -25,11 +37,13 @@ def command(
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
+    weights: str = WEIGHTS,
+    block: int = WEIGHT_BLOCK,
     as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
 ) -> None:
     """Write a model as a C library that needs neither TVM nor Python: header, source, kernels, weights, files for CMake
     and pkg-config, and examples in C and C++."""
-    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance))
+    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block))
     written = executable.export(folder, name=name or None)
     files = sorted(path.name for path in written.iterdir())
     if as_json:

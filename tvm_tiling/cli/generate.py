@@ -7,12 +7,12 @@ from typing import Any
 import typer
 
 from ..errors import WorkloadError
-from .model_options import BATCH, DIM, MODEL, SHAPE, ModelOptions, opened
+from .model_options import BATCH, DIM, MODEL, SHAPE, WEIGHT_BLOCK, WEIGHTS, ModelOptions, opened
 from .output import print_json
 
 EXAMPLES = (
-    "tvm-tiling generate model.onnx --tokens 1,2,3 --max-new 64",
-    'tvm-tiling generate model.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --top-p 0.9 --seed 1',
+    "tvm-tiling generate decoder.onnx --tokens 1,2,3 --max-new 64",
+    'tvm-tiling generate decoder.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --top-p 0.9 --seed 1',
 )
 ACCEPTED = "accepted: --tokens 1,2,3, or --prompt TEXT with --tokenizer tokenizer.json"
 
@@ -32,6 +32,8 @@ def command(
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    weights: str = WEIGHTS,
+    block: int = WEIGHT_BLOCK,
     as_json: bool = typer.Option(False, "--json", help="Print tokens, text and rates as JSON."),
 ) -> None:
     """Write new tokens behind a prompt, with the model's caches kept from step to step, and how many a second."""
@@ -45,7 +47,7 @@ def command(
     else:
         raise WorkloadError(f"a prompt by tokens or by text is needed; {ACCEPTED}")
     ends = _ids("--stop", stop) if stop else []
-    executable = opened(model, ModelOptions(batch, dim, shape))
+    executable = opened(model, ModelOptions(batch, dim, shape, weights=weights, block=block))
     shown: list[int] = []
 
     def show(token: int) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from ..errors import ModelFormatError, WorkloadError
 from ..hardware.file import preset_names
+from ..operand_types import BLOCK
 from .output import working
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ CALIBRATION = typer.Option(
 TOLERANCE = typer.Option(
     None, "--tolerance", help="The error beside float32 that --precision auto accepts; left out: 0.01."
 )
+WEIGHTS = typer.Option(
+    "", "--weights", help="Keep the weights of products in int4 or int8, a scale for each --block of them."
+)
+WEIGHT_BLOCK = typer.Option(BLOCK, "--block", help="Weights that share a scale: 16, 32, 64, 128 or 256.")
 PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")
 PREFER = typer.Option(
     "utilisation",
@@ -46,7 +51,7 @@ PREFER = typer.Option(
     "memory, of what is about as fast), energy, or edp (energy times cycles).",
 )
 
-MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration and --tolerance"
+MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration, --tolerance and --weights"
 ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
 
 
@@ -66,8 +71,8 @@ AHEAD = _old_flag("--ahead", "--prepacked")
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What settles how a model is compiled, as it was typed: --batch, --dim, --shape, --precision, --calibration and
-    --tolerance."""
+    """What settles how a model is compiled, as it was typed: --batch, --dim, --shape, --precision, --calibration,
+    --tolerance, --weights and --block."""
 
     batch: str = ""
     dims: Sequence[str] = ()
@@ -75,11 +80,13 @@ class ModelOptions:
     precision: str = "float32"
     calibration: Sequence[str] = ()
     tolerance: float | None = None
+    weights: str = ""
+    block: int = BLOCK
 
     @property
     def given(self) -> bool:
         """Whether any was typed."""
-        return bool(self.batch or self.dims or self.shapes or self.of_precision)
+        return bool(self.batch or self.dims or self.shapes or self.weights or self.of_precision)
 
     @property
     def of_precision(self) -> bool:
@@ -98,6 +105,8 @@ class ModelOptions:
             "precision": self.precision,
             "calibration": [arrays_of(file) for file in self.calibration] or None,
             "tolerance": self.tolerance,
+            "weights": self.weights or None,
+            "block": self.block,
         }
         return {**self.sizes(), **numbers}
 

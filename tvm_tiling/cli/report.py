@@ -23,6 +23,8 @@ from .model_options import (
     PRECISION,
     SHAPE,
     TOLERANCE,
+    WEIGHT_BLOCK,
+    WEIGHTS,
     ModelOptions,
     inputs_of,
     is_executable,
@@ -68,6 +70,8 @@ def command(
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
+    weights: str = WEIGHTS,
+    block: int = WEIGHT_BLOCK,
     seconds: float = typer.Option(2.0, min=0.01, help="How long to measure."),
     as_json: bool = typer.Option(False, "--json", help="Print every figure and decision as JSON."),
 ) -> None:
@@ -78,7 +82,7 @@ def command(
     if output:
         refuse_unwritable(output)
     name = " ".join(subject)
-    sizes = ModelOptions(batch, dim, shape, precision, () if hardware else calibration, tolerance)
+    sizes = ModelOptions(batch, dim, shape, precision, () if hardware else calibration, tolerance, weights, block)
     result = _result(name)
     if result is not None:
         if hardware or calibration or input_file or sizes.given:

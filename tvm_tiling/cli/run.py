@@ -17,6 +17,8 @@ from .model_options import (
     PRECISION,
     SHAPE,
     TOLERANCE,
+    WEIGHT_BLOCK,
+    WEIGHTS,
     ModelOptions,
     inputs_of,
     opened,
@@ -40,6 +42,8 @@ def command(
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
+    weights: str = WEIGHTS,
+    block: int = WEIGHT_BLOCK,
     as_json: bool = typer.Option(False, "--json", help="Print shape, type, least and largest value of each output."),
 ) -> None:
     """Run a model once, on inputs from a file or on random numbers."""
@@ -47,7 +51,7 @@ def command(
 
     if output:
         refuse_unwritable(output)
-    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance))
+    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block))
     result = executable.run(**inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)

@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...decide.gemm.blocked import BlockedProduct
 from ...operand_types import Encoding
+from ..blocked_rows import rows_of_blocks
 from ..blocked_weights import product_in_blocks, records
 from .tensors import dtype_of, held, known
 
@@ -98,5 +99,36 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
         return both.reshape(product.n, 2 * row)[:, : product.blocks]
 
 
-CONVERTERS: dict[str, Any] = {"MatMulNBits": MatMulNBits}
+class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
+    """Rows of a table whose elements are stored in blocks along the last axis."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data, places, scales, zeros = inputs[:4]
+        bits, block = int(attr.get("bits", 4)), int(attr.get("block_size", 128))
+        if bits not in BITS or dtype_of(data) != "uint8":
+            raise ValueError(f"data of {dtype_of(data)} and bits = {bits}; accepted: uint8 that holds 4 or 8 bits")
+        if block < 16 or block & (block - 1):
+            raise ValueError(f"block_size = {block}; accepted: a power of two from 16 on")
+        for called, operand in (("data", data), ("scales", scales), ("zero points", zeros)):
+            if operand is not None and known(operand) is None:
+                raise ValueError(f"{called} are computed by the model; accepted: constants")
+        stored, of_blocks = held(data), held(scales)
+        if stored.ndim != 2 or attr.get("gather_axis", 0) != 0 or attr.get("quantize_axis", 1) not in (1, -1):
+            raise ValueError(
+                f"data of {stored.ndim} axes, gather_axis = {attr.get('gather_axis', 0)}, quantize_axis = "
+                f"{attr.get('quantize_axis', 1)}; accepted: 2 axes, rows gathered, blocks along the last"
+            )
+        rows, width = len(stored), stored.shape[1] * 8 // bits
+        blocks = -(-width // block)
+        if of_blocks.shape != (rows, blocks):
+            raise ValueError(f"scales of shape {of_blocks.shape}; accepted: {(rows, blocks)}")
+        product = BlockedProduct(rows=1, n=rows, k=width, encoding=Encoding(format=f"int{bits}", block=block))
+        zero = None if zeros is None else MatMulNBits._zeros(held(zeros), product)
+        wide = of_blocks.astype(np.float32)
+        made = rows_of_blocks(bb, stored, wide, zero, places, product.encoding, width)
+        return made if of_blocks.dtype == np.float32 else bb.emit(op.astype(made, dtype_of(scales)))
+
+
+CONVERTERS: dict[str, Any] = {"GatherBlockQuantized": GatherBlockQuantized, "MatMulNBits": MatMulNBits}
 """Of the domain com.microsoft."""

@@ -25,10 +25,10 @@ GroupNormalization LpPool MaxPool MaxRoiPool RoiAlign STFT SpaceToDepth"""
 _QUANTISED = """ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger MatMulInteger16 QLinearConv
 QLinearMatMul QuantizeLinear"""
 
-_CONTRIBUTED = """BiasGelu DequantizeLinear DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedMatMul Gelu
-MatMulIntegerToFloat MatMulNBits QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool
-QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu RotaryEmbedding
-SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization"""
+_CONTRIBUTED = """BiasGelu DequantizeLinear DynamicQuantizeMatMul EmbedLayerNormalization FastGelu FusedMatMul
+GatherBlockQuantized Gelu MatMulIntegerToFloat MatMulNBits QGemm QLinearAdd QLinearAveragePool QLinearConcat
+QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu
+RotaryEmbedding SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization"""
 
 ANY_SHAPE = frozenset(
     [
