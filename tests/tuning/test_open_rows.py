@@ -105,6 +105,7 @@ def test_sizes_are_spread_over_the_range():
     assert sizes_of(Range(1, 512), 0)[0] == 1 and sizes_of(Range(1, 512), 0)[-1] == 512
     assert sizes_of(Range(1, 512), 0) == sizes_of(Range(1, 512), 0) != sizes_of(Range(1, 512), 1)
     assert sizes_of(Range(9, 11), 3) in ((9, 10, 11), (9, 11)) and sizes_of(Range(5, 5), 0) == (5,)
+    assert sizes_of(Range(1, 10**6), 0)[-1] == 4096 and sizes_of(Range(5000, 9000), 0)[-1] == 9000
     assert sizes_of(Range(200), 0)[-1] == 800 and sizes_of(Range(1), 0)[-1] == 512
 
 
@@ -202,6 +203,20 @@ def test_what_was_kept_and_is_slower_today_serves_no_more(database):
     assert found(database) is not None
     report = search(database, Turns(lambda config, rows: 0.9), resume=False)
     assert found(database) is None and report.best == START
+
+
+def test_what_was_kept_stays_where_another_one_was_lucky(database):
+    report = search(database, Turns(by_depth))
+    chosen = sizes_of(Range(1, 512), 0)[1:-1]
+
+    def lucky(config: Config, rows: int) -> float:
+        if config.choice("depth") == 256:
+            return 1.5 if rows in chosen else 0.9
+        return by_depth(config, rows)
+
+    again = search(database, Turns(lucky), resume=False)
+    assert found(database)[0] == report.best == again.best
+    assert again.over_rows == report.over_rows
 
 
 def test_entries_seed_each_other(database):

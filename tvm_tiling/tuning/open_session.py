@@ -19,7 +19,7 @@ from typing import Any
 
 from ..decide.configs.config import Config
 from ..decide.configs.open_configs import OpenSpace, for_open_rows
-from ..decide.gemm.open_rows import at_rows
+from ..decide.gemm.open_rows import ROWS, at_rows
 from ..decide.surroundings import Surroundings
 from ..errors import DatabaseError
 from ..hardware.description import Hardware
@@ -41,15 +41,16 @@ from .shapes.schema import RANGE
 from .shapes.trials import TrialLog
 
 SIZES = 7  # numbers of rows that a configuration is measured at
-MOST_ROWS = 512  # that a range without an end is measured up to
+USUAL_ROWS = 512  # that a range without an end is measured up to
 PATIENT = 0.02  # how much faster than predicted a choice is hoped to be that was not measured yet, logarithm
 _CHOICES = ("microkernel", "depth", "columns")
 
 
 def sizes_of(rows: Range, seed: int, count: int = SIZES) -> tuple[int, ...]:
-    """Up to `count` numbers of rows within a range, from its first to its last: in equal steps of their logarithm, each
-    but the ends drawn around its place."""
-    last = max(MOST_ROWS, 4 * rows.first) if rows.last is None else rows.last
+    """Up to `count` numbers of rows within a range, from its first to its last, or as many as formulas price: in
+    equal steps of their logarithm, each but the ends drawn around its place."""
+    most = USUAL_ROWS if rows.last is None else ROWS[-1]
+    last = max(most, 4 * rows.first) if rows.last is None else min(rows.last, max(most, 4 * rows.first))
     draw, steps = random.Random(seed), max(1, count - 1)
     places = [0.0, *((step + draw.uniform(-0.5, 0.5)) / steps for step in range(1, steps)), 1.0]
     found = {min(last, max(rows.first, round(rows.first * (last / rows.first) ** place))) for place in places}
@@ -245,9 +246,9 @@ class OpenTuning(Tuning):
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Measure the best configuration at other numbers of rows, and keep it if it is faster there beyond noise; of a
-        range that has an entry, what its configuration is today. Where nothing was measured since the last time, what
-        is kept stays."""
+        """Measure the best configuration at other numbers of rows, and keep it if it is faster there beyond noise.
+        Where nothing is better, the configuration of the range's entry is measured anew, if there is one. Where nothing
+        was measured since the last time, what is kept stays."""
         best, start = self._search.best, self._space.start
         kept = self._log.range_entry(self._job(start))
         self._settled = kept
@@ -277,8 +278,10 @@ class OpenTuning(Tuning):
             disturbed=disturbed,
             rows=measured,
         )
-        self._found, self._settled = measured, entry
-        if measured.won or kept is not None:
+        again = kept is not None and kept.config == config
+        if measured.won or again or kept is None:
+            self._found, self._settled = measured, entry
+        if measured.won or again:
             self._log.database.add_many([entry], target=self.hardware)
 
     def report(self, stopped: str = "") -> TuneReport:
