@@ -39,6 +39,16 @@ class Range:
     first: int
     last: int | None = None
 
+    @classmethod
+    def of(cls, what: str, given: Range | tuple[int, int]) -> Range:
+        """A range, or a pair of its ends; WorkloadError, beginning with `what`, for anything else."""
+        ends = (given.first, given.last) if isinstance(given, Range) else given
+        if isinstance(ends, tuple) and len(ends) == 2 and type(ends[0]) is int and ends[0] >= 1:
+            first, last = ends
+            if last is None or (type(last) is int and first <= last <= MAX_EXTENT):
+                return cls(first, last)
+        raise WorkloadError(f"{what} = {given!r}; accepted: first and last size of a range, as in (1, 512)")
+
     def __contains__(self, size: int) -> bool:
         return self.first <= size and (self.last is None or size <= self.last)
 

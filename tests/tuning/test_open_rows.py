@@ -270,6 +270,14 @@ def test_the_command_finds_and_shows_ranges(database, tmp_path, capsys):
     assert json.loads(said("db", "list", url, "--json"))[0]["ranges"] == 1
 
 
+@pytest.mark.parametrize("rows", [(0, 8), (9, 8), 8, (1, 2, 3), ("a", 2), Range(0)])
+def test_what_is_no_range_of_rows(database, rows):
+    with pytest.raises(WorkloadError, match=r"rows = .*; accepted: first and last size of a range"):
+        database.match_rows(PRODUCT, rows, target=HARDWARE)
+    with pytest.raises(DatabaseError, match="ConvWorkload has no ranges of rows"):
+        database.match_rows(tt.ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3), (1, 8), target=HARDWARE)
+
+
 def test_damaged_ranges_are_told_of(database, tmp_path):
     search(database, Turns(by_depth))
     database.close()

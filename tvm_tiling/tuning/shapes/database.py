@@ -286,19 +286,29 @@ class ShapeDatabase:
         self, workload: GemmWorkload, *, target: Target, epilogue: str = "", prepacked: bool = False, limit: int = 16
     ) -> list[Entry]:
         """Up to `limit` entries of ranges of rows of products of the same key, those first whose columns and summed
-        elements differ least from the workload's; how many rows that has says nothing."""
+        elements differ least from the workload's; how many rows that has says nothing. DatabaseError for what is no
+        product."""
+        if not isinstance(workload, GemmWorkload):
+            raise DatabaseError(f"{type(workload).__name__} has no ranges of rows; accepted: GemmWorkload")
         with self._store.read() as connection:
             wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return of_ranges(connection, wanted, limit) if wanted else []
 
     def match_rows(
-        self, workload: GemmWorkload, rows: Range, *, target: Target, epilogue: str = "", prepacked: bool = False
+        self,
+        workload: GemmWorkload,
+        rows: Range | tuple[int, int],
+        *,
+        target: Target,
+        epilogue: str = "",
+        prepacked: bool = False,
     ) -> Entry | None:
-        """The entry that serves a product of all numbers of `rows`: of the smallest range that covers them. Its
-        configuration is taken if it was faster than the formulas' decision there, beyond noise (`Entry.rows`). None
-        where there is no such entry."""
+        """The entry that serves a product of all numbers of `rows`, as (1, 512): of the smallest range that covers
+        them. Its configuration is taken if it was faster than the formulas' decision there, beyond noise: `Entry.rows`
+        tells. None where there is no such entry."""
+        wanted = Range.of("rows", rows)
         found = self.ranges(workload, target=target, epilogue=epilogue, prepacked=prepacked, limit=_MOST_RANGES)
-        return serving(found, workload, rows)
+        return serving(found, workload, wanted)
 
     def open_config_for(
         self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
