@@ -74,14 +74,15 @@ def test_weights_that_the_run_packs(n, k):
 
 @pytest.mark.parametrize("prepacked", [True, False])
 def test_configurations_of_every_tile(prepacked):
-    """Blocks that K and the columns are no multiples of, and ranges of rows."""
-    n, k = 77, 257
+    """Blocks that K and the columns are no multiples of, and ranges of rows that cores share in their own ways."""
+    n, k, cores = 77, 257, hardware_of("llvm").cpu.cores
+    shares = (1, 1, cores, 1, cores, 1, 1, 1, 1)
     around, sizes = Surroundings(prepacked=prepacked), (1, 300)
     space = OpenSpace(tt.GemmWorkload(m=128, n=n, k=k), hardware_of("llvm"), around, sizes)
     tiles = {config.choice("microkernel"): config for config in space.configs() if config != space.start}
     for config in list(tiles.values())[::4]:
         for depth, columns in ((100, 16), (k, n)):
-            settled = space.settled(changed(config, depth=depth, columns=columns, rows=(6, 40), shares=(1, 1, 1) * 3))
+            settled = space.settled(changed(config, depth=depth, columns=columns, rows=(6, 40), shares=shares))
             tiling = check(n, k, (0, 1, 5, 6, 7, 41, 100), prepacked=prepacked, config=settled).tiling
             assert (tiling.mr, tiling.nr // tiling.lanes) == settled.choice("microkernel")
 
