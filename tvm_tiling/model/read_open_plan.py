@@ -55,6 +55,7 @@ class _Reading:
         self._tensors: dict[tuple[int, OpenType], int] = {}  # by memory and type
         self._held: list[_Tensor] = []
         self._scalars: dict[Extent, int] = {}
+        self._written: dict[tvm.ir.GlobalVar, set[int]] = {}  # parameters that a kernel stores to
         self._names: dict[tirx.Var, str] = {}
         self._inputs: list[OpenType] = []
         parameters = list(self._main.params)
@@ -110,7 +111,9 @@ class _Reading:
         func = self._mod[function]
         if not isinstance(func, tirx.PrimFunc):
             raise NoPlan(f"operator {name!r} is not a kernel")
-        written = written_by(function.name_hint, func)
+        if function not in self._written:
+            self._written[function] = written_by(function.name_hint, func)
+        written = self._written[function]
         given = list(call.args[1].fields)
         if len(call.args) > 2:
             given += list(call.args[2].values)
