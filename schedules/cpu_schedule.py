@@ -13,7 +13,7 @@ from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
 from ..decide.conv.open_winograd import decide_open_winograd
 from ..decide.gemm.dot_engine import dot_engine
-from ..decide.gemm.open_rows import decide_open_rows
+from ..decide.gemm.open_rows import decide_open_columns, decide_open_rows
 from ..decide.known import tiling_for
 from ..decide.options import OneConfig, Options
 from ..decide.surroundings import Surroundings
@@ -32,6 +32,7 @@ from ..sizes import Range
 from .conv import conv_nest
 from .gemm import GemmEmitter
 from .gemv import StreamEmitter
+from .open_columns import OpenColumnsEmitter, is_of_open_columns
 from .open_gemm import OpenGemmEmitter, summed_run
 from .open_winograd import OpenWinogradEmitter
 
@@ -90,19 +91,22 @@ def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstructi
 def schedule_open_product(
     program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options, around: Surroundings
 ) -> ScheduledOperator:
-    """A product whose rows or batch are open, decided for the sample, or as it is known. Its loops stand in no blocks,
+    """A product of which an extent is open, decided for the sample, or as it is known. Its loops stand in no blocks,
     whose signatures are ranges of numbers."""
-    _, _, n, k = program.extents
-    if is_open(n) or is_open(k):
-        raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
-    run = 0 if isinstance(program.a.expr, TensorLoad) else summed_run(program)
-    rows = rows_of(program)
-    if rows is None:
-        tiling = decide_open_rows(program.workload, hardware, options, around, run)
+    emitter: OpenGemmEmitter
+    if is_of_open_columns(program):
+        tiling = decide_open_columns(program.workload, hardware, options, around)
+        engine = dot_engine(program.workload, cpu)
+        emitter = OpenColumnsEmitter(program, tiling, engine)
     else:
-        tiling = open_tiling_for(program.workload, hardware, options, around, rows, epilogue_of(program))
-    engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
-    emitter = OpenGemmEmitter(program, tiling, engine)
+        run = 0 if isinstance(program.a.expr, TensorLoad) else summed_run(program)
+        rows = rows_of(program)
+        if rows is None:
+            tiling = decide_open_rows(program.workload, hardware, options, around, run)
+        else:
+            tiling = open_tiling_for(program.workload, hardware, options, around, rows, epilogue_of(program))
+        engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
+        emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
         if tiling.pack_b != "ahead":
             scheduled = write_plain(program, tiling, lambda: emitter.emit(None), engine)

@@ -13,7 +13,6 @@ import tvm_tiling as tt
 from tvm_tiling.decide.configs.open_configs import OpenSpace
 from tvm_tiling.decide.configs.rule import changed
 from tvm_tiling.decide.surroundings import Surroundings
-from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.lowering.leading_axis import leading_axis
 from tvm_tiling.lowering.samples import ranged, sampled, samples
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_for_weights, schedule_operator
@@ -155,14 +154,6 @@ def test_a_batch_of_fixed_size_over_open_rows():
         out = tvm.runtime.tensor(np.zeros((3, m, 40), "float32"))
         library["main"](tvm.runtime.tensor(a), weights, tvm.runtime.tensor(bias), out)
         np.testing.assert_allclose(out.numpy(), np.maximum(a @ b, 0), rtol=1e-4, atol=1e-4)
-
-
-def test_open_columns_are_refused():
-    n, a = te.var("n", "int64"), te.placeholder((8, 16))
-    b, r = te.placeholder((16, n)), te.reduce_axis((0, 16))
-    func = te.create_prim_func([a, b, te.compute((8, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r))])
-    with pytest.raises(UnsupportedOperator, match="open"):
-        schedule_operator(func, "main", hardware_of("llvm"), Options())
 
 
 def test_sampled_extents():

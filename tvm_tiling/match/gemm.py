@@ -12,6 +12,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from ..errors import WorkloadError
+from ..limits import MAX_EXTENT
 from ..lowering.samples import Extent, is_open
 from ..workload import GemmWorkload
 from .access import Access, linear_strides, strip_cast, variables
@@ -104,10 +105,11 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
     out, indices, value = write_back(name, found.block, found.epilogue)
     axes = (tuple(batch), tuple(m_axis), tuple(n_axis))
     sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
+    most = MAX_EXTENT if any(v in found.opened for v in found.reduce) else 0
     return GemmProgram(
         func=found.func,
         name=name,
-        workload=_workload(name, a, b, sizes, prod(among[v] for v in found.reduce), found.sum_type),
+        workload=_workload(name, a, b, sizes, prod(among[v] for v in found.reduce), found.sum_type, most),
         a=a,
         b=b,
         out=out,
@@ -121,8 +123,9 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
 
 
 def _workload(
-    name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str
+    name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str, most: int
 ) -> GemmWorkload:
+    """`most`: summed elements that a run may have, where only it says how many."""
     batch, m, n = (prod(s) for s in sizes)
     types = operand_types(name, a.dtype, b.dtype)
 
@@ -144,7 +147,7 @@ def _workload(
             k=k,
             batch=batch,
             **types,
-            acc_dtype=acc_dtype(name, types, sum_type, k),
+            acc_dtype=acc_dtype(name, types, sum_type, max(k, most)),
             trans_a=trans_a,
             trans_b=trans_b,
             lda=lda,

@@ -143,6 +143,31 @@ def opened(
     )
 
 
+def decide_open_columns(
+    workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings
+) -> OpenGemmTiling:
+    """The decision of a product whose columns or summed elements are open, for the sample of them that `workload` has:
+    B is packed in the run, in one block of K, and rows are copied. Errors as decide_open_rows."""
+    # Both operands are copied, so that it makes no difference how they lie.
+    copied = replace(workload, trans_a=False, trans_b=False, lda=None, ldb=None, ldc=None)
+    found = decide_open_rows(copied, hardware, options, replace(around, plain_a=False))
+    own = ("form", "pack_a", "partition_k", "partition_n", "pack_b")
+    return replace(
+        found,
+        keep=0,
+        partition_k=workload.k,
+        partition_n=workload.n,
+        pack_b="pack",
+        reasons=(
+            Reason("form", "open", "columns or summed elements are known in the run"),
+            Reason("pack_a", "pack", "the last group of K is filled with zeros"),
+            Reason("pack_b", "pack", "all panels of a matrix, before its rows"),
+            Reason("partition_k", workload.k, "one block, whatever K is"),
+            *(reason for reason in found.reasons if reason.field not in own),
+        ),
+    )
+
+
 def _whole_runs(k: int, most: int, run: int, group: int) -> int:
     """Summed elements of a block: the most up to `most` of which K is a multiple and that are whole runs, or a whole
     part of one; `most` where there is no such number."""
