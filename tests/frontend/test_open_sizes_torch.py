@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from open_judge import check, guards
 
-from tvm_tiling.errors import ModelFormatError, TilingError
+import tvm_tiling as tt
+from tvm_tiling.errors import ModelFormatError, TilingError, WorkloadError
 from tvm_tiling.frontend import load_model
 from tvm_tiling.sizes import Named
 
@@ -90,6 +92,49 @@ def test_caches_that_grow():
     at = {"args_0[0]": 2, "args_0[2]": 3, "args_1[2]": 4, "args_2[2]": 6}
     imported = judged(step, (new, new.clone(), torch.randn(2, 3, 7, 4)), dynamic, at)
     assert imported.open_sizes.names == tuple(at)
+
+
+def at_each_size(function, examples, dynamic, at, **ranges):
+    """One executable of ranges that begin with 0, and eager's results for inputs of these shapes."""
+    module = Function(function).eval()
+    executable = tt.compile(export(module, examples, dynamic_shapes=(dynamic,)), cache=False, **ranges)
+    for shapes in at:
+        given = [torch.randn(shape) for shape in shapes]
+        wanted = module(*given)
+        for found, want in zip(executable.run(*(value.numpy() for value in given)), wanted, strict=True):
+            assert found.shape == tuple(want.shape), shapes
+            np.testing.assert_allclose(found, want.detach().numpy(), rtol=1e-4, atol=1e-5, err_msg=str(shapes))
+    return executable
+
+
+def test_sizes_that_may_be_0():
+    def step(x, past):
+        keys = torch.cat((past, x), 1)
+        read = (x @ keys.transpose(1, 2)).softmax(-1) @ keys
+        return read, keys, past.sum(1), past.mean(1), F.layer_norm(past, (4,)), past.relu()
+
+    dynamic = ({0: Dim("b"), 1: Dim("s")}, {0: Dim("b"), 1: Dim("past")})
+    at = [
+        ((b, s, 4), (b, past, 4)) for b, s, past in ((2, 3, 5), (2, 3, 0), (1, 1, 1), (0, 3, 2), (2, 0, 1), (1, 0, 0))
+    ]
+    examples = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    executable = at_each_size(step, examples, dynamic, at, batch=(0, 8), dims={"past": (0, 64), "s": (0, 9)})
+    assert [size.least for size in executable.signature.open_sizes.sizes] == [0, 0, 0]
+
+
+def test_what_pytorch_refuses_of_no_elements_is_refused():
+    examples, dynamic = (torch.randn(2, 6, 5),), ({0: Dim("b"), 2: Dim("v")},)
+    for function in (
+        lambda x: (x.amax(2), x + 1),
+        lambda x: (x.argmax(2), x + 1),
+        lambda x: (x.max(2).values, x + 1),
+        lambda x: (F.conv1d(x, torch.ones(2, 6, 2), padding=1), x + 1),
+    ):
+        executable = at_each_size(
+            function, examples, dynamic, [((1, 6, 5),), ((2, 6, 1),)], dims={"v": (0, 9)}, batch=(0, 3)
+        )
+        with pytest.raises(WorkloadError, match="the model needs 1 <= v"):
+            executable.run(np.zeros((2, 6, 0), "float32"))
 
 
 def test_multiples_of_a_dim():

@@ -88,7 +88,7 @@ def load_model(
 def _from_object(
     model: Any, options: dict[str, Any], example_inputs: Sequence[Any] | None, limits: Limits
 ) -> ImportedModel:
-    batch, kind = options["batch"], _kind(model)
+    kind = _kind(model)
     if kind == "onnx":
         return _onnx_importer(_GIVEN)(model, where=_GIVEN, limits=limits, **options)
     if kind == "relax":
@@ -102,14 +102,11 @@ def _from_object(
         from .torch import import_torch
 
         _refuse_options(options, ("shapes", "params"), "a PyTorch model is exported with its shapes and weights")
-        if options["may_be_empty"]:
-            raise ModelFormatError(f"{_GIVEN}: a size of 0 in dims or batch; accepted of PyTorch models: 1 or more")
         if kind == "module":
             _refuse_options(options, ("batch", "dims"), "a torch.nn.Module is exported for its example_inputs")
             return import_torch.import_module(model, example_inputs, where=_GIVEN)
-        return import_torch.import_program(
-            model, batch=batch, dims=options["dims"], where=_GIVEN, leave_open=options["leave_open"]
-        )
+        del options["shapes"], options["params"]
+        return import_torch.import_program(model, where=_GIVEN, **options)
     raise ModelFormatError(f"the model is a {type(model).__name__}; accepted: {ACCEPTED}")
 
 

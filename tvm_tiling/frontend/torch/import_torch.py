@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ModelFormatError, UnsupportedOperator
-from ...sizes import OpenSizes, Shape
+from ...sizes import MayBeEmpty, OpenSizes, Shape
 from ..imported import ImportedModel, first_line
 from ..open_windows import guard_windows
 from .decompositions import decompositions, rules
@@ -73,18 +73,20 @@ def import_program(
     dims: Mapping[str, int],
     where: str,
     leave_open: bool = False,
+    may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
 ) -> ImportedModel:
     """An exported program; its parameters become constants.
 
     `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name;
-    others stay open with `leave_open`. Names of inputs and outputs are those of user_values.py; what the program
-    changes an input to is an output more.
+    others stay open with `leave_open`, and those that `may_be_empty` may be 0. Names of inputs and outputs are those of
+    user_values.py; what the program changes an input to is an output more.
     Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
     naming every operator that is not served.
     """
-    opened = open_program(program, user_inputs(program, where), batch, dims, where) if leave_open else None
-    if opened is not None:
-        return _import_open(program, opened, where)
+    if leave_open:
+        opened = open_program(program, user_inputs(program, where), batch, dims, where, may_be_empty)
+        if opened is not None:
+            return _import_open(program, opened, where)
     program = settled(program, batch, dims, where)
     refuse_open(user_inputs(program, where), where)
     quick = expanded(program, rules(), lambda target: full_name(target) in CONVERTERS)

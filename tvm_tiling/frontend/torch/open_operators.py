@@ -6,7 +6,7 @@ here. Others take places and extents as numbers, and have converters of their ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -219,3 +219,42 @@ def as_number(t: Translation, value: tirx.Expr) -> relax.Expr:
     found = t.emit(op.reshape(lined, relax.ShapeExpr([])))
     assert dtype_of(found) == "int64"
     return found
+
+
+# ---- operators that PyTorch refuses of no elements -------------------------------------------------------------------
+
+
+def _reduced(arguments: Mapping[str, Value]) -> tuple[relax.Expr, Sequence[int]]:
+    value, dims = arguments["self"], arguments["dim"]
+    rank = len(shape_of(value))
+    axes = [dims] if isinstance(dims, int) else list(dims or range(rank))
+    return value, [axis % rank for axis in axes]
+
+
+def _spatial(arguments: Mapping[str, Value]) -> tuple[relax.Expr, Sequence[int]]:
+    value = next(iter(arguments.values()))
+    return value, range(2, len(shape_of(value)))
+
+
+def _steps(arguments: Mapping[str, Value]) -> tuple[relax.Expr, Sequence[int]]:
+    return arguments["input"], [int(bool(arguments["batch_first"]))]
+
+
+_NOT_EMPTY: dict[Callable[[Mapping[str, Value]], tuple[relax.Expr, Sequence[int]]], str] = {
+    _reduced: "amax.default amin.default max.dim min.dim argmax.default argmin.default",
+    _spatial: """convolution.default conv1d.default conv2d.default conv3d.default max_pool1d_with_indices.default
+max_pool2d_with_indices.default max_pool3d_with_indices.default avg_pool1d.default avg_pool2d.default avg_pool3d.default
+adaptive_avg_pool1d.default adaptive_avg_pool2d.default adaptive_avg_pool3d.default _adaptive_avg_pool2d.default
+_adaptive_avg_pool3d.default upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec""",
+    _steps: "lstm.input gru.input rnn_tanh.input rnn_relu.input",
+}
+_AXES = {f"aten::{name}": axes for axes, names in _NOT_EMPTY.items() for name in names.split()}
+
+
+def require_elements(t: Translation, name: str, arguments: Mapping[str, Value]) -> None:
+    """Guards that the axes have elements along which an operator has to have some."""
+    if name not in _AXES:
+        return
+    value, axes = _AXES[name](arguments)
+    for axis in axes:
+        _shapes(t).require_at_least(shape_of(value)[axis], 1)

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from ...errors import ModelFormatError
 from ...limits import MAX_EXTENT
-from ...sizes import Extent, Shape
+from ...sizes import Extent, MayBeEmpty, Shape
 from ..open_shapes import OpenShapes, Size, expr
 from .shapes import OpenExtent, given_sizes, open_extents, symbol_values
 from .user_values import UserInput
@@ -181,6 +181,7 @@ def open_program(
     batch: int | None,
     dims: Mapping[str, int],
     where: str,
+    may_be_empty: MayBeEmpty,
 ) -> OpenProgram | None:
     """What is open in a program; None where `batch` and `dims` leave nothing open. ModelFormatError where they do not
     fit, or the program needs what cannot be said of sizes."""
@@ -194,14 +195,17 @@ def open_program(
     found = OpenProgram(symbols=dict(values))
     ranges = {str(symbol): _limits(values) for symbol, values in program.range_constraints.items()}
     for name, value in values.items():
-        least, most = ranges.get(name, (1, MAX_EXTENT))
+        least, most = ranges.get(name, _ANY)
         if not least <= value <= most:
-            raise ModelFormatError(f"{where}: a size is {value}; the program accepts {least} to {most}")
-    for name, size in _named(opened).items():
+            raise ModelFormatError(f"{where}: a size is {value}; the program accepts {max(1, least)} to {most}")
+    names = _named(opened)
+    leading = {names.get(size.symbol, size.place) for size in opened if size.axis == 0}
+    for name, size in names.items():
         if name not in values:
-            found.symbols[name] = found.shapes.variable(size, *ranges.get(name, (1, MAX_EXTENT)))
+            least, most = ranges.get(name, _ANY)
+            found.symbols[name] = found.shapes.variable(size, max(least, may_be_empty.least(size, leading)), most)
     try:
-        _computed(found, opened, ranges)
+        _computed(found, opened, ranges, may_be_empty)
         require_traced(found, inputs)
     except NoSizeError as error:
         raise ModelFormatError(
@@ -212,11 +216,14 @@ def open_program(
     return found
 
 
+_ANY = (0, MAX_EXTENT)
+
+
 def _limits(values: Any) -> tuple[int, int]:
-    """The range of a symbol as sizes: 1 or more, as every input has elements."""
+    """The range of a symbol, within that of sizes."""
     lower, upper = values.lower, values.upper
     most = int(upper) if getattr(upper, "is_Integer", False) or isinstance(upper, int) else MAX_EXTENT
-    return max(1, int(lower)), min(most, MAX_EXTENT)
+    return max(0, int(lower)), min(most, MAX_EXTENT)
 
 
 def _named(opened: Iterable[OpenExtent]) -> dict[str, str]:
@@ -233,19 +240,26 @@ def _named(opened: Iterable[OpenExtent]) -> dict[str, str]:
     return names
 
 
-def _computed(found: OpenProgram, opened: Sequence[OpenExtent], ranges: Mapping[str, tuple[int, int]]) -> None:
+def _computed(
+    found: OpenProgram,
+    opened: Sequence[OpenExtent],
+    ranges: Mapping[str, tuple[int, int]],
+    may_be_empty: MayBeEmpty,
+) -> None:
     """Symbols that stand in no extent alone, as of multiples; and guards that computed extents are sizes."""
     for size in opened:
         found.shapes.why = f"input {size.input!r}"
         left = [symbol for symbol in size.expr.free_symbols if str(symbol) not in found.symbols]
         if not left:
             if not size.expr.is_Symbol:
-                found.shapes.require_at_least(found._converted(size.expr), 1)
+                found.shapes.require_at_least(found._converted(size.expr), 0 if may_be_empty else 1)
             continue
         factor, rest = size.expr.as_coeff_Mul()
         if len(left) > 1 or rest != left[0] or not factor.is_Integer or int(factor) < 1:
             raise NoSizeError(f"{size.expr}, whose symbols are no sizes of axes")
-        limits = (min(int(factor) * limit, MAX_EXTENT) for limit in ranges.get(str(left[0]), (1, MAX_EXTENT)))
+        least, most = ranges.get(str(left[0]), _ANY)
+        least = max(least, may_be_empty.least(size.place, {size.place} if size.axis == 0 else ()))
+        limits = (min(int(factor) * limit, MAX_EXTENT) for limit in (least, most))
         variable = found.shapes.variable(size.place, *limits)
         found.own[str(size.expr)] = variable
         found.symbols[str(left[0])] = found.shapes.quotient([variable], [int(factor)])

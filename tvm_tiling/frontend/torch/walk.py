@@ -23,7 +23,7 @@ from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames
 from .assertions import asserted, of_assertions
 from .node_path import node_path
-from .open_operators import ANY_SHAPE, OPEN, TAKE_SIZES, as_number
+from .open_operators import ANY_SHAPE, OPEN, TAKE_SIZES, as_number, require_elements
 from .open_program import NoSizeError, OpenProgram
 from .refusals import Refusal, called, full_name, refusal
 from .translation import (
@@ -213,6 +213,8 @@ class Walk:
         of_open = self._open is not None and self._of_open(node, record, arguments)
         if of_open and name not in ANY_SHAPE and name not in OPEN:
             raise Unserved("of a tensor of open sizes")
+        if of_open:
+            require_elements(self._translation, name, arguments)
         if of_open and name not in TAKE_SIZES:
             arguments = {key: self._without_sizes(value) for key, value in arguments.items()}
         if effects:
