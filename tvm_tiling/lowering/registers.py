@@ -43,3 +43,9 @@ def counted(value: tirx.Expr, least: int) -> tirx.Expr:
     count = register(1, "int64")
     T.buffer_store(count, tirx.max(value, tirx.const(least, "int64")), [tirx.const(0, "int32")])
     return tirx.BufferLoad(count, [tirx.const(0, "int32")])
+
+
+def is_count(buffer: tirx.Buffer) -> bool:
+    """Whether a buffer of a function's own is like those that counted() makes."""
+    shape = list(buffer.shape)
+    return str(buffer.dtype) == "int64" and len(shape) == 1 and isinstance(shape[0], tirx.IntImm) and int(shape[0]) == 1

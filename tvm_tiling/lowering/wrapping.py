@@ -19,6 +19,7 @@ from tvm.ir import TensorLoad
 from tvm.ir.prim.expr import BitwiseNot
 
 from .known import Known
+from .registers import is_count
 
 Expr: TypeAlias = tirx.Expr
 
@@ -68,11 +69,18 @@ def limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _has_integers(func: tirx.PrimFunc) -> bool:
-    """Whether any tensor of integers is read or written: all other integers are addresses."""
+    """Whether any tensor of integers is read or written: all other integers are addresses, and counts in memory."""
     found: list[str] = []
+
+    given = set(func.params)
+
+    def note(buffer: Any, kind: Any) -> None:
+        if buffer in given or not is_count(buffer):
+            found.append(str(kind))
+
     visits = (
-        (TensorLoad, lambda load: found.append(str(load.ty))),
-        (tirx.BufferStore, lambda store: found.append(str(store.value.ty))),
+        (TensorLoad, lambda load: note(load.source, load.ty)),
+        (tirx.BufferStore, lambda store: note(store.buffer, store.value.ty)),
     )
     tvm_ffi.structural_walk(func.body, visits)
     return any(limits(dtype) is not None for dtype in set(found))

@@ -10,7 +10,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from ..passes.dataflow import Expr, Rewriter, constant, ints, is_op, shape_of
+from ...lowering.samples import is_open
+from ..passes.dataflow import Expr, Rewriter, constant, extents_of, ints, is_op, shape_of
 from .arithmetic import Arithmetic
 from .scale import LOW, Scale
 from .totals import Real, Total, integer
@@ -175,10 +176,10 @@ class Sums:
 
     def _product_of_two(self, left: Real, right: Real) -> Total | None:
         """(x - zx)(y - zy) summed over k: of zero points that are not 0, sums along k are taken off."""
-        shape = shape_of(left.value)
-        if shape is None or len(shape) < 2 or len(shape_of(right.value) or ()) < 2:
-            return None
-        depth = shape[-1]
+        extents = extents_of(left.value)
+        if extents is None or len(extents) < 2 or len(extents_of(right.value) or ()) < 2 or is_open(extents[-1]):
+            return None  # as many products as a run has elements may leave int32
+        depth = int(extents[-1])
         total = self.rewriter.emit(op.matmul(left.value, right.value, out_dtype="int32"))
         zx, zy = left.scale.zero, right.scale.zero
         for source, axis, zero in ((left, -1, zy), (right, -2, zx)):
