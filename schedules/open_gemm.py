@@ -16,19 +16,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.open_rows import OpenGemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a
+from ..lowering.joined_axes import joined_indices
 from ..lowering.loops import share, when
 from ..lowering.named_blocks import named
 from ..lowering.panels import copy_row
 from ..lowering.register_tile import TileShape, accumulators, step_packed, write_back
-from ..lowering.registers import counted
+from ..lowering.registers import counted, small_buffer
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
-from ..match.access import bind
+from ..match.access import address, bind, variables
 from ..match.tap_run import TapRun, tap_run
 from .gemm import Expr, GemmEmitter, Index, _Block
 
@@ -60,6 +62,16 @@ def summed_run(program: GemmProgram) -> int:
     return int(sizes[-1]) if len(sizes) > 1 and not is_open(sizes[-1]) else 0
 
 
+def _ends_with_summed(program: GemmProgram) -> bool:
+    """Whether A is read at the one summed axis along its last dimension: the elements of a row are neighbours."""
+    load = program.a.expr
+    if not isinstance(load, TensorLoad) or len(load.source.strides) or load.source not in program.func.params:
+        return False
+    summed = [v for v, size in zip(program.a.axes[2], program.a.extents[2], strict=True) if is_open(size) or size > 1]
+    *outer, last = load.indices
+    return len(summed) == 1 and last.same_as(summed[0]) and not any(variables(i, summed) for i in outer)
+
+
 class OpenGemmEmitter(GemmEmitter):
     """Writes the TIR of one product of open rows or batch; columns and summed elements are fixed."""
 
@@ -76,6 +88,7 @@ class OpenGemmEmitter(GemmEmitter):
             self.run = min(length, self.depth)
         if self.run % self.group:
             self.run = 0
+        self.rows_in_place = not self.copies_a and _ends_with_summed(program)
 
     def emit(self, packed: tirx.Var | None) -> None:
         batch, m, _, _ = self.program.extents
@@ -121,7 +134,8 @@ class OpenGemmEmitter(GemmEmitter):
             tile = tile0 + turn
             rows = held(self.height - tirx.Cast("int64", tile >= self.taller))
             i0 = held(tile * self.height - tirx.max(tile - self.taller, 0))
-            copy = self.copy_open_tile(where, i0, rows)
+            kept = self.starts_of_rows if self.rows_in_place else self.copy_open_tile
+            copy = kept(where, i0, rows)
             wide: Expr = _number(1)
             for height in range(self.mr, 0, -1):
                 if self.at_once(height) > 1:
@@ -159,6 +173,29 @@ class OpenGemmEmitter(GemmEmitter):
 
                 copy_row(buffer, at, i0 + row, a, where.elements, padded, self.lanes * self.group)
         return buffer
+
+    def starts_of_rows(self, where: _Block, i0: Expr, rows: Expr) -> tirx.Var:
+        """Where the rows of a tile start in A, which is read there: worked out once, for all microkernels."""
+        starts = small_buffer((self.mr,), "int64")
+        with T.serial(0, rows) as row:
+            load = self.program.a.at(where.batch, i0 + row, where.k0)
+            indices = joined_indices(load.source.shape, load.indices) or load.indices
+            T.buffer_store(starts, tirx.Cast("int64", address(tirx.BufferLoad(load.source, indices))), [row])
+        return starts
+
+    def rows_of(self, copy: tirx.Var | None, height: int) -> list[Expr]:
+        """Where the rows of a tile start, each in a register; none where they are copied."""
+        return [held(copy[row]) for row in range(height)] if copy is not None and self.rows_in_place else []
+
+    def read_in_place(self, start: Expr, k: Expr) -> Expr:
+        """An element of A behind the start of its row: from the first index on, whatever axes it has."""
+        source = self.program.a.expr.source
+
+        def element(dtype: str) -> Expr:
+            value = tirx.BufferLoad(source, [*[_number(0)] * (len(source.shape) - 1), start + k])
+            return value if str(value.ty) == dtype else tirx.Cast(dtype, value)
+
+        return packed_a(self.engine, element)
 
     def copy_runs(self, buffer: tirx.Var, at: Expr, where: _Block, i: Expr) -> None:
         """A row by runs of its innermost summed axis, as the channels below one tap of a convolution's window: where a
@@ -237,8 +274,12 @@ class OpenGemmEmitter(GemmEmitter):
         bases = [held(where.panel_base(place)) for place in at]
         for acc, place in zip(tiles, at, strict=True):
             self.start(acc, shape, where, place)
+        starts = self.rows_of(copy, height)
         with T.serial(0, where.groups) as k, named("microkernel"):
-            read = [self.read_a(where, i0, row, k, copy) for row in range(height)]
+            if starts:
+                read = [self.read_in_place(start, k) for start in starts]
+            else:
+                read = [self.read_a(where, i0, row, k, copy) for row in range(height)]
             for acc, base in zip(tiles, bases, strict=True):
                 row_of_k = base + k * self.layout.row
                 step_packed(acc, shape, k, lambda i, _: read[i], where.panels, row_of_k, self.engine)

@@ -18,6 +18,7 @@ from ..decide.conv.open_winograd import OpenConvTiling
 from ..hardware.description import Cpu
 from ..lowering.extents import parts_of, product_of
 from ..lowering.loops import share, when
+from ..lowering.register_tile import TileShape
 from ..lowering.samples import Extent
 from ..lowering.winograd_transform import DTYPE
 from ..match.open_conv import OpenConvProgram
@@ -92,6 +93,18 @@ class OpenWinogradEmitter(WinogradEmitter):
             for size in range(1, self.mr + 1):
                 with when(tirx.EQ(rows, _number(size))):
                     emit(first, size)
+
+    def product(
+        self,
+        shape: TileShape,
+        v: tirx.Var,
+        left: Index,
+        packed: tirx.Var,
+        right: Index,
+        sums: tirx.Var,
+        result: Index,
+    ) -> None:
+        super().product(shape, v, held(left), packed, held(right), sums, held(result))
 
     def tile(self, number: Index) -> tuple[Index, Index, Index]:
         image, row, column = super().tile(number)

@@ -24,11 +24,11 @@ def with_joined_axes(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def load(found: TensorLoad) -> Expr:
         if found.source not in parameters:
             return found
-        joined = _joined(found.source.shape, found.indices)
+        joined = joined_indices(found.source.shape, found.indices)
         return found if joined is None else tirx.BufferLoad(found.source, joined)
 
     def store(found: tirx.BufferStore) -> tirx.Stmt:
-        joined = _joined(found.buffer.shape, found.indices) if found.buffer in parameters else None
+        joined = joined_indices(found.buffer.shape, found.indices) if found.buffer in parameters else None
         return found if joined is None else tirx.BufferStore(found.buffer, found.value, joined)
 
     body = tvm_ffi.structural_map(func.body, [(TensorLoad, load), (tirx.BufferStore, store)])
@@ -41,7 +41,7 @@ def _without_zero(index: Expr) -> Expr:
     return _without_zero(index.a) if plain else index
 
 
-def _joined(shape: Sequence[Expr], indices: Sequence[Expr]) -> list[Expr] | None:
+def joined_indices(shape: Sequence[Expr], indices: Sequence[Expr]) -> list[Expr] | None:
     """The indices with each pair x // s, x % s of neighbours as 0, x; None where there is none."""
     found, changed = [_without_zero(index) for index in indices], False
     for axis in range(len(found) - 1):

@@ -40,6 +40,13 @@ def samples_beside(sizes: Mapping[tirx.Var, int]) -> AbstractContextManager[None
     return samples({**_SAMPLES.get({}), **sizes})
 
 
+@contextmanager
+def also_sampled(sizes: Mapping[tirx.Var | str, int]) -> Iterator[None]:
+    """Within, sampled() takes these sizes too."""
+    with samples({**_SAMPLES.get({}), **sizes}):
+        yield
+
+
 def is_open(extent: Extent) -> bool:
     """Whether only a run brings the extent."""
     return not isinstance(extent, int | tirx.IntImm)

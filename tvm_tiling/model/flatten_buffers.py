@@ -5,6 +5,9 @@ or a falling variable, what comes out may be another map: (v + 15) // 4 % 2 beco
 (20 - v) // 7 * 7 + (6 - v) % 7 becomes 14 - v. Quotients and remainders of sums of variables times positive numbers
 stay right: none of 18,000 random maps was wrong. So any other dividend is hidden in a call that the simplifier does
 not see through, and is shown again afterwards.
+
+FlattenBuffer keeps every loop that it has seen, and takes all of them into account for each element: its time grows
+with the product of both. So loops are hidden whose buffers all have one axis already, as those of microkernels.
 """
 
 from __future__ import annotations
@@ -14,34 +17,111 @@ from typing import TypeAlias
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
 Quotient: TypeAlias = "tirx.FloorDiv | tirx.FloorMod"
 
 _HIDDEN = tvm.ir.Op.get("tirx.reinterpret")  # of a value as its own type: nobody else writes that
+_LOOP = "tvm_tiling.hidden_loop"
+_LEAVES = (tirx.BufferStore, tirx.Evaluate, tirx.Bind, tirx.AllocBuffer)
 
 
 def flatten_buffers(mod: tvm.IRModule) -> tvm.IRModule:
     """The functions of `mod`, whose indices are numbers of elements from each buffer's first one on."""
-    hidden = False
+    hidden = _Hidden()
+    guarded = {variable: hidden.without(func) for variable, func in mod.functions.items()}
+    flat = tirx.transform.FlattenBuffer()(tvm.IRModule(guarded, mod.attrs))
+    return tvm.IRModule({variable: hidden.shown(func) for variable, func in flat.functions.items()}, flat.attrs)
 
-    def hide(quotient: Quotient) -> Quotient:
-        nonlocal hidden
+
+class _Hidden:
+    """What FlattenBuffer is not to see: dividends, and the statements in `loops`, by their number."""
+
+    def __init__(self) -> None:
+        self.dividends = False
+        self.loops: list[tirx.Stmt] = []
+
+    def without(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """The function without them."""
+        body = self._without_flat_loops(func.body)[0]
+        return tvm_ffi.structural_map(func.with_body(body), ((tirx.FloorDiv, tirx.FloorMod), self._hide))
+
+    def shown(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
+        """And with them again."""
+        if self.dividends:
+            func = tvm_ffi.structural_map(func, (Call, _show))
+        return tvm_ffi.structural_map(func, (tirx.Evaluate, self._loop)) if self.loops else func
+
+    def _hide(self, quotient: Quotient) -> Quotient:
         if _is_plain(quotient.a) and isinstance(quotient.b, tirx.IntImm):
             return quotient
-        hidden = True
+        self.dividends = True
         return type(quotient)(Call(_HIDDEN, [quotient.a], ret_ty=quotient.a.ty), quotient.b)
 
-    guarded = {
-        variable: tvm_ffi.structural_map(func, ((tirx.FloorDiv, tirx.FloorMod), hide))
-        for variable, func in mod.functions.items()
-    }
-    flat = tirx.transform.FlattenBuffer()(tvm.IRModule(guarded, mod.attrs) if hidden else mod)
-    if not hidden:
-        return flat
-    shown = {variable: tvm_ffi.structural_map(func, (Call, _show)) for variable, func in flat.functions.items()}
-    return tvm.IRModule(shown, flat.attrs)
+    def _without_flat_loops(self, stmt: tirx.Stmt) -> tuple[tirx.Stmt, bool]:
+        """(the statement with such loops as calls that are none, whether it is flat itself)."""
+        if isinstance(stmt, tirx.SeqStmt):
+            parts = [self._without_flat_loops(part) for part in stmt.seq]
+            if all(flat for _, flat in parts):
+                return stmt, True
+            return tirx.SeqStmt([self._put_away(*part) for part in parts]), False
+        if isinstance(stmt, tirx.For):
+            body, flat = self._without_flat_loops(stmt.body)
+            flat = flat and _is_flat(stmt.extent) and _is_flat(stmt.min)
+            if flat or body.same_as(stmt.body):
+                return stmt, flat
+            made = tirx.For(
+                *(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, stmt.annotations)
+            )
+            return made, False
+        if isinstance(stmt, tirx.IfThenElse):
+            then = self._without_flat_loops(stmt.then_case)
+            other = (None, True) if stmt.else_case is None else self._without_flat_loops(stmt.else_case)
+            if then[1] and other[1] and _is_flat(stmt.condition):
+                return stmt, True
+            otherwise = None if other[0] is None else self._put_away(other[0], other[1])
+            return tirx.IfThenElse(stmt.condition, self._put_away(*then), otherwise), False
+        if isinstance(stmt, tirx.AttrStmt):
+            body, flat = self._without_flat_loops(stmt.body)
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self._put_away(body, flat)), False
+        return stmt, isinstance(stmt, _LEAVES) and _is_flat(stmt)
+
+    def _put_away(self, stmt: tirx.Stmt, flat: bool) -> tirx.Stmt:
+        """A statement, or where it is a flat loop or condition, what stands for it."""
+        if not flat or not isinstance(stmt, tirx.For | tirx.IfThenElse):
+            return stmt
+        self.loops.append(stmt)
+        return tirx.Evaluate(tirx.call_extern("int32", _LOOP, len(self.loops) - 1))
+
+    def _loop(self, stmt: tirx.Evaluate) -> tirx.Stmt:
+        call = stmt.value
+        if isinstance(call, Call) and len(call.args) == 2 and getattr(call.args[0], "value", None) == _LOOP:
+            return self.loops[int(call.args[1])]
+        return stmt
+
+
+def _is_flat(part: tirx.Stmt | Expr) -> bool:
+    """Whether all buffers in a leaf or an expression have one axis of known length, elements one behind the other. Not
+    those of truth values, which get another type, nor of open length, which may be written in another way."""
+    found: list[tirx.Var] = [part.buffer] if isinstance(part, tirx.AllocBuffer) else []
+
+    def note(variable: tirx.Var) -> None:
+        if tirx.is_buffer_var(variable):
+            found.append(variable)
+
+    visits = [
+        (TensorLoad, lambda load: found.append(load.source)),
+        (tirx.BufferStore, lambda store: found.append(store.buffer)),
+        (tirx.Var, note),
+    ]
+    tvm_ffi.structural_walk(part, visits)
+    return all(map(_stays, found))
+
+
+def _stays(buffer: tirx.Var) -> bool:
+    one_axis = len(buffer.shape) == 1 and isinstance(buffer.shape[0], tirx.IntImm) and not len(buffer.strides)
+    return one_axis and str(buffer.dtype) != "bool"
 
 
 def _is_plain(value: Expr) -> bool:

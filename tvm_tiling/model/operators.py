@@ -25,7 +25,9 @@ from ..decide.vector.cached_attention import CachedAttentionTiling
 from ..errors import UnsupportedOperator, attempted
 from ..frontend.node_names import names_in, nodes_named, numbers_of, without_names
 from ..hardware.description import Hardware
+from ..lowering.own_extents import with_own_extents
 from ..lowering.prim_func import ScheduledOperator, packed_memory
+from ..lowering.samples import also_sampled, sampled
 from ..match import ConvProgram, epilogue_of
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.threads import set_pool
@@ -204,10 +206,12 @@ def _schedule(
 ) -> tuple[tirx.PrimFunc, Operator, ScheduledOperator | None, int | None]:
     """(TIR, what it is, and if weights are prepacked, how and the number of their parameter)."""
     place: int | None = None
+    own, quotients = with_own_extents(func)
 
     def known(weights: tirx.Var) -> bool:
         nonlocal place
-        place = next((i for i, p in enumerate(func.params) if p.same_as(weights)), None)
+        places = (i for f in (func, own) for i, p in enumerate(f.params) if p.same_as(weights))
+        place = next(places, None)
         return place is not None and bool(calls) and all(call.constants[place] is not None for call in calls)
 
     told = schedule_told(func, name, hardware.cpu, known) if hardware.cpu is not None else None
@@ -222,7 +226,8 @@ def _schedule(
             prepacked=told.packing is not None,
         )
         return told.main, operator, told.packing, told.weights
-    supported = attempted(schedule_for_weights, func, name, hardware, options, known)
+    with also_sampled({variable: sampled(extent) for variable, extent in quotients.items()}):
+        supported = attempted(schedule_for_weights, own, name, hardware, options, known)
     if isinstance(supported, UnsupportedOperator):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
