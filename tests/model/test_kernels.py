@@ -178,11 +178,17 @@ def test_tvms_linker_is_there_before_there_are_threads():
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-def test_functions_of_symbolic_shapes_check_their_arguments():
+def test_functions_of_open_sizes_compare_them(tmp_path):
     n = tirx.Var("n", "int64")
     a = te.placeholder((n,), "float32", "A")
-    func = te.create_prim_func([a, topi.exp(a)])
-    assert trusted(func).same_as(func) and not trusted(product()).same_as(product())
+    func = trusted(te.create_prim_func([a, topi.exp(a)]))
+    with kernels_for(this_cpu()) as kernels:
+        module = link_objects(kernels.objects({"exp": func}, lambda _: Kind.SCHEDULED), tmp_path).module
+    given, made = (tvm.runtime.tensor(np.zeros(5, "float32")) for _ in range(2))
+    module["exp"](given, made)
+    np.testing.assert_array_equal(made.numpy(), np.ones(5, "float32"))
+    with pytest.raises(Exception, match="shape"):
+        module["exp"](given, tvm.runtime.tensor(np.zeros(4, "float32")))
 
 
 def test_renamed_symbols_are_found_by_a_linker(tmp_path):

@@ -4,7 +4,8 @@ The passes are those of TVM's pipeline for scheduled TIR that do something on a 
 for GPUs; RemoveNoOp and LoopPartition, which change no machine code of such kernels; and in a function that has nothing
 for them, those that make buffers of blocks smaller and move conditions out of loops. A kernel that takes nothing but
 what the virtual machine allocated, or constants, does not check its arguments again: the model's function has compared
-the types and shapes of all that it was given. Those checks would be two thirds of a network's machine code, and a third
+the types and shapes of all that it was given; of sizes that a run brings it compares those of its tensors, which follow
+from each other by arithmetic. Those checks would be two thirds of a network's machine code, and a third
 of LLVM's time.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Call
 
 from ..lowering.named_values import without_names
 from ..lowering.wrapping import by_bits
@@ -24,6 +26,8 @@ from .object_names import renamed
 from .unmarked_extents import unmarked_extents
 
 KERNEL = "tvm_tiling_kernel"  # the name under which every kernel is compiled
+_STRUCT_GET = tvm.ir.Op.get("tirx.tvm_struct_get")
+_ARRAY_ELEMENT = 17  # what it gets, by TVM's number: TVMStructFieldKind.kInt64ArrayElem
 TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need not check what they are called with
 
 
@@ -76,7 +80,7 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
         tirx.transform.MakePackedAPI(),
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
-        *([tirx.transform.SkipAssert()] if TRUSTED in func.attrs else []),
+        *([_without_known_checks] if TRUSTED in func.attrs else []),
         tirx.transform.LowerTVMBuiltin(),
         tirx.transform.LowerIntrin(),
     ]
@@ -85,6 +89,33 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
     return tvm.IRModule(
         {variable: with_zeros(without_names(part)) for variable, part in lowered.functions.items()}, lowered.attrs
     )
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_tiling.WithoutKnownChecks")
+def _without_known_checks(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
+    """`func` without checks of its arguments but for whether open extents are those of the other tensors."""
+    nothing = tirx.Evaluate(tirx.const(0, "int32"))
+    return tvm_ffi.structural_map(func, (tirx.AssertStmt, lambda c: c if _compares_sizes(c.condition) else nothing))
+
+
+def _compares_sizes(condition: tirx.Expr) -> bool:
+    """Whether a condition is that an extent of a tensor is one that is made of others."""
+    if not isinstance(condition, tirx.EQ):
+        return False
+    sides = (condition.a, condition.b)
+    return any(_is_extent(one) and _holds_size(other) for one, other in (sides, sides[::-1]))
+
+
+def _is_extent(value: tirx.Expr) -> bool:
+    """Whether a value is an element of the array of a tensor's extents."""
+    value = value.value if isinstance(value, tirx.Cast) else value
+    return isinstance(value, Call) and value.op == _STRUCT_GET and int(value.args[2]) == _ARRAY_ELEMENT
+
+
+def _holds_size(value: tirx.Expr) -> bool:
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(value, (tirx.Var, found.append))
+    return any(str(variable.ty) in ("int32", "int64") for variable in found)
 
 
 def _has(func: tirx.PrimFunc) -> tuple[bool, bool]:
