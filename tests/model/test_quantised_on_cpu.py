@@ -169,6 +169,28 @@ def test_layers_are_within_a_step(layer, dtype):
         assert "int8" in {o.workload["dtype"] for o in executable.report().operators if o.workload is not None}
 
 
+@pytest.mark.parametrize("dtype", sorted(TYPES))
+def test_products_of_two_activations_of_open_sizes(dtype):
+    """Those of a fixed number of terms are of integers; sums of an open one might leave int32."""
+    for shapes, kind in (((("b", "n", 33), ("b", 33, "m")), "int8"), ((("b", 5, "n"), ("b", "n", 7)), "float32")):
+        graph = Graph(dtype)
+        fixed = [[extent if isinstance(extent, int) else 2 for extent in shape] for shape in shapes]
+        model = graph.finished(graph.add("MatMul", [graph.real(*shape) for shape in fixed]))
+        for value, shape in zip(model.graph.input, shapes, strict=True):
+            for dim, extent in zip(value.type.tensor_type.shape.dim, shape, strict=True):
+                if isinstance(extent, str):
+                    dim.dim_param = extent
+        executable = tt.compile(model)
+        assert kind in {o.workload["dtype"] for o in executable.report().operators if o.workload is not None}
+        for sizes in ({"b": 1, "n": 1, "m": 1}, {"b": 2, "n": 9, "m": 70}, {"b": 3, "n": 67, "m": 31}):
+            limits, given = np.iinfo(dtype), {}
+            for name, shape in zip(graph.arrays, shapes, strict=True):
+                extents = [sizes.get(extent, extent) for extent in shape]
+                given[name] = graph.rng.integers(limits.min, limits.max, extents, endpoint=True).astype(dtype)
+            off = np.abs(executable.run(**given).astype(int) - without_optimiser(model, given).astype(int))
+            assert off.max() <= 1 and np.count_nonzero(off) <= max(1, off.size // 50)
+
+
 def test_a_long_chain_behind_a_product_is_compiled_in_time():
     """Each step is quantised by itself, as a GELU that is quantised operation by operation."""
     graph = Graph("uint8")
