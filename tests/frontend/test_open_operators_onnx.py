@@ -157,6 +157,15 @@ def test_boxes_that_are_kept():
     check(made, {"n": 2, "k": 9}, {"n": 1, "k": 1})
 
 
+def test_scans_of_fixed_length_over_open_elements():
+    names = ("state", "element", "sum", "shown")
+    state, element, total, shown = (helper.make_tensor_value_info(name, KINDS["f"], None) for name in names)
+    nodes = [helper.make_node("Add", names[:2], ["sum"]), helper.make_node("Identity", ["sum"], ["shown"])]
+    body = helper.make_graph(nodes, "body", [state, element], [total, shown])
+    made = model([("Scan", "f,f_rows", "y,z", {"body": body, "num_scan_inputs": 1})], {"f": ["n"], "f_rows": [4, "n"]})
+    check(made, {"n": 5}, {"n": 1})
+
+
 def test_integer_convolutions_of_any_size():
     weights = np.random.default_rng(0).integers(0, 9, (2, 3, 3, 3)).astype("uint8")
     made = model([("ConvInteger", "u,w,z", "y", {"pads": [1, 1, 1, 1]})], {"u": ["n", 3, "h", "v"]},

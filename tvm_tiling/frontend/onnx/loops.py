@@ -15,7 +15,7 @@ from onnx import helper
 
 from ...limits import Limits
 from .branches import add_own_names, fresh_prefix, own_results, renamed
-from .graph import OnnxGraph, attributes, node_name, reported_name, static_shape
+from .graph import OnnxGraph, attributes, node_name, reported_name
 from .loop_counts import iterations
 
 Types = Mapping[str, onnx.ValueInfoProto]
@@ -210,23 +210,31 @@ def _scan(graph: OnnxGraph, node: onnx.NodeProto, types: Types) -> _Scan | None:
     states = len(body.input) - count
     outputs = len(body.output) - states
     sources = node.input[len(node.input) - count :]
-    shapes = [shape for name in sources if name in types and (shape := static_shape(types[name])) is not None]
     axes = [1] * count if batched else list(given.get("scan_input_axes", [0] * count))
-    if len(shapes) != count:
+    # Other axes may be open.
+    lengths = {_extent(types.get(name), axis) for name, axis in zip(sources, axes, strict=True)}
+    length = lengths.pop()
+    if lengths or not length:
         return None
-    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
-    if len(lengths) != 1 or not min(lengths):
-        return None
-    scan = (_BatchedScan if batched else _Scan)(graph, node, body, lengths.pop())
+    scan = (_BatchedScan if batched else _Scan)(graph, node, body, length)
     scan.axes = axes
     scan.backwards = given.get("scan_input_directions", [0] * count)
     scan.out_axes = given.get("scan_output_axes", [0] * outputs)
     scan.out_backwards = given.get("scan_output_directions", [0] * outputs)
     if batched:
-        batches, ends = {shape[0] for shape in shapes}, node.input[0]
-        if len(batches) != 1 or not min(batches):
+        batches, ends = {_extent(types.get(name), 0) for name in sources}, node.input[0]
+        batch = batches.pop()
+        if batches or not batch:
             return None
         if ends and not np.all(graph.constants().get(ends, -1) == scan.count):
             return None
-        scan.batch, scan.axes, scan.backwards = batches.pop(), [0] * count, given.get("directions", [0] * count)
+        scan.batch, scan.axes, scan.backwards = batch, [0] * count, given.get("directions", [0] * count)
     return scan
+
+
+def _extent(kind: onnx.ValueInfoProto | None, axis: int) -> int | None:
+    """The extent of a tensor's axis, None where it is not known."""
+    dims = kind.type.tensor_type.shape.dim if kind is not None else ()
+    if not -len(dims) <= axis < len(dims) or not dims[axis].HasField("dim_value"):
+        return None
+    return int(dims[axis].dim_value)
