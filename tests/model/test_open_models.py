@@ -340,3 +340,50 @@ def test_the_file_holds_the_weights_once(compiled, tmp_path):
     compiled.save(tmp_path / "open.tar")
     with tarfile.open(tmp_path / "open.tar") as archive:
         assert archive.getmember("constants.bin").size <= 1.2 * (WEIGHTS.nbytes + PLACES.nbytes)
+
+
+def images():
+    """Three layers over images of any size: stride 2 over 3 channels, a pool, stride 1; the last two have extents that
+    follow from those of the image."""
+    rng = np.random.default_rng(3)
+    first, second = (rng.uniform(-1, 1, shape).astype("float32") for shape in ((32, 3, 5, 5), (32, 32, 3, 3)))
+    nodes = [
+        helper.make_node("Conv", ["x", "first"], ["a"], pads=[2] * 4, strides=[2, 2]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("Conv", ["b", "second"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "images",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32, None, None])],
+        [numpy_helper.from_array(first, "first"), numpy_helper.from_array(second, "second")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), (first, second)
+
+
+def images_computed(x: np.ndarray, weights) -> np.ndarray:
+    def windows(values, side, border, stride, outside=0.0):
+        padded = np.pad(values, ((0, 0), (0, 0), (border, border), (border, border)), constant_values=outside)
+        return np.lib.stride_tricks.sliding_window_view(padded, (side, side), (2, 3))[:, :, ::stride, ::stride]
+
+    first, second = weights
+    a = np.einsum("ncyxij,ocij->noyx", windows(x, 5, 2, 2), first)
+    b = windows(a, 3, 1, 2, -np.inf).max((4, 5))
+    return np.maximum(np.einsum("ncyxij,ocij->noyx", windows(b, 3, 1, 1), second), 0)
+
+
+def test_images_of_any_size_have_the_forms_of_fixed_ones(monkeypatch):
+    def slow(*_):
+        raise AssertionError("plain loops")
+
+    monkeypatch.setattr("tvm_tiling.schedules.plain_loops.apply", slow)
+    model, weights = images()
+    executable = tt.compile(model, cache=False)
+    forms = [operator.form for operator in executable.operators if operator.kind != "other"]
+    assert sorted(forms) == ["open", "winograd"]
+    assert "image tiles" in json.dumps([operator.decision for operator in executable.operators])
+    for batch, h, w in ((1, 1, 1), (2, 3, 9), (1, 33, 20), (3, 64, 64), (1, 2, 50)):
+        x = np.random.default_rng(h).uniform(-1, 1, (batch, 3, h, w)).astype("float32")
+        np.testing.assert_allclose(executable.run(x), images_computed(x, weights), rtol=1e-3, atol=1e-3)

@@ -21,7 +21,7 @@ from ..lowering.extents import analyzer_of, number_of, product_of, sizes_in
 from ..lowering.open_index import OpenIndices
 from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.wrapping import wrapping
-from .access import address, loads, substitute
+from .access import address, loads, substitute, variables
 from .blocks import why_in_place
 from .evaluate import shortest
 from .floats import simplified_around
@@ -104,7 +104,7 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
     flat: dict[tirx.Buffer, tirx.Buffer] = {}
     sizes = {*size_variables(func), *numbers}
     for parameter in func.params:
-        if parameter in sizes:
+        if parameter in sizes or _is_unused(parameter, func):
             continue
         if not hasattr(parameter, "strides") or parameter.strides:
             raise UnsupportedOperator(
@@ -145,6 +145,11 @@ def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ..
 def size_variables(func: tirx.PrimFunc) -> set[tirx.Var]:
     """The variables that a run brings: those in the shapes of parameters. Others are no sizes, and may be negative."""
     return {v for p in func.params if hasattr(p, "shape") for extent in p.shape for v in sizes_in(extent)}
+
+
+def _is_unused(parameter: tirx.Var, func: tirx.PrimFunc) -> bool:
+    """Whether a parameter is a number that nothing is computed of."""
+    return not hasattr(parameter, "strides") and parameter not in variables(func.body)
 
 
 def _flat(name: str, buffer: tirx.Buffer, sizes: set[tirx.Var]) -> tirx.Buffer:
