@@ -29,22 +29,41 @@ _LEAVES = (tirx.BufferStore, tirx.Evaluate, tirx.Bind, tirx.AllocBuffer)
 
 def flatten_buffers(mod: tvm.IRModule) -> tvm.IRModule:
     """The functions of `mod`, whose indices are numbers of elements from each buffer's first one on."""
-    hidden = _Hidden()
+    flat = _flattened(mod, _Hidden(loops_too=True))
+    # A buffer that the pass has made anew is not the one of loops that it did not see.
+    whole = all(_is_declared(func) for func in flat.functions.values() if isinstance(func, tirx.PrimFunc))
+    return flat if whole else _flattened(mod, _Hidden(loops_too=False))
+
+
+def _flattened(mod: tvm.IRModule, hidden: _Hidden) -> tvm.IRModule:
     guarded = {variable: hidden.without(func) for variable, func in mod.functions.items()}
     flat = tirx.transform.FlattenBuffer()(tvm.IRModule(guarded, mod.attrs))
     return tvm.IRModule({variable: hidden.shown(func) for variable, func in flat.functions.items()}, flat.attrs)
 
 
+def _is_declared(func: tirx.PrimFunc) -> bool:
+    """Whether every buffer that the function reads or writes is one of its parameters, or allocated in it."""
+    known, used = set(func.params), set[tirx.Var]()
+    visits = [
+        (TensorLoad, lambda load: used.add(load.source)),
+        (tirx.BufferStore, lambda store: used.add(store.buffer)),
+        (tirx.AllocBuffer, lambda made: known.add(made.buffer)),
+        (tirx.DeclBuffer, lambda made: known.add(made.buffer)),
+    ]
+    tvm_ffi.structural_walk(func.body, visits)
+    return used <= known
+
+
 class _Hidden:
     """What FlattenBuffer is not to see: dividends, and the statements in `loops`, by their number."""
 
-    def __init__(self) -> None:
-        self.dividends = False
+    def __init__(self, *, loops_too: bool) -> None:
+        self.dividends, self.loops_too = False, loops_too
         self.loops: list[tirx.Stmt] = []
 
     def without(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function without them."""
-        body = self._without_flat_loops(func.body)[0]
+        body = self._without_flat_loops(func.body)[0] if self.loops_too else func.body
         return tvm_ffi.structural_map(func.with_body(body), ((tirx.FloorDiv, tirx.FloorMod), self._hide))
 
     def shown(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
