@@ -26,8 +26,12 @@ def model(nodes, inputs, outputs, constants):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def session(proto):
-    return onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+def session(proto, *, plain=False):
+    """onnxruntime's; `plain`: as the model is written, without its own quantisation of rows."""
+    options = onnxruntime.SessionOptions()
+    if plain:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def product(n, k, block, bits=4, *, zeros=None, level=0, bias=False, dtype=np.float32, **changed):
@@ -246,3 +250,50 @@ def test_a_table_of_other_blocks_is_refused():
     proto = model([node], inputs, [("y", TensorProto.FLOAT, ["n", 32])], constants)
     with pytest.raises(UnsupportedOperator, match=r"scales of shape \(4, 2\); accepted: \(4, 1\)"):
         tt.compile(proto, cache=False)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_weights_that_are_dequantised_in_blocks_stay_so(kind, turned, zeros):
+    n, k, block = 48, 160, 32
+    dtype = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind))
+    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 256)}[kind]
+    shape, blocks = ((n, k), (n, k // block)) if turned else ((k, n), (k // block, n))
+    constants = {
+        "w": RNG.integers(low, high, shape).astype(dtype),
+        "s": (0.01 + 0.1 * RNG.random(blocks)).astype(np.float32),
+    }
+    if zeros:
+        constants["z"] = RNG.integers(low, high, blocks).astype(dtype)
+    operands = ["w", "s", *(["z"] if zeros else [])]
+    nodes = [helper.make_node("DequantizeLinear", operands, ["d"], axis=1 if turned else 0, block_size=block)]
+    if turned:
+        nodes.append(helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if turned else "d"], ["y"], name="product"))
+    kind = TensorProto.FLOAT
+    proto = model(nodes, [("x", kind, ["rows", k])], [("y", kind, ["rows", n])], constants)
+    executable = tt.compile(proto, cache=False)
+    (product,) = [operator for operator in executable.report().operators if operator.kind == "product"]
+    assert product.workload["encoding"].startswith("int4:32" if low in (-8, 0) and high <= 16 else "int8:32")
+    assert product.nodes == ("product",)
+    x = RNG.standard_normal((3, k)).astype(np.float32)
+    wanted = session(proto, plain=True).run(None, {"x": x})[0]
+    np.testing.assert_allclose(executable.run(x), wanted, atol=3e-6 * np.abs(wanted).max())
+
+
+def test_weights_that_something_else_reads_too_become_floats():
+    constants = {
+        "w": RNG.integers(-8, 8, (64, 32)).astype(helper.tensor_dtype_to_np_dtype(TensorProto.INT4)),
+        "s": np.full((2, 32), 0.1, np.float32),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+        helper.make_node("ReduceSum", ["d"], ["sum"], keepdims=0),
+    ]
+    kind = TensorProto.FLOAT
+    proto = model(nodes, [("x", kind, [3, 64])], [("y", kind, [3, 32]), ("sum", kind, [])], constants)
+    x = RNG.standard_normal((3, 64)).astype(np.float32)
+    for found, wanted in zip(tt.compile(proto, cache=False).run(x), session(proto).run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

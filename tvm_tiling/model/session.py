@@ -108,7 +108,7 @@ class Session:
         found = []
         for number, name in enumerate(names):
             if name in inputs and number in own:
-                found.append(np.array(inputs[name]))
+                found.append(_copied(inputs[name]))
             elif name in inputs:
                 found.append(inputs[name])
             elif number in self._values:
@@ -184,3 +184,11 @@ class Session:
             return len(shape) - 2
         open_axes = [axis for axis, extent in enumerate(shape) if isinstance(extent, Named)]
         return open_axes[-1] if len(open_axes) > 1 or (open_axes and len(shape) > 3) else None
+
+
+def _copied(value: Any) -> np.ndarray:
+    """A copy whose memory begins where a run reads it without a copy of its own."""
+    given = np.asarray(value)
+    copied = np.ndarray(given.shape, given.dtype, buffer=aligned_empty((given.nbytes,), "uint8"))
+    copied[...] = given
+    return copied
