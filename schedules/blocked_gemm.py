@@ -198,7 +198,10 @@ class BlockedEmitter:
         scales = [self.kept(self.scale(at, v)) for v in range(self.vectors)]
         for (row, v), total in totals.items():
             place = (i0 + row) * self.blocks + block
-            corrected = acc[row, v][self.whole] - zeros[v] * self.spread(self.buffers["sums"][place])
+            summed = self.buffers["sums"][place]
+            if self.p.activations == "int8" and not self.by_dots:
+                summed = T.Cast("float32", summed)
+            corrected = acc[row, v][self.whole] - zeros[v] * self.spread(summed)
             scale = scales[v]
             if self.p.activations == "int8":
                 scale = scale * self.spread(self.buffers["scales"][place])
@@ -285,11 +288,10 @@ class BlockedEmitter:
     def zero(self, start: Index, block: Index, v: int) -> Expr:
         """The zero points of a vector's columns, of the type of a block's sums."""
         kind = "int32" if self.by_dots else "float32"
-        sums = kind if self.p.activations == "float32" or self.by_dots else "float32"
         if not self.p.encoding.zero_points:
-            return self.spread(tirx.const(self.p.centre, sums))
+            return self.spread(tirx.const(self.p.centre, kind))
         place = start + self.zeros + block * self.nr + v * self.lanes
-        return self.kept(T.Cast(f"{sums}x{self.lanes}", self.packed[T.ramp(place, 1, self.lanes)]))
+        return self.kept(T.Cast(f"{kind}x{self.lanes}", self.packed[T.ramp(place, 1, self.lanes)]))
 
     def kept(self, value: Expr) -> Expr:
         """`value` in a register of its own, so that it is computed once."""

@@ -130,6 +130,43 @@ def test_weights_are_decoded_once_for_many_rows_in_parts_of_k():
     checked(product, library, packed.numpy(), stored, real, rng)
 
 
+@pytest.mark.parametrize("activations", ["float32", "int8"])
+@pytest.mark.parametrize("rows", [1, 7])
+def test_kernels_of_narrower_vectors(rows, activations):
+    cpu = tt.Hardware.load("skylake-desktop-8c").cpu
+    rng = np.random.default_rng(rows)
+    encoding = Encoding.parse("int4:32:float16:zero_points")
+    product = BlockedProduct(rows=rows, n=45, k=96, encoding=encoding, activations=activations)
+    scheduled = schedule_blocked(product, "product", cpu, prepacked=True)
+    assert (scheduled.tiling.lanes, scheduled.tiling.form) == (8, "floats")
+    ready = BlockRows(rows=rows, k=96, block=32, to=activations)
+    library = compiled(
+        {"rows": schedule_block_rows(ready, "rows", cpu), "product": scheduled.main, "product_pack": scheduled.pack}
+    )
+    stored, real = weights(product, rng)
+    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
+    library["product_pack"](tvm.runtime.tensor(stored), packed)
+    checked(product, library, packed.numpy(), stored, real, rng)
+
+
+@pytest.mark.parametrize("unpacked", [None, 1])
+def test_rows_in_8_bits_without_a_dot_instruction(unpacked):
+    rng = np.random.default_rng(4)
+    encoding = Encoding.parse("int4:32:float32:zero_points")
+    product = BlockedProduct(rows=7, n=37, k=96, encoding=encoding, activations="int8")
+    floats = {"form": "floats", "instruction": "fma.float32", "mr": 2, "unpacked_rows": unpacked, "partition_k": 64}
+    tiling = dataclasses.replace(decide_blocked(product.workload, CPU), **floats)
+    scheduled = schedule_blocked(product, "product", CPU, prepacked=True, tiling=tiling)
+    ready = BlockRows(rows=7, k=96, block=32)
+    library = compiled(
+        {"rows": schedule_block_rows(ready, "rows", CPU), "product": scheduled.main, "product_pack": scheduled.pack}
+    )
+    stored, real = weights(product, rng)
+    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
+    library["product_pack"](tvm.runtime.tensor(stored), packed)
+    checked(product, library, packed.numpy(), stored, real, rng)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_row_that_is_not_finite_gives_nothing_finite(value):
     ready = BlockRows(rows=2, k=64, block=32)
