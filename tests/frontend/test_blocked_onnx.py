@@ -106,12 +106,24 @@ def test_zero_points_between_steps_are_refused():
         tt.compile(product(32, 64, 32, zeros=[3.5]), cache=False)
 
 
-def attention(heads, groups, width, *, packed=False, rotary=True, interleaved=False, window=0):
+def attention(
+    heads,
+    groups,
+    width,
+    *,
+    packed=False,
+    rotary=True,
+    interleaved=False,
+    window=0,
+    bias=False,
+    dtype=np.float32,
+    cap=0.0,
+):
     pairs = width // 2
     angles = np.arange(64)[:, None] * 10000.0 ** (-np.arange(pairs) / pairs)
     constants = {
-        "cos": np.cos(angles).astype(np.float32),
-        "sin": np.sin(angles).astype(np.float32),
+        "cos": np.cos(angles).astype(dtype),
+        "sin": np.sin(angles).astype(dtype),
         "one": np.array(1),
         "axis": np.array([1]),
     }
@@ -122,6 +134,8 @@ def attention(heads, groups, width, *, packed=False, rotary=True, interleaved=Fa
     given = {"num_heads": heads, "kv_num_heads": groups, "do_rotary": int(rotary)}
     given |= {"rotary_interleaved": int(interleaved)}
     given |= {"local_window_size": window} if window else {}
+    given |= {"softcap": cap} if cap else {}
+    tables = [*(tables or ["", ""]), "", "bias"] if bias else tables
     nodes = [
         helper.make_node("Shape", ["mask"], ["shape"]),
         helper.make_node("Gather", ["shape", "one"], ["long"], axis=0),
@@ -137,11 +151,13 @@ def attention(heads, groups, width, *, packed=False, rotary=True, interleaved=Fa
             **given,
         ),
     ]
-    kind, columns = TensorProto.FLOAT, (heads + 2 * groups if packed else heads) * width
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    columns = (heads + 2 * groups if packed else heads) * width
     inputs = [("mask", TensorProto.INT64, ["batch", "total"]), ("q", kind, ["batch", "length", columns])]
     if not packed:
         inputs += [(name, kind, ["batch", "length", groups * width]) for name in "kv"]
     inputs += [(f"past_{name}", kind, ["batch", groups, "past", width]) for name in "kv"]
+    inputs += [("bias", kind, [1, heads, "length", "total"])] if bias else []
     outputs = [("y", kind, ["batch", "length", heads * width])]
     outputs += [(f"present_{name}", kind, ["batch", groups, "total", width]) for name in "kv"]
     return model(nodes, inputs, outputs, constants)
@@ -153,7 +169,8 @@ def step(proto, batch, past, length):
     found = {}
     for value in proto.graph.input:
         shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in value.type.tensor_type.shape.dim]
-        found[value.name] = RNG.standard_normal(shape).astype(np.float32)
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        found[value.name] = RNG.standard_normal(shape).astype(dtype)
     found["mask"] = np.ones((batch, past + length), np.int64)
     return found
 
@@ -166,6 +183,9 @@ def step(proto, batch, past, length):
         {"heads": 6, "groups": 2, "width": 32, "packed": True},
         {"heads": 4, "groups": 1, "width": 16, "rotary": False},
         {"heads": 4, "groups": 2, "width": 16, "window": 5},
+        {"heads": 4, "groups": 2, "width": 24, "rotary": False},
+        {"heads": 4, "groups": 2, "width": 16, "cap": 1.5},
+        {"heads": 4, "groups": 2, "width": 16, "bias": True},
     ],
     ids=str,
 )
@@ -177,6 +197,15 @@ def test_attention_over_a_cache(given):
         values = step(proto, *sizes)
         for found, wanted in zip(ours.run(**values), theirs.run(None, values), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(sizes))
+
+
+def test_attention_in_half_precision():
+    proto = attention(4, 2, 16, dtype=np.float16)
+    theirs, ours = session(proto), tt.compile(proto, cache=False, dims={"past": (0, 64)})
+    values = step(proto, 1, 6, 3)
+    for found, wanted in zip(ours.run(**values), theirs.run(None, values), strict=True):
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
 def test_attention_of_fixed_sizes():

@@ -134,6 +134,12 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         given = attr.get(called, usual)
         if (given.decode() if isinstance(given, bytes) else given) not in (usual, -1):
             raise ValueError(f"{called} = {given!r}; accepted: {usual!r}")
+    kind = dtype_of(query)
+    query, key, value, past_key, past_value, cosine, sine, bias = (
+        None if each is None else _as(bb, each, "float32")
+        for each in (query, key, value, past_key, past_value, cosine, sine, bias)
+    )
+    assert query is not None  # the node has it
     heads, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
     if heads % groups:
         raise ValueError(f"num_heads = {heads}, kv_num_heads = {groups}; accepted: a multiple of these")
@@ -178,7 +184,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         )
         given = {"q": query, "keys": keys, "values": values, "before": before}
         result = described_call(bb, told, given, "cached_attention")["y"]
-        return relax.Tuple([result, keys, values])
+        return relax.Tuple([_as(bb, each, kind) for each in (result, keys, values)])
     every, shared = _extents(keys)[2], heads // groups
     stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
     scores = bb.emit(op.matmul(stacked, _moved(bb, keys, 0, 1, 3, 2)))
@@ -196,7 +202,11 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     weights = _reshaped(bb, weights, [batch, groups, shared * length, every])
     result = _reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
     result = _reshaped(bb, _moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
-    return relax.Tuple([result, keys, values])
+    return relax.Tuple([_as(bb, each, kind) for each in (result, keys, values)])
+
+
+def _as(bb: Builder, value: Expr, dtype: str) -> Expr:
+    return value if dtype_of(value) == dtype else bb.emit(op.astype(value, dtype))
 
 
 def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
