@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import te, tirx
 
 from tvm_tiling.lowering.own_extents import with_own_extents
-from tvm_tiling.lowering.samples import also_sampled, sampled
+from tvm_tiling.lowering.samples import sampled, samples_beside
 
 
 def rows(h, factor: int):
@@ -22,7 +22,7 @@ def test_quotients_become_variables_that_tensors_have():
     func, own = with_own_extents(doubled(te.placeholder((rows(h, 4), 8), name="x"), rows(h, 8), 8))
     first, second = (func.params[number].shape[0] for number in (0, 1))
     assert isinstance(first, tirx.Var) and isinstance(second, tirx.Var) and not first.same_as(second)
-    with also_sampled({h: 33}):
+    with samples_beside({h: 33}):
         assert [sampled(own[v]) for v in (first, second)] == [9, 5]
 
 

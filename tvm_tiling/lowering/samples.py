@@ -37,14 +37,7 @@ def samples(sizes: Mapping[tirx.Var | str, int], ranges: Mapping[str, tuple[int,
 
 def samples_beside(sizes: Mapping[tirx.Var, int]) -> AbstractContextManager[None]:
     """Within, sampled() takes these sizes as well."""
-    return samples({**_SAMPLES.get({}), **sizes})
-
-
-@contextmanager
-def also_sampled(sizes: Mapping[tirx.Var | str, int]) -> Iterator[None]:
-    """Within, sampled() takes these sizes too."""
-    with samples({**_SAMPLES.get({}), **sizes}):
-        yield
+    return samples({**_SAMPLES.get({}), **sizes}, _RANGES.get({}))
 
 
 def is_open(extent: Extent) -> bool:

@@ -27,7 +27,7 @@ from ..frontend.node_names import names_in, nodes_named, numbers_of, without_nam
 from ..hardware.description import Hardware
 from ..lowering.own_extents import with_own_extents
 from ..lowering.prim_func import ScheduledOperator, packed_memory
-from ..lowering.samples import also_sampled, sampled
+from ..lowering.samples import sampled, samples_beside
 from ..match import ConvProgram, epilogue_of
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.threads import set_pool
@@ -226,7 +226,7 @@ def _schedule(
             prepacked=told.packing is not None,
         )
         return told.main, operator, told.packing, told.weights
-    with also_sampled({variable: sampled(extent) for variable, extent in quotients.items()}):
+    with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
         supported = attempted(schedule_for_weights, own, name, hardware, options, known)
     if isinstance(supported, UnsupportedOperator):
         main, tiling = decide_fallback(func, name, hardware)
