@@ -26,7 +26,7 @@ from ..lowering.described import declare
 from ..lowering.dot import dot
 from ..lowering.loops import by_edge, share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
-from ..lowering.registers import counted, register, registers
+from ..lowering.registers import in_register, register, registers
 from ..lowering.samples import is_open
 from ..match.described import at_sample
 
@@ -35,10 +35,6 @@ Index: TypeAlias = tirx.Expr | int
 Slots: TypeAlias = dict[tuple[int, int], tirx.Var]  # (row of the tile, vector) -> a register
 LINE = 64
 UNROLLED = 4  # words of a lane in one turn of a loop over a long block
-
-
-def _held(value: Index) -> Index:
-    return counted(tirx.Cast("int64", value), 0) if is_open(value) else value
 
 
 class BlockedEmitter:
@@ -97,11 +93,11 @@ class BlockedEmitter:
     def emit(self, packed: tirx.Var) -> None:
         self.packed = packed
         rows = self.p.rows
-        self.rows = _held(rows)
+        self.rows = in_register(rows)
         tm, tn = self.tiling.threads_m, self.tiling.threads_n
         with T.parallel(0, tm * tn) if tm * tn > 1 else T.serial(0, 1) as task:
             self.cut_rows()
-            tile0, tile1 = map(_held, share(self.tiles, tirx.floordiv(task, tn), tm))
+            tile0, tile1 = map(in_register, share(self.tiles, tirx.floordiv(task, tn), tm))
             panel0, panel1 = share(self.panels, tirx.floormod(task, tn), tn)
             with T.serial(0, panel1 - panel0) as turn:
                 self.panel(panel0 + turn, tile0, tile1 - tile0)
@@ -111,10 +107,10 @@ class BlockedEmitter:
         mr = self.tiling.mr
         if is_open(self.rows):
             # In registers of the task: those of others would be read again after every store.
-            self.rows = _held(self.rows)
-            self.tiles = _held(tirx.floordiv(self.rows + (mr - 1), mr))
-            self.height = _held(tirx.floordiv(self.rows + self.tiles - 1, tirx.max(self.tiles, 1)))
-            self.taller = _held(self.rows - self.tiles * (self.height - 1))
+            self.rows = in_register(self.rows)
+            self.tiles = in_register(tirx.floordiv(self.rows + (mr - 1), mr))
+            self.height = in_register(tirx.floordiv(self.rows + self.tiles - 1, tirx.max(self.tiles, 1)))
+            self.taller = in_register(self.rows - self.tiles * (self.height - 1))
             self.heights = range(1, mr + 1)
             return
         self.tiles = -(-self.rows // mr)
@@ -142,8 +138,8 @@ class BlockedEmitter:
             if len(self.heights) == 1:
                 emit(self.heights[0], tile * self.height)
                 return
-            rows = _held(self.height - tirx.Cast("int64", tile >= self.taller))
-            i0 = _held(tile * self.height - tirx.max(tile - self.taller, 0))
+            rows = in_register(self.height - tirx.Cast("int64", tile >= self.taller))
+            i0 = in_register(tile * self.height - tirx.max(tile - self.taller, 0))
             for height in self.heights:
                 with when(tirx.EQ(rows, tirx.const(height, "int64"))):
                     emit(height, i0)

@@ -28,7 +28,7 @@ from ..lowering.lane_sums import lane_sums
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
-from ..lowering.registers import counted, register, small_buffer
+from ..lowering.registers import in_register, register, small_buffer
 from ..lowering.samples import is_open
 from ..lowering.transpose import transpose
 from ..lowering.vector_math import with_vector_math
@@ -39,10 +39,6 @@ Index: TypeAlias = tirx.Expr | int
 KIND = "float32"
 LOWEST = -3.0e38
 MOST_SUMS = 24  # vectors of sums that a tile of values keeps in registers
-
-
-def _held(value: Index) -> Index:
-    return counted(tirx.Cast("int64", value), 0) if is_open(value) else value
 
 
 class _Emitter:
@@ -56,16 +52,16 @@ class _Emitter:
 
     def emit(self) -> None:
         a = self.a
-        self.every, self.length = _held(a.every), _held(a.length)
+        self.every, self.length = in_register(a.every), in_register(a.length)
         groups: Index = a.batch * a.groups
         shares = self.tiling.shares
         with T.parallel(0, groups * shares) as task:
             # In registers of the task: those of others would be read again after every store.
-            self.every, self.length = _held(self.every), _held(self.length)
-            self.padded = _held(self.parts(self.every, self.tiling.panel) * self.tiling.panel)
+            self.every, self.length = in_register(self.every), in_register(self.length)
+            self.padded = in_register(self.parts(self.every, self.tiling.panel) * self.tiling.panel)
             place = tirx.Cast("int64", tirx.floordiv(task, shares))
             batch, group = tirx.floordiv(place, a.groups), tirx.floormod(place, a.groups)
-            self.before = _held(tirx.Cast("int64", self.buffers["before"][batch]))
+            self.before = in_register(tirx.Cast("int64", self.buffers["before"][batch]))
             self.cache = (batch * a.groups + group) * self.every * self.width
             self.batch, self.group = batch, group
             part = tirx.Cast("int64", tirx.floormod(task, shares))
@@ -102,7 +98,7 @@ class _Emitter:
 
     def first_of(self, end: Expr) -> Index:
         """The first key that a row sees whose last is before `end`."""
-        return _held(tirx.max(end - self.a.window, 0)) if self.a.window else 0
+        return in_register(tirx.max(end - self.a.window, 0)) if self.a.window else 0
 
     # ---- vectors ----------------------------------------------------------------------------------------------------
 
@@ -143,14 +139,14 @@ class _Emitter:
 
     def one_place(self, scores: tirx.Var) -> None:
         """The heads of the only place, keys and values read as they lie."""
-        end = _held(self.end_of(0))
+        end = in_register(self.end_of(0))
         first = self.first_of(end)
-        count = _held(end - first)
+        count = in_register(end - first)
         lanes, last = self.lanes, end - 1
         with T.serial(0, self.parts(count, lanes)) as turn:
             start = first + turn * lanes
             rows = [self.cache + tirx.min(start + key, last) * self.width for key in range(lanes)]
-            rows = [_held(row) for row in rows]
+            rows = [in_register(row) for row in rows]
             for head in range(self.shared):
                 query = self.query(head)
                 q = [self.part_of_row(self.buffers["q"], query, v) for v in range(self.across)]
@@ -241,30 +237,30 @@ class _Emitter:
     def many_places(self, scores: tirx.Var, part: Index) -> None:
         """This task's share of the rows, in tiles."""
         rows, lanes, panel = self.tiling.rows, self.lanes, self.tiling.panel
-        total = _held(self.length * self.shared)
-        tiles = _held(self.parts(total, rows))
-        tile0, tile1 = map(_held, share(tiles, part, self.tiling.shares))
+        total = in_register(self.length * self.shared)
+        tiles = in_register(self.parts(total, rows))
+        tile0, tile1 = map(in_register, share(tiles, part, self.tiling.shares))
         # What the last row of the share sees.
         last = tirx.min(self.number(total), tile1 * rows) - 1
-        end = _held(self.end_of(tirx.floordiv(tirx.max(last, 0), self.shared)))
+        end = in_register(self.end_of(tirx.floordiv(tirx.max(last, 0), self.shared)))
         turned = T.alloc_buffer((self.room * self.width,), KIND)
         with T.serial(0, self.parts(end, lanes)) as number:
             self.turn(turned, number, end)
         with T.serial(0, tile1 - tile0) as turn:
-            row0 = _held((tile0 + turn) * rows)
-            here = _held(tirx.min(self.number(total) - row0, rows))
+            row0 = in_register((tile0 + turn) * rows)
+            here = in_register(tirx.min(self.number(total) - row0, rows))
             heights = range(1, rows + 1) if is_open(total) else sorted({rows, total % rows or rows})
-            first = self.first_of(_held(self.end_of(tirx.floordiv(row0, self.shared))))
-            start = _held(tirx.floordiv(first, panel) * panel) if self.a.window else 0
-            end = _held(self.end_of(tirx.floordiv(row0 + here - 1, self.shared)))
+            first = self.first_of(in_register(self.end_of(tirx.floordiv(row0, self.shared))))
+            start = in_register(tirx.floordiv(first, panel) * panel) if self.a.window else 0
+            end = in_register(self.end_of(tirx.floordiv(row0 + here - 1, self.shared)))
             for height in heights:
                 with when(tirx.EQ(self.number(here), self.number(height))):
                     self.scores_of(scores, turned, row0, height, start, end)
             inverses = small_buffer((rows,), KIND)
             with T.serial(0, here) as row:
-                own_end = _held(self.end_of(tirx.floordiv(row0 + row, self.shared)))
-                least = _held(self.first_of(own_end) - start) if self.a.window else 0
-                base, count = row * self.padded + start, _held(own_end - start)
+                own_end = in_register(self.end_of(tirx.floordiv(row0 + row, self.shared)))
+                least = in_register(self.first_of(own_end) - start) if self.a.window else 0
+                base, count = row * self.padded + start, in_register(own_end - start)
                 T.buffer_store(inverses, self.softmax(scores, base, count, least), [row])
                 self.clear_behind(scores, base, count, end - start)
             for height in heights:
@@ -275,7 +271,7 @@ class _Emitter:
         """`lanes` keys as columns of a panel: element e of the keys of a panel lie side by side."""
         lanes, per = self.lanes, self.tiling.panel // self.lanes
         base = tirx.floordiv(number, per) * (self.tiling.panel * self.width) + tirx.floormod(number, per) * lanes
-        rows = [_held(self.cache + tirx.min(number * lanes + key, end - 1) * self.width) for key in range(lanes)]
+        rows = [in_register(self.cache + tirx.min(number * lanes + key, end - 1) * self.width) for key in range(lanes)]
         for v in range(self.across):
             square = [self.part_of_row(self.buffers["keys"], row, v) for row in rows]
             for e, column in enumerate(transpose(square, KIND)[: min(lanes, self.width - v * lanes)]):
@@ -285,7 +281,7 @@ class _Emitter:
     def scores_of(self, scores: tirx.Var, turned: tirx.Var, row0: Index, height: int, start: Index, end: Index) -> None:
         """Scores of some rows by the keys from `start`, where a panel begins, to `end`."""
         lanes, panel, per = self.lanes, self.tiling.panel, self.tiling.panel // self.lanes
-        queries = [_held(self.query(row0 + row)) for row in range(height)]
+        queries = [in_register(self.query(row0 + row)) for row in range(height)]
         skipped = tirx.floordiv(start, panel) if is_open(start) else 0
         with T.serial(0, self.parts(end, panel) - skipped) as turn:
             number = skipped + turn
@@ -304,7 +300,7 @@ class _Emitter:
         self, scores: tirx.Var, inverses: tirx.Var, row0: Index, height: int, start: Index, end: Index
     ) -> None:
         """Weights of some rows by values, as many vectors at once as registers hold."""
-        queries = [_held(self.query(row0 + row)) for row in range(height)]
+        queries = [in_register(self.query(row0 + row)) for row in range(height)]
         at_once = max(1, MOST_SUMS // height)
         for group in range(0, self.across, at_once):
             vectors = range(group, min(self.across, group + at_once))
@@ -321,7 +317,7 @@ class _Emitter:
 
     def clear_behind(self, scores: tirx.Var, base: Index, count: Index, end: Index) -> None:
         """No weight for keys that a later row of the tile sees: whole vectors, what is left of the row's own is 0."""
-        first = _held(self.parts(count, self.lanes))
+        first = in_register(self.parts(count, self.lanes))
         with T.serial(0, tirx.max(self.parts(end, self.lanes) - first, 0)) as turn:
             place = base + (first + turn) * self.lanes
             T.buffer_store(scores, self.spread(tirx.const(0.0, KIND)), [T.ramp(place, 1, self.lanes)])

@@ -27,7 +27,7 @@ from ..lowering.loops import share, when
 from ..lowering.named_blocks import named
 from ..lowering.panels import copy_row
 from ..lowering.register_tile import TileShape, accumulators, step_packed, write_back
-from ..lowering.registers import counted, small_buffer
+from ..lowering.registers import counted, in_register, small_buffer
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
 from ..match.access import address, bind, variables
@@ -35,11 +35,6 @@ from ..match.tap_run import TapRun, tap_run
 from .gemm import Expr, GemmEmitter, Index, _Block
 
 LEAST_SUMS = 8  # vectors of sums that a microkernel has at least, where there are panels for them
-
-
-def in_register(extent: Extent) -> Extent:
-    """An open extent in a register."""
-    return held(extent) if is_open(extent) else extent
 
 
 def held(value: Expr) -> Expr:

@@ -19,11 +19,12 @@ from ..hardware.description import Cpu
 from ..lowering.extents import parts_of, product_of
 from ..lowering.loops import share, when
 from ..lowering.register_tile import TileShape
+from ..lowering.registers import in_register
 from ..lowering.samples import Extent
 from ..lowering.winograd_transform import DTYPE
 from ..match.open_conv import OpenConvProgram
 from .conv_winograd import Expr, Index, WinogradEmitter
-from .open_gemm import held, in_register
+from .open_gemm import held
 
 
 def _number(value: int) -> Expr:

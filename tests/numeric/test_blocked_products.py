@@ -69,6 +69,18 @@ def checked(product, library, packed, stored, real, rng):
     np.testing.assert_allclose(y, wanted, atol=3e-6 * np.abs(wanted).max())
 
 
+def packed_and_checked(product, scheduled, cpu, rng):
+    """Compile a product with its rows and its packing, pack random weights, and compare."""
+    ready = BlockRows(rows=product.rows, k=product.k, block=product.encoding.block, to=product.activations)
+    library = compiled(
+        {"rows": schedule_block_rows(ready, "rows", cpu), "product": scheduled.main, "product_pack": scheduled.pack}
+    )
+    stored, real = weights(product, rng)
+    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
+    library["product_pack"](tvm.runtime.tensor(stored), packed)
+    checked(product, library, packed.numpy(), stored, real, rng)
+
+
 @pytest.mark.parametrize("activations", ["float32", "int8"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -76,19 +88,8 @@ def test_kernels(size, encoding, activations):
     rows, n, k = size
     rng = np.random.default_rng(rows)
     product = BlockedProduct(rows=rows, n=n, k=k, encoding=Encoding.parse(encoding), activations=activations)
-    ready = BlockRows(rows=rows, k=k, block=product.encoding.block, to=activations)
     scheduled = schedule_blocked(product, "product", CPU, prepacked=True)
-    library = compiled(
-        {
-            "rows": schedule_block_rows(ready, "rows", CPU),
-            "product": scheduled.main,
-            "product_pack": scheduled.pack,
-        }
-    )
-    stored, real = weights(product, rng)
-    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
-    library["product_pack"](tvm.runtime.tensor(stored), packed)
-    checked(product, library, packed.numpy(), stored, real, rng)
+    packed_and_checked(product, scheduled, CPU, rng)
 
 
 @pytest.mark.parametrize("activations", ["float32", "int8"])
@@ -120,14 +121,7 @@ def test_weights_are_decoded_once_for_many_rows_in_parts_of_k():
     chosen = decide_blocked(product.workload, CPU)
     tiling = dataclasses.replace(chosen, mr=3, nr=2 * chosen.lanes, unpacked_rows=7, partition_k=64)
     scheduled = schedule_blocked(product, "product", CPU, prepacked=True, tiling=tiling)
-    ready = BlockRows(rows=11, k=200, block=32, to="float32")
-    library = compiled(
-        {"rows": schedule_block_rows(ready, "rows", CPU), "product": scheduled.main, "product_pack": scheduled.pack}
-    )
-    stored, real = weights(product, rng)
-    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
-    library["product_pack"](tvm.runtime.tensor(stored), packed)
-    checked(product, library, packed.numpy(), stored, real, rng)
+    packed_and_checked(product, scheduled, CPU, rng)
 
 
 @pytest.mark.parametrize("activations", ["float32", "int8"])
@@ -139,14 +133,7 @@ def test_kernels_of_narrower_vectors(rows, activations):
     product = BlockedProduct(rows=rows, n=45, k=96, encoding=encoding, activations=activations)
     scheduled = schedule_blocked(product, "product", cpu, prepacked=True)
     assert (scheduled.tiling.lanes, scheduled.tiling.form) == (8, "floats")
-    ready = BlockRows(rows=rows, k=96, block=32, to=activations)
-    library = compiled(
-        {"rows": schedule_block_rows(ready, "rows", cpu), "product": scheduled.main, "product_pack": scheduled.pack}
-    )
-    stored, real = weights(product, rng)
-    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
-    library["product_pack"](tvm.runtime.tensor(stored), packed)
-    checked(product, library, packed.numpy(), stored, real, rng)
+    packed_and_checked(product, scheduled, cpu, rng)
 
 
 @pytest.mark.parametrize("unpacked", [None, 1])
@@ -157,14 +144,7 @@ def test_rows_in_8_bits_without_a_dot_instruction(unpacked):
     floats = {"form": "floats", "instruction": "fma.float32", "mr": 2, "unpacked_rows": unpacked, "partition_k": 64}
     tiling = dataclasses.replace(decide_blocked(product.workload, CPU), **floats)
     scheduled = schedule_blocked(product, "product", CPU, prepacked=True, tiling=tiling)
-    ready = BlockRows(rows=7, k=96, block=32)
-    library = compiled(
-        {"rows": schedule_block_rows(ready, "rows", CPU), "product": scheduled.main, "product_pack": scheduled.pack}
-    )
-    stored, real = weights(product, rng)
-    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
-    library["product_pack"](tvm.runtime.tensor(stored), packed)
-    checked(product, library, packed.numpy(), stored, real, rng)
+    packed_and_checked(product, scheduled, CPU, rng)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

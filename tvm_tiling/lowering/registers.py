@@ -10,6 +10,8 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from .samples import Extent, is_open
+
 
 def register(lanes: int, dtype: str) -> tirx.Var:
     """A buffer of one vector."""
@@ -49,3 +51,8 @@ def is_count(buffer: tirx.Buffer) -> bool:
     """Whether a buffer of a function's own is like those that counted() makes."""
     shape = list(buffer.shape)
     return str(buffer.dtype) == "int64" and len(shape) == 1 and isinstance(shape[0], tirx.IntImm) and int(shape[0]) == 1
+
+
+def in_register(extent: Extent) -> Extent:
+    """An open extent in a register of its own, at least 0; a number as it is."""
+    return counted(tirx.Cast("int64", extent), 0) if is_open(extent) else extent

@@ -19,7 +19,7 @@ from ..described_call import described_call
 from ..open_parts import kernel_of_sizes, sequence
 from ..open_shapes import Size, expr, whole
 from .open_node import OpenNode
-from .tensors import dtype_of, known, number, rank_of
+from .tensors import as_type, dtype_of, known, number, rank_of
 
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
@@ -136,7 +136,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
             raise ValueError(f"{called} = {given!r}; accepted: {usual!r}")
     kind = dtype_of(query)
     query, key, value, past_key, past_value, cosine, sine, bias = (
-        None if each is None else _as(bb, each, "float32")
+        None if each is None else as_type(bb, each, "float32")
         for each in (query, key, value, past_key, past_value, cosine, sine, bias)
     )
     assert query is not None  # the node has it
@@ -184,7 +184,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
         )
         given = {"q": query, "keys": keys, "values": values, "before": before}
         result = described_call(bb, told, given, "cached_attention")["y"]
-        return relax.Tuple([_as(bb, each, kind) for each in (result, keys, values)])
+        return relax.Tuple([as_type(bb, each, kind) for each in (result, keys, values)])
     every, shared = _extents(keys)[2], heads // groups
     stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
     scores = bb.emit(op.matmul(stacked, _moved(bb, keys, 0, 1, 3, 2)))
@@ -202,11 +202,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     weights = _reshaped(bb, weights, [batch, groups, shared * length, every])
     result = _reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
     result = _reshaped(bb, _moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
-    return relax.Tuple([_as(bb, each, kind) for each in (result, keys, values)])
-
-
-def _as(bb: Builder, value: Expr, dtype: str) -> Expr:
-    return value if dtype_of(value) == dtype else bb.emit(op.astype(value, dtype))
+    return relax.Tuple([as_type(bb, each, kind) for each in (result, keys, values)])
 
 
 def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:

@@ -16,10 +16,31 @@ from ...decide.gemm.blocked import BlockedProduct
 from ...operand_types import Encoding
 from ..blocked_rows import rows_of_blocks
 from ..blocked_weights import product_in_blocks, records
-from .tensors import dtype_of, held, known
+from .tensors import as_type, dtype_of, held, known
 
 BITS = (4, 8)
 _INT8 = 4  # accuracy_level: rows may be quantised to 8 bits
+
+
+def _zeros(zeros: np.ndarray, product: BlockedProduct) -> np.ndarray:
+    """uint8[n, blocks] of zero points that are packed as the weights are, or floats, one for each block."""
+    shape = (product.n, product.blocks)
+    if zeros.dtype != np.uint8:
+        floats = zeros.astype(np.float32)
+        if floats.size != product.n * product.blocks:
+            raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
+        wholes = np.rint(floats)
+        if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
+            raise ValueError(f"zero points that are no whole numbers of {product.bits} bits; accepted: such numbers")
+        return wholes.astype(np.uint8).reshape(shape)
+    row = -(-product.blocks * product.bits // 8)
+    if zeros.size != product.n * row:
+        raise ValueError(f"zero points of {zeros.size} bytes; accepted: {product.n * row}")
+    if product.bits == 8:
+        return zeros.reshape(shape)
+    pairs = zeros.reshape(product.n, row)
+    both = np.stack([pairs & 15, pairs >> 4], axis=-1)
+    return both.reshape(product.n, 2 * row)[:, : product.blocks]
 
 
 class MatMulNBits(tvm_onnx.OnnxOpConverter):
@@ -59,44 +80,20 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
         found = cls._floats(scales)
         if found.size != n * product.blocks:
             raise ValueError(f"{found.size} scales; accepted: {n * product.blocks}, one for each block of each column")
-        stored_zeros = None if zeros is None else cls._zeros(held(zeros), product)
+        stored_zeros = None if zeros is None else _zeros(held(zeros), product)
         weights = records(stored, found, stored_zeros, product)
-        x = a if dtype_of(a) == "float32" else bb.emit(op.astype(a, "float32"))
+        x = as_type(bb, a, "float32")
         activations = "int8" if attr.get("accuracy_level", 0) == _INT8 else "float32"
         y = product_in_blocks(bb, x, weights, n, k, encoding, activations)
         if bias is not None:
-            wide = bias if dtype_of(bias) == "float32" else bb.emit(op.astype(bias, "float32"))
-            y = bb.emit(op.add(y, wide))
-        return y if dtype_of(a) == "float32" else bb.emit(op.astype(y, dtype_of(a)))
+            y = bb.emit(op.add(y, as_type(bb, bias, "float32")))
+        return as_type(bb, y, dtype_of(a))
 
     @staticmethod
     def _floats(scales: relax.Expr) -> np.ndarray:
         """Scales as NumPy has them: float16 or float32."""
         value = held(scales)
         return value if value.dtype == np.float16 else value.astype(np.float32)
-
-    @staticmethod
-    def _zeros(zeros: np.ndarray, product: BlockedProduct) -> np.ndarray:
-        """uint8[n, blocks] of zero points that are packed as the weights are, or floats, one for each block."""
-        shape = (product.n, product.blocks)
-        if zeros.dtype != np.uint8:
-            floats = zeros.astype(np.float32)
-            if floats.size != product.n * product.blocks:
-                raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
-            wholes = np.rint(floats)
-            if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
-                raise ValueError(
-                    f"zero points that are no whole numbers of {product.bits} bits; accepted: such numbers"
-                )
-            return wholes.astype(np.uint8).reshape(shape)
-        row = -(-product.blocks * product.bits // 8)
-        if zeros.size != product.n * row:
-            raise ValueError(f"zero points of {zeros.size} bytes; accepted: {product.n * row}")
-        if product.bits == 8:
-            return zeros.reshape(shape)
-        pairs = zeros.reshape(product.n, row)
-        both = np.stack([pairs & 15, pairs >> 4], axis=-1)
-        return both.reshape(product.n, 2 * row)[:, : product.blocks]
 
 
 class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
@@ -124,10 +121,10 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         if of_blocks.shape != (rows, blocks):
             raise ValueError(f"scales of shape {of_blocks.shape}; accepted: {(rows, blocks)}")
         product = BlockedProduct(rows=1, n=rows, k=width, encoding=Encoding(format=f"int{bits}", block=block))
-        zero = None if zeros is None else MatMulNBits._zeros(held(zeros), product)
+        zero = None if zeros is None else _zeros(held(zeros), product)
         wide = of_blocks.astype(np.float32)
         made = rows_of_blocks(bb, stored, wide, zero, places, product.encoding, width)
-        return made if of_blocks.dtype == np.float32 else bb.emit(op.astype(made, dtype_of(scales)))
+        return as_type(bb, made, dtype_of(scales))
 
 
 CONVERTERS: dict[str, Any] = {"GatherBlockQuantized": GatherBlockQuantized, "MatMulNBits": MatMulNBits}

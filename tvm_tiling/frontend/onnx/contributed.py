@@ -21,7 +21,7 @@ from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
 from .recurrent import CONTRIBUTED as RECURRENT
-from .tensors import dtype_of, rank_of
+from .tensors import as_type, dtype_of, rank_of
 
 DOMAIN = "com.microsoft"
 
@@ -31,7 +31,7 @@ class Gelu(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return _as(bb, bb.emit(op.nn.gelu(_wide(bb, inputs[0]))), dtype_of(inputs[0]))
+        return as_type(bb, bb.emit(op.nn.gelu(_wide(bb, inputs[0]))), dtype_of(inputs[0]))
 
 
 class BiasGelu(tvm_onnx.OnnxOpConverter):
@@ -40,7 +40,7 @@ class BiasGelu(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         x = bb.emit(_wide(bb, inputs[0]) + _wide(bb, inputs[1]))
-        return _as(bb, bb.emit(op.nn.gelu(x)), dtype_of(inputs[0]))
+        return as_type(bb, bb.emit(op.nn.gelu(x)), dtype_of(inputs[0]))
 
 
 class FastGelu(tvm_onnx.FastGelu):
@@ -49,7 +49,7 @@ class FastGelu(tvm_onnx.FastGelu):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         operands = [None if one is None else _wide(bb, one) for one in inputs]
-        return _as(bb, super()._impl_v1(bb, operands, attr, params), dtype_of(inputs[0]))
+        return as_type(bb, super()._impl_v1(bb, operands, attr, params), dtype_of(inputs[0]))
 
 
 class QuickGelu(tvm_onnx.OnnxOpConverter):
@@ -59,7 +59,7 @@ class QuickGelu(tvm_onnx.OnnxOpConverter):
     def _impl_v1(cls, bb, inputs, attr, params):
         x = _wide(bb, inputs[0])
         scaled = bb.emit(x * relax.const(attr.get("alpha", 1.702), dtype_of(x)))
-        return _as(bb, bb.emit(x * bb.emit(op.sigmoid(scaled))), dtype_of(inputs[0]))
+        return as_type(bb, bb.emit(x * bb.emit(op.sigmoid(scaled))), dtype_of(inputs[0]))
 
 
 class FusedMatMul(tvm_onnx.OnnxOpConverter):
@@ -123,7 +123,7 @@ class SimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
         x = _wide(bb, data)
         square = bb.emit(op.mean(bb.emit(x * x), axes, keepdims=True))
         inverse = bb.emit(op.rsqrt(square + relax.const(attr.get("epsilon", 1e-5), dtype_of(x))))
-        return _as(bb, bb.emit(bb.emit(x * inverse) * _wide(bb, scale)), kept)
+        return as_type(bb, bb.emit(bb.emit(x * inverse) * _wide(bb, scale)), kept)
 
 
 class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
@@ -152,10 +152,6 @@ def _wide(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
     return bb.emit(op.astype(value, "float32")) if dtype_of(value) in ("float16", "bfloat16") else value
 
 
-def _as(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
-    return value if dtype_of(value) == dtype else bb.emit(op.astype(value, dtype))
-
-
 def _normalised(
     bb: relax.BlockBuilder,
     data: relax.Expr,
@@ -180,7 +176,7 @@ def _normalised(
     result = bb.emit(bb.emit(away * inverse) * _wide(bb, gamma))
     if beta is not None:
         result = bb.emit(result + _wide(bb, beta))
-    return [_as(bb, result, kept), mean, inverse, _as(bb, total, kept)]
+    return [as_type(bb, result, kept), mean, inverse, as_type(bb, total, kept)]
 
 
 class QuantizeLinear(tvm_onnx.OnnxOpConverter):

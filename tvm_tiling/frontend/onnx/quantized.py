@@ -12,7 +12,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from .integer_products import CONVERTERS as INTEGERS
 from .integer_products import ConvInteger, centred
 from .quantized_pairs import as_many, convolution, pairs_serve, product, require_scales, require_stored
-from .tensors import as_inputs, dtype_of, held, rank_of, shape_of
+from .tensors import as_inputs, as_type, dtype_of, held, rank_of, shape_of
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
@@ -30,7 +30,7 @@ def _requantized(
 
 def _wide(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
     """A tensor in float32."""
-    return value if dtype_of(value) == "float32" else bb.emit(op.astype(value, "float32"))
+    return as_type(bb, value, "float32")
 
 
 def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any], like: relax.Expr) -> relax.Expr:

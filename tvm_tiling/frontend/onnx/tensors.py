@@ -20,6 +20,11 @@ def number(value: float, like: relax.Expr) -> relax.Expr:
     return relax.const(value, dtype_of(like))
 
 
+def as_type(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
+    """A tensor in an element type."""
+    return value if dtype_of(value) == dtype else bb.emit(relax.op.astype(value, dtype))
+
+
 def as_inputs(*values: relax.Expr | None) -> list:
     """A converter's inputs: those left out at the end read as None."""
     return tvm_onnx.onnx_input(values)
