@@ -173,7 +173,8 @@ class BlockedEmitter:
 
     def add_block(self, totals: Slots, height: int, i0: Index, start: Index, block: Index, words: int) -> None:
         """totals += scale (sum over the block of x q - zero * sum of x)."""
-        acc = self.clear(height, "int32" if self.by_dots else "float32")
+        zeros = [self.zero(start, block, v) for v in range(self.vectors)]
+        acc = self.less_zeros(height, i0, block, zeros)
         at = start + block * self.step
 
         def add(word: Index) -> None:
@@ -190,19 +191,33 @@ class BlockedEmitter:
                     add(turn * UNROLLED + word)
             for word in range(turns * UNROLLED, words):
                 add(word)
-        zeros = [self.zero(start, block, v) for v in range(self.vectors)]
         scales = [self.kept(self.scale(at, v)) for v in range(self.vectors)]
         for (row, v), total in totals.items():
-            place = (i0 + row) * self.blocks + block
-            summed = self.buffers["sums"][place]
+            scale, value = scales[v], acc[row, v][self.whole]
+            if self.p.activations == "int8":
+                scale = scale * self.spread(self.buffers["scales"][(i0 + row) * self.blocks + block])
+            if self.by_dots:
+                value = T.Cast(f"float32x{self.lanes}", value)
+            T.buffer_store(total, total[self.whole] + value * scale, [self.whole])
+
+    def less_zeros(self, height: int, i0: Index, block: Index, zeros: list[Expr]) -> Slots:
+        """Registers for the sums of a block, which start with what its zero points take off: - zero * sum of x."""
+        slots = [(row, v) for row in range(height) for v in range(self.vectors)]
+        kind = "int32" if self.by_dots else "float32"
+        started = dict(zip(slots, registers(len(slots), self.lanes, kind), strict=True))
+        for row in range(height):
+            summed = self.buffers["sums"][(i0 + row) * self.blocks + block]
             if self.p.activations == "int8" and not self.by_dots:
                 summed = T.Cast("float32", summed)
-            corrected = acc[row, v][self.whole] - zeros[v] * self.spread(summed)
-            scale = scales[v]
-            if self.p.activations == "int8":
-                scale = scale * self.spread(self.buffers["scales"][place])
-            value = corrected if str(corrected.ty).startswith("float") else T.Cast(f"float32x{self.lanes}", corrected)
-            T.buffer_store(total, total[self.whole] + value * scale, [self.whole])
+            less = tirx.const(0, kind) - summed
+            if not self.p.encoding.zero_points:
+                less = self.kept(self.spread(less * tirx.const(self.p.centre, kind)))
+            else:
+                less = self.kept(self.spread(less))
+            for v, zero in enumerate(zeros):
+                value = less * zero if self.p.encoding.zero_points else less
+                T.buffer_store(started[row, v], value, [self.whole])
+        return started
 
     def decoded(self, at: Index, word: Index) -> list[list[Expr]]:
         """Of a word of every vector: groups of bytes in words where dots multiply them, else single weights as floats;
