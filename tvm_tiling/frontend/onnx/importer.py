@@ -19,14 +19,15 @@ from ...refusal import blocks_closed
 from ...runtime.tensors import tensor_of
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames, with_bound_parts
+from ..size_tensors import as_tensor
+from ..size_values import MOST_ELEMENTS, SizeValue, of_constant, size_value
 from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
 from .open_inputs import OpenInputs
 from .open_node import OpenNode, is_open
 from .open_operators import OPEN
 from .operators import CONVERTERS
 from .served_open import ANY_SHAPE
-from .size_tensors import as_tensor
-from .size_values import MOST_ELEMENTS, SizeNode, SizeValue, evaluated, of_constant, shape_value, size_value
+from .size_rules import SizeNode, evaluated, shape_value
 from .tensors import shape_of
 from .values import VALUE_INPUTS
 

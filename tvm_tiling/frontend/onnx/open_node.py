@@ -10,7 +10,7 @@ from tvm import relax, tirx
 
 from ..fitting import cast
 from ..open_shapes import OpenShapes, Size, whole
-from .size_values import SizeValue
+from ..size_values import SizeValue
 from .tensors import as_inputs
 
 
