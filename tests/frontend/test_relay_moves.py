@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from relay_cases import Case, check
 
+from tvm_tiling.frontend.open_shapes import OpenShapes
 from tvm_tiling.frontend.relay.operators.shape_moves import new_shape
 
 RNG = np.random.default_rng(0)
@@ -270,12 +271,12 @@ def test_operators(cases):
 
 
 def test_new_shapes():
-    assert new_shape((2, 3, 4), (0, 0, -1)) == [2, 3, 4]
-    assert new_shape((2, 3, 4), (-3, 4)) == [6, 4]
-    assert new_shape((2, 3, 4), (6, 1, -1)) == [6, 1, 4]
-    assert new_shape((2, 3, 4, 5), (-3, -3)) == [6, 20]
-    assert new_shape((6, 4), (-4, -1, 2, -2)) == [3, 2, 4]
-    assert new_shape((0, 3), (0, 3), True) == [0, 3]
+    assert new_shape(OpenShapes(), (2, 3, 4), (0, 0, -1)) == [2, 3, 4]
+    assert new_shape(OpenShapes(), (2, 3, 4), (-3, 4)) == [6, 4]
+    assert new_shape(OpenShapes(), (2, 3, 4), (6, 1, -1)) == [6, 1, 4]
+    assert new_shape(OpenShapes(), (2, 3, 4, 5), (-3, -3)) == [6, 20]
+    assert new_shape(OpenShapes(), (6, 4), (-4, -1, 2, -2)) == [3, 2, 4]
+    assert new_shape(OpenShapes(), (0, 3), (0, 3), True) == [0, 3]
     for codes in ((5, -1), (-1, -1), (2, 3, 4, 0), (-4, 5, -1, -2), (-5,), (7, 4)):
         with pytest.raises(ValueError, match=r"newshape|-4"):
-            new_shape((2, 3, 4), codes)
+            new_shape(OpenShapes(), (2, 3, 4), codes)

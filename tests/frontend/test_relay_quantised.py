@@ -355,3 +355,11 @@ def test_integers_are_exact_on_the_simulated_accelerator():
     product = convolution(centred(x, 4), w, [1, 1], [0] * 4, [1, 1])
     np.testing.assert_array_equal(found, requantized(product, 0.02, 0, 3, 1, "int8"))
     assert report.cycles > 0
+
+
+def test_scales_of_another_number_than_channels_are_refused():
+    text = """def @main(%x: Tensor[(1, 6, 2), int32], %s: Tensor[(4), float32]) {
+  qnn.requantize(%x, %s, 0, 30f, 1, axis=1, out_dtype="int8")
+}"""
+    with pytest.raises(UnsupportedOperator, match=r"qnn\.requantize: 6 elements beside 4"):
+        load_model(text.encode(), params={"s": np.ones(4, "float32")})

@@ -126,6 +126,24 @@ def padded(
     return kernel_of_sizes(bb, around, data, before, "pad")
 
 
+def tiled(bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, repeats: Sequence[Size]) -> relax.Expr:
+    """`data` so many times along each axis."""
+    extents = [whole(extent) for extent in data.ty.shape]
+    for count in repeats:
+        shapes.require_at_least(count, 0)
+    shape = [shapes.product(pair) for pair in zip(extents, repeats, strict=True)]
+    same = [isinstance(count, int) and count == 1 for count in repeats]
+
+    def repeated(x: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            pairs = zip(at, x.shape, same, strict=True)
+            return x[tuple(i if once else tirx.floormod(i, span) for i, span, once in pairs)]
+
+        return te.compute([expr(extent) for extent in shape], element, name="tile")
+
+    return bb.call_te(repeated, data, primfunc_name_hint="tile")
+
+
 def sequence(bb: relax.BlockBuilder, start: Size, step: Size, length: Size, dtype: str) -> relax.Expr:
     """So many numbers from `start` on, `step` apart."""
     opened = [size for size in (start, step) if not isinstance(size, int)]

@@ -142,9 +142,8 @@ def _from_contents(
     if is_relay(view):
         from .relay.import_relay import read_relay
 
-        _refuse_options(options, ("dims",), "Relay gives open dimensions no names")
-        shapes, batch = options["shapes"], options["batch"]
-        return read_relay(view, shapes=shapes, batch=batch, params=params, where=where, limits=limits).imported
+        given = {name: options[name] for name in ("shapes", "batch", "dims", "leave_open")}
+        return read_relay(view, params=params, where=where, limits=limits, **given).imported
     if view[4:8] == b"TFL3":
         from .tflite_model import import_tflite
 

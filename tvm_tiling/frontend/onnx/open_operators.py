@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import tvm
 from onnx import numpy_helper
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 from tvm.relax import op
 
 from ..fitting import cast, reshaped
-from ..open_parts import bounds, lifted, padded, sequence, sliced
+from ..open_parts import bounds, lifted, padded, sequence, sliced, tiled
 from ..open_shapes import Size, expr, plus, whole
 from .attention import open_grouped_query_attention
 from .open_agreement import AGREEING
@@ -185,19 +185,7 @@ def _tile(node: OpenNode) -> relax.Expr | None:
         return None
     if len(repeats) != len(extents):
         raise ValueError(f"{len(repeats)} repeats of {len(extents)} axes")
-    for count in repeats:
-        node.shapes.require_at_least(count, 0)
-    shape = [node.shapes.product(pair) for pair in zip(extents, repeats, strict=True)]
-    same = [isinstance(count, int) and count == 1 for count in repeats]
-
-    def repeated(x: te.Tensor) -> te.Tensor:
-        def element(*at: Any) -> Any:
-            pairs = zip(at, x.shape, same, strict=True)
-            return x[tuple(i if once else tirx.floormod(i, span) for i, span, once in pairs)]
-
-        return te.compute([expr(extent) for extent in shape], element, name="tile")
-
-    return node.bb.call_te(repeated, node.tensor(), primfunc_name_hint="tile")
+    return tiled(node.bb, node.shapes, node.tensor(), repeats)
 
 
 def _pad(node: OpenNode) -> relax.Expr | None:

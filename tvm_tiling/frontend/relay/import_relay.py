@@ -13,8 +13,13 @@ from tvm import relax
 
 from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import MAX_EXTENT, Limits, usual
-from ..imported import ImportedModel, first_line
+from ...sizes import Extent, Guard, Named, Operation, Shape
+from ..imported import ImportedModel, check_dims, first_line
 from ..node_names import NamingBuilder
+from ..open_shapes import OpenShapes
+from ..open_windows import guard_windows
+from ..size_tensors import as_tensor
+from ..size_values import SizeValue
 from .archive import is_tar, read_archive
 from .attributes import from_json
 from .json_module import module_of
@@ -51,25 +56,38 @@ def read_relay(
     batch: int | None,
     params: Any,
     where: str,
+    dims: Mapping[str, int] | None = None,
+    leave_open: bool = False,
     limits: Limits | None = None,
 ) -> RelayModel:
     """A Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
 
     params: arrays by name, or the path or bytes of a .params file; they become constants. shapes: whole shapes of
-    inputs that leave theirs open. batch: the size of an open first dimension. limits: the most that the model may ask
-    for. Raises ModelFormatError, LimitError, UnsupportedOperator.
+    inputs that leave theirs open. batch: the size of an open first dimension. dims: sizes of open dimensions by name,
+    as x[0] for the first of input x. leave_open: others stay open. limits: the most that the model may ask for. Raises
+    ModelFormatError, LimitError, UnsupportedOperator.
     """
     try:
-        return _read(memoryview(data).cast("B"), shapes, batch, params, where, limits or usual())
+        known = _Known(shapes, batch, dims or {}, leave_open)
+        return _read(memoryview(data).cast("B"), known, params, where, limits or usual())
     except (ModelFormatError, UnsupportedOperator) as error:
         if len(str(error)) <= LONGEST:
             raise
         raise type(error)(f"{str(error)[:LONGEST]}...") from None
 
 
-def _read(
-    view: memoryview, shapes: Mapping[str, Sequence[int]], batch: int | None, params: Any, where: str, limits: Limits
-) -> RelayModel:
+@dataclass(frozen=True)
+class _Known:
+    """What is said of open sizes: shapes of inputs, the first dimension, dimensions by name, and whether others stay
+    open."""
+
+    shapes: Mapping[str, Sequence[int]]
+    batch: int | None
+    dims: Mapping[str, int]
+    leave_open: bool
+
+
+def _read(view: memoryview, known: _Known, params: Any, where: str, limits: Limits) -> RelayModel:
     held: dict[str, Any] = {}
     listed: tuple[str, ...] | None = None
     if is_tar(view):
@@ -92,7 +110,26 @@ def _read(
         values = dict(numbered.values)
     else:
         unused = _refuse_unused(main, given, held, isinstance(params, Mapping), source)
-    return _assembled(module, main, values, numbered, unused, shapes, batch, source, limits)
+    same: dict[str, Extent] = {}
+    while True:
+        found = _assembled(module, main, values, numbered, unused, known, same, source, limits)
+        if not (equal := _equal_sizes(found.imported.open_sizes.guards)):
+            return found
+        # What the model makes equal has one name, and what it makes a number is none.
+        same = {name: equal.get(to.name, to) if isinstance(to, Named) else to for name, to in same.items()} | equal
+
+
+def _equal_sizes(guards: Sequence[Guard]) -> dict[str, Extent]:
+    """The open sizes that have to be another one, or a number, and which."""
+    found: dict[str, Extent] = {}
+    for guard in guards:
+        sides = [found.get(side.name, side) if isinstance(side, Named) else side for side in (guard.left, guard.right)]
+        if guard.relation != "==" or any(isinstance(side, Operation) for side in sides) or sides[0] == sides[1]:
+            continue
+        kept, gone = sides if isinstance(sides[1], Named) else sides[::-1]
+        if isinstance(gone, Named):
+            found = {name: kept if to == gone else to for name, to in found.items()} | {gone.name: kept}
+    return found
 
 
 def parsed(view: memoryview, where: str) -> Module:
@@ -175,23 +212,32 @@ def _assembled(
     values: Mapping[str, Any],
     numbered: Numbered,
     unused: tuple[str, ...],
-    shapes: Mapping[str, Sequence[int]],
-    batch: int | None,
+    known: _Known,
+    same: Mapping[str, Extent],
     where: str,
     limits: Limits,
 ) -> RelayModel:
-    """The Relax module of `main`, its parameters bound and its shapes settled."""
-    known = {*values, *numbered.gone}
-    inputs = {name: variable for name, variable in _named(main).items() if name not in known}
-    _refuse_shapes(list(inputs), shapes, where)
-    settled = {name: _settled(name, variable, shapes, batch, where) for name, variable in inputs.items()}
+    """The Relax module of `main`, its parameters bound and its shapes settled or open; `same`: what open sizes are."""
+    bound_names = {*values, *numbered.gone}
+    inputs = {name: variable for name, variable in _named(main).items() if name not in bound_names}
+    _refuse_shapes(list(inputs), known.shapes, where)
+    typed = {name: _typed(name, variable, where) for name, variable in inputs.items()}
+    check_dims(known.dims, _open_names(typed), where)
+    settled = {name: _settled(name, kind, known, same, where) for name, kind in typed.items()}
+    opened = OpenShapes()
+    for shape in settled.values():
+        for extent in shape:
+            if isinstance(extent, Named):
+                opened.variable(extent.name)
     builder = NamingBuilder()
+    if opened.sizes():
+        builder.shapes = opened
     parameters = [
-        relax.Var(name, relax.TensorType(kind.shape, kind.dtype))
-        for name, kind in zip(_identifiers(list(inputs)), settled.values(), strict=True)
+        relax.Var(identifier, relax.TensorType([opened.size(extent) for extent in shape], typed[name].dtype))
+        for identifier, (name, shape) in zip(_identifiers(list(inputs)), settled.items(), strict=True)
     ]
     supplied = {name: np.asarray(value) for name, value in values.items() if name.startswith("meta[")}
-    translator = Translator(module, builder, where, supplied, limits)
+    translator = Translator(module, builder, where, supplied, limits, opened)
     bound: dict[int, Value] = {
         id(variable): parameter for variable, parameter in zip(inputs.values(), parameters, strict=True)
     }
@@ -206,7 +252,7 @@ def _assembled(
     with builder.function("main", parameters):
         with builder.dataflow():
             try:
-                tensors = _flat(translator.run(main, bound), where)
+                tensors = _flat(translator.run(main, bound), builder, where)
             except Exception as error:  # raised below: the builder wants its blocks closed
                 failure = error
             builder.called = ""
@@ -217,14 +263,17 @@ def _assembled(
     if failure is not None:
         raise UnsupportedOperator(f"{where}: cannot be imported: {first_line(failure)}") from failure
     made = translator.names.attached(builder.finalize())
+    if opened.sizes():
+        guard_windows(made, opened, where)
     count = len(results)
     imported = ImportedModel(
         module=made,
         input_names=tuple(settled),
-        input_shapes=tuple(tuple(extent or 0 for extent in kind.shape) for kind in settled.values()),
-        input_dtypes=tuple(kind.dtype for kind in settled.values()),
+        input_shapes=tuple(settled.values()),
+        input_dtypes=tuple(kind.dtype for kind in typed.values()),
         output_names=("output",) if count == 1 else tuple(f"output_{place}" for place in range(count)),
         source="relay",
+        open_sizes=opened.sizes(),
     )
     return RelayModel(imported, translator.mapped, unused, module.release, numbered.names)
 
@@ -249,10 +298,8 @@ def _refuse_shapes(names: Sequence[str], shapes: Mapping[str, Sequence[int]], wh
         )
 
 
-def _settled(
-    name: str, variable: Var, shapes: Mapping[str, Sequence[int]], batch: int | None, where: str
-) -> TensorType:
-    """The type of an input with all its dimensions. ModelFormatError where one stays open."""
+def _typed(name: str, variable: Var, where: str) -> TensorType:
+    """The type of an input, whose dimensions may be open. ModelFormatError where it is not a tensor."""
     stated = variable.type
     if not isinstance(stated, TensorType):
         what = "no type" if stated is None else f"the type {stated}"
@@ -260,33 +307,55 @@ def _settled(
             f"{where}: input {name!r} has {what}; accepted: Tensor[(...), ...] written behind its name, or its "
             f"value in params"
         )
-    shape = list(stated.shape)
-    if batch is not None and shape and shape[0] is None:
-        shape[0] = batch
-    if name in shapes:
-        wanted = list(shapes[name])
-        if len(wanted) != len(shape) or any(
-            has not in (None, new) for has, new in zip(stated.shape, wanted, strict=True)
-        ):
-            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(wanted)}; the model has {stated}")
-        shape = list(wanted)
-    if any(extent is None for extent in shape):
-        raise ModelFormatError(
-            f"{where}: the shape of input {name!r} {stated} is open; accepted: "
-            f"shapes={{{name!r}: (...)}} with a number for each dimension, or batch=..."
-        )
-    if any(
-        isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= MAX_EXTENT for extent in shape
-    ):
-        raise ModelFormatError(
-            f"{where}: input {name!r} of shape {tuple(shape)}; accepted: sizes from 0 to {MAX_EXTENT}"
-        )
     try:
         if tvm.DataType(stated.dtype).bits < 1:
             raise ValueError(stated.dtype)
     except Exception:
         raise ModelFormatError(f"{where}: input {name!r} has the unknown type {stated.dtype!r}") from None
-    return TensorType(tuple(shape), stated.dtype)
+    return stated
+
+
+def _open_names(typed: Mapping[str, TensorType]) -> list[str]:
+    """The names of open dimensions: those of their input and axis."""
+    return [f"{name}[{axis}]" for name, kind in typed.items() for axis, has in enumerate(kind.shape) if has is None]
+
+
+def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Extent], where: str) -> Shape:
+    """The shape of an input, where open dimensions have the numbers or names that they are known by. ModelFormatError
+    where one has to have a number and does not."""
+    wanted = known.shapes.get(name)
+    if wanted is not None and (
+        len(wanted) != len(stated.shape)
+        or any(has not in (None, new) for has, new in zip(stated.shape, wanted, strict=True))
+    ):
+        raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(wanted)}; the model has {stated}")
+    shape: list[Extent] = []
+    for axis, has in enumerate(stated.shape):
+        called = f"{name}[{axis}]"
+        if wanted is not None:
+            shape.append(wanted[axis])
+        elif has is not None:
+            shape.append(has)
+        elif called in known.dims:
+            shape.append(known.dims[called])
+        elif axis == 0 and known.batch is not None:
+            shape.append(known.batch)
+        elif known.leave_open:
+            shape.append(same.get(called, Named(called)))
+        else:
+            raise ModelFormatError(
+                f"{where}: the shape of input {name!r} {stated} is open; accepted: "
+                f"shapes={{{name!r}: (...)}} with a number for each dimension, batch=..., or dims={{{called!r}: ...}}"
+            )
+    if any(
+        not isinstance(extent, Named)
+        and (isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= MAX_EXTENT)
+        for extent in shape
+    ):
+        raise ModelFormatError(
+            f"{where}: input {name!r} of shape {tuple(shape)}; accepted: sizes from 0 to {MAX_EXTENT}"
+        )
+    return tuple(shape)
 
 
 def _constant(name: str, variable: Var, given: Any, where: str) -> relax.Expr:
@@ -302,10 +371,12 @@ def _constant(name: str, variable: Var, given: Any, where: str) -> relax.Expr:
     return relax.const(value, dtype)
 
 
-def _flat(value: Value, where: str) -> list[relax.Expr]:
+def _flat(value: Value, builder: relax.BlockBuilder, where: str) -> list[relax.Expr]:
     """The tensors that a model returns, those of tuples in tuples in order."""
     if isinstance(value, tuple):
-        found = [tensor for field in value for tensor in _flat(field, where)]
+        found = [tensor for field in value for tensor in _flat(field, builder, where)]
+    elif isinstance(value, SizeValue):
+        found = [as_tensor(builder, value)]
     else:
         found = [value] if isinstance(value, relax.Expr) else []
     if not found and not (isinstance(value, tuple) and not value):

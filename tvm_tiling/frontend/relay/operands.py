@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,11 @@ import tvm
 from tvm import relax, tirx
 
 from ...lowering.positions import checked_positions
+from ..fitting import cast
+from ..open_shapes import OpenShapes, Size, text
+from ..open_shapes import whole as plain
+from ..size_tensors import as_tensor
+from ..size_values import SizeValue, of_constant, size_value
 from .tree import Release, Type
 
 # What a few bytes of a file may ask for: elements of a constant, results of one operator, dimensions of size 1.
@@ -19,15 +24,19 @@ MAX_CONSTANT = 2**20
 MAX_PARTS = 10_000
 MAX_NEW_AXES = 32
 
-# A value of Relay: a tensor, or a tuple of values.
+# A value of Relay: a tensor, what is known of one as sizes, or a tuple of values.
 Value = Any
+
+
+class OpenOperand(ValueError):
+    """The fixed shape of a tensor is asked for whose shape is open."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """One call. `args`: tensors of Relax, tuples for Relay's; `attrs`: with the defaults filled in; `stated`: the type
-    that the file gives its result, if it does; `made`: what it became so far, by the names of Relax's operators and of
-    functions of tensor expressions."""
+    """One call. `args`: tensors of Relax or what is known of them as sizes, tuples for Relay's; `attrs`: with the
+    defaults filled in; `stated`: the type that the file gives its result, if it does; `made`: what it became so far, by
+    the names of Relax's operators and of functions of tensor expressions; `shapes`: what is known of open sizes."""
 
     op: str
     args: tuple[Value, ...]
@@ -36,6 +45,7 @@ class Operands:
     release: Release
     stated: Type | None
     made: list[str]
+    shapes: OpenShapes
 
     def __getitem__(self, name: str) -> Any:
         return self.attrs[name]
@@ -44,13 +54,19 @@ class Operands:
         """The operand at `place`, which has to be a tensor. ValueError."""
         if place >= len(self.args):
             raise ValueError(f"it has {len(self.args)} operands; accepted: {place + 1} or more")
-        if not isinstance(self.args[place], relax.Expr):
+        found = self.as_tensor(self.args[place])
+        if not isinstance(found, relax.Expr):
             raise ValueError(f"operand {place + 1} is not a tensor; accepted: a tensor")
-        return self.args[place]
+        return found
+
+    def as_tensor(self, value: Value) -> Value:
+        """What is known as sizes as a tensor; anything else as it is."""
+        return as_tensor(self.builder, value) if isinstance(value, SizeValue) else value
 
     def tensors(self, place: int) -> list[relax.Expr]:
         """The fields of the tuple at `place`, all tensors. ValueError."""
         fields = self.args[place] if place < len(self.args) else None
+        fields = tuple(map(self.as_tensor, fields)) if isinstance(fields, tuple) else None
         if not isinstance(fields, tuple) or not all(isinstance(field, relax.Expr) for field in fields):
             raise ValueError(f"operand {place + 1} is not a tuple of tensors; accepted: one")
         if not fields:
@@ -69,7 +85,7 @@ class Operands:
         return self.builder.emit_te(compute, *args, primfunc_name_hint=name, **kwargs)
 
     def positions(
-        self, indices: relax.Expr, extents: int | list[int], *, wraps: bool = True, called: str = "index"
+        self, indices: relax.Expr, extents: Size | list[Size], *, wraps: bool = True, called: str = "index"
     ) -> relax.Expr:
         """`indices` as positions in axes of `extents`, which the model checks when it runs. ModelFormatError where they
         are constants that are none."""
@@ -102,10 +118,55 @@ class Operands:
 
     def known(self, place: int, what: str) -> np.ndarray:
         """The value of an operand that has to be a constant. ValueError."""
-        found = value_of(self.tensor(place))
+        held = self.args[place] if place < len(self.args) else None
+        if isinstance(held, SizeValue) and held.is_known:
+            return held.values.astype(held.dtype)
+        found = None if isinstance(held, SizeValue) else value_of(self.tensor(place))
         if found is None:
             raise ValueError(f"{what} (operand {place + 1}) is not known before the run; accepted: a constant")
         return found
+
+    def sizes(self, place: int, what: str) -> list[Size]:
+        """The elements of an operand that has to be a constant, or to follow from shapes. ValueError."""
+        held = self.args[place] if place < len(self.args) else None
+        if isinstance(held, SizeValue) and held.dtype in ("int32", "int64"):
+            return list(held.values.flat)
+        return [int(number) for number in self.known(place, what).reshape(-1)]
+
+    def number(self, size: Size, dtype: str) -> relax.Expr:
+        """A size as a tensor without dimensions."""
+        if isinstance(size, int):
+            return constant(size, dtype)
+        made = as_tensor(self.builder, size_value(size))
+        return made if dtype == "int64" else self.emit(relax.op.astype(made, dtype))
+
+    def extents(self, tensor: relax.Expr) -> list[Size]:
+        """The extents of a tensor, numbers and expressions of open sizes. ValueError where one is neither."""
+        return [self.shapes.simplified(extent) for extent in extents_of(tensor)]
+
+    def bound(self, tensor: relax.Expr, axis: int, size: Size) -> relax.Expr:
+        """`tensor`, which has to be of this size along an axis; a guard says so where it is not known. ValueError."""
+        extents = self.extents(tensor)
+        extents[axis] = self.shapes.agreed(extents[axis], size)
+        return cast(self.builder, tensor, extents)
+
+    def spread(self, tensor: relax.Expr, wanted: list[Size]) -> relax.Expr:
+        """`tensor` broadcast to a shape. ValueError."""
+        own = self.extents(tensor)
+        if all(isinstance(extent, int) for extent in (*own, *wanted)):
+            return relax.op.broadcast_to(tensor, wanted)
+        if len(own) > len(wanted):
+            raise ValueError(f"{len(own)} dimensions to be spread to {len(wanted)}")
+        lined = [1] * (len(wanted) - len(own)) + own
+        shape = [
+            extent if isinstance(has, int) and has == 1 else self.shapes.agreed(extent, has)
+            for has, extent in zip(lined, wanted, strict=True)
+        ]
+        for extent in shape:
+            self.shapes.require_at_least(extent, 0)
+        before = [1 if isinstance(has, int) and has == 1 else full for has, full in zip(lined, shape, strict=True)]
+        data = cast(self.builder, tensor, before[len(wanted) - len(own) :])
+        return relax.op.broadcast_to(data, relax.ShapeExpr(shape))
 
 
 def numbers(given: Any) -> list[int]:
@@ -127,11 +188,37 @@ def whole(value: Any) -> int:
 
 
 def shape_of(tensor: relax.Expr) -> list[int]:
-    """The extents of a tensor. ValueError where one is open."""
+    """The extents of a tensor. OpenOperand where one is open."""
     shape = tensor.ty.shape
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        raise ValueError("an operand's shape is known at run time only; accepted: fixed shapes")
+        raise OpenOperand("an operand's shape is known at run time only; accepted: fixed shapes")
     return [int(extent) for extent in shape]
+
+
+def extents_of(tensor: relax.Expr) -> list[Size]:
+    """The extents of a tensor, open ones as expressions of sizes. OpenOperand where they are not known as such."""
+    shape = tensor.ty.shape
+    if not isinstance(shape, relax.ShapeExpr):
+        raise OpenOperand("an operand's shape is known at run time only; accepted: fixed shapes")
+    return [plain(extent) for extent in shape]
+
+
+def rank_of(tensor: relax.Expr) -> int:
+    """How many dimensions a tensor has."""
+    return int(tensor.ty.ndim)
+
+
+def shape_text(shape: Sequence[Size]) -> str:
+    """A shape as a sentence shows it."""
+    return f"({', '.join(map(text, shape))})"
+
+
+def as_sizes(value: Value) -> SizeValue | None:
+    """A value as sizes, small constants too; None where it is not known as such."""
+    if isinstance(value, SizeValue):
+        return value
+    found = value_of(value) if isinstance(value, relax.Expr) else None
+    return None if found is None else of_constant(found)
 
 
 def dtype_of(tensor: relax.Expr) -> str:

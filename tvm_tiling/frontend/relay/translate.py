@@ -13,16 +13,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from ...errors import LimitError, ModelFormatError, UnsupportedOperator
 from ...limits import Limits
+from ...sizes import names_of
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames
+from ..open_shapes import OpenShapes
+from ..size_tensors import as_tensor
+from ..size_values import SizeValue
 from ..written_out import NestedTooDeeply, count_written_out
 from .attributes import with_defaults
-from .operands import Operands, Value, dtype_of, shape_of
+from .operands import OpenOperand, Operands, Value, dtype_of, extents_of, shape_of, shape_text
 from .operators import OPERATORS
+from .served_open import ANY_SHAPE
+from .size_rules import evaluated
 from .tree import (
     Call,
     Constant,
@@ -35,7 +41,6 @@ from .tree import (
     Missing,
     Module,
     OtherType,
-    TensorType,
     TupleType,
     Type,
     Var,
@@ -65,8 +70,8 @@ _UNSERVED = _Unserved()
 class Translator:
     """Walks a module and emits Relax.
 
-    `supplied`: values for constants that the file lacks, by name. `mapped`: of each operator, what it became how often.
-    `weights`: bytes of the constants so far.
+    `supplied`: values for constants that the file lacks, by name. `shapes`: what is known of the open sizes. `mapped`:
+    of each operator, what it became how often. `weights`: bytes of the constants so far.
     """
 
     def __init__(
@@ -76,12 +81,14 @@ class Translator:
         where: str,
         supplied: Mapping[str, np.ndarray],
         limits: Limits,
+        shapes: OpenShapes,
     ) -> None:
         self.module = module
         self.supplied = supplied
         self.builder = builder
         self.where = where
         self.limits = limits
+        self.shapes = shapes
         self.names = NodeNames()
         self.problems: dict[str, list[int]] = {}
         self.mapped: dict[str, dict[str, int]] = {}
@@ -235,6 +242,7 @@ class Translator:
     def branch(self, expr: If, scope: ChainMap[int, Value]) -> Value:
         """Both branches, and a choice: Relay's expressions have no effects, so computing both changes nothing."""
         condition, then, other = (scope[id(part)] for part in (expr.condition, expr.then, expr.other))
+        self.shapes.why = f"{self.module.at(expr)} (if)"
         if any(part is _UNSERVED for part in (condition, then, other)):
             return _UNSERVED
         self.more(expr, self.size(then)[0])
@@ -243,6 +251,11 @@ class Translator:
     def chosen(self, expr: Expr, condition: Value, then: Value, other: Value) -> Value:
         if isinstance(then, tuple) and isinstance(other, tuple) and len(then) == len(other):
             return tuple(self.chosen(expr, condition, *pair) for pair in zip(then, other, strict=True))
+        if isinstance(condition, SizeValue) and condition.is_known and condition.values.size == 1:
+            return then if condition.values.item() else other
+        condition, then, other = (
+            as_tensor(self.builder, part) if isinstance(part, SizeValue) else part for part in (condition, then, other)
+        )
         if not all(isinstance(part, relax.Expr) for part in (condition, then, other)):
             raise self.fail(expr, "if chooses between functions or tuples of several lengths; accepted: tensors")
         try:
@@ -277,24 +290,50 @@ class Translator:
             return _UNSERVED
         made: list[str] = []
         self.builder.called = self.names.variable(expr.node)
+        self.shapes.why = f"{self.module.at(expr)} ({name})"
+        opened = self.open_sizes(args)
         try:
             attrs = with_defaults(name, expr.attrs)
-            operands = Operands(name, args, attrs, self.builder, self.module.release, expr.type, made)
+            known = evaluated(name, args, attrs, self.shapes)
+            if known is not None:
+                self.count(name, made)
+                return known
+            if opened and name not in ANY_SHAPE:
+                raise OpenOperand
+            operands = Operands(name, args, attrs, self.builder, self.module.release, expr.type, made, self.shapes)
             result = self.normal(OPERATORS[name](operands), operands)
+            if self.shapes.sizes() and not all(map(_has_shape, _tensors(result))):
+                raise OpenOperand("the shape of its result follows from values that are not known before the run")
         except (MemoryError, LimitError):
             raise
         except Exception as error:
-            self.note(expr, f"{name}: {first_line(error)}")
+            what = first_line(error)
+            if opened and (isinstance(error, OpenOperand) or not isinstance(error, ValueError)):
+                named = f"of the open sizes {', '.join(map(repr, opened))}"
+                detail = f" ({what.partition(';')[0]})" if isinstance(error, OpenOperand) and str(error) else ""
+                what = f"{named}{detail}; accepted: numbers for them, by batch, dims or shapes"
+            self.note(expr, f"{name}: {what}")
             return _UNSERVED
         self.check(expr, result)
         self.count(name, made)
         return result
 
+    def open_sizes(self, values: tuple[Value, ...]) -> list[str]:
+        """The names of open sizes in the shapes of operands, in order."""
+        extents = [
+            self.shapes.extent(extent)
+            for tensor in _tensors(values)
+            if _has_shape(tensor)
+            for extent in tensor.ty.shape.values
+            if not isinstance(extent, tirx.IntImm)
+        ]
+        return list(dict.fromkeys(names_of(extent for extent in extents if extent is not None)))
+
     def normal(self, result: Value, operands: Operands) -> Value:
         """Expressions as variables, tuples of Relax as tuples."""
         if isinstance(result, tuple | list):
             return tuple(self.normal(field, operands) for field in result)
-        if isinstance(result, tvm.ir.GenericConst):
+        if isinstance(result, tvm.ir.GenericConst | SizeValue):
             return result
         emitted = result if isinstance(result, relax.Var) else operands.emit(result)
         if isinstance(emitted.ty, relax.TupleType):
@@ -313,9 +352,35 @@ class Translator:
     def check(self, expr: Expr, value: Value) -> None:
         """The stated type agrees with what was made, and that has a size that can be."""
         self.limit(expr, value)
-        if expr.type is not None and not _agrees(value, expr.type):
+        if expr.type is not None and not self.agrees(value, expr.type):
             what = expr.op if isinstance(expr, Call) and isinstance(expr.op, str) else "it"
             raise self.fail(expr, f"{what} gives {_described(value)}, but the file states {expr.type}")
+
+    def agrees(self, value: Value, stated: Type) -> bool:
+        """Whether a value can be of a type; a guard says where it has to be."""
+        if isinstance(stated, OtherType):
+            return True
+        if isinstance(stated, TupleType):
+            return (
+                isinstance(value, tuple)
+                and len(value) == len(stated.fields)
+                and all(self.agrees(*pair) for pair in zip(value, stated.fields, strict=True))
+            )
+        if not isinstance(value, relax.Expr) or dtype_of(value) != stated.dtype:
+            return False
+        try:
+            shape = extents_of(value)
+        except OpenOperand:
+            return True
+        if len(shape) != len(stated.shape):
+            return False
+        try:
+            for has, wanted in zip(shape, stated.shape, strict=True):
+                if wanted is not None:
+                    self.shapes.agreed(has, wanted)
+        except ValueError:
+            return False
+        return True
 
     def limit(self, expr: Expr, value: Value) -> None:
         name = f" {expr.op}" if isinstance(expr, Call) and isinstance(expr.op, str) else ""
@@ -334,24 +399,8 @@ def _tensors(value: Value) -> list[relax.Expr]:
     return [value] if isinstance(value, relax.Expr) else []
 
 
-def _agrees(value: Value, stated: Type) -> bool:
-    if isinstance(stated, OtherType):
-        return True
-    if isinstance(stated, TupleType):
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(stated.fields)
-            and all(_agrees(*pair) for pair in zip(value, stated.fields, strict=True))
-        )
-    if not isinstance(value, relax.Expr) or dtype_of(value) != stated.dtype:
-        return False
-    try:
-        shape = shape_of(value)
-    except ValueError:
-        return True
-    return len(shape) == len(stated.shape) and all(
-        wanted is None or wanted == has for has, wanted in zip(shape, stated.shape, strict=True)
-    )
+def _has_shape(tensor: relax.Expr) -> bool:
+    return isinstance(tensor.ty, relax.TensorType) and isinstance(tensor.ty.shape, relax.ShapeExpr)
 
 
 def _described(value: Value) -> str:
@@ -360,6 +409,6 @@ def _described(value: Value) -> str:
     if not isinstance(value, relax.Expr):
         return "a function"
     try:
-        return str(TensorType(tuple(shape_of(value)), dtype_of(value)))
+        return f"{shape_text(extents_of(value))} {dtype_of(value)}"
     except ValueError:
         return f"(of open shape) {dtype_of(value)}"

@@ -9,7 +9,8 @@ from tvm import te, tirx, topi
 from tvm.relax import op
 
 from ....lowering.divisors import checked_divisors
-from ..operands import Operands, Value, dtype_of, is_integer, shape_of
+from ...open_shapes import Size
+from ..operands import Operands, Value, dtype_of, is_integer
 from ..tree import WHERE_SPREADS, before, since
 
 _SAME = (
@@ -49,16 +50,16 @@ def _where(call: Operands) -> Value:
     condition, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
     if dtype_of(condition) != "bool":
         condition = call.emit(op.astype(condition, "bool"))
-    if condition.ty.ndim == 1 and a.ty.ndim > 1 and _chooses_rows(call, shape_of(condition)[0], shape_of(a)):
-        condition = call.emit(op.reshape(condition, [-1] + [1] * (a.ty.ndim - 1)))
+    if condition.ty.ndim == 1 and a.ty.ndim > 1 and _chooses_rows(call, call.extents(condition)[0], call.extents(a)):
+        condition = call.emit(op.reshape(condition, call.extents(condition) + [1] * (a.ty.ndim - 1)))
     return op.where(condition, a, b)
 
 
-def _chooses_rows(call: Operands, length: int, shape: list[int]) -> bool:
+def _chooses_rows(call: Operands, length: Size, shape: list[Size]) -> bool:
     """Whether a vector as condition is meant along the first axis; where the release is not known its length tells."""
     if before(call.release, WHERE_SPREADS) or since(call.release, WHERE_SPREADS):
         return before(call.release, WHERE_SPREADS)
-    return length == shape[0] and length not in (1, shape[-1])
+    return call.shapes.same(length, shape[0]) and not any(call.shapes.same(length, size) for size in (1, shape[-1]))
 
 
 OPERATORS: dict[str, Callable[[Operands], Value]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tvm import relax, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, dtype_of, shape_of
+from ..operands import OpenOperand, Operands, Value, dtype_of, extents_of, shape_of
 from ..tree import INPUTS_FIRST, before
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
@@ -19,6 +19,7 @@ def convolved(call: Operands, data: relax.Expr, weight: relax.Expr, count: int, 
     check_layout(layout, "NC" + _SPACE[count])
     check_layout(kernel, "OI" + _SPACE[count])
     groups = int(call["groups"])
+    data = _with_channels(call, data, layout, shape_of(weight)[kernel.index("I")] * groups)
     weight = by_channels(call, data, weight, layout, kernel, groups)
     function = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[count]
     result = call.emit(
@@ -35,6 +36,12 @@ def convolved(call: Operands, data: relax.Expr, weight: relax.Expr, count: int, 
         )
     )
     return relaid(result, layout, call["out_layout"])
+
+
+def _with_channels(call: Operands, data: relax.Expr, layout: str, channels: int) -> relax.Expr:
+    """`data` with as many channels as its weight has, where their number is open."""
+    place = layout.index("C")
+    return data if isinstance(extents_of(data)[place], int) else call.bound(data, place, channels)
 
 
 def check_layout(layout: str, letters: str) -> None:
@@ -58,7 +65,7 @@ def by_channels(
 
     Relay also writes the channels of the input and the number of outputs for each in these two places.
     """
-    channels, extents = shape_of(data)[layout.index("C")], shape_of(weight)
+    channels, extents = int(extents_of(data)[layout.index("C")]), shape_of(weight)
     out_place, in_place = kernel.index("O"), kernel.index("I")
     if groups == 1 or extents[in_place] * groups == channels:
         return weight
@@ -84,7 +91,10 @@ def transposed(call: Operands, data: relax.Expr, weight: relax.Expr, count: int,
     layout, first = str(call["data_layout"]), "NC" + space
     check_layout(layout, first)
     groups = int(call["groups"])
-    weight = call.emit(inputs_first(call, weight, space, shape_of(data)[layout.index("C")]))
+    channels = extents_of(data)[layout.index("C")]
+    if not isinstance(channels, int):
+        raise OpenOperand("an open number of channels")
+    weight = call.emit(inputs_first(call, weight, space, channels))
     function = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}[count]
     result = function(
         call.emit(relaid(data, layout, first)),

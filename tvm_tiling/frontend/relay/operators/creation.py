@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
-from ..operands import Operands, Value, bounded, constant, dtype_of, numbers, shape_of, value_of
+from ...open_parts import sequence
+from ...open_shapes import Size, expr, plus
+from ...size_values import SizeValue, size_value
+from ..operands import Operands, Value, bounded, constant, dtype_of, numbers, rank_of, value_of
 
 
-def _shape(call: Operands, place: int) -> list[int]:
-    """The shape that is stated, or that a constant operand holds."""
+def _shape(call: Operands, place: int) -> list[Size]:
+    """The shape that is stated, or that an operand holds which is constant or follows from shapes."""
     if call["shape"] is not None:
-        return numbers(call["shape"])
-    return [int(extent) for extent in call.known(place, "the shape").reshape(-1)]
+        return [*numbers(call["shape"])]
+    found = call.sizes(place, "the shape")
+    for extent in found:
+        call.shapes.require_at_least(extent, 0)
+    return found
 
 
-def _filled(shape: list[int], fill: relax.Expr, dtype: str) -> relax.Expr:
+def _filled(shape: list[Size], fill: relax.Expr, dtype: str) -> relax.Expr:
     return op.full(shape, fill, dtype)
 
 
@@ -41,7 +48,7 @@ def _of(value: int) -> Callable[[Operands], Value]:
 def _like(value: int) -> Callable[[Operands], Value]:
     def convert(call: Operands) -> Value:
         dtype = dtype_of(call.tensor(0))
-        return _filled(shape_of(call.tensor(0)), constant(value, dtype), dtype)
+        return _filled(call.extents(call.tensor(0)), constant(value, dtype), dtype)
 
     return convert
 
@@ -49,10 +56,12 @@ def _like(value: int) -> Callable[[Operands], Value]:
 def _full_like(call: Operands) -> Value:
     x, fill = call.tensor(0), call.tensor(1)
     scalar = fill if fill.ty.ndim == 0 else call.emit(op.reshape(fill, []))
-    return _filled(shape_of(x), scalar, dtype_of(x))
+    return _filled(call.extents(x), scalar, dtype_of(x))
 
 
 def _arange(call: Operands) -> Value:
+    if any(isinstance(bound, SizeValue) and not bound.is_known for bound in call.args):
+        return _counted(call, *(call.sizes(place, "a bound")[0] for place in range(3)))
     start, stop, step = (call.known(place, "a bound").item() for place in range(3))
     if step == 0 or not all(map(math.isfinite, (start, stop, step))):
         raise ValueError(f"from {start} to {stop} by {step}; accepted: a step other than 0")
@@ -60,17 +69,33 @@ def _arange(call: Operands) -> Value:
     return constant(start + np.arange(count) * step, str(call["dtype"]))
 
 
+def _counted(call: Operands, start: Size, stop: Size, step: Size) -> Value:
+    """As many numbers as open sizes say."""
+    if not isinstance(step, int) or step == 0:
+        raise ValueError("a step that is not known before the run to be another number than 0")
+    over = plus(stop, -1 * start, step - 1) if step > 0 else plus(start, -1 * stop, -step - 1)
+    count = tirx.floordiv(expr(call.shapes.simplified(over)), expr(abs(step)))
+    length = call.shapes.larger(call.shapes.simplified(count), 0)
+    return sequence(call.builder, start, step, length, str(call["dtype"]))
+
+
+def _of_sizes(elements: Any, dtype: str) -> Value:
+    """A size, or a list of them: constant where it is known."""
+    found = size_value(elements, dtype)
+    return constant(found.values.astype(dtype), dtype) if found.is_known else found
+
+
 def _shape_of(call: Operands) -> Value:
-    return constant(shape_of(call.tensor(0)), str(call["dtype"] or "int32"))
+    return _of_sizes(call.extents(call.tensor(0)), str(call["dtype"] or "int32"))
 
 
 def _size_of(call: Operands) -> Value:
-    return constant(math.prod(shape_of(call.tensor(0))), str(call["dtype"] or "int32"))
+    return _of_sizes(call.shapes.product(call.extents(call.tensor(0))), str(call["dtype"] or "int32"))
 
 
 def _meshgrid(call: Operands) -> Value:
     vectors = call.tensors(0)
-    sizes = [math.prod(shape_of(vector)) for vector in vectors]
+    sizes = [call.shapes.product(call.extents(vector)) for vector in vectors]
     order = list(range(len(vectors)))
     if call["indexing"] == "xy" and len(vectors) > 1:
         order[:2] = [1, 0]
@@ -78,20 +103,20 @@ def _meshgrid(call: Operands) -> Value:
     spread = []
     for number, vector in enumerate(vectors):
         line = [sizes[number] if place == order.index(number) else 1 for place in range(len(order))]
-        spread.append(op.broadcast_to(call.emit(op.reshape(vector, line)), shape))
+        spread.append(call.emit(call.spread(call.emit(op.reshape(vector, line)), shape)))
     return spread
 
 
 def _one_hot(call: Operands) -> Value:
     indices, on, off = call.tensor(0), call.tensor(1), call.tensor(2)
     dtype = str(call["dtype"] or dtype_of(on))
-    rank = len(shape_of(indices)) + 1
+    rank = rank_of(indices) + 1
     axis = int(call["axis"]) % rank
     depth = int(call.known(3, "the depth").item()) if len(call.args) > 3 else int(call["depth"])
     bounded(depth, "depth")
     line = [depth if place == axis else 1 for place in range(rank)]
     kinds = constant(np.arange(depth).reshape(line), dtype_of(indices))
-    apart = shape_of(indices)
+    apart = call.extents(indices)
     apart.insert(axis, 1)
     chosen = call.emit(op.equal(call.emit(op.reshape(indices, apart)), kinds))
     values = []

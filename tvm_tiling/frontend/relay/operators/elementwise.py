@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, constant, dtype_of, is_integer, shape_of
+from ..operands import Operands, Value, constant, dtype_of, is_integer, rank_of
 
 _SAME = (
     "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor isfinite isinf isnan log logical_not "
@@ -97,7 +97,7 @@ def _leaky_relu(call: Operands) -> Value:
 
 def _prelu(call: Operands) -> Value:
     x, alpha = call.tensor(0), call.tensor(1)
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axis = int(call["axis"]) % rank
     slope = op.reshape(alpha, [-1 if place == axis else 1 for place in range(rank)])
     return op.where(op.greater(x, constant(0, dtype_of(x))), x, call.emit(op.multiply(x, slope)))
@@ -105,7 +105,7 @@ def _prelu(call: Operands) -> Value:
 
 def _dropout(call: Operands) -> Value:
     x = call.tensor(0)
-    return x, op.ones(shape_of(x), dtype_of(x))
+    return x, op.ones(call.extents(x), dtype_of(x))
 
 
 def _fixed_point_multiply(call: Operands) -> Value:

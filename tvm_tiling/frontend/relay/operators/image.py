@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import relax, topi
 
-from ..operands import Operands, Value, dtype_of, numbers, shape_of
+from ...open_parts import upsampled
+from ..operands import OpenOperand, Operands, Value, dtype_of, extents_of, numbers, shape_of
 from ..tree import RESIZE_MODES, before
 from .convolution import check_layout
 
@@ -24,6 +25,8 @@ def resized(call: Operands, x: relax.Expr, size: list[int], **how: Any) -> relax
     method = _METHODS.get(how["method"], how["method"])
     if method not in ("linear", "nearest_neighbor", "cubic"):
         raise ValueError(f"method = {method!r}; accepted: linear, nearest_neighbor, cubic")
+    if not all(isinstance(extents_of(x)[layout.index(letter)], int) for letter in _SPACE[count]):
+        raise OpenOperand("images of open height or width")
     roi = [float(value) for value in how.pop("roi", None) or []] or [0.0] * (2 * count)
     how["method"] = method
     return call.te(_FUNCTIONS[count], x, roi, size, layout=layout, **how)
@@ -77,13 +80,29 @@ def _upsampling(call: Operands) -> Value:
     x, layout = call.tensor(0), str(call["layout"])
     count = len(layout) - 2
     check_layout(layout, "NC" + _SPACE.get(count, ""))
-    shape = shape_of(x)
+    shape = call.extents(x)
+    scales = [call[f"scale_{axis.lower()}"] for axis in _SPACE[count]]
+    places = [layout.index(axis) for axis in _SPACE[count]]
+    if not all(isinstance(shape[place], int) for place in places):
+        return _repeated(call, x, dict(zip(places, scales, strict=True)))
     size = [round(shape[layout.index(axis)] * call[f"scale_{axis.lower()}"]) for axis in _SPACE[count]]
     if count == 3:
         mode = call["coordinate_transformation_mode"] if call["method"] == "trilinear" else "asymmetric"
     else:
         mode = "align_corners" if call["align_corners"] else "asymmetric"
     return resized(call, x, size, method=call["method"], coordinate_transformation_mode=mode)
+
+
+def _repeated(call: Operands, x: relax.Expr, scales: Mapping[int, float]) -> Value:
+    """Each pixel of images of open sides as many times as `scales` say."""
+    method, whole = call["method"], all(scale == int(scale) and scale >= 1 for scale in scales.values())
+    corners = "align_corners" in call.attrs and call["align_corners"]
+    if method != "nearest_neighbor" or corners or not whole:
+        raise OpenOperand(f"images of open height or width, by {method}")
+    for axis, scale in scales.items():
+        if scale > 1:
+            x = call.emit(upsampled(call.builder, call.shapes, x, axis, int(scale), linear=False))
+    return x
 
 
 def _crop_and_resize(call: Operands) -> Value:

@@ -10,7 +10,20 @@ import numpy as np
 from tvm import te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, bounded, constant, dtype_of, numbers, shape_of, value_of
+from ...open_shapes import Size
+from ..operands import (
+    OpenOperand,
+    Operands,
+    Value,
+    axis_in,
+    bounded,
+    constant,
+    dtype_of,
+    numbers,
+    rank_of,
+    shape_of,
+    value_of,
+)
 
 _TAKE_MODES = ("clip", "wrap", "fast")
 
@@ -21,23 +34,24 @@ def _take(call: Operands) -> Value:
         raise ValueError(f"mode = {call['mode']!r}; accepted: {', '.join(_TAKE_MODES)}")
     if axis is None:
         x, axis = call.emit(op.reshape(x, [-1])), 0
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     batch = int(call["batch_dims"] or 0)
     if batch:
-        batch = axis_in(batch, len(shape_of(indices)), 1)
+        shape_of(x)
+        batch = axis_in(batch, rank_of(indices), 1)
         return call.te(topi.take, x, indices, axis_in(axis, rank), batch, str(call["mode"]))
     return op.take(x, indices, axis_in(axis, rank), mode=str(call["mode"]))
 
 
 def _gather(call: Operands) -> Value:
     x = call.tensor(0)
-    axis = axis_in(call["axis"], len(shape_of(x)))
-    return op.gather_elements(x, call.positions(call.tensor(1), shape_of(x)[axis]), axis)
+    axis = axis_in(call["axis"], rank_of(x))
+    return op.gather_elements(x, call.positions(call.tensor(1), call.extents(x)[axis]), axis)
 
 
-def _places_last(call: Operands, indices: Value, extents: list[int]) -> Value:
+def _places_last(call: Operands, indices: Value, extents: list[Size]) -> Value:
     """Indices whose first axis holds one for each of the axes of `extents`: checked, with that axis last."""
-    known, rank = value_of(indices), len(shape_of(indices))
+    known, rank = value_of(indices), rank_of(indices)
     if known is not None:
         return call.positions(constant(np.moveaxis(known, 0, -1), "int64"), extents)
     moved = call.emit(op.permute_dims(indices, [*range(1, rank), 0])) if rank > 1 else indices
@@ -45,9 +59,17 @@ def _places_last(call: Operands, indices: Value, extents: list[int]) -> Value:
     return call.positions(wide, extents)
 
 
+def _columns(call: Operands, indices: Value) -> int:
+    """How many dimensions indices name, which is their first extent."""
+    count = call.extents(indices)[0]
+    if not isinstance(count, int):
+        raise OpenOperand("indices of an open number of dimensions")
+    return count
+
+
 def _gather_nd(call: Operands) -> Value:
     x, indices, outer = call.tensor(0), call.tensor(1), int(call["batch_dims"] or 0)
-    extents = shape_of(x)[outer : outer + shape_of(indices)[0]]
+    extents = call.extents(x)[outer : outer + _columns(call, indices)]
     return op.gather_nd(x, _places_last(call, indices, extents), outer)
 
 
@@ -57,15 +79,15 @@ def _scatter(reduction: str | None) -> Callable[[Operands], Value]:
     def convert(call: Operands) -> Value:
         x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
         how = reduction or str(call["reduction"])
-        axis = axis_in(call["axis"] if call["axis"] is not None else 0, len(shape_of(x)))
-        return op.scatter_elements(x, call.positions(indices, shape_of(x)[axis]), updates, axis, how)
+        axis = axis_in(call["axis"] if call["axis"] is not None else 0, rank_of(x))
+        return op.scatter_elements(x, call.positions(indices, call.extents(x)[axis]), updates, axis, how)
 
     return convert
 
 
 def _scatter_nd(call: Operands) -> Value:
     x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
-    places = _places_last(call, indices, shape_of(x)[: shape_of(indices)[0]])
+    places = _places_last(call, indices, call.extents(x)[: _columns(call, indices)])
     return op.scatter_nd(x, places, updates, str(call["mode"]))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import op
 
-from ..operands import Operands, Value, along, axis_in, constant, dtype_of, numbers, shape_of
+from ..operands import OpenOperand, Operands, Value, along, axis_in, constant, dtype_of, numbers, rank_of, shape_of
 
 
 def _batch_norm(call: Operands) -> Value:
@@ -18,7 +18,7 @@ def _batch_norm(call: Operands) -> Value:
         beta,
         mean,
         variance,
-        axis=axis_in(call["axis"], len(shape_of(x))),
+        axis=axis_in(call["axis"], rank_of(x)),
         epsilon=float(call["epsilon"]),
         center=bool(call["center"]),
         scale=bool(call["scale"]),
@@ -27,9 +27,8 @@ def _batch_norm(call: Operands) -> Value:
     return call.emit(relax.TupleGetItem(call.emit(normal), 0)), mean, variance
 
 
-def _scaled(call: Operands, x: relax.Expr, shape: list[int], axis: int) -> Value:
-    """`x`, which is normal, times the second operand plus the third, along `axis`, and in `shape`."""
-    rank = len(shape)
+def _scaled(call: Operands, x: relax.Expr, rank: int, axis: int) -> Value:
+    """`x` of `rank` dimensions, which is normal, times the second operand plus the third, along `axis`."""
     if call["scale"]:
         x = call.emit(op.multiply(x, call.emit(along(call.tensor(1), axis, rank))))
     if call["center"]:
@@ -48,7 +47,7 @@ def _normal(call: Operands, x: relax.Expr, axes: list[int]) -> relax.Expr:
 
 def _layer_norm(call: Operands) -> Value:
     x = call.tensor(0)
-    axis = axis_in(call["axis"], len(shape_of(x)))
+    axis = axis_in(call["axis"], rank_of(x))
     return op.nn.layer_norm(
         x,
         call.tensor(1),
@@ -62,27 +61,27 @@ def _layer_norm(call: Operands) -> Value:
 
 def _instance_norm(call: Operands) -> Value:
     x = call.tensor(0)
-    shape = shape_of(x)
-    axis = axis_in(call["axis"], len(shape))
-    return _scaled(call, _normal(call, x, [place for place in range(1, len(shape)) if place != axis]), shape, axis)
+    rank = rank_of(x)
+    axis = axis_in(call["axis"], rank)
+    return _scaled(call, _normal(call, x, [place for place in range(1, rank) if place != axis]), rank, axis)
 
 
 def _group_norm(call: Operands) -> Value:
     x = call.tensor(0)
-    shape = shape_of(x)
+    shape = call.extents(x)
     axis, groups = axis_in(call["axis"], len(shape)), int(call["num_groups"])
-    if groups < 1 or shape[axis] % groups:
+    if groups < 1 or (isinstance(shape[axis], int) and shape[axis] % groups):
         raise ValueError(f"num_groups = {groups} of {shape[axis]} channels; accepted: a divisor")
-    apart = [*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]]
+    apart = [*shape[:axis], groups, call.shapes.quotient([shape[axis]], [groups]), *shape[axis + 1 :]]
     # The channels of a group are at axis + 1 now; the batch and the group stay apart.
     axes = [place for place in range(1, len(apart)) if place != axis]
     normal = _normal(call, call.emit(op.reshape(x, apart)), axes)
-    return _scaled(call, call.emit(op.reshape(normal, shape)), shape, axis)
+    return _scaled(call, call.emit(op.reshape(normal, shape)), len(shape), axis)
 
 
 def _l2_normalize(call: Operands) -> Value:
     x = call.tensor(0)
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     stated = numbers(call["axis"]) if call["axis"] is not None else []
     axes = [axis_in(axis, rank) for axis in stated] or list(range(rank))
     squares = call.emit(op.sum(op.multiply(x, x), axes, keepdims=True))
@@ -92,8 +91,10 @@ def _l2_normalize(call: Operands) -> Value:
 def _lrn(call: Operands) -> Value:
     """x / (bias + alpha / size * sum of the squares of `size` neighbours) ** beta."""
     x, size = call.tensor(0), int(call["size"])
-    shape, dtype = shape_of(x), dtype_of(x)
+    shape, dtype = call.extents(x), dtype_of(x)
     axis = axis_in(call["axis"], len(shape))
+    if not isinstance(shape[axis], int):
+        raise OpenOperand("neighbours along an open dimension")
     if size < 1 or size % 2 == 0:
         raise ValueError(f"size = {size}; accepted: odd numbers from 1")
     widths = [width for place in range(len(shape)) for width in [size // 2 if place == axis else 0] * 2]
@@ -109,12 +110,12 @@ def _lrn(call: Operands) -> Value:
 
 def _softmax(call: Operands) -> Value:
     x = call.tensor(0)
-    return op.nn.softmax(x, axis_in(call["axis"], len(shape_of(x))))
+    return op.nn.softmax(x, axis_in(call["axis"], rank_of(x)))
 
 
 def _log_softmax(call: Operands) -> Value:
     x = call.tensor(0)
-    axis = axis_in(call["axis"], len(shape_of(x)))
+    axis = axis_in(call["axis"], rank_of(x))
     away = call.emit(op.subtract(x, call.emit(op.max(x, [axis], keepdims=True))))
     return op.subtract(away, op.log(op.sum(op.exp(away), [axis], keepdims=True)))
 

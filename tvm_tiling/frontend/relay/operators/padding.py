@@ -9,7 +9,8 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, dtype_of, is_integer, numbers, shape_of, value_of
+from ...open_shapes import plus
+from ..operands import Operands, Value, dtype_of, is_integer, numbers, rank_of, value_of
 
 
 def pad_width(call: Operands, rank: int) -> list[tuple[int, int]]:
@@ -23,8 +24,9 @@ def pad_width(call: Operands, rank: int) -> list[tuple[int, int]]:
 
 def _pad(call: Operands) -> Value:
     x = call.tensor(0)
-    widths = pad_width(call, len(shape_of(x)))
+    widths = pad_width(call, rank_of(x))
     mode = call["pad_mode"]
+    _require_room(call, x, widths, 1 if mode == "reflect" else None)
     if mode in _PLACES:
         return call.te(lambda held: bordered(held, widths, _PLACES[mode]), x)
     if mode != "constant":
@@ -38,6 +40,16 @@ def _pad(call: Operands) -> Value:
     return constant_border(call, x, widths, value.reshape(-1)[0])
 
 
+def _require_room(call: Operands, x: relax.Expr, widths: list[tuple[int, int]], kept: int | None) -> None:
+    """ValueError, or a guard, where a border takes away more than there is, or mirrors more elements than there are but
+    `kept`, which is None where it mirrors none."""
+    for extent, pair in zip(call.extents(x), widths, strict=True):
+        call.shapes.require_at_least(plus(extent, *pair), 0)
+        if kept is not None:
+            for width in pair:
+                call.shapes.require_at_least(plus(extent, -kept), width)
+
+
 def constant_border(call: Operands, x: relax.Expr, widths: list[tuple[int, int]], value: Any) -> relax.Expr:
     """`x` with a border of one known value."""
     number = int(value) if is_integer(x) or dtype_of(x) == "bool" else float(value)
@@ -48,7 +60,7 @@ def constant_border(call: Operands, x: relax.Expr, widths: list[tuple[int, int]]
 
 def _bordered_by(x: te.Tensor, value: te.Tensor, widths: list[tuple[int, int]]) -> te.Tensor:
     """`x` with a border of a value that the run tells; a negative border takes away."""
-    shape = [int(extent) + before + behind for extent, (before, behind) in zip(x.shape, widths, strict=True)]
+    shape = [extent + before + behind for extent, (before, behind) in zip(x.shape, widths, strict=True)]
     fill = value if not value.shape else te.compute((), lambda: value[tuple(0 for _ in value.shape)], name="fill")
 
     def element(*at: Any) -> tirx.PrimExpr:
@@ -61,7 +73,7 @@ def _bordered_by(x: te.Tensor, value: te.Tensor, widths: list[tuple[int, int]]) 
 
 def bordered(x: te.Tensor, widths: list[tuple[int, int]], source: Callable[[Any, Any], Any]) -> te.Tensor:
     """`x` with a border of its own elements; `source` tells which, by place and extent."""
-    shape = [int(extent) + before + behind for extent, (before, behind) in zip(x.shape, widths, strict=True)]
+    shape = [extent + before + behind for extent, (before, behind) in zip(x.shape, widths, strict=True)]
 
     def element(*at: Any) -> tirx.PrimExpr:
         places = [
@@ -97,13 +109,14 @@ def _mirror_pad(call: Operands) -> Value:
     sources = {"SYMMETRIC": _symmetric, "REFLECT": _reflected}
     if call["mode"] not in sources:
         raise ValueError(f"mode = {call['mode']!r}; accepted: {', '.join(sources)}")
-    widths = pad_width(call, len(shape_of(x)))
+    widths = pad_width(call, rank_of(x))
+    _require_room(call, x, widths, 1 if call["mode"] == "REFLECT" else 0)
     return call.te(lambda held: bordered(held, widths, sources[call["mode"]]), x)
 
 
 def _dilate(call: Operands) -> Value:
     x = call.tensor(0)
-    return call.te(topi.nn.dilate, x, call.dims("strides", len(shape_of(x))), call["dilation_value"])
+    return call.te(topi.nn.dilate, x, call.dims("strides", rank_of(x)), call["dilation_value"])
 
 
 OPERATORS: dict[str, Callable[[Operands], Value]] = {

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, is_integer, numbers, shape_of
+from ..operands import OpenOperand, Operands, Value, extents_of, is_integer, numbers, shape_of
 from .convolution import check_layout, relaid
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
@@ -27,6 +27,10 @@ def pooled(call: Operands, data: relax.Expr, kind: str, count: int) -> relax.Exp
     """Windows over `count` dimensions of space, their largest element or mean."""
     layout = str(call["layout"])
     check_layout(layout, "NC" + _SPACE[count])
+    if call["ceil_mode"] and not all(
+        isinstance(extents_of(data)[layout.index(letter)], int) for letter in _SPACE[count]
+    ):
+        raise OpenOperand("ceil_mode along open dimensions")
     if kind == "avg" and is_integer(data):
         return relaid(_integer_means(call, data, layout, count), layout, call["out_layout"])
     result = _WINDOWS[kind, count](
@@ -105,12 +109,15 @@ def _adaptive(kind: str, count: int) -> Callable[[Operands], Value]:
         layout = str(call["layout"])
         check_layout(layout, "NC" + _SPACE[count])
         sizes = numbers(call["output_size"])
-        extents = [int(call.tensor(0).ty.shape[layout.index(letter)]) for letter in _SPACE[count]]
-        sizes = sizes * count if len(sizes) == 1 else sizes or extents
+        extents = [call.extents(call.tensor(0))[layout.index(letter)] for letter in _SPACE[count]]
+        fixed = [extent for extent in extents if isinstance(extent, int)]
+        sizes = sizes * count if len(sizes) == 1 else sizes or fixed
         if len(sizes) != count:
             raise ValueError(f"output_size has {len(sizes)} numbers; accepted: 0, 1 or {count}")
         if sizes == [1] * count:
             return _all_of_it(call, kind, count)
+        if len(fixed) < count:
+            raise OpenOperand("a given number of windows along open dimensions")
         result = call.te(_TO_SIZE[count], call.tensor(0), tuple(sizes), kind, layout)
         return relaid(result, layout, call["out_layout"])
 

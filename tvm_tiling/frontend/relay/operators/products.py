@@ -7,13 +7,13 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, dtype_of, shape_of
+from ..operands import Operands, Value, axis_in, dtype_of, rank_of
 from ..tree import BATCH_MATMUL_FLAGS, before, since
 
 
 def turned(matrix: relax.Expr) -> relax.Expr:
     """`matrix` with its last two axes exchanged."""
-    rank = len(shape_of(matrix))
+    rank = rank_of(matrix)
     if rank < 2:
         raise ValueError(f"an operand of {rank} dimensions; accepted: 2 or more")
     return op.permute_dims(matrix, [*range(rank - 2), rank - 1, rank - 2])
@@ -56,12 +56,15 @@ def turned_by_release(call: Operands, a: relax.Expr, b: relax.Expr) -> bool:
         return before(call.release, BATCH_MATMUL_FLAGS)
     if call["transpose_a"] is not None:
         return False
-    return shape_of(a)[-1] != shape_of(b)[-2]
+    terms, rows, columns = call.extents(a)[-1], *call.extents(b)[-2:]
+    if all(isinstance(size, int) for size in (terms, rows)):
+        return bool(terms != rows)
+    return call.shapes.same(terms, columns) and not call.shapes.same(terms, rows)
 
 
 def _bias_add(call: Operands) -> Value:
     x, bias = call.tensor(0), call.tensor(1)
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axis = axis_in(call["axis"], rank)
     if axis == rank - 1:
         return op.add(x, bias)

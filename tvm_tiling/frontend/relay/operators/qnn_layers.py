@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, constant, dtype_of, numbers, shape_of, value_of
+from ..operands import OpenOperand, Operands, Value, axis_in, constant, dtype_of, numbers, rank_of, shape_of, value_of
 from .convolution import convolved, transposed
 from .elementwise import fixed_point as times_fixed_point
 from .pooling import pooled
@@ -62,7 +62,10 @@ def _zeros(call: Operands) -> tuple[np.ndarray, np.ndarray]:
 def _conv2d(call: Operands) -> Value:
     layout, kernel = str(call["data_layout"]), str(call["kernel_layout"])
     out = call["out_dtype"] or "int32"
-    channels, inputs = shape_of(call.tensor(0))[layout.index("C")], shape_of(call.tensor(1))[kernel.index("I")]
+    channels = call.extents(call.tensor(0))[layout.index("C")]
+    if not isinstance(channels, int):
+        raise OpenOperand("an open number of channels")
+    inputs = shape_of(call.tensor(1))[kernel.index("I")]
     standard = kernel in ("OIHW", "HWIO") and not call["out_layout"] and inputs * int(call["groups"]) == channels
     moved = _moved_by(call, _zeros(call), tuple(kernel.index(axis) for axis in "IHW")) if standard else None
     if moved is None:
@@ -76,7 +79,7 @@ def _corrected(plain: relax.Expr, moved: np.ndarray, axis: int) -> relax.Expr:
     """`plain` less `moved` along `axis`."""
     if not moved.any():
         return plain
-    rank = len(shape_of(plain))
+    rank = rank_of(plain)
     shape = [-1 if place == axis else 1 for place in range(rank)]
     return op.subtract(plain, constant(moved.reshape(shape), dtype_of(plain)))
 
@@ -93,7 +96,7 @@ def _dense(call: Operands) -> Value:
         data, weight = _centred_pair(call, 0)
         return product(data, call.emit(turned(weight)), out)
     plain = call.emit(product(call.tensor(0), call.emit(turned(call.tensor(1))), out))
-    return _corrected(plain, moved, len(shape_of(plain)) - 1)
+    return _corrected(plain, moved, rank_of(plain) - 1)
 
 
 def _batch_matmul(call: Operands) -> Value:
@@ -151,7 +154,7 @@ def _concatenate(call: Operands) -> Value:
     if len(call.args) > 4:
         scales, zeros = call.tensors(1), call.tensors(2)
         known = [
-            Operands(call.op, (scale, zero), {}, call.builder, call.release, None, call.made)
+            Operands(call.op, (scale, zero), {}, call.builder, call.release, None, call.made, call.shapes)
             for scale, zero in zip(scales, zeros, strict=True)
         ]
         sources = [scale_of(pair, 0) for pair in known]
@@ -168,7 +171,7 @@ def _concatenate(call: Operands) -> Value:
         else requantized(call, part, source, target, dtype_of(part))
         for part, source in zip(parts, sources, strict=True)
     ]
-    return op.concat(moved, axis_in(call["axis"], len(shape_of(parts[0]))))
+    return op.concat(moved, axis_in(call["axis"], rank_of(parts[0])))
 
 
 def _leaky_relu(call: Operands) -> Value:
@@ -196,7 +199,7 @@ def _softmax(call: Operands) -> Value:
     """The softmax of integers by shifts, after algorithm 1 of I-ViT, as TVM has it from 0.11 on."""
     x = call.tensor(0)
     source, target = scale_of(call, 1), scale_of(call, 3)
-    axis = axis_in(call["axis"], len(shape_of(x)))
+    axis = axis_in(call["axis"], rank_of(x))
     scale = float(source.scale[0])
     if not 0 < scale <= 1:
         raise ValueError(f"the scale of the input is {scale}; accepted: above 0 and up to 1")

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..operands import Operands, Value, along, axis_in, constant, dtype_of, shape_of
+from ..operands import Operands, Value, along, axis_in, constant, dtype_of, rank_of
 from .elementwise import rounded
 
 ROUNDINGS = ("UPWARD", "TONEAREST")
@@ -85,7 +85,7 @@ def centred(call: Operands, x: relax.Expr, zero: np.ndarray, axis: int) -> relax
     wide = x if dtype_of(x) == "int32" else call.emit(op.astype(x, "int32"))
     if not zero.any():
         return wide
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     spread = along(constant(zero, "int32"), axis_in(axis, rank) if zero.size > 1 else 0, rank)
     return call.emit(op.subtract(wide, spread))
 
@@ -96,11 +96,13 @@ def requantized(
     """Integers of one scale as integers of another one, of type `dtype`, exactly as TVM computes them."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding = {rounding!r}; accepted: {', '.join(ROUNDINGS)}")
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     out = float(target.scale[0])
     if target.scale.size != 1 or target.zero.size != 1 or out == 0:
         raise ValueError("the scale of the result is 0, or several; accepted: one number other than 0")
+    if source.scale.size > 1:
+        x = call.bound(x, axis, source.scale.size)
     wide = centred(call, x, source.zero, axis)
     ratios = [fixed_point(float(scale) / out) for scale in source.scale]
     columns = zip(*((factor, max(shift, 0), 31 - min(shift, 0)) for factor, shift in ratios), strict=True)
@@ -143,7 +145,7 @@ def _shifted(value: Any, numbers: list[Any], rounding: str) -> Any:
 def _requantize_by_floats(call: Operands, source: Scale, target: Scale, dtype: str, rounding: str, kind: str) -> Value:
     """What releases from 0.9 on compute where compute_dtype asks for it."""
     x = call.tensor(0)
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     wide = call.emit(op.astype(centred(call, x, source.zero, axis), kind))
     ratio = (source.scale.astype(kind) / target.scale.astype(kind)).astype(kind)
@@ -175,7 +177,7 @@ def _requantize(call: Operands) -> Value:
 
 def quantized(call: Operands, x: relax.Expr, target: Scale, dtype: str) -> relax.Expr:
     """Real numbers as integers: divided, rounded with halves away from zero, moved and held within the type."""
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axis = axis_in(target.axis, rank) if rank else 0
     scale = call.emit(along(constant(target.scale, "float32"), axis, rank))
     zero = call.emit(along(constant(target.zero, "float32"), axis, rank))
@@ -188,7 +190,7 @@ def quantized(call: Operands, x: relax.Expr, target: Scale, dtype: str) -> relax
 
 def dequantized(call: Operands, x: relax.Expr, source: Scale) -> relax.Expr:
     """Integers as real numbers in float32."""
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     real = call.emit(op.astype(centred(call, x, source.zero, axis), "float32"))
     return call.emit(op.multiply(real, call.emit(along(constant(source.scale, "float32"), axis, rank))))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from tvm import relax, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, constant, dtype_of, is_integer, numbers, shape_of
+from ...open_shapes import plus
+from ..operands import Operands, Value, axis_in, dtype_of, is_integer, numbers, rank_of
 
 
 def reduced_axes(call: Operands, rank: int) -> list[int]:
@@ -23,7 +23,7 @@ def reduced_axes(call: Operands, rank: int) -> list[int]:
 def _reduce(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
     def convert(call: Operands) -> Value:
         x = call.tensor(0)
-        axes = reduced_axes(call, len(shape_of(x)))
+        axes = reduced_axes(call, rank_of(x))
         return function(x, axes, keepdims=bool(call["keepdims"])) if axes else x
 
     return convert
@@ -31,13 +31,13 @@ def _reduce(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
 
 def _mean(call: Operands) -> Value:
     x = call.tensor(0)
-    extents = shape_of(x)
+    extents = call.extents(x)
     axes = reduced_axes(call, len(extents))
     keep = bool(call["keepdims"])
     if not is_integer(x):
         return op.mean(x, axes, keepdims=keep)
-    count = math.prod(extents[axis] for axis in axes)
-    return op.divide(call.emit(op.sum(x, axes, keepdims=keep)), constant(count, dtype_of(x)))
+    count = call.shapes.product(extents[axis] for axis in axes)
+    return op.divide(call.emit(op.sum(x, axes, keepdims=keep)), call.number(count, dtype_of(x)))
 
 
 def _logical(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
@@ -45,7 +45,7 @@ def _logical(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]
 
     def convert(call: Operands) -> Value:
         x = call.tensor(0)
-        axes = reduced_axes(call, len(shape_of(x)))
+        axes = reduced_axes(call, rank_of(x))
         numbers_of = call.emit(op.astype(x, "int8"))
         return op.astype(call.emit(function(numbers_of, axes, keepdims=bool(call["keepdims"]))), "bool")
 
@@ -55,7 +55,7 @@ def _logical(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]
 def _position(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
     def convert(call: Operands) -> Value:
         x = call.tensor(0)
-        axes = reduced_axes(call, len(shape_of(x)))
+        axes = reduced_axes(call, rank_of(x))
         found = call.te(function, x, axes, bool(call["keepdims"]), bool(call["select_last_index"]))
         return found if dtype_of(found) == "int32" else op.astype(found, "int32")
 
@@ -64,12 +64,13 @@ def _position(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value
 
 def _variance(call: Operands) -> Value:
     x, mean = call.tensor(0), call.tensor(1)
-    extents = shape_of(x)
+    extents = call.extents(x)
     axes = reduced_axes(call, len(extents))
-    count = math.prod(extents[axis] for axis in axes) - (1 if call["unbiased"] else 0)
+    elements = call.shapes.product(extents[axis] for axis in axes)
+    count = call.shapes.simplified(plus(elements, -1 if call["unbiased"] else 0))
     away = call.emit(op.subtract(x, mean))
     total = call.emit(op.sum(op.multiply(away, away), axes, keepdims=bool(call["keepdims"])))
-    return op.divide(total, constant(count, dtype_of(x)))
+    return op.divide(total, call.number(count, dtype_of(x)))
 
 
 def _running(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
@@ -78,9 +79,7 @@ def _running(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]
         if axis is None:
             x, axis = call.emit(op.reshape(x, [-1])), 0
         dtype = call["dtype"] or dtype_of(x)
-        return function(
-            x, axis=axis_in(axis, len(shape_of(x))), dtype=str(dtype), exclusive=bool(call["exclusive"] or False)
-        )
+        return function(x, axis=axis_in(axis, rank_of(x)), dtype=str(dtype), exclusive=bool(call["exclusive"] or False))
 
     return convert
 

@@ -2,66 +2,104 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
 from tvm import relax, topi
 from tvm.relax import op
 
-from ..operands import MAX_NEW_AXES, MAX_PARTS, Operands, Value, axis_in, bounded, numbers, shape_of, value_of
+from ...open_parts import sliced, tiled
+from ...open_shapes import OpenShapes, Size, plus, text
+from ..operands import (
+    MAX_NEW_AXES,
+    MAX_PARTS,
+    Operands,
+    Value,
+    axis_in,
+    bounded,
+    numbers,
+    rank_of,
+    shape_of,
+    shape_text,
+    value_of,
+)
 from .padding import constant_border
 
 
-def new_shape(old: Sequence[int], codes: Sequence[int], zero_is_empty: bool = False) -> list[int]:
+def new_shape(
+    shapes: OpenShapes, old: Sequence[Size], codes: Sequence[Size], zero_is_empty: bool = False
+) -> list[Size]:
     """The shape that a list of codes makes of `old`: sizes, 0 to keep a dimension, -1 for what is left over, -2 for all
     dimensions left, -3 to join two, -4 and two numbers to divide one. ValueError."""
-    made: list[int] = []
-    place, rest, code_at = 0, None, 0
+    made: list[Size] = []
+    place, left, code_at = 0, None, 0
 
-    def taken() -> int:
+    def taken() -> Size:
         nonlocal place
         if place >= len(old):
-            raise ValueError(f"newshape {list(codes)} takes more dimensions than {tuple(old)} has")
+            raise ValueError(f"newshape {shape_text(codes)} takes more dimensions than {shape_text(old)} has")
         place += 1
         return old[place - 1]
 
     while code_at < len(codes):
         code = codes[code_at]
         code_at += 1
-        if code > 0 or (code == 0 and zero_is_empty):
+        if not isinstance(code, int):
+            # 0 and -1 mean something else, but where as many elements are kept as there are.
+            if place >= len(old) or not shapes.same(old[place], code):
+                shapes.require_at_least(code, 0 if zero_is_empty else 1)
+            made.append(code)
+            place += 1
+        elif code > 0 or (code == 0 and zero_is_empty):
             made.append(code)
             place += 1
         elif code == 0:
             made.append(taken())
         elif code == -1:
-            if rest is not None:
-                raise ValueError(f"newshape {list(codes)} holds -1 twice")
-            rest = len(made)
+            if left is not None:
+                raise ValueError(f"newshape {shape_text(codes)} holds -1 twice")
+            left = len(made)
             made.append(1)
             place += 1
         elif code == -2:
             made.extend(old[place:])
             place = len(old)
         elif code == -3:
-            made.append(taken() * taken())
+            made.append(shapes.product([taken(), taken()]))
         elif code == -4 and code_at + 1 < len(codes):
-            made.extend(_divided(taken(), codes[code_at], codes[code_at + 1]))
+            made.extend(_divided(shapes, taken(), codes[code_at], codes[code_at + 1]))
             code_at += 2
         else:
             raise ValueError(
-                f"newshape {list(codes)}; accepted: sizes, 0, -1, -2, -3 and -4 with two numbers behind it"
+                f"newshape {shape_text(codes)}; accepted: sizes, 0, -1, -2, -3 and -4 with two numbers behind it"
             )
-    if rest is not None:
-        others = math.prod(made)
-        if not others or math.prod(old) % others:
-            raise ValueError(f"newshape {list(codes)} does not divide {tuple(old)}")
-        made[rest] = math.prod(old) // others
-    if math.prod(made) != math.prod(old):
-        raise ValueError(f"newshape {list(codes)} of {tuple(old)} has another number of elements")
+    if left is not None:
+        made[left] = _left_over(shapes, old, codes, [extent for at, extent in enumerate(made) if at != left])
+    elements = [shapes.product(extents) for extents in (made, old)]
+    if all(isinstance(size, int) for size in elements) and elements[0] != elements[1]:
+        raise ValueError(f"newshape {shape_text(codes)} of {shape_text(old)} has another number of elements")
     return made
 
 
-def _divided(whole: int, first: int, second: int) -> tuple[int, int]:
+def _left_over(shapes: OpenShapes, old: Sequence[Size], codes: Sequence[Size], others: Sequence[Size]) -> Size:
+    """What -1 stands for."""
+    if not all(isinstance(extent, int) for extent in (*old, *others)):
+        return shapes.quotient(old, others)
+    count, elements = math.prod(others), math.prod(old)
+    if not count or elements % count:
+        raise ValueError(f"newshape {shape_text(codes)} does not divide {shape_text(old)}")
+    return elements // count
+
+
+def _divided(shapes: OpenShapes, whole: Size, first: Size, second: Size) -> tuple[Size, Size]:
+    """An extent as two, of which one may be -1: what is left over."""
+    if not isinstance(whole, int):
+        if isinstance(first, int) and first == -1:
+            first = shapes.quotient([whole], [second])
+        elif isinstance(second, int) and second == -1:
+            second = shapes.quotient([whole], [first])
+        return first, second
     if first == -1 and second > 0:
         first = whole // second
     elif second == -1 and first > 0:
@@ -71,29 +109,29 @@ def _divided(whole: int, first: int, second: int) -> tuple[int, int]:
     return first, second
 
 
-def _codes(call: Operands) -> list[int]:
+def _codes(call: Operands) -> list[Size]:
     if call["newshape"] is not None:
-        return numbers(call["newshape"])
-    return [int(code) for code in call.known(1, "the new shape").reshape(-1)]
+        return [*numbers(call["newshape"])]
+    return call.sizes(1, "the new shape")
 
 
 def _reshape(call: Operands) -> Value:
     x = call.tensor(0)
-    old, codes = shape_of(x), _codes(call)
+    old, codes = call.extents(x), _codes(call)
     if call["reverse"]:
-        return op.reshape(x, new_shape(old[::-1], codes[::-1])[::-1])
-    return op.reshape(x, new_shape(old, codes, bool(call["allowzero"])))
+        return op.reshape(x, new_shape(call.shapes, old[::-1], codes[::-1])[::-1])
+    return op.reshape(x, new_shape(call.shapes, old, codes, bool(call["allowzero"])))
 
 
 def _reverse_reshape(call: Operands) -> Value:
     """Codes are read from the last dimension on."""
     x = call.tensor(0)
-    return op.reshape(x, new_shape(shape_of(x)[::-1], _codes(call)[::-1])[::-1])
+    return op.reshape(x, new_shape(call.shapes, call.extents(x)[::-1], _codes(call)[::-1])[::-1])
 
 
 def _reshape_like(call: Operands) -> Value:
     x, like = call.tensor(0), call.tensor(1)
-    old, other = shape_of(x), shape_of(like)
+    old, other = call.extents(x), call.extents(like)
     ends = [call[f"{side}_end"] for side in ("lhs", "rhs")]
     first, second = (axis_in(call[f"{side}_begin"], len(s), 1) for side, s in (("lhs", old), ("rhs", other)))
     last = len(old) if ends[0] is None else axis_in(ends[0], len(old), 1)
@@ -103,28 +141,34 @@ def _reshape_like(call: Operands) -> Value:
 
 def _transpose(call: Operands) -> Value:
     x = call.tensor(0)
-    rank = len(shape_of(x))
+    rank = rank_of(x)
     axes = [axis_in(axis, rank) for axis in numbers(call["axes"] or [])] or list(range(rank))[::-1]
     return op.permute_dims(x, axes)
 
 
 def _squeeze(call: Operands) -> Value:
     x = call.tensor(0)
-    shape = shape_of(x)
+    shape = call.extents(x)
     if call["axis"] is None:
-        axes = [place for place, extent in enumerate(shape) if extent == 1]
-        if len(call.args) > 1:
+        axes = [place for place, extent in enumerate(shape) if isinstance(extent, int) and extent == 1]
+        if len(call.args) < 2:
+            for extent in shape:
+                if not isinstance(extent, int):
+                    call.shapes.require_different(extent, 1)
+        else:
             axes = [axis_in(int(axis), len(shape)) for axis in call.known(1, "the axes").reshape(-1)]
     else:
         axes = [axis_in(axis, len(shape)) for axis in numbers(call["axis"])]
-    if any(shape[axis] != 1 for axis in axes):
-        raise ValueError(f"axes {axes} of {tuple(shape)} are not all of size 1")
+    if any(isinstance(shape[axis], int) and shape[axis] != 1 for axis in axes):
+        raise ValueError(f"axes {axes} of {shape_text(shape)} are not all of size 1")
+    for axis in axes:
+        call.shapes.agreed(shape[axis], 1)
     return op.reshape(x, [extent for place, extent in enumerate(shape) if place not in axes])
 
 
 def _expand_dims(call: Operands) -> Value:
     x = call.tensor(0)
-    shape = shape_of(x)
+    shape = call.extents(x)
     axis = axis_in(call["axis"], len(shape), 1)
     count = bounded(int(call["num_newaxis"]), "num_newaxis", MAX_NEW_AXES)
     return op.reshape(x, [*shape[:axis], *[1] * count, *shape[axis:]])
@@ -132,60 +176,85 @@ def _expand_dims(call: Operands) -> Value:
 
 def _batch_flatten(call: Operands) -> Value:
     x = call.tensor(0)
-    shape = shape_of(x)
-    return op.reshape(x, [shape[0], math.prod(shape[1:])])
+    shape = call.extents(x)
+    return op.reshape(x, [shape[0], call.shapes.product(shape[1:])])
 
 
 def _concatenate(call: Operands) -> Value:
     parts = call.tensors(0)
-    return op.concat(parts, axis_in(call["axis"], len(shape_of(parts[0]))))
+    return op.concat(parts, axis_in(call["axis"], rank_of(parts[0])))
 
 
 def _stack(call: Operands) -> Value:
     parts = call.tensors(0)
-    shape = shape_of(parts[0])
-    axis = axis_in(call["axis"], len(shape), 1)
-    apart = [*shape[:axis], 1, *shape[axis:]]
-    return op.concat([call.emit(op.reshape(part, apart)) for part in parts], axis)
+    axis = axis_in(call["axis"], rank_of(parts[0]), 1)
+    apart = [call.extents(part) for part in parts]
+    lined = [[*shape[:axis], 1, *shape[axis:]] for shape in apart]
+    return op.concat([call.emit(op.reshape(*pair)) for pair in zip(parts, lined, strict=True)], axis)
 
 
 def _split(call: Operands) -> Value:
     x, parts = call.tensor(0), call["indices_or_sections"]
-    axis = axis_in(call["axis"], len(shape_of(x)))
+    axis = axis_in(call["axis"], rank_of(x))
+    extent = call.extents(x)[axis]
     if isinstance(parts, list):
+        if not isinstance(extent, int):
+            return _cut(call, x, axis, numbers(parts))
         return op.split(x, numbers(parts), axis)
     count = bounded(numbers(parts)[0], "indices_or_sections", MAX_PARTS)
-    if count < 1 or shape_of(x)[axis] % count:
-        raise ValueError(f"{shape_of(x)[axis]} elements in {count} parts; accepted: a divisor")
-    return (x,) if count == 1 else op.split(x, count, axis)
+    if count < 1 or (isinstance(extent, int) and extent % count):
+        raise ValueError(f"{text(extent)} elements in {count} parts; accepted: a divisor")
+    if count == 1:
+        return (x,)
+    if isinstance(extent, int):
+        return op.split(x, count, axis)
+    part = call.shapes.quotient([extent], [count])
+    return tuple(
+        sliced(call.builder, call.shapes, x, {axis: (call.shapes.simplified(part * number), part, 1)})
+        for number in range(count)
+    )
+
+
+def _cut(call: Operands, x: relax.Expr, axis: int, places: Sequence[int]) -> Value:
+    """`x` cut at these places along an open axis, which has to be long enough."""
+    ends: list[Size] = [0, *places, call.extents(x)[axis]]
+    for first, last in itertools.pairwise(ends):
+        call.shapes.require_at_least(last, first)
+    cuts = [(first, call.shapes.simplified(plus(last, -1 * first)), 1) for first, last in itertools.pairwise(ends)]
+    return tuple(sliced(call.builder, call.shapes, x, {axis: cut}) for cut in cuts)
 
 
 def _tile(call: Operands) -> Value:
-    reps = call["reps"] if call["reps"] is not None else [int(n) for n in call.known(1, "reps").reshape(-1)]
-    return op.tile(call.tensor(0), numbers(reps))
+    x = call.tensor(0)
+    reps: list[Size] = [*numbers(call["reps"])] if call["reps"] is not None else call.sizes(1, "reps")
+    if all(isinstance(size, int) for size in (*call.extents(x), *reps)):
+        return op.tile(x, reps)
+    if len(reps) < rank_of(x):
+        reps = [1] * (rank_of(x) - len(reps)) + reps
+    elif len(reps) > rank_of(x):
+        x = call.emit(op.reshape(x, [1] * (len(reps) - rank_of(x)) + call.extents(x)))
+    return tiled(call.builder, call.shapes, x, reps)
 
 
 def _repeat(call: Operands) -> Value:
     x, axis = call.tensor(0), call["axis"]
     if axis is None:
         x, axis = call.emit(op.reshape(x, [-1])), 0
-    return op.repeat(x, numbers(call["repeats"])[0], axis_in(axis, len(shape_of(x))))
+    return op.repeat(x, numbers(call["repeats"])[0], axis_in(axis, rank_of(x)))
 
 
 def _reverse(call: Operands) -> Value:
     x = call.tensor(0)
-    return op.flip(x, axis_in(call["axis"], len(shape_of(x))))
+    return op.flip(x, axis_in(call["axis"], rank_of(x)))
 
 
 def _broadcast_to(call: Operands) -> Value:
-    shape = call["shape"]
-    if shape is None:
-        shape = [int(extent) for extent in call.known(1, "the shape").reshape(-1)]
-    return op.broadcast_to(call.tensor(0), numbers(shape))
+    stated = call["shape"]
+    return call.spread(call.tensor(0), [*numbers(stated)] if stated is not None else call.sizes(1, "the shape"))
 
 
 def _broadcast_to_like(call: Operands) -> Value:
-    return op.broadcast_to(call.tensor(0), shape_of(call.tensor(1)))
+    return call.spread(call.tensor(0), call.extents(call.tensor(1)))
 
 
 def collapsed(call: Operands, x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
@@ -211,6 +280,7 @@ def _layout_transform(call: Operands) -> Value:
         return x
     if sorted(before) == sorted(after) and before.isalpha() and before.isupper():
         return op.permute_dims(x, [before.index(letter) for letter in after])
+    shape_of(x)  # which is not divided evenly where it is open
     return call.te(topi.layout_transform, x, before, after)
 
 
@@ -237,7 +307,7 @@ def _space_to_batch(call: Operands) -> Value:
     value = call["pad_value"]
     if len(call.args) > 1 and (given := value_of(call.tensor(1))) is not None:
         value = given.item()
-    rank, count = len(shape_of(x)), len(block)
+    rank, count = rank_of(x), len(block)
     wide = call.emit(constant_border(call, x, [(0, 0), *pairs, *[(0, 0)] * (rank - 1 - count)], value))
     batch, *shape = shape_of(wide)
     space, rest = shape[:count], shape[count:]

@@ -7,61 +7,78 @@ from collections.abc import Callable, Sequence
 from tvm import te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, numbers, shape_of
+from ...open_parts import FAR, bounds, lifted, sliced
+from ...open_shapes import Size, plus
+from ..operands import Operands, Value, axis_in, numbers, rank_of, shape_of
 
 
-def _given(call: Operands, name: str, place: int) -> list[int] | None:
+def _given(call: Operands, name: str, place: int) -> list[Size]:
     """An attribute, or the operand that stands for it."""
     if call[name] is not None:
-        return numbers(call[name])
-    if len(call.args) > place:
-        return [int(value) for value in call.known(place, name).reshape(-1)]
-    return None
+        return [*numbers(call[name])]
+    return call.sizes(place, name) if len(call.args) > place else []
 
 
-def _slices(call: Operands, shape: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Axes, first places, places behind the last, and steps, as Python's slices have them."""
+def _slices(call: Operands, shape: Sequence[Size]) -> list[tuple[int, Size, Size, int]]:
+    """Axes, first places, numbers of elements and steps; places are clamped to the axis."""
     begin, end, strides = (_given(call, name, place) for place, name in enumerate(("begin", "end", "strides"), 1))
-    begin, end, strides = begin or [], end or [], strides or []
     stated = call["axes"]
     axes = [axis_in(axis, len(shape)) for axis in numbers(stated)] if stated is not None else list(range(len(shape)))
     sizes = call["slice_mode"] == "size"
-    places = []
+    places: list[tuple[int, Size, Size, int]] = []
     for number, axis in enumerate(axes):
         step = 1 if sizes else _item(strides, number, 1)
-        if step == 0:
-            raise ValueError("strides holds 0; accepted: anything else")
+        if not isinstance(step, int) or step == 0:
+            raise ValueError("strides holds 0, or a size; accepted: anything else")
+        first = _item(begin, number, 0 if step > 0 else FAR)
+        last = _item(end, number, FAR if step > 0 else -FAR)
         extent = shape[axis]
-        first = _item(begin, number, 0 if step > 0 else extent - 1)
-        last = _item(end, number, extent if step > 0 else -extent - 1)
+        if not all(isinstance(size, int) for size in (extent, first, last)):
+            if sizes:
+                first = lifted(call.shapes, first, extent)
+                last = FAR if isinstance(last, int) and last < 0 else call.shapes.simplified(plus(first, last))
+            places.append((axis, *bounds(call.shapes, first, last, step, extent), step))
+            continue
         if sizes:
             first = first + extent if first < 0 else first
             last = extent if last < 0 else first + last
         start, stop, _ = slice(first, last, step).indices(extent)
-        places.append((axis, start, stop, step))
-    return tuple(map(list, zip(*places, strict=True))) if places else ([], [], [], [])  # type: ignore[return-value]
+        places.append((axis, start, len(range(start, stop, step)), step))
+    return places
 
 
-def _item(values: Sequence[int], place: int, default: int) -> int:
+def _item(values: Sequence[Size], place: int, default: int) -> Size:
     return values[place] if place < len(values) else default
 
 
 def _strided_slice(call: Operands) -> Value:
     x = call.tensor(0)
-    axes, begin, end, strides = _slices(call, shape_of(x))
-    for at, step in enumerate(strides):
-        if step < 0:
-            # Backwards, the place before the first element has no name of its own: -1 would be the last.
-            end[at] = end[at] if end[at] >= 0 else -shape_of(x)[axes[at]] - 1
-    return op.strided_slice(x, axes, begin, end, strides) if axes else x
+    shape = call.extents(x)
+    cuts = _slices(call, shape)
+    if not cuts:
+        return x
+    if not all(isinstance(size, int) for axis, first, count, _ in cuts for size in (shape[axis], first, count)):
+        places = {axis: (first, count, step) for axis, first, count, step in cuts}
+        return sliced(call.builder, call.shapes, x, places)
+    ends = []
+    for axis, first, count, step in cuts:
+        end = first + count * step
+        # Backwards, the place before the first element has no name of its own: -1 would be the last.
+        ends.append(end if end >= 0 else -shape[axis] - 1)
+    axes, begin, _, strides = map(list, zip(*cuts, strict=True))
+    return op.strided_slice(x, axes, begin, ends, strides)
 
 
 def _slice_like(call: Operands) -> Value:
     x, like = call.tensor(0), call.tensor(1)
-    shape, other = shape_of(x), shape_of(like)
+    shape, other = call.extents(x), call.extents(like)
     stated = numbers(call["axes"]) if call["axes"] is not None else []
     axes = [axis_in(axis, len(shape)) for axis in stated] or list(range(min(len(shape), len(other))))
-    return op.strided_slice(x, axes, [0] * len(axes), [other[axis] for axis in axes], [1] * len(axes))
+    if all(isinstance(size, int) for axis in axes for size in (shape[axis], other[axis])):
+        return op.strided_slice(x, axes, [0] * len(axes), [other[axis] for axis in axes], [1] * len(axes))
+    for axis in axes:
+        call.shapes.require_at_least(shape[axis], other[axis])
+    return sliced(call.builder, call.shapes, x, {axis: (0, other[axis], 1) for axis in axes})
 
 
 def _strided_set(call: Operands) -> Value:
@@ -95,7 +112,7 @@ def _sliding_window(call: Operands) -> Value:
     return call.te(
         topi.sliding_window,
         call.tensor(0),
-        axis_in(call["axis"], len(shape_of(call.tensor(0)))),
+        axis_in(call["axis"], rank_of(call.tensor(0))),
         numbers(call["window_shape"]),
         numbers(call["strides"]),
     )
