@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pairs import beside_pairs
 from skips import Skips
 
 # NumPy's OpenBLAS starts a thread for every core in every worker, and these spin on each other during large products
@@ -39,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Skips())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests that are marked `pairs`, the cases beside those that have each pair of values are slow."""
+    for item in beside_pairs([item for item in items if isinstance(item, pytest.Function)]):
+        item.add_marker("slow")
 
 
 def pytest_sessionstart() -> None:

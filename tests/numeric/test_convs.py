@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from tvm import te, topi
 
 import tvm_tiling as tt
 from tvm_tiling.errors import TilingError
-from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedule import PackedOperator, this_cpu
 
 SMALL = Conv(space=(7, 9), kernel=(3, 3), before=(1, 1), behind=(1, 1), n=1, ci=7, co=33)
 # Winograd's transforms round; everything else here is exact, sums of small whole numbers being so.
@@ -23,20 +24,24 @@ ROUNDED = {"winograd": 1e-3}
 
 
 def computed(source: Source, inputs: list[np.ndarray], shape: tuple[int, ...], *, packed: bool, form: str | None):
-    """(result, form taken) of our kernel; nothing but the result may change, nor anything beside it."""
-    operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
-    result = Guarded(shape, str(source.out.dtype))
-    first, weights, out = (operand.tensor for operand in (*operands, result))
+    """(result, form taken) of our kernel."""
     if packed:
         kernel = tt.packed_operator(source.out, form=form)
-        kernel(first, kernel.pack(weights), out)
-        form = kernel.tiling.form
-    else:
-        sch = tt.tiling_schedule(source.out, form=form)
-        tvm.compile(sch.mod, target=tt.llvm_target())["main"](first, weights, out)
+        return result_of(kernel, inputs, shape, str(source.out.dtype)), kernel.tiling.form
+    sch = tt.tiling_schedule(source.out, form=form)
+    kernel = tvm.compile(sch.mod, target=tt.llvm_target())["main"]
+    return result_of(kernel, inputs, shape, str(source.out.dtype)), form
+
+
+def result_of(kernel: Callable[..., None], inputs: list[np.ndarray], shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """What a compiled kernel stores; nothing but the result may change, nor anything beside it."""
+    operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
+    result = Guarded(shape, dtype)
+    first, weights, out = (operand.tensor for operand in (*operands, result))
+    kernel(first, kernel.pack(weights) if isinstance(kernel, PackedOperator) else weights, out)
     assert all(operand.unchanged() for operand in operands)
     assert result.unchanged_around()
-    return result.array.copy(), form
+    return result.array.copy()
 
 
 def check(conv: Conv, source: Source, *, packed: bool = True, form: str | None = None) -> str | None:

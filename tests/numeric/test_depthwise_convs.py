@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from convs import Conv, Source, arrays, blocked, topi_conv, topi_depthwise, topi_transposed
-from test_convs import check, computed
+from test_convs import check, computed, result_of
 from tvm import te, topi
 
 import tvm_tiling as tt
@@ -73,21 +73,23 @@ def test_types(dtype, layout):
     exact(conv, in_layout(conv, layout))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4), (5, 5), (3, 8)])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
 @pytest.mark.parametrize("channels", [16, 40, 67])
 def test_bytes_without_borders_multiply_taps_at_once(kernel, stride, channels):
     conv = depthwise(channels, (13, 22), kernel, stride=stride, before=(0, 0), behind=(0, 0), n=2, dtype="int8")
     source = in_layout(conv, "NHWC")
-    exact(conv, source)
-    inputs, _ = arrays(conv, source)
-    ends = [np.where(array < 0, -128, 127).astype(array.dtype) for array in inputs]
-    got, _ = computed(source, ends, (2, *conv.points, channels), packed=True, form="depthwise")
-    want, _ = computed(source, ends, (2, *conv.points, channels), packed=False, form="depthwise")
-    np.testing.assert_array_equal(got, want)
-    cpu = this_cpu().cpu
-    dots = fastest(cpu, "int8", "int8", "int32").group == 4
-    assert tt.packed_operator(source.out, form="depthwise").tiling.taps_at_once == (4 if dots else None)
+    assert conv.possible
+    (x, weights), want = arrays(conv, source)
+    ends = [np.where(array < 0, -128, 127).astype(array.dtype) for array in (x, weights)]
+    shape = (2, *conv.points, channels)
+    packed = tt.packed_operator(source.out, form="depthwise")
+    np.testing.assert_array_equal(result_of(packed, [x, weights], shape, "int32"), want)
+    plain, _ = computed(source, ends, shape, packed=False, form="depthwise")
+    np.testing.assert_array_equal(result_of(packed, ends, shape, "int32"), plain)
+    dots = fastest(this_cpu().cpu, "int8", "int8", "int32").group == 4
+    assert packed.tiling.taps_at_once == (4 if dots else None)
 
 
 def test_bytes_at_the_ends_of_their_range():
