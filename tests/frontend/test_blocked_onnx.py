@@ -217,6 +217,7 @@ def test_attention_of_fixed_sizes():
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("one_place", [True, False])
 @pytest.mark.parametrize("by_heads", [True, False])
@@ -281,6 +282,7 @@ def test_a_table_of_other_blocks_is_refused():
         tt.compile(proto, cache=False)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
 @pytest.mark.parametrize("zeros", [False, True])

@@ -146,6 +146,7 @@ def test_transposed_convolutions_with_more_output_than_windows_reach():
     np.testing.assert_array_equal(result[..., 11:, :], np.broadcast_to(constants["b"][:, None, None], (1, 3, 2, 15)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.125])
 @pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("samples", [0, 2])

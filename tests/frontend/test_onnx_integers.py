@@ -50,6 +50,7 @@ def weights_of(rng, dtype, *shape):
     )
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("computed", [False, True], ids=["constant zero", "computed zero"])
 @pytest.mark.parametrize("columns", [False, True], ids=["one", "each column"])
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")], ids="-".join)
@@ -113,6 +114,7 @@ def test_products_times_both_scales():
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stored", ["int8", "uint8"])
 @pytest.mark.parametrize("by_channel", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])

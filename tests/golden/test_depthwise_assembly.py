@@ -33,6 +33,7 @@ def compiled(layout: str, channels: int, size: int, kernel: int, stride: int, ma
     return json.loads(str(sch.mod["main"].attrs["tvm_tiling.decision"])), lines
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("machine", ["icelake-server-2c", "zen4-server-8c"])
 @pytest.mark.parametrize("layout, channels", [("NHWC", 96), ("NCHW", 24)])
 @pytest.mark.parametrize("size, kernel, stride", [(56, 3, 1), (56, 3, 2), (14, 3, 1)])

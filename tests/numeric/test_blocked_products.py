@@ -81,6 +81,7 @@ def packed_and_checked(product, scheduled, cpu, rng):
     checked(product, library, packed.numpy(), stored, real, rng)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("activations", ["float32", "int8"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("size", SIZES, ids=str)

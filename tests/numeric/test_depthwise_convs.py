@@ -42,6 +42,7 @@ def test_channels_of_any_number(channels, layout):
     exact(conv, in_layout(conv, layout))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("space", [(1, 1), (1, 9), (9, 1), (2, 3), (5, 8), (13, 31), (31, 37)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 5), (7, 7), (1, 6), (4, 1)])
@@ -50,6 +51,7 @@ def test_images_and_kernels_of_any_size(space, kernel, layout):
     exact(conv, in_layout(conv, layout))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("stride", [(1, 2), (2, 1), (2, 2), (3, 3), (4, 5)])
 @pytest.mark.parametrize("dilation", [(1, 1), (2, 3), (5, 4)])

@@ -124,6 +124,7 @@ def test_batches(dtype, batch, batch_b):
 # ---- strides -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("trans_a", "trans_b"), LAYOUTS)
 @pytest.mark.parametrize("pads", [(7, 0, 0), (0, 16, 3), (1, 5, 31)])
@@ -170,6 +171,7 @@ def test_epilogues_of_types(dtype, steps):
 # ---- long k, many cores ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8"])
 @pytest.mark.parametrize("form", [None, "pack"])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
@@ -204,6 +206,7 @@ def test_sums_shared_by_cores(cores, dtype, steps):
         assert taken["threads_k"] > 1 and taken["need_acc_buffer"]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 @pytest.mark.parametrize(("m", "n", "k"), [(251, 127, 131), (1000, 17, 33), (17, 1000, 33), (251, 251, 600)])
@@ -261,6 +264,7 @@ def test_register_tiles_of_all_registers(tile, weights):
 # ---- values that are not finite ----------------------------------------------------------------------------------
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize(
     ("form", "weights", "m", "n", "k"),

@@ -70,6 +70,7 @@ def test_the_kernel_with_weights_packed_prepacked(recurrence):
     assert_right(library["layer"], recurrence, values, given)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("stored", ["bfloat16", "float16"])
 @pytest.mark.parametrize("prepacked", [False, True])
 @pytest.mark.parametrize("recurrence", CASES, ids=name_of)

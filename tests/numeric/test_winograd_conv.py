@@ -132,6 +132,7 @@ def test_kernels_of_other_sizes(m, k):
     assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("epilogue", ["", "bias, residual, relu"])
 @pytest.mark.parametrize("prepacked", [False, True])
