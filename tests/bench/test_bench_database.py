@@ -48,7 +48,7 @@ def options(tmp_path):
         "--op",
         "gemm",
         "--shapes",
-        "2",
+        "1",
         "--held-out",
         "10",
         *kept,
