@@ -6,9 +6,11 @@
         tiles of rows of nearly equal heights, a microkernel for each height
           block of k: its sums in registers; scaled, they are added to the totals
 
-A panel holds for each block the weights in the order in which the kernel reads them, then scales; zero points follow
-behind all blocks. A word of a lane has 8 weights of 4 bits: bits 8 r are element r, bits 8 r + 4 element 4 + r, so that
-a mask, and a shift and a mask, give two groups of bytes for a dot instruction. Of 8 bits it has 4.
+A panel holds for each block the weights in the order in which the kernel reads them, then scales and offsets; zero
+points, and factors that blocks share, follow behind all blocks. A word of a lane has 8 weights of 4 bits: bits 8 r are
+element r, bits 8 r + 4 element 4 + r, so that a mask, and a shift and a mask, give two groups of bytes for a dot
+instruction. Of 8 bits it has 4. 16 weights of 6 bits lie in three words: the lower 4 bits of all in two such words;
+bits 8 r + 2 g of the third are the upper 2 bits of element 4 g + r.
 """
 
 from __future__ import annotations
@@ -22,19 +24,21 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.gemm.blocked import UNPACKED_TILES, BlockedProduct, BlockedTiling, decide_blocked
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DOT_INSTRUCTIONS
-from ..lowering.described import declare
+from ..lowering.described import declare, weight_at
 from ..lowering.dot import dot
 from ..lowering.loops import by_edge, share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import in_register, register, registers
 from ..lowering.samples import is_open
 from ..match.described import at_sample
+from ..operand_types import element_bytes
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 Slots: TypeAlias = dict[tuple[int, int], tirx.Var]  # (row of the tile, vector) -> a register
 LINE = 64
-UNROLLED = 4  # words of a lane in one turn of a loop over a long block
+UNROLLED = 4  # units of a lane in one turn of a loop over a long block
+_UNITS = {4: (8, 1), 6: (16, 3), 8: (4, 1)}  # by the bits of a weight: weights, and words of a lane, decoded together
 
 
 class BlockedEmitter:
@@ -44,14 +48,17 @@ class BlockedEmitter:
         self.p, self.tiling, self.buffers = product, tiling, buffers
         self.lanes, self.nr, self.vectors = tiling.lanes, tiling.nr, tiling.nr // tiling.lanes
         self.block, self.blocks, self.bits = product.encoding.block, product.blocks, product.bits
-        self.words = self.block * self.bits // 32  # of a lane, in a block
-        self.in_word = 32 // self.bits
+        self.in_unit, self.unit_words = _UNITS[self.bits]
+        self.units = self.block // self.in_unit
         self.full, self.tail = divmod(product.n, self.nr)
         self.panels = self.full + (self.tail > 0)
         self.values = self.nr * product.value_bytes  # bytes of a panel's block
-        self.step = self.values + self.nr * product.scale_bytes
-        self.zeros = self.blocks * self.step  # where zero points start
+        self.shared = self.nr * product.scale_bytes  # bytes of a block's scales, or offsets
+        self.step = self.values + self.shared * (1 + product.encoding.offsets)
+        self.zeros = self.blocks * self.step  # where zero points or factors start
+        self.groups = -(-self.blocks // product.encoding.grouped) if product.factors else 0
         used = self.zeros + (self.nr * self.blocks if product.encoding.zero_points else 0)
+        used += 2 * self.nr * product.factors * self.groups
         self.size = -(-used // LINE) * LINE
         self.packed_shape, self.packed_dtype = (self.panels, self.size), "uint8"
         self.by_dots = tiling.form == "dot"
@@ -67,26 +74,49 @@ class BlockedEmitter:
             column = panel * self.nr + j
             with when(column < p.n):
                 base = panel * self.size + block * self.step
-                with T.serial(0, self.words) as word, T.serial(0, 4) as byte:
-                    at = ((word * self.vectors * self.lanes) + j) * 4 + byte
-                    T.buffer_store(packed, self.packed_byte(column, block, word, byte), [base + at])
+                with T.serial(0, self.units) as unit, T.serial(0, 4) as byte:
+                    for word in range(self.unit_words):
+                        at = ((unit * self.unit_words + word) * self.nr + j) * 4 + byte
+                        T.buffer_store(packed, self.packed_byte(column, block, unit, word, byte), [base + at])
                 with T.serial(0, p.scale_bytes) as byte:
                     at = base + self.values + j * p.scale_bytes + byte
                     T.buffer_store(packed, weights[column, block, p.value_bytes + byte], [at])
+                    if p.encoding.offsets:
+                        T.buffer_store(packed, weights[column, block, p.zero_place + byte], [at + self.shared])
+                tail = panel * self.size + self.zeros
                 if p.encoding.zero_points:
-                    at = panel * self.size + self.zeros + block * self.nr + j
-                    T.buffer_store(packed, weights[column, block, p.record - 1], [at])
+                    T.buffer_store(packed, weights[column, block, p.zero_place], [tail + block * self.nr + j])
+                if p.factors:
+                    self.pack_factors(packed, column, block, tail, j)
 
-    def packed_byte(self, column: Index, block: Index, word: Index, byte: Index) -> Expr:
-        """A byte of a lane's word: weights `byte` and 4 + `byte` of its eight, or one of 8 bits."""
-        weights = self.buffers["weights"]
+    def pack_factors(self, packed: tirx.Var, column: Index, block: Index, tail: Index, j: Index) -> None:
+        """Those of a group, with its first block."""
+        grouped = self.p.encoding.grouped
+        with when(tirx.EQ(tirx.floormod(block, grouped), 0)), T.serial(0, 2) as byte:
+            for factor in range(self.p.factors):
+                at = tail + 2 * ((tirx.floordiv(block, grouped) * self.p.factors + factor) * self.nr + j)
+                given = self.buffers["weights"][column, block, self.p.factor_place + 2 * factor + byte]
+                T.buffer_store(packed, given, [at + byte])
+
+    def packed_byte(self, column: Index, block: Index, unit: Index, word: int, byte: Index) -> Expr:
+        """A byte of a lane's word, the parts of some weights from the lowest bits on."""
+
+        def weight(place: int) -> Expr:
+            at = unit * self.in_unit + place + byte
+            return T.Cast("uint8", weight_at(self.p, self.buffers["weights"], column, block, at))
+
+        def joined(parts: list[Expr], bits: int) -> Expr:
+            found = parts[0]
+            for number, part in enumerate(parts[1:], 1):
+                found = tirx.bitwise_or(found, tirx.shift_left(part, tirx.const(bits * number, "uint8")))
+            return found
+
         if self.bits == 8:
-            return weights[column, block, word * 4 + byte]
-        half = T.Cast("uint8", 4 * tirx.floormod(byte, 2))
-        low, high = (weights[column, block, word * 4 + part + tirx.floordiv(byte, 2)] for part in (0, 2))
-        mask = tirx.const(15, "uint8")
-        low, high = (tirx.bitwise_and(tirx.shift_right(value, half), mask) for value in (low, high))
-        return tirx.bitwise_or(low, tirx.shift_left(high, tirx.const(4, "uint8")))
+            return weight(0)
+        if word < 2:
+            low = [tirx.bitwise_and(weight(8 * word + place), tirx.const(15, "uint8")) for place in (0, 4)]
+            return joined(low, 4)
+        return joined([tirx.shift_right(weight(place), tirx.const(4, "uint8")) for place in (0, 4, 8, 12)], 2)
 
     # ---- the nest ---------------------------------------------------------------------------------------------------
 
@@ -152,9 +182,9 @@ class BlockedEmitter:
         whole = self.p.k // self.block if self.p.activations == "float32" else self.blocks
         start = panel * self.size
         with T.serial(0, whole) as block:
-            self.add_block(totals, height, i0, start, block, self.words)
+            self.add_block(totals, height, i0, start, block, self.units)
         if whole < self.blocks:
-            self.add_block(totals, height, i0, start, whole, (self.p.k - whole * self.block) // self.in_word)
+            self.add_block(totals, height, i0, start, whole, (self.p.k - whole * self.block) // self.in_unit)
         self.store(totals, height, i0, panel)
 
     def clear(self, height: int, kind: str) -> Slots:
@@ -171,27 +201,29 @@ class BlockedEmitter:
     def spread(self, value: Expr) -> Expr:
         return T.broadcast(value, self.lanes)
 
-    def add_block(self, totals: Slots, height: int, i0: Index, start: Index, block: Index, words: int) -> None:
-        """totals += scale (sum over the block of x q - zero * sum of x)."""
-        zeros = [self.zero(start, block, v) for v in range(self.vectors)]
-        acc = self.less_zeros(height, i0, block, zeros)
+    def add_block(self, totals: Slots, height: int, i0: Index, start: Index, block: Index, units: int) -> None:
+        """totals += scale (sum over the block of x q - zero * sum of x), or scale * sum of x q - offset * sum of x."""
+        acc = self.started(height, i0, start, block)
         at = start + block * self.step
 
-        def add(word: Index) -> None:
-            for number, vectors in enumerate(self.decoded(at, word)):
-                self.multiply(acc, height, i0, block, word, number, vectors)
+        def add(unit: Index) -> None:
+            for number, vectors in enumerate(self.decoded(at, unit)):
+                self.multiply(acc, height, i0, block, unit, number, vectors)
 
-        if words <= 2 * UNROLLED:
-            for word in range(words):
-                add(word)
+        if units <= 2 * UNROLLED:
+            for unit in range(units):
+                add(unit)
         else:
-            turns = words // UNROLLED
+            turns = units // UNROLLED
             with T.serial(0, turns) as turn:
-                for word in range(UNROLLED):
-                    add(turn * UNROLLED + word)
-            for word in range(turns * UNROLLED, words):
-                add(word)
-        scales = [self.kept(self.scale(at, v)) for v in range(self.vectors)]
+                for unit in range(UNROLLED):
+                    add(turn * UNROLLED + unit)
+            for unit in range(turns * UNROLLED, units):
+                add(unit)
+        scales = [self.kept(self.scale(start, block, v)) for v in range(self.vectors)]
+        if self.p.encoding.offsets:
+            self.add_with_offsets(totals, acc, i0, block, scales, self.offsets(start, block))
+            return
         for (row, v), total in totals.items():
             scale, value = scales[v], acc[row, v][self.whole]
             if self.p.activations == "int8":
@@ -200,58 +232,94 @@ class BlockedEmitter:
                 value = T.Cast(f"float32x{self.lanes}", value)
             T.buffer_store(total, total[self.whole] + value * scale, [self.whole])
 
-    def less_zeros(self, height: int, i0: Index, block: Index, zeros: list[Expr]) -> Slots:
-        """Registers for the sums of a block, which start with what its zero points take off: - zero * sum of x."""
-        slots = [(row, v) for row in range(height) for v in range(self.vectors)]
+    def started(self, height: int, i0: Index, start: Index, block: Index) -> Slots:
+        """Registers for the sums of a block, which start with what its zero points take off, - zero * sum of x."""
         kind = "int32" if self.by_dots else "float32"
+        if self.p.encoding.offsets:
+            return self.clear(height, kind)
+        stored = self.p.encoding.zero_points
+        zeros = [self.zero(start, block, v) for v in range(self.vectors)]
+        slots = [(row, v) for row in range(height) for v in range(self.vectors)]
         started = dict(zip(slots, registers(len(slots), self.lanes, kind), strict=True))
         for row in range(height):
             summed = self.buffers["sums"][(i0 + row) * self.blocks + block]
             if self.p.activations == "int8" and not self.by_dots:
                 summed = T.Cast("float32", summed)
-            less = tirx.const(0, kind) - summed
-            if not self.p.encoding.zero_points:
-                less = self.kept(self.spread(less * tirx.const(self.p.centre, kind)))
-            else:
-                less = self.kept(self.spread(less))
+            less = self.kept(self.spread(summed * tirx.const(-1 if stored else -self.p.centre, kind)))
             for v, zero in enumerate(zeros):
-                value = less * zero if self.p.encoding.zero_points else less
-                T.buffer_store(started[row, v], value, [self.whole])
+                T.buffer_store(started[row, v], less * zero if stored else less, [self.whole])
         return started
 
-    def decoded(self, at: Index, word: Index) -> list[list[Expr]]:
-        """Of a word of every vector: groups of bytes in words where dots multiply them, else single weights as floats;
-        for each the vectors of a panel's row, in the order of k."""
-        loaded = [self.kept(self.word(at, word, v)) for v in range(self.vectors)]
-        if self.by_dots:
-            if self.bits == 8:
-                return [loaded]
-            mask = self.spread(tirx.const(0x0F0F0F0F, "int32"))
-            four = self.spread(tirx.const(4, "int32"))
-            low = [self.kept(tirx.bitwise_and(value, mask)) for value in loaded]
-            high = [self.kept(tirx.bitwise_and(tirx.shift_right(value, four), mask)) for value in loaded]
-            return [low, high]
-        shifts = [8 * r for r in range(4)] if self.bits == 8 else [8 * r + half for half in (0, 4) for r in range(4)]
-        mask = self.spread(tirx.const((1 << self.bits) - 1, "int32"))
-        found = []
-        for shift in shifts:
-            row = []
-            for value in loaded:
-                moved = tirx.shift_right(value, self.spread(tirx.const(shift, "int32"))) if shift else value
-                row.append(self.kept(T.Cast(f"float32x{self.lanes}", tirx.bitwise_and(moved, mask))))
-            found.append(row)
-        return found
+    def add_with_offsets(
+        self, totals: Slots, acc: Slots, i0: Index, block: Index, scales: list[Expr], offsets: list[Expr]
+    ) -> None:
+        """totals += scale * acc - offset * sum of x."""
+        for (row, v), total in totals.items():
+            place = (i0 + row) * self.blocks + block
+            summed = self.buffers["sums"][place]
+            if self.p.activations == "int8":
+                summed = T.Cast("float32", summed)
+            product = acc[row, v][self.whole]
+            if self.by_dots:
+                product = T.Cast(f"float32x{self.lanes}", product)
+            value = product * scales[v] - offsets[v] * self.spread(summed)
+            if self.p.activations == "int8":
+                value = value * self.spread(self.buffers["scales"][place])
+            T.buffer_store(total, total[self.whole] + value, [self.whole])
+
+    def decoded(self, at: Index, unit: Index) -> list[list[Expr]]:
+        """Of the words of a unit, of every vector: groups of bytes in words where dots multiply them, else single
+        weights as floats; for each the vectors of a panel's row, in the order of k."""
+        if self.bits == 4 and not self.by_dots:
+            loaded = [self.kept(self.word(at, unit, v)) for v in range(self.vectors)]
+            return [self.floats(loaded, 8 * r + half) for half in (0, 4) for r in range(4)]
+        groups = self.groups_of_bytes(at, unit)
+        return groups if self.by_dots else [self.floats(group, 8 * r) for group in groups for r in range(4)]
+
+    def groups_of_bytes(self, at: Index, unit: Index) -> list[list[Expr]]:
+        """Words of four weights, a byte each; for each group the vectors of a panel's row."""
+        words = [
+            [self.kept(self.word(at, unit * self.unit_words + word, v)) for v in range(self.vectors)]
+            for word in range(self.unit_words)
+        ]
+        if self.bits == 8:
+            return words
+        low = [[self.kept(self.masked(value, shift, 0x0F)) for value in word] for word in words[:2] for shift in (0, 4)]
+        if self.bits == 4:
+            return low
+        high = [
+            [tirx.shift_left(self.masked(value, 2 * group, 0x03), self.number(4)) for value in words[2]]
+            for group in range(4)
+        ]
+        return [
+            [self.kept(tirx.bitwise_or(*pair)) for pair in zip(*both, strict=True)]
+            for both in zip(low, high, strict=True)
+        ]
+
+    def floats(self, words: list[Expr], shift: int) -> list[Expr]:
+        """The weight at bit `shift` of each word."""
+        mask = self.number((1 << min(self.bits, 8)) - 1)
+        moved = [tirx.shift_right(value, self.number(shift)) if shift else value for value in words]
+        return [self.kept(T.Cast(f"float32x{self.lanes}", tirx.bitwise_and(value, mask))) for value in moved]
+
+    def masked(self, value: Expr, shift: int, mask: int) -> Expr:
+        """The bits of every byte that `mask` has, from bit `shift` on."""
+        moved = tirx.shift_right(value, self.number(shift)) if shift else value
+        return tirx.bitwise_and(moved, self.number(mask * 0x01010101))
+
+    def number(self, value: int) -> Expr:
+        return self.spread(tirx.const(value, "int32"))
 
     def multiply(
-        self, acc: Slots, height: int, i0: Index, block: Index, word: Index, number: int, vectors: list[Expr]
+        self, acc: Slots, height: int, i0: Index, block: Index, unit: Index, number: int, vectors: list[Expr]
     ) -> None:
-        """acc += x times one group of the word, or one weight of it."""
+        """acc += x times one group of the unit, or one weight of it."""
         group = 4 if self.by_dots else 1
 
         def add(sums: Expr, value: Expr, x: Expr) -> Expr:
             return dot(self.engine, sums, value, x, self.lanes) if self.by_dots else sums + x * value
 
-        k = block * self.block + word * self.in_word + number * group
+        k = block * self.block + unit * self.in_unit + number * group
         for row in range(height):
             place = (i0 + row) * self.row_of_x + k
             x = self.buffers["x"][T.ramp(place, 1, 4)] if self.by_dots else self.buffers["x"][place]
@@ -289,10 +357,28 @@ class BlockedEmitter:
         place = at + (word * self.vectors + v) * (4 * self.lanes)
         return T.reinterpret(f"int32x{self.lanes}", self.packed[T.ramp(place, 1, 4 * self.lanes)])
 
-    def scale(self, at: Index, v: int) -> Expr:
+    def scale(self, start: Index, block: Index, v: int) -> Expr:
         """The scales of a vector's columns."""
+        return self.of_block(start, block, v, 0)
+
+    def offsets(self, start: Index, block: Index) -> list[Expr]:
+        """The offsets of all columns, a vector each."""
+        return [self.kept(self.of_block(start, block, v, 1)) for v in range(self.vectors)]
+
+    def of_block(self, start: Index, block: Index, v: int, which: int) -> Expr:
+        """The scales of a vector's columns, or the offsets, float32."""
         size, kind = self.p.scale_bytes, self.p.encoding.scales
-        place = at + self.values + v * self.lanes * size
+        place = start + block * self.step + self.values + which * self.shared + v * self.lanes * size
+        value = self.as_floats(kind, place)
+        if not self.p.factors:
+            return value
+        group = tirx.floordiv(block, self.p.encoding.grouped)
+        row = (group * self.p.factors + which) * self.nr + v * self.lanes
+        return value * self.as_floats("float16", start + self.zeros + 2 * row)
+
+    def as_floats(self, kind: str, place: Index) -> Expr:
+        """The numbers of type `kind`, one for each lane, that lie at a byte of the panels."""
+        size = element_bytes(kind)
         value = T.reinterpret(f"{kind}x{self.lanes}", self.packed[T.ramp(place, 1, size * self.lanes)])
         return value if kind == "float32" else T.Cast(f"float32x{self.lanes}", value)
 
@@ -332,18 +418,17 @@ class BlockedEmitter:
     def unpack(self, floats: tirx.Var, start: Index, block: Index, turn: Index) -> None:
         """The weights of a block as floats."""
         at = start + block * self.step
-        scales = [self.kept(self.scale(at, v)) for v in range(self.vectors)]
-        zeros = []
-        for v in range(self.vectors):
-            zero = self.zero(start, block, v)
-            wide = zero if str(zero.ty).startswith("float") else T.Cast(f"float32x{self.lanes}", zero)
-            zeros.append(self.kept(wide * scales[v]))
-        with T.serial(0, self.words) as word:
-            for number, vectors in enumerate(self.decoded(at, word)):
-                row = turn * self.block + word * self.in_word + number
+        scales = [self.kept(self.scale(start, block, v)) for v in range(self.vectors)]
+        if self.p.encoding.offsets:
+            offsets = self.offsets(start, block)
+        else:
+            offsets = [self.kept(self.zero(start, block, v) * scales[v]) for v in range(self.vectors)]
+        with T.serial(0, self.units) as unit:
+            for number, vectors in enumerate(self.decoded(at, unit)):
+                row = turn * self.block + unit * self.in_unit + number
                 for v, value in enumerate(vectors):
                     place = row * self.nr + v * self.lanes
-                    T.buffer_store(floats, value * scales[v] - zeros[v], [T.ramp(place, 1, self.lanes)])
+                    T.buffer_store(floats, value * scales[v] - offsets[v], [T.ramp(place, 1, self.lanes)])
 
     def tile_of_floats(self, floats: tirx.Var, height: int, i0: Index, panel: Index, k0: int, elements: int) -> None:
         """One tile over the elements of k that are in the buffer; earlier ones are in the result."""

@@ -89,11 +89,12 @@ class OperandTypes:
 @dataclass(frozen=True, kw_only=True)
 class WeightFormat:
     """A way to store B. `bits` of an element in blocks that share a scale, None: elements as they are; `decode`: vector
-    instructions that make a vector of floats from the stored elements, loads not counted; `emitted`: whether kernels
-    read it."""
+    instructions that make a vector of floats from the stored elements, loads not counted; `separate`: those that make
+    a vector of a dot instruction's bytes; `emitted`: whether kernels read it."""
 
     bits: int | None = None
     decode: float = 0.0
+    separate: float = 0.0
     emitted: bool = False
 
 
@@ -101,32 +102,37 @@ WEIGHT_FORMATS = {
     "plain": WeightFormat(emitted=True),
     "prepacked": WeightFormat(emitted=True),  # in the panels of the kernel that reads it
     "int8": WeightFormat(bits=8, decode=3.0, emitted=True),  # shift, mask, convert
-    "int4": WeightFormat(bits=4, decode=3.0, emitted=True),  # the same
+    "int6": WeightFormat(bits=6, decode=4.25, separate=5.0, emitted=True),  # four bits and two joined before
+    "int4": WeightFormat(bits=4, decode=3.0, separate=1.5, emitted=True),  # as 8 bits
 }
 """Every way to store B, by name."""
 
 BLOCK = 32  # elements along k that share a scale where nothing else is said
-_ZERO_POINTS = "zero_points"
+_ZERO_POINTS, _OFFSETS = "zero_points", "offsets"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
     """How B is stored: its `format`, a row of WEIGHT_FORMATS; of one in blocks the elements along k of a `block`, the
-    type of its `scales`, and whether it has a zero point, of as many bits as an element.
+    type of its `scales`, and whether it has a zero point, of as many bits as an element, or `offsets`: q scale -
+    offset, an offset of the scales' type for each block. Scales and offsets of "int8" are whole numbers times float16s
+    that `grouped` blocks share.
 
-    As text: "int4:32:float16:zero_points", of which all but the format may be left out.
+    As text: "int4:32:float16:zero_points", of which all but the format may be left out; "int4:32:int8/8:offsets".
     """
 
     format: str = "plain"
     block: int = 0
     scales: str = ""
     zero_points: bool = False
+    offsets: bool = False
+    grouped: int = 0
 
     def __post_init__(self) -> None:
         if self.format not in WEIGHT_FORMATS:
             raise WorkloadError(f"encoding: unknown format {self.format!r}: {nearest(self.format, WEIGHT_FORMATS)}")
         if self.how.bits is None:
-            if self.block or self.scales or self.zero_points:
+            if self.block or self.scales or self.zero_points or self.offsets or self.grouped:
                 raise WorkloadError(f"encoding: format {self.format!r} has no blocks; accepted: the format alone")
             return
         object.__setattr__(self, "block", self.block or BLOCK)
@@ -134,23 +140,41 @@ class Encoding:
         if type(self.block) is not int or self.block < 1:
             raise WorkloadError(f"encoding: block = {self.block!r}, must be a whole number of at least 1")
         element_bytes(self.scales)
-        if is_integer(self.scales):
-            raise WorkloadError(f"encoding: scales of {self.scales}; accepted: a floating-point type")
+        if type(self.grouped) is not int or self.grouped < 0:
+            raise WorkloadError(f"encoding: grouped = {self.grouped!r}, must be a whole number")
+        if (self.scales != "int8" and is_integer(self.scales)) or (self.scales == "int8") != (self.grouped > 0):
+            blocks = f"{self.scales}/{self.grouped}" if self.grouped else self.scales
+            raise WorkloadError(
+                f"encoding: scales of {blocks}; accepted: a floating-point type, int8/8 where 8 blocks share a factor"
+            )
+        if self.offsets and self.zero_points:
+            raise WorkloadError("encoding: offsets beside zero_points; accepted: one of them")
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
         """The encoding that `str` wrote."""
         name, *rest = text.split(":")
-        zero_points = rest[-1:] == [_ZERO_POINTS]
-        block, scales, *more = [*rest[: len(rest) - zero_points], "", ""]
-        if any(more) or not re.fullmatch("[0-9]{0,9}", block):
+        last = rest[-1] if rest and rest[-1] in (_ZERO_POINTS, _OFFSETS) else ""
+        block, scales, *more = [*rest[: len(rest) - bool(last)], "", ""]
+        scales, slash, grouped = scales.partition("/")
+        numbers = re.fullmatch("[0-9]{0,9}", block) and re.fullmatch("[0-9]{1,9}" if slash else "", grouped)
+        if any(more) or not numbers:
             raise WorkloadError(f"encoding: {text!r}, accepted: as in 'plain' or 'int4:32:float16:zero_points'")
-        return cls(format=name, block=int(block or 0), scales=scales, zero_points=zero_points)
+        return cls(
+            format=name,
+            block=int(block or 0),
+            scales=scales,
+            zero_points=last == _ZERO_POINTS,
+            offsets=last == _OFFSETS,
+            grouped=int(grouped or 0),
+        )
 
     def __str__(self) -> str:
         if self.how.bits is None:
             return self.format
-        return ":".join((self.format, str(self.block), self.scales, *[_ZERO_POINTS] * self.zero_points))
+        scales = f"{self.scales}/{self.grouped}" if self.grouped else self.scales
+        last = [_ZERO_POINTS] * self.zero_points + [_OFFSETS] * self.offsets
+        return ":".join((self.format, str(self.block), scales, *last))
 
     @property
     def how(self) -> WeightFormat:
@@ -161,7 +185,8 @@ class Encoding:
         """Bytes that one element of `dtype` takes, with its share of what its block has in common."""
         if self.how.bits is None:
             return element_bytes(dtype)
-        shared = 8 * element_bytes(self.scales) + self.how.bits * self.zero_points
+        own = 8 * element_bytes(self.scales) + (16 / self.grouped if self.grouped else 0)
+        shared = own * (1 + self.offsets) + self.how.bits * self.zero_points
         return (self.how.bits + shared / self.block) / 8
 
 

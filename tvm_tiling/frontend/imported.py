@@ -25,8 +25,9 @@ class ImportedModel:
 
     module: a Relax module; its function "main" takes the inputs in order, weights are constants inside.
     input_names, output_names: as the model calls them. input_shapes: in elements. input_dtypes: TVM's names of types.
-    source: what the model was read as: "onnx", "torch", "tflite" or "relax". open_sizes: those that the inputs' shapes
-    name; each is an extent of its own somewhere in them, and there a variable in the shape of the module's parameter.
+    source: what the model was read as: "onnx", "torch", "tflite", "gguf" or "relax". open_sizes: those that the
+    inputs' shapes name; each is an extent of its own somewhere in them, and there a variable in the shape of the
+    module's parameter.
     """
 
     module: tvm.IRModule

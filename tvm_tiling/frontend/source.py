@@ -11,12 +11,13 @@ from ..limits import MAX_EXTENT, Limits, usual
 from ..runtime.pages import Contents, FileContents
 from ..sizes import MayBeEmpty
 from .bounded import refuse_excess, refuse_tuples
+from .gguf.file import MAGIC
 from .imported import ImportedModel
 from .relay.archive import is_relay
 from .relay.params import read_params
 
 ACCEPTED = (
-    "a path or the bytes of an ONNX, TFLite or Relay file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
+    "a path or the bytes of an ONNX, TFLite, GGUF or Relay file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
     "torch.nn.Module with example_inputs, or a Relax IRModule"
 )
 _GIVEN, _BYTES = "the model given", "the bytes given"
@@ -53,8 +54,8 @@ def load_model(
     which every size that is not given here is a variable: of 1 element or more, or of any number if it
     `may_be_empty`.
 
-    model: a path or the bytes of an .onnx or .tflite file or of a Relay model (text, JSON, or a tar archive of either
-    with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with
+    model: a path or the bytes of an .onnx, .tflite or .gguf file or of a Relay model (text, JSON, or a tar archive of
+    either with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with
     `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: whole shapes of inputs by name, in
     elements, where the model leaves them open. batch: the first dimension of every input that leaves it open. dims:
     sizes of open dimensions by name. params: constant values of inputs by name, or the path or the bytes of a .params
@@ -149,6 +150,12 @@ def _from_contents(
 
         _refuse_options(options, ("params", "dims"), "a TFLite file holds its weights and names no dimensions")
         return import_tflite(bytes(view), options["shapes"], options["batch"], where=where, limits=limits)
+    if view[:4] == MAGIC:
+        from .gguf.import_gguf import import_gguf
+
+        _refuse_options(options, ("params",), "a GGUF file holds its weights")
+        del options["params"]
+        return import_gguf(held, where=where, limits=limits, **options)
     for start, what in _FOREIGN.items():
         if view[: len(start)] == start:
             raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")

@@ -16,6 +16,7 @@ from ..decide.gemm.blocked import BlockedProduct
 from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
 from ..match.described import Description, attribute_of, sizes_of
+from ..operand_types import element_bytes
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -58,25 +59,50 @@ def declare(told: Description, packed: tuple[int, ...] | None = None) -> dict[st
 
 def weight_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, k: Index) -> Expr:
     """Element k of a block as it is stored, int32."""
-    if product.bits == 8:
+    bits = product.bits
+    if bits == 8:
         return T.Cast("int32", weights[column, block, k])
-    byte = T.Cast("int32", weights[column, block, tirx.floordiv(k, 2)])
-    return tirx.bitwise_and(tirx.shift_right(byte, T.Cast("int32", 4 * tirx.floormod(k, 2))), tirx.const(15, "int32"))
+    first = tirx.floordiv(bits * k, 8)
+    word = T.Cast("int32", weights[column, block, first])
+    if 8 % bits:  # some lie in two bytes
+        second = tirx.min(first + 1, product.value_bytes - 1)
+        high = T.Cast("int32", weights[column, block, second])
+        word = tirx.bitwise_or(word, tirx.shift_left(high, tirx.const(8, "int32")))
+    shift = T.Cast("int32", tirx.floormod(bits * k, 8))
+    return tirx.bitwise_and(tirx.shift_right(word, shift), tirx.const((1 << bits) - 1, "int32"))
 
 
 def scale_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
     """The scale of a block, float32."""
-    word = f"uint{8 * product.scale_bytes}"
+    return _shared(product, weights, column, block, product.value_bytes, 0)
+
+
+def offset_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
+    """What is taken from the scaled weights of a block, float32."""
+    if product.encoding.offsets:
+        return _shared(product, weights, column, block, product.zero_place, 1)
+    zero = T.Cast("float32", weights[column, block, product.zero_place])
+    return zero * scale_at(product, weights, column, block)
+
+
+def _shared(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, place: int, factor: int) -> Expr:
+    """A scale or an offset, times its factor where blocks share one, float32."""
+    value = T.Cast("float32", _number(product.encoding.scales, weights, column, block, place))
+    if not product.factors:
+        return value
+    shared = _number("float16", weights, column, block, product.factor_place + 2 * factor)
+    return value * T.Cast("float32", shared)
+
+
+def _number(kind: str, weights: tirx.Var, column: Index, block: Index, place: int) -> Expr:
+    """A number of type `kind` that lies at byte `place` of a record."""
+    size = element_bytes(kind)
+    word = f"uint{8 * size}"
     value: Expr = tirx.const(0, word)
-    for place in range(product.scale_bytes):
-        byte = T.Cast(word, weights[column, block, product.value_bytes + place])
-        value = tirx.bitwise_or(value, tirx.shift_left(byte, tirx.const(8 * place, word)))
-    return T.Cast("float32", T.reinterpret(product.encoding.scales, value))
-
-
-def zero_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
-    """The zero point of a block, int32."""
-    return T.Cast("int32", weights[column, block, product.record - 1])
+    for byte in range(size):
+        part = T.Cast(word, weights[column, block, place + byte])
+        value = tirx.bitwise_or(value, tirx.shift_left(part, tirx.const(8 * byte, word)))
+    return T.reinterpret(kind, value)
 
 
 def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
@@ -85,8 +111,8 @@ def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
         T.buffer_store(b["y"], tirx.const(0.0, "float32"), [row, column])
         with T.serial(0, p.k) as k:
             at, within = tirx.floordiv(k, block), tirx.floormod(k, block)
-            whole = weight_at(p, b["weights"], column, at, within) - zero_at(p, b["weights"], column, at)
-            value = T.Cast("float32", whole) * scale_at(p, b["weights"], column, at)
+            whole = T.Cast("float32", weight_at(p, b["weights"], column, at, within))
+            value = whole * scale_at(p, b["weights"], column, at) - offset_at(p, b["weights"], column, at)
             x = b["x"][row, k]
             if p.activations == "int8":
                 x = T.Cast("float32", x) * b["scales"][row, at]

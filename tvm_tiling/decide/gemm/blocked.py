@@ -10,7 +10,8 @@ registers for each vector. Three forms:
     unpacked  they do once for all rows, into a buffer that stays in L2: what decoding costs is paid once
 
 Zero points cost nothing for each weight: the sum over a block of x (q - zero) is that of x q less `zero` times the sum
-of x, which is given with the rows.
+of x, which is given with the rows. So do offsets, of w = q scale - offset. Scales and offsets of 8 bits are multiplied
+by float16s that several blocks share.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, ClassVar
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32, DotInstruction, fastest
-from ...operand_types import Encoding
+from ...operand_types import Encoding, element_bytes
 from ...workload import GemmWorkload, refuse_encoding
 from ..explain import Sections
 from ..tiling import Decision, Reason
@@ -72,12 +73,28 @@ class BlockedProduct:
     @property
     def scale_bytes(self) -> int:
         """Of a block's scale."""
-        return 2 if self.encoding.scales == "float16" else 4
+        return element_bytes(self.encoding.scales)
+
+    @property
+    def zero_place(self) -> int:
+        """The byte of a record where its zero point or its offset lies."""
+        return self.value_bytes + self.scale_bytes
+
+    @property
+    def factor_place(self) -> int:
+        """The byte of a record where the factors that blocks share lie: that of the scale, that of the offset."""
+        return self.zero_place + (self.scale_bytes if self.encoding.offsets else 1)
+
+    @property
+    def factors(self) -> int:
+        """How many factors a block shares with others."""
+        return (1 + self.encoding.offsets) if self.encoding.grouped else 0
 
     @property
     def record(self) -> int:
-        """Bytes of a block as it is given: weights, the one of lower k in the lower bits; scale; zero point."""
-        return self.value_bytes + self.scale_bytes + 1
+        """Bytes of a block as it is given: weights, the one of lower k in the lower bits; scale; zero point, or offset;
+        the factors of both."""
+        return self.factor_place + 2 * self.factors
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
@@ -266,7 +283,7 @@ def _decoding(workload: GemmWorkload, engine: DotInstruction, vectors: int) -> f
     separated, of 8 bits not even that."""
     how, block = workload.encoding.how, workload.encoding.block
     if engine.group > 1:
-        return 0.0 if how.bits == 8 else 1.5 * vectors * block / engine.group
+        return how.separate * vectors * block / engine.group
     return how.decode * vectors * block
 
 

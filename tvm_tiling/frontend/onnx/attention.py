@@ -13,11 +13,9 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from ...decide.vector.cache_append import CacheAppend
-from ...decide.vector.cached_attention import CachedAttention
-from ..described_call import described_call
-from ..open_parts import kernel_of_sizes, sequence
-from ..open_shapes import Size, expr, whole
+from ..decoder_attention import attended, counted, extents, joined, moved, reshaped, rotated, rows_of_tables
+from ..open_parts import kernel_of_sizes
+from ..open_shapes import Size, expr
 from .open_node import OpenNode
 from .tensors import as_type, dtype_of, known, number, rank_of
 
@@ -26,55 +24,7 @@ Expr: TypeAlias = relax.Expr
 NEVER = -3.0e38  # beside a score: no weight behind a softmax, and no infinity less an infinity
 
 
-def _extents(value: Expr) -> list[Size]:
-    return [whole(extent) for extent in value.ty.shape]
-
-
-def _reshaped(bb: Builder, value: Expr, shape: Sequence[Size]) -> Expr:
-    return bb.emit(op.reshape(value, relax.ShapeExpr(list(shape))))
-
-
-def _moved(bb: Builder, value: Expr, *order: int) -> Expr:
-    return bb.emit(op.permute_dims(value, list(order)))
-
-
 # ---- rotary positions ------------------------------------------------------------------------------------------------
-
-
-def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool) -> Expr:
-    """`x`, [batch, length, heads, width], whose first 2 r elements of each head are r pairs, turned by angles whose
-    cosines and sines are [batch or 1, length, r]. Pairs are neighbours, or lie r apart."""
-    batch, length, heads, width = _extents(x)
-    pairs = int(cosine.ty.shape[-1])
-    if 2 * pairs > width:
-        raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: at most {width // 2} columns")
-    turned = x if 2 * pairs == width else bb.emit(op.strided_slice(x, [3], [0], [2 * pairs]))
-    parts = [pairs, 2] if interleaved else [2, pairs]
-    one = tirx.IntImm("int64", 1)
-    shared = whole(cosine.ty.shape[0]) == 1
-
-    def element(x: te.Tensor, cosine: te.Tensor, sine: te.Tensor) -> te.Tensor:
-        def at(b: Any, s: Any, h: Any, i: Any, j: Any) -> Any:
-            half, pair = (j, i) if interleaved else (i, j)
-            other = [pair, one - half] if interleaved else [one - half, pair]
-            sign = tirx.Select(half < one, tirx.const(-1.0, x.dtype), tirx.const(1.0, x.dtype))
-            row = (0 if shared else b, s, pair)
-            return x[b, s, h, i, j] * cosine[row] + sign * x[b, s, h, other[0], other[1]] * sine[row]
-
-        return te.compute(x.shape, at, name="rotated")
-
-    view = _reshaped(bb, turned, [batch, length, heads, *parts])
-    made = bb.emit(bb.call_te(element, view, cosine, sine, primfunc_name_hint="rotated"))
-    result = _reshaped(bb, made, [batch, length, heads, 2 * pairs])
-    if 2 * pairs == width:
-        return result
-    rest = bb.emit(op.strided_slice(x, [3], [2 * pairs], [width]))
-    return bb.emit(op.concat([result, rest], axis=3))
-
-
-def _rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list[Expr]:
-    """Of each table the rows at `positions`, [batch, length]."""
-    return [bb.emit(op.take(table, positions, axis=0)) for table in tables]
 
 
 class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
@@ -88,29 +38,24 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
             raise ValueError("is_packed_batching is set; accepted: 0")
         if attr.get("scale", 1.0) != 1.0:
             raise ValueError(f"scale = {attr['scale']}; accepted: 1")
-        shape = _extents(x)
+        shape = extents(x)
         pairs = int(tables[0].ty.shape[-1])
         if len(shape) == 4:
-            parted = _moved(bb, x, 0, 2, 1, 3)
+            parted = moved(bb, x, 0, 2, 1, 3)
         else:
             heads = int(attr.get("num_heads", 0))
             width = shape[-1] // heads if heads else 2 * pairs
             if not isinstance(width, int) or shape[-1] % width:
                 raise ValueError(f"{shape[-1]} columns in heads of {width}; accepted: a whole number of heads")
-            parted = _reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
-        length = _extents(parted)[1]
+            parted = reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
+        length = extents(parted)[1]
         if rank_of(positions) == 1:
-            first = _reshaped(bb, positions, [1, 1])
-            positions = bb.emit(op.add(first, _counted(bb, length, dtype_of(positions))))
+            first = reshaped(bb, positions, [1, 1])
+            positions = bb.emit(op.add(first, counted(bb, length, dtype_of(positions))))
         turned = rotated(
-            bb, parted, *_rows_of_tables(bb, tables, positions), interleaved=bool(attr.get("interleaved", 0))
+            bb, parted, *rows_of_tables(bb, tables, positions), interleaved=bool(attr.get("interleaved", 0))
         )
-        return _moved(bb, turned, 0, 2, 1, 3) if len(shape) == 4 else _reshaped(bb, turned, shape)
-
-
-def _counted(bb: Builder, count: Size, dtype: str) -> Expr:
-    """[1, count]: 0, 1, 2, ..."""
-    return bb.emit(op.expand_dims(bb.emit(sequence(bb, 0, 1, count, dtype)), 0))
+        return moved(bb, turned, 0, 2, 1, 3) if len(shape) == 4 else reshaped(bb, turned, shape)
 
 
 # ---- attention over a cache ------------------------------------------------------------------------------------------
@@ -143,65 +88,53 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     heads, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
     if heads % groups:
         raise ValueError(f"num_heads = {heads}, kv_num_heads = {groups}; accepted: a multiple of these")
-    batch, length, columns = _extents(query)
+    batch, length, columns = extents(query)
     if key is None:
         width = columns // (heads + 2 * groups)
         ends = [heads * width, (heads + groups) * width]
         query, key, value = (bb.emit(part) for part in bb.emit(op.split(query, ends, axis=2)))
     else:
         width = columns // heads
-    query = _reshaped(bb, query, [batch, length, heads, width])
-    key, value = (_reshaped(bb, each, [batch, length, groups, width]) for each in (key, value))
+    query = reshaped(bb, query, [batch, length, heads, width])
+    key, value = (reshaped(bb, each, [batch, length, groups, width]) for each in (key, value))
     before = bb.emit(
         op.maximum(bb.emit(op.add(lengths, number(1, lengths)) - _as_number(bb, length, lengths)), number(0, lengths))
     )
-    before = _reshaped(bb, before, [batch])
+    before = reshaped(bb, before, [batch])
     if attr.get("do_rotary", 0):
         if positions is None:
-            first = _reshaped(bb, before, [batch, 1])
-            positions = bb.emit(op.add(first, _counted(bb, length, dtype_of(lengths))))
-        rows = _rows_of_tables(bb, (cosine, sine), positions)
+            first = reshaped(bb, before, [batch, 1])
+            positions = bb.emit(op.add(first, counted(bb, length, dtype_of(lengths))))
+        rows = rows_of_tables(bb, (cosine, sine), positions)
         interleaved = bool(attr.get("rotary_interleaved", 0))
         query, key = (rotated(bb, each, *rows, interleaved=interleaved) for each in (query, key))
     before = bb.emit(op.astype(before, "int32"))
     keys, values = (
-        _moved(bb, new, 0, 2, 1, 3) if past is None else _joined(bb, past, new, before, every)
+        moved(bb, new, 0, 2, 1, 3) if past is None else joined(bb, past, new, before, every)
         for past, new in ((past_key, key), (past_value, value))
     )
     scale = attr.get("scale", 0.0) or 1 / math.sqrt(width)
     window, cap = int(attr.get("local_window_size", -1)), float(attr.get("softcap", 0.0))
     if bias is None:
-        told = CachedAttention(
-            batch=batch,
-            length=length,
-            every=_extents(keys)[2],
-            heads=heads,
-            groups=groups,
-            width=width,
-            scale=float(scale),
-            window=max(0, window),
-            softcap=cap,
-        )
-        given = {"q": query, "keys": keys, "values": values, "before": before}
-        result = described_call(bb, told, given, "cached_attention")["y"]
+        result = attended(bb, query, keys, values, before, float(scale), window=max(0, window), cap=cap)
         return relax.Tuple([as_type(bb, each, kind) for each in (result, keys, values)])
-    every, shared = _extents(keys)[2], heads // groups
-    stacked = _reshaped(bb, _moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
-    scores = bb.emit(op.matmul(stacked, _moved(bb, keys, 0, 1, 3, 2)))
+    every, shared = extents(keys)[2], heads // groups
+    stacked = reshaped(bb, moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
+    scores = bb.emit(op.matmul(stacked, moved(bb, keys, 0, 1, 3, 2)))
     scores = bb.emit(op.multiply(scores, number(scale, scores)))
-    scores = _reshaped(bb, scores, [batch, groups, shared, length, every])
+    scores = reshaped(bb, scores, [batch, groups, shared, length, every])
     if cap:
         bent = bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores)))))
         scores = bb.emit(op.multiply(bent, number(cap, scores)))
-    shape = _extents(bias)
+    shape = extents(bias)
     spread = [groups, shared] if shape[1] == heads else [1, 1]
-    scores = bb.emit(op.add(scores, _reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
+    scores = bb.emit(op.add(scores, reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
     mask = _seen(bb, before, length, every, window)
-    scores = bb.emit(op.add(scores, _reshaped(bb, mask, [batch, 1, 1, length, every])))
+    scores = bb.emit(op.add(scores, reshaped(bb, mask, [batch, 1, 1, length, every])))
     weights = bb.emit(op.nn.softmax(scores, axis=-1))
-    weights = _reshaped(bb, weights, [batch, groups, shared * length, every])
-    result = _reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
-    result = _reshaped(bb, _moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
+    weights = reshaped(bb, weights, [batch, groups, shared * length, every])
+    result = reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
+    result = reshaped(bb, moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
     return relax.Tuple([as_type(bb, each, kind) for each in (result, keys, values)])
 
 
@@ -211,14 +144,6 @@ def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
         return number(size, like)
     found = bb.emit(op.shape_to_tensor(relax.ShapeExpr([size])))
     return bb.emit(op.astype(found, dtype_of(like)))
-
-
-def _joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Expr:
-    """Keys or values of both, `every` of them."""
-    batch, groups, room, width = _extents(past)
-    length = _extents(new)[1]
-    told = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
-    return described_call(bb, told, {"past": past, "new": new, "before": before}, "append")["present"]
 
 
 def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> Expr:

@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from ...decide.gemm.blocked import BlockedProduct
 from ...operand_types import Encoding
 from ..blocked_rows import rows_of_blocks
-from ..blocked_weights import product_in_blocks, records
+from ..blocked_weights import Blocks, product_in_blocks, records
 from .tensors import as_type, dtype_of, held, known
 
 BITS = (4, 8)
@@ -81,7 +81,7 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
         if found.size != n * product.blocks:
             raise ValueError(f"{found.size} scales; accepted: {n * product.blocks}, one for each block of each column")
         stored_zeros = None if zeros is None else _zeros(held(zeros), product)
-        weights = records(stored, found, stored_zeros, product)
+        weights = records(Blocks(stored, found, stored_zeros), product)
         x = as_type(bb, a, "float32")
         activations = "int8" if attr.get("accuracy_level", 0) == _INT8 else "float32"
         y = product_in_blocks(bb, x, weights, n, k, encoding, activations)
@@ -123,7 +123,7 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         product = BlockedProduct(rows=1, n=rows, k=width, encoding=Encoding(format=f"int{bits}", block=block))
         zero = None if zeros is None else _zeros(held(zeros), product)
         wide = of_blocks.astype(np.float32)
-        made = rows_of_blocks(bb, stored, wide, zero, places, product.encoding, width)
+        made = rows_of_blocks(bb, Blocks(stored, wide, zero), places, product.encoding, width)
         return as_type(bb, made, dtype_of(scales))
 
 

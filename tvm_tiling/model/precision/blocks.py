@@ -16,7 +16,7 @@ from ...decide.gemm.blocked import BlockedProduct
 from ...errors import WorkloadError, nearest
 from ...frontend import ImportedModel
 from ...frontend.blocked_rows import rows_of_blocks
-from ...frontend.blocked_weights import product_in_blocks, records
+from ...frontend.blocked_weights import Blocks, product_in_blocks, records
 from ...frontend.node_names import names_in, nodes_named, numbers_of
 from ...operand_types import WEIGHT_FORMATS, Encoding
 from ..passes.dataflow import Rewriter, array, is_op, rewrite, shape_of
@@ -63,9 +63,8 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
             if held is None:
                 return None
             stored = _stored(held, encoding)
-            made = rows_of_blocks(
-                _Named(rewriter), stored.values, stored.scales, None, value.args[1], encoding, stored.shape[1]
-            )
+            table = Blocks(stored.values, stored.scales)
+            made = rows_of_blocks(_Named(rewriter), table, value.args[1], encoding, stored.shape[1])
         else:
             return None
         node = ", ".join(nodes_named(names, numbers_of(variable.name))) or variable.name
@@ -111,7 +110,7 @@ class _Stored:
     def records(self) -> np.ndarray:
         n, k = self.shape
         product = BlockedProduct(rows=1, n=n, k=k, encoding=self.encoding)
-        return records(self.values, self.scales, None, product)
+        return records(Blocks(self.values, self.scales), product)
 
 
 def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:

@@ -1,0 +1,107 @@
+"""Attention of decoders: positions as angles, caches that grow in place, queries by keys and values of past and now.
+
+Sizes may be open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ..decide.vector.cache_append import CacheAppend
+from ..decide.vector.cached_attention import CachedAttention
+from .described_call import described_call
+from .open_parts import sequence
+from .open_shapes import Size, whole
+
+Builder: TypeAlias = relax.BlockBuilder
+Expr: TypeAlias = relax.Expr
+
+
+def extents(value: Expr) -> list[Size]:
+    """The shape of a tensor."""
+    return [whole(extent) for extent in value.ty.shape]
+
+
+def reshaped(bb: Builder, value: Expr, shape: Sequence[Size]) -> Expr:
+    """A tensor of another shape."""
+    return bb.emit(op.reshape(value, relax.ShapeExpr(list(shape))))
+
+
+def moved(bb: Builder, value: Expr, *order: int) -> Expr:
+    """A tensor whose axes are in another order."""
+    return bb.emit(op.permute_dims(value, list(order)))
+
+
+def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool) -> Expr:
+    """`x`, [batch, length, heads, width], whose first 2 r elements of each head are r pairs, turned by angles whose
+    cosines and sines are [batch or 1, length, r]. Pairs are neighbours, or lie r apart."""
+    batch, length, heads, width = extents(x)
+    pairs = int(cosine.ty.shape[-1])
+    if 2 * pairs > width:
+        raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: at most {width // 2} columns")
+    turned = x if 2 * pairs == width else bb.emit(op.strided_slice(x, [3], [0], [2 * pairs]))
+    parts = [pairs, 2] if interleaved else [2, pairs]
+    one = tirx.IntImm("int64", 1)
+    shared = whole(cosine.ty.shape[0]) == 1
+
+    def element(x: te.Tensor, cosine: te.Tensor, sine: te.Tensor) -> te.Tensor:
+        def at(b: Any, s: Any, h: Any, i: Any, j: Any) -> Any:
+            half, pair = (j, i) if interleaved else (i, j)
+            other = [pair, one - half] if interleaved else [one - half, pair]
+            sign = tirx.Select(half < one, tirx.const(-1.0, x.dtype), tirx.const(1.0, x.dtype))
+            row = (0 if shared else b, s, pair)
+            return x[b, s, h, i, j] * cosine[row] + sign * x[b, s, h, other[0], other[1]] * sine[row]
+
+        return te.compute(x.shape, at, name="rotated")
+
+    view = reshaped(bb, turned, [batch, length, heads, *parts])
+    made = bb.emit(bb.call_te(element, view, cosine, sine, primfunc_name_hint="rotated"))
+    result = reshaped(bb, made, [batch, length, heads, 2 * pairs])
+    if 2 * pairs == width:
+        return result
+    rest = bb.emit(op.strided_slice(x, [3], [2 * pairs], [width]))
+    return bb.emit(op.concat([result, rest], axis=3))
+
+
+def rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list[Expr]:
+    """Of each table the rows at `positions`, [batch, length]."""
+    return [bb.emit(op.take(table, positions, axis=0)) for table in tables]
+
+
+def counted(bb: Builder, count: Size, dtype: str) -> Expr:
+    """[1, count]: 0, 1, 2, ..."""
+    return bb.emit(op.expand_dims(bb.emit(sequence(bb, 0, 1, count, dtype)), 0))
+
+
+def joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Expr:
+    """Keys or values of both, `every` of them."""
+    batch, groups, room, width = extents(past)
+    length = extents(new)[1]
+    told = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
+    return described_call(bb, told, {"past": past, "new": new, "before": before}, "append")["present"]
+
+
+def attended(
+    bb: Builder, query: Expr, keys: Expr, values: Expr, before: Expr, scale: float, *, window: int = 0, cap: float = 0.0
+) -> Expr:
+    """[batch, length, heads * width] of queries [batch, length, heads, width] over keys and values [batch, groups,
+    every, width], of which `before` are of the past."""
+    batch, length, heads, width = extents(query)
+    _, groups, every, _ = extents(keys)
+    told = CachedAttention(
+        batch=batch,
+        length=length,
+        every=every,
+        heads=heads,
+        groups=groups,
+        width=width,
+        scale=scale,
+        window=window,
+        softcap=cap,
+    )
+    given = {"q": query, "keys": keys, "values": values, "before": before}
+    return described_call(bb, told, given, "cached_attention")["y"]

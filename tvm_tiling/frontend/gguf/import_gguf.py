@@ -1,0 +1,243 @@
+"""Decoders in GGUF files as Relax modules.
+
+Inputs and outputs have the names and shapes that onnxruntime-genai's models have: input_ids, attention_mask,
+past_key_values.N.key and .value to logits, present.N.key and .value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from ...decide.gemm.blocked import BlockedProduct
+from ...errors import ModelFormatError, TilingError, UnsupportedOperator
+from ...limits import Limits
+from ...refusal import blocks_closed
+from ...runtime.pages import Contents
+from ...runtime.tensors import tensor_of
+from ...sizes import MayBeEmpty, Named, OpenSizes, Shape
+from ..blocked_rows import rows_of_blocks
+from ..blocked_weights import product_in_blocks, record_memory, records
+from ..decoder_attention import attended, counted, joined, reshaped, rotated, rows_of_tables
+from ..imported import ImportedModel, check_dims, first_line
+from ..node_names import NamingBuilder, NodeNames
+from ..open_shapes import OpenShapes, Size
+from .file import GgufFile
+from .model import GgufModel
+
+BATCH, LENGTH, TOTAL, PAST = "batch_size", "sequence_length", "total_sequence_length", "past_sequence_length"
+_AT_ONCE = 1 << 22  # weights that are unpacked and packed at a time
+
+
+def import_gguf(
+    contents: Contents,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    dims: Mapping[str, int],
+    where: str,
+    limits: Limits,
+    leave_open: bool = False,
+    may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
+) -> ImportedModel:
+    """A decoder from the contents of its file. `shapes`, `batch` and `dims` fix what is open; what they do not fix
+    stays so with `leave_open` and is refused without. Raises ModelFormatError, LimitError, UnsupportedOperator."""
+    model = GgufModel(GgufFile(contents, where))
+    d = model.sizes
+    limits.require_nodes(f"{where}: layers", d.layers)
+    limits.require_constants(f"{where}: the table of angles", 8 * d.most * d.pairs, contents.size)
+    cache = (BATCH, d.groups, PAST, d.head)
+    declared: dict[str, tuple[tuple[int | str, ...], str]] = {
+        "input_ids": ((BATCH, LENGTH), "int64"),
+        "attention_mask": ((BATCH, TOTAL), "int64"),
+        **{name: (cache, "float32") for name in _caches("past_key_values", d.layers)},
+    }
+    sizes = _given_sizes(declared, shapes, batch, dims, where)
+    missing = [name for name in (BATCH, LENGTH, TOTAL, PAST) if name not in sizes]
+    if missing and not leave_open:
+        raise ModelFormatError(
+            f"{where}: the sizes {', '.join(map(repr, missing))} are open; accepted: dims={{{missing[0]!r}: ...}}"
+        )
+    opened = OpenShapes()
+    for name in missing:
+        opened.variable(name, may_be_empty.least(name, [BATCH]))
+    known: dict[str, Size] = {
+        name: sizes[name] if name in sizes else opened.variable(name) for name in (BATCH, LENGTH, TOTAL, PAST)
+    }
+    inputs = {
+        name: relax.Var(name.replace(".", "_"), relax.TensorType([known.get(e, e) for e in shape], dtype))
+        for name, (shape, dtype) in declared.items()
+    }
+    try:
+        module = _Decoder(model, known, opened, inputs).module()
+    except (TilingError, MemoryError):
+        raise
+    except Exception as error:
+        raise UnsupportedOperator(f"{where}: cannot be imported: {first_line(error)}") from error
+    model.refuse_left()
+    plain = {name: _plain(shape, sizes) for name, (shape, _) in declared.items()}
+    return ImportedModel(
+        module=module,
+        input_names=tuple(declared),
+        input_shapes=tuple(plain.values()),
+        input_dtypes=tuple(dtype for _, dtype in declared.values()),
+        output_names=("logits", *_caches("present", d.layers)),
+        source="gguf",
+        open_sizes=opened.sizes() if missing else OpenSizes(),
+    )
+
+
+def _caches(start: str, layers: int) -> list[str]:
+    return [f"{start}.{number}.{name}" for number in range(layers) for name in ("key", "value")]
+
+
+def _plain(shape: Sequence[int | str], sizes: Mapping[str, int]) -> Shape:
+    return tuple(extent if isinstance(extent, int) else sizes.get(extent, Named(extent)) for extent in shape)
+
+
+def _given_sizes(
+    declared: Mapping[str, tuple[tuple[int | str, ...], str]],
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    dims: Mapping[str, int],
+    where: str,
+) -> dict[str, int]:
+    """The sizes that were asked for, by name."""
+    check_dims(dims, (BATCH, LENGTH, TOTAL, PAST), where)
+    found = dict(dims)
+    if batch is not None and found.setdefault(BATCH, batch) != batch:
+        raise ModelFormatError(f"{where}: the first dimension is {batch} as batch and {found[BATCH]} in dims")
+    unknown = sorted(set(shapes) - set(declared))
+    if unknown:
+        raise ModelFormatError(f"{where}: shapes names {', '.join(map(repr, unknown))}, which are no inputs")
+    for name, shape in shapes.items():
+        own = declared[name][0]
+        fits = len(shape) == len(own)
+        for extent, size in zip(own, shape, strict=False):
+            fits = fits and (found.setdefault(extent, size) if isinstance(extent, str) else extent) == size
+        if not fits:
+            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; the model has {own}")
+    return found
+
+
+class _Decoder:
+    """Builds the function "main". Variables carry the names of the tensors that they are computed with."""
+
+    def __init__(
+        self, model: GgufModel, sizes: Mapping[str, Size], opened: OpenShapes, inputs: Mapping[str, relax.Var]
+    ) -> None:
+        self.model, self.d, self.inputs = model, model.sizes, inputs
+        self.batch, self.length = sizes[BATCH], sizes[LENGTH]
+        self.every = opened.larger(sizes[TOTAL], sizes[PAST])
+        self.bb, self.names = NamingBuilder(), NodeNames()
+        self.bb.shapes = opened
+
+    def module(self) -> tvm.IRModule:
+        bb, d = self.bb, self.d
+        with blocks_closed(bb), bb.function("main", list(self.inputs.values())):
+            with bb.dataflow():
+                self.called("attention_mask")
+                before, angles = self.positions()
+                x = self.words()
+                caches: list[relax.Expr] = []
+                for number in range(d.layers):
+                    x = self.layer(f"blk.{number}", number, x, before, angles, caches)
+                x = self.normed(x, "output_norm.weight", d.width)
+                tied = not self.model.has("output.weight")
+                logits = self.product(x, "token_embd" if tied else "output", d.width, d.words)
+                results = [bb.emit_output(each) for each in (logits, *caches)]
+            bb.emit_func_output(relax.Tuple(results))
+        bb.called = ""
+        return self.names.attached(bb.get())
+
+    def called(self, name: str) -> None:
+        self.bb.called = self.names.variable(name)
+
+    def positions(self) -> tuple[relax.Expr, tuple[relax.Expr, ...]]:
+        """How many tokens each batch has seen, and cosines and sines of the new ones, [batch, length, pairs]."""
+        bb, d = self.bb, self.d
+        seen = bb.emit(op.astype(bb.emit(op.sum(self.inputs["attention_mask"], [1])), "int32"))
+        new = bb.emit(op.astype(bb.emit(op.shape_to_tensor(relax.ShapeExpr([self.length]))), "int32"))
+        before = bb.emit(op.maximum(bb.emit(op.subtract(seen, new)), relax.const(0, "int32")))
+        places = bb.emit(op.add(reshaped(bb, before, [self.batch, 1]), counted(bb, self.length, "int32")))
+        angles = np.arange(d.most)[:, None] * self.model.frequencies()
+        tables = [relax.const(tensor_of(turn(angles).astype(np.float32))) for turn in (np.cos, np.sin)]
+        return before, tuple(rows_of_tables(bb, tables, places))
+
+    def layer(
+        self,
+        name: str,
+        number: int,
+        x: relax.Expr,
+        before: relax.Expr,
+        angles: Sequence[relax.Expr],
+        caches: list[relax.Expr],
+    ) -> relax.Expr:
+        """What layer `number` makes of x; its caches are appended to `caches`."""
+        bb, d = self.bb, self.d
+        normed = self.normed(x, f"{name}.attn_norm.weight", d.width)
+        query = self.heads(normed, f"{name}.attn_q", d.heads)
+        key, value = (self.heads(normed, f"{name}.attn_{part}", d.groups) for part in "kv")
+        if self.model.architecture == "qwen3":
+            query = self.normed(query, f"{name}.attn_q_norm.weight", d.head)
+            key = self.normed(key, f"{name}.attn_k_norm.weight", d.head)
+        query, key = (rotated(bb, each, *angles, interleaved=d.interleaved) for each in (query, key))
+        past = [self.inputs[f"past_key_values.{number}.{part}"] for part in ("key", "value")]
+        caches += [joined(bb, old, new, before, self.every) for old, new in zip(past, (key, value), strict=True)]
+        y = attended(bb, query, *caches[-2:], before, d.scale)
+        x = bb.emit(op.add(x, self.product(y, f"{name}.attn_output", d.heads * d.head, d.width)))
+        normed = self.normed(x, f"{name}.ffn_norm.weight", d.width)
+        gate, up = (self.product(normed, f"{name}.ffn_{part}", d.width, d.inner) for part in ("gate", "up"))
+        gated = bb.emit(op.multiply(bb.emit(op.multiply(gate, bb.emit(op.sigmoid(gate)))), up))
+        return bb.emit(op.add(x, self.product(gated, f"{name}.ffn_down", d.inner, d.width)))
+
+    def heads(self, x: relax.Expr, name: str, count: int) -> relax.Expr:
+        """[batch, length, count, head]"""
+        d = self.d
+        return reshaped(
+            self.bb, self.product(x, name, d.width, count * d.head), [self.batch, self.length, count, d.head]
+        )
+
+    def normed(self, x: relax.Expr, name: str, width: int) -> relax.Expr:
+        """x divided by the root of its mean square, times a gain."""
+        self.called(name)
+        bb, gain = self.bb, relax.const(self.model.floats(name, (width,)))
+        square = bb.emit(op.mean(bb.emit(op.multiply(x, x)), [-1], keepdims=True))
+        inverse = bb.emit(op.rsqrt(bb.emit(op.add(square, relax.const(self.d.epsilon, "float32")))))
+        return bb.emit(op.multiply(bb.emit(op.multiply(x, inverse)), gain))
+
+    def words(self) -> relax.Expr:
+        """The rows of input_ids, [batch, length, width]."""
+        self.called("token_embd.weight")
+        d, bb, ids = self.d, self.bb, self.inputs["input_ids"]
+        table = self.model.take("token_embd.weight", (d.words, d.width))
+        if table.type.encoding is None:
+            held = relax.const(tensor_of(self.model.floats(table.name, table.shape)))
+            return bb.emit(op.take(held, ids, axis=0))
+        assert table.type.blocks is not None
+        blocks = table.type.blocks(self.model.file.part(table))
+        return rows_of_blocks(bb, blocks, ids, table.type.encoding, d.width)
+
+    def product(self, x: relax.Expr, name: str, k: int, n: int) -> relax.Expr:
+        """x w', and the bias that the file may have."""
+        self.called(f"{name}.weight")
+        bb, found = self.bb, self.model.take(f"{name}.weight", (n, k))
+        encoding = found.type.encoding
+        if encoding is None:
+            held = relax.const(tensor_of(self.model.floats(found.name, found.shape)))
+            y = bb.emit(op.matmul(x, bb.emit(op.permute_dims(held))))
+        else:
+            assert found.type.blocks is not None
+            product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
+            made, step = record_memory(product), max(1, _AT_ONCE // k)
+            for first in range(0, n, step):
+                part = self.model.file.part(found, first, step)
+                records(found.type.blocks(part), product, made[first : first + step])
+            y = product_in_blocks(bb, x, made, n, k, encoding, "float32")
+        if self.model.has(f"{name}.bias") and name != "token_embd":
+            y = bb.emit(op.add(y, relax.const(self.model.floats(f"{name}.bias", (n,)))))
+        return y

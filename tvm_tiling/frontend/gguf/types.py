@@ -1,0 +1,207 @@
+"""Types of a GGUF file's tensors, and how their blocks are stored here: exactly, with nothing rounded.
+
+Layouts are those of ggml's ggml-common.h and of quants.py of the package gguf, which the tests compare with. A block of
+the file of 32 weights is one block here; one of 256 is a group of blocks of 16 or 32, whose scales and minima are whole
+numbers times the group's two float16s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...operand_types import Encoding
+from ..blocked_weights import Blocks
+
+_SUPER = 256
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """`elements` are stored in `bytes` together. `dtype`: NumPy's name of plain elements, "bfloat16"; else how they are
+    kept in blocks, and what makes these of uint8[rows, bytes of a row]. None of the three: not served."""
+
+    name: str
+    elements: int
+    bytes: int
+    dtype: str | None = None
+    encoding: Encoding | None = None
+    blocks: Callable[[np.ndarray], Blocks] | None = None
+
+    @property
+    def served(self) -> bool:
+        """Whether products and tables of it are computed."""
+        return self.dtype is not None or self.encoding is not None
+
+
+def _parts(data: np.ndarray, *sizes: int) -> list[np.ndarray]:
+    """The bytes of rows, [rows, bytes], as parts of blocks: [rows, blocks, size] for each size."""
+    whole = data.reshape(len(data), -1, sum(sizes))
+    ends = np.cumsum(sizes)
+    return [whole[..., end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _halves(part: np.ndarray) -> np.ndarray:
+    """float16[rows, blocks] of two bytes each."""
+    return np.ascontiguousarray(part).view("<f2")[..., 0]
+
+
+def _fields(part: np.ndarray, bits: int) -> np.ndarray:
+    """Of bytes [rows, blocks, n] the fields of `bits`, the lower first: [rows, blocks, 8 / bits, n]."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    return (part[..., None, :] >> shifts) & np.uint8((1 << bits) - 1)
+
+
+def _whole(values: np.ndarray, block: int) -> np.ndarray:
+    """[rows, blocks, elements] of values [rows, ...] in the order of k."""
+    return values.reshape(len(values), -1, block)
+
+
+def _packed(values: np.ndarray, bits: int) -> np.ndarray:
+    """Values, uint8[rows, blocks, elements], as bytes, the first in the lowest bits."""
+    if bits == 8:
+        return values
+    if bits == 4:
+        return values[..., 0::2] | (values[..., 1::2] << np.uint8(4))
+    a, b, c, d = (values[..., place::4] for place in range(4))
+    three = (a | (b << np.uint8(6)), (b >> np.uint8(2)) | (c << np.uint8(4)), (c >> np.uint8(4)) | (d << np.uint8(2)))
+    return np.stack(three, axis=-1).reshape(*values.shape[:-1], -1)
+
+
+# ---- blocks of 32 ----------------------------------------------------------------------------------------------------
+
+
+def _q4_0(data: np.ndarray) -> Blocks:
+    scales, low = _parts(data, 2, 16)
+    return Blocks(_packed(_whole(_fields(low, 4), 32), 4), _halves(scales))
+
+
+def _q4_1(data: np.ndarray) -> Blocks:
+    scales, least, low = _parts(data, 2, 2, 16)
+    return Blocks(_packed(_whole(_fields(low, 4), 32), 4), _halves(scales), offsets=-_halves(least))
+
+
+def _fifth_bits(high: np.ndarray) -> np.ndarray:
+    """0 or 16 for each weight: bit k of 32."""
+    return _whole(np.unpackbits(np.ascontiguousarray(high), axis=-1, bitorder="little") << np.uint8(4), 32)
+
+
+def _q5_0(data: np.ndarray) -> Blocks:
+    scales, high, low = _parts(data, 2, 4, 16)
+    values = (_whole(_fields(low, 4), 32) | _fifth_bits(high)) + np.uint8(16)  # 16 is its middle, 32 that of 6 bits
+    return Blocks(_packed(values, 6), _halves(scales))
+
+
+def _q5_1(data: np.ndarray) -> Blocks:
+    scales, least, high, low = _parts(data, 2, 2, 4, 16)
+    values = _whole(_fields(low, 4), 32) | _fifth_bits(high)
+    return Blocks(_packed(values, 6), _halves(scales), offsets=-_halves(least))
+
+
+def _q8_0(data: np.ndarray) -> Blocks:
+    scales, values = _parts(data, 2, 32)
+    return Blocks(values ^ np.uint8(128), _halves(scales))
+
+
+# ---- groups of 256 ---------------------------------------------------------------------------------------------------
+
+
+def _of_groups(values: np.ndarray, block: int, bits: int) -> np.ndarray:
+    return _packed(_whole(values, block), bits)
+
+
+def _scales_and_minima(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int8[rows, blocks] of 12 bytes that hold eight scales and eight minima of 6 bits."""
+    d, m, both = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
+    scales = np.concatenate([d & 63, (both & 15) | ((d >> 2) & 48)], axis=-1)
+    minima = np.concatenate([m & 63, (both >> 4) | ((m >> 2) & 48)], axis=-1)
+    rows = len(packed)
+    return scales.reshape(rows, -1).astype(np.int8), minima.reshape(rows, -1).astype(np.int8)
+
+
+def _q2_k(data: np.ndarray) -> Blocks:
+    both, low, d, least = _parts(data, 16, 64, 2, 2)
+    values = _fields(low.reshape(len(data), -1, 32), 2)
+    scales, minima = (part.reshape(len(data), -1).astype(np.int8) for part in (both & 15, both >> 4))
+    packed = _of_groups(values, 16, 4)
+    return Blocks(packed, scales, offsets=minima, factors=(_halves(d), _halves(least)))
+
+
+def _q3_k(data: np.ndarray) -> Blocks:
+    high, low, packed, d = _parts(data, 32, 64, 12, 2)
+    rows = len(data)
+    four = _fields(packed[..., :8], 4).reshape(rows, -1, 16)
+    two = _fields(packed[..., 8:], 2).reshape(rows, -1, 16)
+    scales = (four | (two << np.uint8(4))).astype(np.int8) - np.int8(32)
+    third = _fields(high, 1).reshape(rows, -1, 256)  # a set bit: nothing is taken away
+    values = _fields(low.reshape(rows, -1, 32), 2).reshape(rows, -1, 256) | (third << np.uint8(2))
+    return Blocks(_of_groups(values + np.uint8(4), 16, 4), scales.reshape(rows, -1), factors=(_halves(d),))
+
+
+def _q4_k(data: np.ndarray) -> Blocks:
+    d, least, packed, low = _parts(data, 2, 2, 12, 128)
+    scales, minima = _scales_and_minima(packed)
+    values = _fields(low.reshape(len(data), -1, 32), 4)
+    factors = (_halves(d), _halves(least))
+    return Blocks(_of_groups(values, 32, 4), scales, offsets=minima, factors=factors)
+
+
+def _q5_k(data: np.ndarray) -> Blocks:
+    d, least, packed, high, low = _parts(data, 2, 2, 12, 32, 128)
+    rows = len(data)
+    scales, minima = _scales_and_minima(packed)
+    fifth = _fields(high, 1).reshape(rows, -1, 256)
+    values = _fields(low.reshape(rows, -1, 32), 4).reshape(rows, -1, 256) | (fifth << np.uint8(4))
+    return Blocks(_of_groups(values, 32, 6), scales, offsets=minima, factors=(_halves(d), _halves(least)))
+
+
+def _q6_k(data: np.ndarray) -> Blocks:
+    low, high, scales, d = _parts(data, 128, 64, 16, 2)
+    rows = len(data)
+    four = _fields(low.reshape(rows, -1, 64), 4).reshape(rows, -1, 256)
+    two = _fields(high.reshape(rows, -1, 32), 2).reshape(rows, -1, 256)
+    values = four | (two << np.uint8(4))
+    return Blocks(_of_groups(values, 16, 6), scales.reshape(rows, -1).view(np.int8), factors=(_halves(d),))
+
+
+def _kept(text: str) -> Encoding:
+    return Encoding.parse(text)
+
+
+TENSOR_TYPES = {
+    0: TensorType("F32", 1, 4, dtype="<f4"),
+    1: TensorType("F16", 1, 2, dtype="<f2"),
+    30: TensorType("BF16", 1, 2, dtype="bfloat16"),
+    2: TensorType("Q4_0", 32, 18, encoding=_kept("int4:32:float16"), blocks=_q4_0),
+    3: TensorType("Q4_1", 32, 20, encoding=_kept("int4:32:float16:offsets"), blocks=_q4_1),
+    6: TensorType("Q5_0", 32, 22, encoding=_kept("int6:32:float16"), blocks=_q5_0),
+    7: TensorType("Q5_1", 32, 24, encoding=_kept("int6:32:float16:offsets"), blocks=_q5_1),
+    8: TensorType("Q8_0", 32, 34, encoding=_kept("int8:32:float16"), blocks=_q8_0),
+    10: TensorType("Q2_K", _SUPER, 84, encoding=_kept("int4:16:int8/16:offsets"), blocks=_q2_k),
+    11: TensorType("Q3_K", _SUPER, 110, encoding=_kept("int4:16:int8/16"), blocks=_q3_k),
+    12: TensorType("Q4_K", _SUPER, 144, encoding=_kept("int4:32:int8/8:offsets"), blocks=_q4_k),
+    13: TensorType("Q5_K", _SUPER, 176, encoding=_kept("int6:32:int8/8:offsets"), blocks=_q5_k),
+    14: TensorType("Q6_K", _SUPER, 210, encoding=_kept("int6:16:int8/16"), blocks=_q6_k),
+    9: TensorType("Q8_1", 32, 36),
+    15: TensorType("Q8_K", _SUPER, 292),
+    16: TensorType("IQ2_XXS", _SUPER, 66),
+    17: TensorType("IQ2_XS", _SUPER, 74),
+    18: TensorType("IQ3_XXS", _SUPER, 98),
+    19: TensorType("IQ1_S", _SUPER, 50),
+    20: TensorType("IQ4_NL", 32, 18),
+    21: TensorType("IQ3_S", _SUPER, 110),
+    22: TensorType("IQ2_S", _SUPER, 82),
+    23: TensorType("IQ4_XS", _SUPER, 136),
+    24: TensorType("I8", 1, 1),
+    25: TensorType("I16", 1, 2),
+    26: TensorType("I32", 1, 4),
+    27: TensorType("I64", 1, 8),
+    28: TensorType("F64", 1, 8),
+    29: TensorType("IQ1_M", _SUPER, 56),
+    34: TensorType("TQ1_0", _SUPER, 54),
+    35: TensorType("TQ2_0", _SUPER, 66),
+    39: TensorType("MXFP4", 32, 17),
+}
+"""By ggml's number of the type."""
