@@ -86,6 +86,10 @@ def write_decoder(
             writer.add_string(f"{s.architecture}.{name}", value)
         elif value is not None:
             writer.add_uint32(f"{s.architecture}.{name}", value)
+    # llama.cpp reads a file without words only where it says so.
+    writer.add_tokenizer_model("none")
+    writer.add_vocab_size(s.words)
+    writer.add_eos_token_id(2)
     found: dict[str, np.ndarray] = {}
 
     def add(name: str, *shape: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,6 +13,7 @@ from .output import print_json
 
 EXAMPLES = (
     "tvm-tiling generate decoder.onnx --tokens 1,2,3 --max-new 64",
+    "tvm-tiling generate decoder.gguf --tokens 1,2,3",
     'tvm-tiling generate decoder.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --top-p 0.9 --seed 1',
 )
 ACCEPTED = "accepted: --tokens 1,2,3, or --prompt TEXT with --tokenizer tokenizer.json"
@@ -28,7 +30,7 @@ def command(
     ),
     temperature: float = typer.Option(1.0, "--temperature", help="Divides logits before a token is drawn."),
     seed: int = typer.Option(0, "--seed", help="Of the draws."),
-    stop: str = typer.Option("", "--stop", help="Ids that end it: 2, or 2,3."),
+    stop: str = typer.Option("", "--stop", help="Ids that end it: 2, or 2,3; left out: those that a GGUF file names."),
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
@@ -46,7 +48,7 @@ def command(
         given = list(words.encode(prompt).ids)
     else:
         raise WorkloadError(f"a prompt by tokens or by text is needed; {ACCEPTED}")
-    ends = _ids("--stop", stop) if stop else []
+    ends = _ids("--stop", stop) if stop else _ends_of(model)
     executable = opened(model, ModelOptions(batch, dim, shape, weights=weights, block=block))
     shown: list[int] = []
 
@@ -74,6 +76,19 @@ def command(
     typer.echo()
     told = f"prompt: {made.prompt} tokens, {made.prompt_rate:.1f} a second; new: {len(made.tokens)}"
     typer.echo(f"{told}, {made.rate:.1f} a second", err=True)
+
+
+def _ends_of(path: str) -> list[int]:
+    """The tokens that end a text by a GGUF file; none for any other model."""
+    from ..frontend.gguf.file import MAGIC, GgufFile
+    from ..frontend.gguf.model import end_tokens
+    from ..runtime.pages import FileContents
+
+    try:
+        held = FileContents(Path(path))
+    except OSError:
+        return []  # which opening it tells better
+    return end_tokens(GgufFile(held, path)) if held.size >= 4 and bytes(held.content[:4]) == MAGIC else []
 
 
 def _ids(option: str, text: str) -> list[int]:

@@ -55,8 +55,8 @@ def load_model(
     `may_be_empty`.
 
     model: a path or the bytes of an .onnx, .tflite or .gguf file or of a Relay model (text, JSON, or a tar archive of
-    either with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with
-    `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: whole shapes of inputs by name, in
+    either with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module
+    with `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: whole shapes of inputs by name, in
     elements, where the model leaves them open. batch: the first dimension of every input that leaves it open. dims:
     sizes of open dimensions by name. params: constant values of inputs by name, or the path or the bytes of a .params
     file of TVM. limits: the most that the model may ask for; left out, the defaults with what the environment variable

@@ -69,7 +69,7 @@ def import_gguf(
         name: sizes[name] if name in sizes else opened.variable(name) for name in (BATCH, LENGTH, TOTAL, PAST)
     }
     inputs = {
-        name: relax.Var(name.replace(".", "_"), relax.TensorType([known.get(e, e) for e in shape], dtype))
+        name: relax.Var(name.replace(".", "_"), relax.TensorType(_extents(shape, known), dtype))
         for name, (shape, dtype) in declared.items()
     }
     try:
@@ -93,6 +93,10 @@ def import_gguf(
 
 def _caches(start: str, layers: int) -> list[str]:
     return [f"{start}.{number}.{name}" for number in range(layers) for name in ("key", "value")]
+
+
+def _extents(shape: Sequence[int | str], known: Mapping[str, Size]) -> list[Size]:
+    return [extent if isinstance(extent, int) else known[extent] for extent in shape]
 
 
 def _plain(shape: Sequence[int | str], sizes: Mapping[str, int]) -> Shape:
@@ -188,7 +192,8 @@ class _Decoder:
         query, key = (rotated(bb, each, *angles, interleaved=d.interleaved) for each in (query, key))
         past = [self.inputs[f"past_key_values.{number}.{part}"] for part in ("key", "value")]
         caches += [joined(bb, old, new, before, self.every) for old, new in zip(past, (key, value), strict=True)]
-        y = attended(bb, query, *caches[-2:], before, d.scale)
+        keys, values = caches[-2:]
+        y = attended(bb, query, keys, values, before, d.scale)
         x = bb.emit(op.add(x, self.product(y, f"{name}.attn_output", d.heads * d.head, d.width)))
         normed = self.normed(x, f"{name}.ffn_norm.weight", d.width)
         gate, up = (self.product(normed, f"{name}.ffn_{part}", d.width, d.inner) for part in ("gate", "up"))

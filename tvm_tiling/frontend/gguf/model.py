@@ -44,6 +44,8 @@ _READ = frozenset(
         "rope.scaling.attn_factor",
     ]
 )
+_WHOLE = "accepted: a whole model"
+_ENDS = ("eos", "eot", "eom")
 _CONTEXT = 2048  # positions where the file names no number
 
 
@@ -64,6 +66,12 @@ class Sizes:
     epsilon: float
     scale: float
     interleaved: bool
+
+
+def end_tokens(file: GgufFile) -> list[int]:
+    """The tokens that end a text, as the file's tokenizer has them."""
+    found = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _ENDS)
+    return [token for token in found if isinstance(token, int)]
 
 
 class GgufModel:
@@ -139,11 +147,14 @@ class GgufModel:
         if not epsilon > 0:
             told = f"metadata '{self.architecture}.attention.layer_norm_rms_epsilon' is {epsilon or 'missing'}"
             raise ModelFormatError(f"{self.where}: {told}; accepted: above 0")
+        layers = self._count("block_count")
+        if not self.has(last := f"blk.{layers - 1}.attn_norm.weight"):
+            raise ModelFormatError(f"{self.where}: {layers} layers, and tensor {last!r} is missing; {_WHOLE}")
         words = self.file.tensors.get("token_embd.weight")
         if words is None:
-            raise ModelFormatError(f"{self.where}: tensor 'token_embd.weight' is missing; accepted: a whole model")
+            raise ModelFormatError(f"{self.where}: tensor 'token_embd.weight' is missing; {_WHOLE}")
         return Sizes(
-            layers=self._count("block_count"),
+            layers=layers,
             width=width,
             heads=heads,
             groups=groups,
@@ -178,7 +189,12 @@ class GgufModel:
             told = f"{self.where}: positions scaled by {printable(scaling)!r}"
             raise UnsupportedOperator(f"{told}; accepted: 'none', 'linear'")
         if self.has("rope_freqs.weight"):
-            found = found / self.floats("rope_freqs.weight", (pairs,)).astype(np.float64)
+            factors = self.floats("rope_freqs.weight", (pairs,)).astype(np.float64)
+            if not (np.isfinite(factors) & (factors > 0)).all():
+                raise ModelFormatError(
+                    f"{self.where}: tensor 'rope_freqs.weight' has {factors.min()}; accepted: above 0"
+                )
+            found = found / factors
         return found
 
     # ---- tensors ----------------------------------------------------------------------------------------------------
@@ -191,7 +207,7 @@ class GgufModel:
         """A tensor of this shape."""
         found = self.file.tensors.get(name)
         if found is None:
-            raise ModelFormatError(f"{self.where}: tensor {name!r} is missing; accepted: a whole model")
+            raise ModelFormatError(f"{self.where}: tensor {name!r} is missing; {_WHOLE}")
         if found.shape != tuple(shape):
             raise ModelFormatError(
                 f"{self.where}: tensor {name!r} is of shape {list(found.shape)}; expected {list(shape)}"

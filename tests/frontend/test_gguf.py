@@ -1,0 +1,215 @@
+"""GGUF files: tensors beside the package gguf, decoders beside their definition, damaged files refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import gguf
+import numpy as np
+import pytest
+import tvm
+from gguf_files import TYPES, Sizes, logits_of, random_rows, write_decoder
+from tvm import relax
+
+import tvm_tiling as tt
+from tvm_tiling.cli.app import main
+from tvm_tiling.decide.gemm.blocked import BlockedProduct
+from tvm_tiling.errors import TilingError
+from tvm_tiling.frontend.blocked_weights import product_in_blocks, records
+from tvm_tiling.frontend.gguf.file import GgufFile
+from tvm_tiling.frontend.gguf.model import GgufModel
+from tvm_tiling.frontend.gguf.types import TENSOR_TYPES
+from tvm_tiling.frontend.node_names import NamingBuilder
+from tvm_tiling.frontend.open_shapes import OpenShapes
+from tvm_tiling.lowering.described import described_function
+from tvm_tiling.runtime.pages import Contents
+
+TOKENS = [1, 5, 99, 3, 7, 42, 8]
+IN_BLOCKS = [number for number, kind in TENSOR_TYPES.items() if kind.encoding is not None]
+
+
+def stored(number, n=24, k=512):
+    """(encoding, records, the same as floats) of random weights of a type."""
+    data = random_rows(np.random.default_rng(number), n, k, TYPES(number))
+    kind = TENSOR_TYPES[number]
+    product = BlockedProduct(rows=1, n=n, k=k, encoding=kind.encoding)
+    return kind.encoding, records(kind.blocks(data), product), gguf.quants.dequantize(data, TYPES(number))
+
+
+@pytest.mark.parametrize("number", IN_BLOCKS, ids=lambda number: TENSOR_TYPES[number].name)
+def test_what_is_stored_is_what_gguf_dequantises(number):
+    """Plain loops read one weight of each column at a time: a row of the identity is exact."""
+    encoding, weights, floats = stored(number, n=3, k=256)
+    n, k = floats.shape
+    product = BlockedProduct(rows=k, n=n, k=k, encoding=encoding)
+    library = tvm.compile(tvm.IRModule({"main": described_function(product, "main")}), target="llvm")
+    sums, y = np.zeros((k, product.blocks), np.float32), np.zeros((k, n), np.float32)
+    given = [tvm.runtime.tensor(value) for value in (np.eye(k, dtype=np.float32), sums, weights, y)]
+    library["main"](*given)
+    np.testing.assert_array_equal(given[-1].numpy().T, floats)
+
+
+@pytest.mark.parametrize("number", [8, 12, 13, 14, 3], ids=lambda number: TENSOR_TYPES[number].name)
+@pytest.mark.parametrize("activations", ["float32", "int8"])
+def test_kernels_of_few_and_of_many_rows(number, activations):
+    encoding, weights, floats = stored(number)
+    n, k = floats.shape
+    bb, shapes = NamingBuilder(), OpenShapes()
+    bb.shapes = shapes
+    x = relax.Var("x", relax.TensorType([shapes.variable("rows"), k], "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit_output(product_in_blocks(bb, x, weights, n, k, encoding, activations))
+        bb.emit_func_output(y)
+    executable = tt.compile(bb.get(), cache=False)
+    for rows in (1, 5, 67):
+        given = np.random.default_rng(rows).standard_normal((rows, k)).astype(np.float32)
+        wanted = given.astype(np.float64) @ floats.T.astype(np.float64)
+        error = np.abs(executable.run(given) - wanted).max() / np.abs(wanted).max()
+        assert error < (5e-6 if activations == "float32" else 3e-2)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind", "tied"),
+    [("llama", "Q4_K", False), ("qwen2", "Q6_K", True), ("qwen3", "Q8_0", False), ("llama", "BF16", True)],
+)
+def test_decoders_compute_what_their_definition_says(architecture, kind, tied, tmp_path):
+    sizes = Sizes(architecture=architecture, layers=1, tied=tied)
+    weights = write_decoder(tmp_path / "model.gguf", sizes, TYPES[kind])
+    executable = tt.compile(tmp_path / "model.gguf", cache=False)
+    wanted = logits_of(weights, sizes, [*TOKENS, 11, 12])
+    session = executable.session(room=16)
+    assert session.in_place
+    new, seen = TOKENS, 0
+    for after in ([11], [12], []):
+        mask = np.ones((1, seen + len(new)), np.int64)
+        found = session.run(input_ids=np.array([new]), attention_mask=mask)
+        np.testing.assert_allclose(found[0], wanted[seen : seen + len(new)], atol=1e-5 * np.abs(wanted).max())
+        new, seen = after, seen + len(new)
+    made = tt.generate(executable, TOKENS, 1)
+    assert made.tokens == (wanted[len(TOKENS) - 1].argmax(),)
+    with pytest.raises(tt.WorkloadError, match="index 100 .* is out of range"):
+        tt.generate(executable, [100], 1)
+
+
+def test_scaled_positions(tmp_path):
+    sizes = Sizes(layers=1, width=256, words=40)
+    changed = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
+    weights = write_decoder(tmp_path / "model.gguf", sizes, TYPES.F32, changed=changed)
+    executable = tt.compile(tmp_path / "model.gguf", batch=1, cache=False)
+    frequencies = sizes.base ** (-np.arange(32) / 32) / 4
+    past = {name: np.zeros((1, 2, 8, 64), np.float32) for name in executable.input_names if name.startswith("past")}
+    found = executable.run(input_ids=np.array([TOKENS[:2]]), attention_mask=np.ones((1, 2), np.int64), **past)[0]
+    np.testing.assert_allclose(found[0], logits_of(weights, sizes, TOKENS[:2], frequencies), atol=1e-4)
+
+
+def test_the_command_ends_with_the_files_last_token(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "model.gguf"
+    write_decoder(path, Sizes(layers=1, words=40), TYPES.Q4_0)
+    monkeypatch.setattr("tvm_tiling.frontend.gguf.model._ENDS", ("bos",))
+    words = ["generate", str(path), "--tokens", "1,2", "--max-new", "6", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert not ended.value.code
+    tokens = json.loads(capsys.readouterr().out)["tokens"]
+    assert len(tokens) == 6
+    content = path.read_bytes()
+    at = content.index(b"tokenizer.ggml.eos_token_id") + len(b"tokenizer.ggml.eos_token_id") + 4
+    path.write_bytes(content[:at] + struct.pack("<I", tokens[1]) + content[at + 4 :])
+    monkeypatch.undo()
+    with pytest.raises(SystemExit):
+        main(words)
+    assert json.loads(capsys.readouterr().out)["tokens"] == tokens[: tokens.index(tokens[1]) + 1]
+    with pytest.raises(SystemExit) as ended:
+        main(["generate", str(path), "--prompt", "Once"])
+    assert ended.value.code == 1
+    assert "--prompt TEXT with --tokenizer tokenizer.json" in capsys.readouterr().err
+
+
+# ---- files of strangers ----------------------------------------------------------------------------------------------
+
+SMALL = Sizes(layers=1, width=64, heads=2, groups=1, head=32, inner=64, words=40)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gguf") / "small.gguf"
+    write_decoder(path, SMALL, TYPES.Q8_0)
+    return path.read_bytes()
+
+
+def read(content):
+    return GgufModel(GgufFile(Contents(content), "the file"))
+
+
+def patched(content, after, layout, *values, skip=0):
+    """`content` with numbers behind the first place of `after`."""
+    at = content.index(after) + len(after) + skip
+    made = struct.pack(layout, *values)
+    return content[:at] + made + content[at + len(made) :]
+
+
+def test_truncated_files_are_refused(small):
+    end = len(small)
+    header = small.index(b"blk.0.ffn_down.weight") + 60
+    for size in [*range(4, header, 7), *range(header, end, 997), end - 40]:
+        with pytest.raises(TilingError):
+            tt.compile(small[:size], cache=False)
+
+
+def test_damaged_headers_are_refused_or_read(small):
+    rng = np.random.default_rng(0)
+    header = small.index(b"blk.0.ffn_down.weight") + 60
+    for _ in range(2000):
+        content = bytearray(small)
+        for place in rng.integers(4, header, rng.integers(1, 4)):
+            content[place] = rng.integers(0, 256)
+        try:
+            read(bytes(content))
+        except TilingError as error:
+            assert "\n" not in str(error)
+
+
+TABLE = b"token_embd.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c[:4] + struct.pack("<I", 1) + c[8:], "a GGUF file of version 1; accepted"),
+        (lambda c: c[:4] + struct.pack(">I", 3) + c[8:], "a GGUF file big-endian; accepted"),
+        (lambda c: c[:8] + struct.pack("<Q", 1 << 60) + c[16:], "1152921504606846976 tensors; accepted: up to 131072"),
+        (lambda c: c[:16] + struct.pack("<Q", 1 << 60) + c[24:], "values of metadata; accepted: up to 65536"),
+        (lambda c: c.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0bloom"), "architecture 'bloom'; accepted"),
+        (lambda c: patched(c, TABLE, "<I", 9), "'token_embd.weight' has 9 axes; accepted: 1 to 4"),
+        (lambda c: patched(c, TABLE, "<Q", 1 << 50, skip=4), "'token_embd.weight' is of shape .*; accepted: extents"),
+        (lambda c: patched(c, TABLE, "<I", 99, skip=20), "'token_embd.weight' is of type 99, which is not known"),
+        (lambda c: patched(c, TABLE, "<Q", 1 << 40, skip=24), "'token_embd.weight' ends at byte"),
+        (lambda c: patched(c, TABLE, "<Q", 3, skip=24), "'token_embd.weight' begins at 3; accepted: multiples of 32"),
+        (lambda c: patched(c, TABLE, "<Q", 2752, skip=24), "tensors .* overlap"),
+        (lambda c: c.replace(b"llama.rope.dimension_count", b"llama.rope.dimension_cannt"), "is not known; accepted"),
+        (
+            lambda c: patched(c, b"llama.block_count", "<I", 1 << 30, skip=4),
+            "'blk.1073741823.attn_norm.weight' is miss",
+        ),
+        (lambda c: patched(c, b"llama.attention.head_count_kv", "<I", 3, skip=4), "2 heads share 3"),
+        (lambda c: patched(c, b"rms_epsilon", "<f", float("nan"), skip=4), "rms_epsilon' is nan; accepted"),
+        (lambda c: patched(c, b"llama.context_length", "<I", 1 << 30, skip=4), "the table of angles is a constant"),
+        (lambda c: patched(c, b"llama.feed_forward_length", "<I", 96, skip=4), r"is of shape \[64, 64\]; expected"),
+        (lambda c: c.replace(b"blk.0.ffn_down.weight", b"blk.0.ffn_dawn.weight"), "'blk.0.ffn_down.weight' is missing"),
+        (lambda c: patched(c, TABLE, "<I", 20, skip=20), "is of type IQ4_NL; accepted: F32"),
+    ],
+)
+def test_what_is_wrong_is_said(small, change, said):
+    with pytest.raises(TilingError, match=said):
+        tt.compile(change(small), cache=False)
+
+
+def test_options(small):
+    with pytest.raises(tt.ModelFormatError, match="params given, but a GGUF file holds its weights"):
+        tt.compile(small, params={"x": np.zeros(1)})
+    with pytest.raises(tt.ModelFormatError, match="dims names 'length'; expected 'batch_size'"):
+        tt.compile(small, dims={"length": 4})
+    with pytest.raises(tt.ModelFormatError, match=r"shapes\['input_ids'\] = \(1, 2, 3\)"):
+        tt.compile(small, shapes={"input_ids": (1, 2, 3)})
