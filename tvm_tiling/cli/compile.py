@@ -38,7 +38,9 @@ EXAMPLES = (
 
 
 def command(
-    model: str = typer.Argument(metavar="MODEL", help="A model file: ONNX, TFLite or Relay, told by its content."),
+    model: str = typer.Argument(
+        metavar="MODEL", help="A model file: ONNX, TFLite, GGUF or Relay, told by its content."
+    ),
     output: Path = typer.Option(Path("model.tar"), "--output", "-o", help="Where the executable goes."),  # noqa: B008
     params: str = typer.Option("", "--params", help="The parameters of a Relay model, a .params file."),
     batch: str = BATCH,
