@@ -13,7 +13,7 @@ from tvm_tiling.schedules.blocked_gemm import schedule_blocked
 import tvm_tiling as tt
 from tvm_tiling.decide.gemm.block_rows import BlockRows
 from tvm_tiling.decide.gemm.blocked import BlockedProduct, decide_blocked
-from tvm_tiling.frontend.blocked_weights import records
+from tvm_tiling.frontend.blocked_weights import Blocks, records
 from tvm_tiling.lowering.described import described_function
 from tvm_tiling.match.described import description_of
 from tvm_tiling.operand_types import Encoding
@@ -32,7 +32,7 @@ def weights(product, rng):
     stored = values if product.bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
     centres = product.centre if zeros is None else zeros[..., None].astype(np.float64)
     real = (values.astype(np.float64) - centres) * scales[..., None].astype(np.float64)
-    return records(stored, scales, zeros, product), real.reshape(product.n, -1)[:, : product.k]
+    return records(Blocks(stored, scales, zeros), product), real.reshape(product.n, -1)[:, : product.k]
 
 
 def run(kernel, shapes, *given):
