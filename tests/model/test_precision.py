@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -84,6 +86,11 @@ def given(model, count=3, seed=2):
     return [rng.standard_normal(shape).astype(np.float32) for _ in range(count)]
 
 
+@cache
+def in_float32(network):
+    return tt.compile(network(), cache=False)
+
+
 def distance(ours, right):
     return float(np.linalg.norm(ours.astype(np.float64) - right) / np.linalg.norm(right))
 
@@ -91,9 +98,8 @@ def distance(ours, right):
 @pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 @pytest.mark.parametrize("network", [images, text])
 def test_results_are_near_float32_and_the_record_says_how_near(network, precision):
-    model = network()
+    model, plain = network(), in_float32(network)
     inputs = given(model)
-    plain = tt.compile(model, cache=False)
     half = tt.compile(model, precision=precision, calibration=inputs[:2], cache=False)
     assert half.signature == plain.signature, "inputs and outputs stay in float32"
     assert half.run(inputs[2]).dtype == np.float32

@@ -50,7 +50,16 @@ def predicted_boundary(latency: int, tolerance: float) -> int:
     return rows
 
 
-@pytest.mark.parametrize(("latency", "rows"), [(200, 32), (700, 128), (2000, 256), (4000, 512), (9000, 1024)])
+@pytest.mark.parametrize(
+    ("latency", "rows"),
+    [
+        (200, 32),
+        pytest.param(700, 128, marks=pytest.mark.slow),
+        (2000, 256),
+        pytest.param(4000, 512, marks=pytest.mark.slow),
+        (9000, 1024),
+    ],
+)
 def test_boundary_shapes_are_where_the_pipelines_fill_says(latency, rows):
     hardware = from_toml(Hardware, ENGINE.format(latency=latency), "filling")
     with ShapeDatabase("sqlite://") as db:
