@@ -116,6 +116,22 @@ def executable_bytes() -> bytes:
 
 
 @functools.cache
+def gguf_bytes() -> bytes:
+    """A small decoder as a GGUF file."""
+    import tempfile
+
+    sys.path.insert(0, str(ROOT / "tests" / "frontend"))
+    try:
+        from gguf_files import TYPES, Sizes, write_decoder
+    finally:
+        sys.path.pop(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        write_decoder(path, Sizes(layers=1, width=64, heads=2, groups=1, head=32, inner=64, words=40), TYPES.Q8_0)
+        return path.read_bytes()
+
+
+@functools.cache
 def program_bytes() -> bytes:
     """A product recorded for vta and saved."""
     import tempfile
@@ -187,6 +203,8 @@ def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:
             continue
         if path.name == "decoder.onnx":
             path.write_bytes(decoder_bytes())
+        elif path.suffix == ".gguf":
+            path.write_bytes(gguf_bytes())
         elif path.name == "tokenizer.json":
             path.write_bytes(tokenizer_bytes())
         elif path.suffix == ".onnx":
