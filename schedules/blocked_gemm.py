@@ -188,11 +188,15 @@ class BlockedEmitter:
         self.store(totals, height, i0, panel)
 
     def clear(self, height: int, kind: str) -> Slots:
-        slots = [(row, v) for row in range(height) for v in range(self.vectors)]
-        cleared = dict(zip(slots, registers(len(slots), self.lanes, kind), strict=True))
+        cleared = self.slots(height, kind)
         for each in cleared.values():
             T.buffer_store(each, self.spread(tirx.const(0, kind)), [self.whole])
         return cleared
+
+    def slots(self, height: int, kind: str) -> Slots:
+        """Registers for a tile of `height` rows, with nothing in them."""
+        places = [(row, v) for row in range(height) for v in range(self.vectors)]
+        return dict(zip(places, registers(len(places), self.lanes, kind), strict=True))
 
     @property
     def whole(self) -> Expr:
@@ -239,8 +243,7 @@ class BlockedEmitter:
             return self.clear(height, kind)
         stored = self.p.encoding.zero_points
         zeros = [self.zero(start, block, v) for v in range(self.vectors)]
-        slots = [(row, v) for row in range(height) for v in range(self.vectors)]
-        started = dict(zip(slots, registers(len(slots), self.lanes, kind), strict=True))
+        started = self.slots(height, kind)
         for row in range(height):
             summed = self.buffers["sums"][(i0 + row) * self.blocks + block]
             if self.p.activations == "int8" and not self.by_dots:

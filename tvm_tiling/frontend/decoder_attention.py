@@ -15,15 +15,10 @@ from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
 from .described_call import described_call
 from .open_parts import sequence
-from .open_shapes import Size, whole
+from .open_shapes import Size, extents_of, whole
 
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
-
-
-def extents(value: Expr) -> list[Size]:
-    """The shape of a tensor."""
-    return [whole(extent) for extent in value.ty.shape]
 
 
 def reshaped(bb: Builder, value: Expr, shape: Sequence[Size]) -> Expr:
@@ -39,7 +34,7 @@ def moved(bb: Builder, value: Expr, *order: int) -> Expr:
 def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool) -> Expr:
     """`x`, [batch, length, heads, width], whose first 2 r elements of each head are r pairs, turned by angles whose
     cosines and sines are [batch or 1, length, r]. Pairs are neighbours, or lie r apart."""
-    batch, length, heads, width = extents(x)
+    batch, length, heads, width = extents_of(x)
     pairs = int(cosine.ty.shape[-1])
     if 2 * pairs > width:
         raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: at most {width // 2} columns")
@@ -79,8 +74,8 @@ def counted(bb: Builder, count: Size, dtype: str) -> Expr:
 
 def joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Expr:
     """Keys or values of both, `every` of them."""
-    batch, groups, room, width = extents(past)
-    length = extents(new)[1]
+    batch, groups, room, width = extents_of(past)
+    length = extents_of(new)[1]
     told = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
     return described_call(bb, told, {"past": past, "new": new, "before": before}, "append")["present"]
 
@@ -90,8 +85,8 @@ def attended(
 ) -> Expr:
     """[batch, length, heads * width] of queries [batch, length, heads, width] over keys and values [batch, groups,
     every, width], of which `before` are of the past."""
-    batch, length, heads, width = extents(query)
-    _, groups, every, _ = extents(keys)
+    batch, length, heads, width = extents_of(query)
+    _, groups, every, _ = extents_of(keys)
     told = CachedAttention(
         batch=batch,
         length=length,

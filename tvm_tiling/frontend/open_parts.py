@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from .open_shapes import OpenShapes, Size, expr, plus, whole
+from .open_shapes import OpenShapes, Size, expr, extents_of, plus
 
 _EXACT = 2**18
 FAR = 2**31 - 1  # what exporters write for the end of an axis, or more
@@ -61,7 +61,7 @@ def sliced(
     bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, cuts: Mapping[int, tuple[Size, Size, int]]
 ) -> relax.Expr:
     """Elements of `data`: along each axis from a first one on, how many, and how far apart."""
-    extents = [whole(extent) for extent in data.ty.shape]
+    extents = extents_of(data)
     cuts = {
         axis: (first, count, step)
         for axis, (first, count, step) in cuts.items()
@@ -92,7 +92,7 @@ def padded(
 ) -> relax.Expr:
     """`data` with elements around it, as many before and behind as `pads` says of each axis: `fill`, or by `mode` those
     at the edge, reflected there, or from the other end."""
-    extents = [whole(extent) for extent in data.ty.shape]
+    extents = extents_of(data)
     shape = [shapes.simplified(plus(extent, *pair)) for extent, pair in zip(extents, pads, strict=True)]
     for extent, result, pair in zip(extents, shape, pads, strict=True):
         shapes.require_at_least(result, 0)
@@ -127,8 +127,8 @@ def padded(
 
 
 def tiled(bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, repeats: Sequence[Size]) -> relax.Expr:
-    """`data` so many times along each axis."""
-    extents = [whole(extent) for extent in data.ty.shape]
+    """`data` repeated `repeats[axis]` times along each axis."""
+    extents = extents_of(data)
     for count in repeats:
         shapes.require_at_least(count, 0)
     shape = [shapes.product(pair) for pair in zip(extents, repeats, strict=True)]
@@ -162,7 +162,7 @@ def upsampled(
     bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, axis: int, factor: int, *, linear: bool
 ) -> relax.Expr:
     """Each element of an axis `factor` times, or `linear`: elements between the middles of two."""
-    extents = [whole(extent) for extent in data.ty.shape]
+    extents = extents_of(data)
     shape = [shapes.simplified(extent * factor) if place == axis else extent for place, extent in enumerate(extents)]
     if factor & (factor - 1):
         # Where others compute places in float32, which are exact for powers of 2 alone.

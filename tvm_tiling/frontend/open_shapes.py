@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import relax, sym, tirx
 
 from ..limits import MAX_EXTENT
 from ..lowering.plain_extents import plain_extent
@@ -306,6 +306,11 @@ def plus(*sizes: Size) -> Size:
 def whole(size: Size) -> Size:
     """An extent of a shape: a number as one of Python's."""
     return int(size) if isinstance(size, int | tirx.IntImm) else size
+
+
+def extents_of(tensor: relax.Expr) -> list[Size]:
+    """The shape of a tensor, numbers as Python's."""
+    return [whole(extent) for extent in tensor.ty.shape]
 
 
 def text(size: Size) -> str:

@@ -120,7 +120,7 @@ def kept(value: Any, shapes: OpenShapes) -> Any:
 
 
 def integers(a: Any, b: Any) -> None:
-    """Undecided where one of two elements is no whole number."""
+    """Raise Undecided unless both elements are integers."""
     if any(isinstance(value, Share | bool) for value in (a, b)):
         raise Undecided
 

@@ -46,6 +46,7 @@ _READ = frozenset(
 )
 _WHOLE = "accepted: a whole model"
 _ENDS = ("eos", "eot", "eom")
+_KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
 _CONTEXT = 2048  # positions where the file names no number
 
 
@@ -98,7 +99,7 @@ class GgufModel:
         if isinstance(found, np.ndarray) and found.size and (found == found[0]).all():
             found = found[0].item()
         if usual is not None and not isinstance(found, (int, float) if isinstance(usual, float) else type(usual)):
-            raise ModelFormatError(f"{self.where}: metadata {name!r} is no {type(usual).__name__} for all layers")
+            raise ModelFormatError(f"{self.where}: metadata {name!r} is not one {_KINDS[type(usual)]} for all layers")
         return found
 
     def _of(self, name: str, usual: Any) -> Any:

@@ -70,17 +70,22 @@ def _packed(values: np.ndarray, bits: int) -> np.ndarray:
     return np.stack(three, axis=-1).reshape(*values.shape[:-1], -1)
 
 
+def _in_blocks(values: np.ndarray, block: int, bits: int) -> np.ndarray:
+    """Values, in the order of k, as the bytes of blocks."""
+    return _packed(_whole(values, block), bits)
+
+
 # ---- blocks of 32 ----------------------------------------------------------------------------------------------------
 
 
 def _q4_0(data: np.ndarray) -> Blocks:
     scales, low = _parts(data, 2, 16)
-    return Blocks(_packed(_whole(_fields(low, 4), 32), 4), _halves(scales))
+    return Blocks(_in_blocks(_fields(low, 4), 32, 4), _halves(scales))
 
 
 def _q4_1(data: np.ndarray) -> Blocks:
     scales, least, low = _parts(data, 2, 2, 16)
-    return Blocks(_packed(_whole(_fields(low, 4), 32), 4), _halves(scales), offsets=-_halves(least))
+    return Blocks(_in_blocks(_fields(low, 4), 32, 4), _halves(scales), offsets=-_halves(least))
 
 
 def _fifth_bits(high: np.ndarray) -> np.ndarray:
@@ -108,10 +113,6 @@ def _q8_0(data: np.ndarray) -> Blocks:
 # ---- groups of 256 ---------------------------------------------------------------------------------------------------
 
 
-def _of_groups(values: np.ndarray, block: int, bits: int) -> np.ndarray:
-    return _packed(_whole(values, block), bits)
-
-
 def _scales_and_minima(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int8[rows, blocks] of 12 bytes that hold eight scales and eight minima of 6 bits."""
     d, m, both = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
@@ -125,7 +126,7 @@ def _q2_k(data: np.ndarray) -> Blocks:
     both, low, d, least = _parts(data, 16, 64, 2, 2)
     values = _fields(low.reshape(len(data), -1, 32), 2)
     scales, minima = (part.reshape(len(data), -1).astype(np.int8) for part in (both & 15, both >> 4))
-    packed = _of_groups(values, 16, 4)
+    packed = _in_blocks(values, 16, 4)
     return Blocks(packed, scales, offsets=minima, factors=(_halves(d), _halves(least)))
 
 
@@ -137,7 +138,7 @@ def _q3_k(data: np.ndarray) -> Blocks:
     scales = (four | (two << np.uint8(4))).astype(np.int8) - np.int8(32)
     third = _fields(high, 1).reshape(rows, -1, 256)  # a set bit: nothing is taken away
     values = _fields(low.reshape(rows, -1, 32), 2).reshape(rows, -1, 256) | (third << np.uint8(2))
-    return Blocks(_of_groups(values + np.uint8(4), 16, 4), scales.reshape(rows, -1), factors=(_halves(d),))
+    return Blocks(_in_blocks(values + np.uint8(4), 16, 4), scales.reshape(rows, -1), factors=(_halves(d),))
 
 
 def _q4_k(data: np.ndarray) -> Blocks:
@@ -145,7 +146,7 @@ def _q4_k(data: np.ndarray) -> Blocks:
     scales, minima = _scales_and_minima(packed)
     values = _fields(low.reshape(len(data), -1, 32), 4)
     factors = (_halves(d), _halves(least))
-    return Blocks(_of_groups(values, 32, 4), scales, offsets=minima, factors=factors)
+    return Blocks(_in_blocks(values, 32, 4), scales, offsets=minima, factors=factors)
 
 
 def _q5_k(data: np.ndarray) -> Blocks:
@@ -154,7 +155,7 @@ def _q5_k(data: np.ndarray) -> Blocks:
     scales, minima = _scales_and_minima(packed)
     fifth = _fields(high, 1).reshape(rows, -1, 256)
     values = _fields(low.reshape(rows, -1, 32), 4).reshape(rows, -1, 256) | (fifth << np.uint8(4))
-    return Blocks(_of_groups(values, 32, 6), scales, offsets=minima, factors=(_halves(d), _halves(least)))
+    return Blocks(_in_blocks(values, 32, 6), scales, offsets=minima, factors=(_halves(d), _halves(least)))
 
 
 def _q6_k(data: np.ndarray) -> Blocks:
@@ -163,27 +164,23 @@ def _q6_k(data: np.ndarray) -> Blocks:
     four = _fields(low.reshape(rows, -1, 64), 4).reshape(rows, -1, 256)
     two = _fields(high.reshape(rows, -1, 32), 2).reshape(rows, -1, 256)
     values = four | (two << np.uint8(4))
-    return Blocks(_of_groups(values, 16, 6), scales.reshape(rows, -1).view(np.int8), factors=(_halves(d),))
-
-
-def _kept(text: str) -> Encoding:
-    return Encoding.parse(text)
+    return Blocks(_in_blocks(values, 16, 6), scales.reshape(rows, -1).view(np.int8), factors=(_halves(d),))
 
 
 TENSOR_TYPES = {
     0: TensorType("F32", 1, 4, dtype="<f4"),
     1: TensorType("F16", 1, 2, dtype="<f2"),
     30: TensorType("BF16", 1, 2, dtype="bfloat16"),
-    2: TensorType("Q4_0", 32, 18, encoding=_kept("int4:32:float16"), blocks=_q4_0),
-    3: TensorType("Q4_1", 32, 20, encoding=_kept("int4:32:float16:offsets"), blocks=_q4_1),
-    6: TensorType("Q5_0", 32, 22, encoding=_kept("int6:32:float16"), blocks=_q5_0),
-    7: TensorType("Q5_1", 32, 24, encoding=_kept("int6:32:float16:offsets"), blocks=_q5_1),
-    8: TensorType("Q8_0", 32, 34, encoding=_kept("int8:32:float16"), blocks=_q8_0),
-    10: TensorType("Q2_K", _SUPER, 84, encoding=_kept("int4:16:int8/16:offsets"), blocks=_q2_k),
-    11: TensorType("Q3_K", _SUPER, 110, encoding=_kept("int4:16:int8/16"), blocks=_q3_k),
-    12: TensorType("Q4_K", _SUPER, 144, encoding=_kept("int4:32:int8/8:offsets"), blocks=_q4_k),
-    13: TensorType("Q5_K", _SUPER, 176, encoding=_kept("int6:32:int8/8:offsets"), blocks=_q5_k),
-    14: TensorType("Q6_K", _SUPER, 210, encoding=_kept("int6:16:int8/16"), blocks=_q6_k),
+    2: TensorType("Q4_0", 32, 18, encoding=Encoding.parse("int4:32:float16"), blocks=_q4_0),
+    3: TensorType("Q4_1", 32, 20, encoding=Encoding.parse("int4:32:float16:offsets"), blocks=_q4_1),
+    6: TensorType("Q5_0", 32, 22, encoding=Encoding.parse("int6:32:float16"), blocks=_q5_0),
+    7: TensorType("Q5_1", 32, 24, encoding=Encoding.parse("int6:32:float16:offsets"), blocks=_q5_1),
+    8: TensorType("Q8_0", 32, 34, encoding=Encoding.parse("int8:32:float16"), blocks=_q8_0),
+    10: TensorType("Q2_K", _SUPER, 84, encoding=Encoding.parse("int4:16:int8/16:offsets"), blocks=_q2_k),
+    11: TensorType("Q3_K", _SUPER, 110, encoding=Encoding.parse("int4:16:int8/16"), blocks=_q3_k),
+    12: TensorType("Q4_K", _SUPER, 144, encoding=Encoding.parse("int4:32:int8/8:offsets"), blocks=_q4_k),
+    13: TensorType("Q5_K", _SUPER, 176, encoding=Encoding.parse("int6:32:int8/8:offsets"), blocks=_q5_k),
+    14: TensorType("Q6_K", _SUPER, 210, encoding=Encoding.parse("int6:16:int8/16"), blocks=_q6_k),
     9: TensorType("Q8_1", 32, 36),
     15: TensorType("Q8_K", _SUPER, 292),
     16: TensorType("IQ2_XXS", _SUPER, 66),

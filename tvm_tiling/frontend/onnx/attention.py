@@ -13,9 +13,9 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from ..decoder_attention import attended, counted, extents, joined, moved, reshaped, rotated, rows_of_tables
+from ..decoder_attention import attended, counted, joined, moved, reshaped, rotated, rows_of_tables
 from ..open_parts import kernel_of_sizes
-from ..open_shapes import Size, expr
+from ..open_shapes import Size, expr, extents_of
 from .open_node import OpenNode
 from .tensors import as_type, dtype_of, known, number, rank_of
 
@@ -38,7 +38,7 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
             raise ValueError("is_packed_batching is set; accepted: 0")
         if attr.get("scale", 1.0) != 1.0:
             raise ValueError(f"scale = {attr['scale']}; accepted: 1")
-        shape = extents(x)
+        shape = extents_of(x)
         pairs = int(tables[0].ty.shape[-1])
         if len(shape) == 4:
             parted = moved(bb, x, 0, 2, 1, 3)
@@ -48,7 +48,7 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
             if not isinstance(width, int) or shape[-1] % width:
                 raise ValueError(f"{shape[-1]} columns in heads of {width}; accepted: a whole number of heads")
             parted = reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
-        length = extents(parted)[1]
+        length = extents_of(parted)[1]
         if rank_of(positions) == 1:
             first = reshaped(bb, positions, [1, 1])
             positions = bb.emit(op.add(first, counted(bb, length, dtype_of(positions))))
@@ -88,7 +88,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     heads, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
     if heads % groups:
         raise ValueError(f"num_heads = {heads}, kv_num_heads = {groups}; accepted: a multiple of these")
-    batch, length, columns = extents(query)
+    batch, length, columns = extents_of(query)
     if key is None:
         width = columns // (heads + 2 * groups)
         ends = [heads * width, (heads + groups) * width]
@@ -118,7 +118,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     if bias is None:
         result = attended(bb, query, keys, values, before, float(scale), window=max(0, window), cap=cap)
         return relax.Tuple([as_type(bb, each, kind) for each in (result, keys, values)])
-    every, shared = extents(keys)[2], heads // groups
+    every, shared = extents_of(keys)[2], heads // groups
     stacked = reshaped(bb, moved(bb, query, 0, 2, 1, 3), [batch, groups, shared * length, width])
     scores = bb.emit(op.matmul(stacked, moved(bb, keys, 0, 1, 3, 2)))
     scores = bb.emit(op.multiply(scores, number(scale, scores)))
@@ -126,7 +126,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     if cap:
         bent = bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores)))))
         scores = bb.emit(op.multiply(bent, number(cap, scores)))
-    shape = extents(bias)
+    shape = extents_of(bias)
     spread = [groups, shared] if shape[1] == heads else [1, 1]
     scores = bb.emit(op.add(scores, reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
     mask = _seen(bb, before, length, every, window)

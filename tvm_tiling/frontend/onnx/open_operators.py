@@ -17,7 +17,7 @@ from tvm.relax import op
 
 from ..fitting import cast, reshaped
 from ..open_parts import bounds, lifted, padded, sequence, sliced, tiled
-from ..open_shapes import Size, expr, plus, whole
+from ..open_shapes import Size, expr, extents_of, plus
 from .attention import open_grouped_query_attention
 from .open_agreement import AGREEING
 from .open_node import OpenNode, Rule, axis_of, is_open, word
@@ -36,7 +36,7 @@ def _with_shape(node: OpenNode, data: relax.Expr, wanted: Sequence[Size]) -> rel
         raise ValueError("more than one extent is -1")
     if left:
         others = [extent for place, extent in enumerate(extents) if place != left[0]]
-        extents[left[0]] = node.shapes.quotient([whole(extent) for extent in data.ty.shape], others)
+        extents[left[0]] = node.shapes.quotient(extents_of(data), others)
     return node.bb.emit(reshaped(node.bb, data, extents, node.shapes, fits=bool(left)))
 
 

@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from ..open_shapes import whole
+from ..open_shapes import extents_of, whole
 from .activations import CONVERTERS as ACTIVATIONS
 from .arithmetic import CONVERTERS as ARITHMETIC
 from .contributed import CONVERTERS as CONTRIBUTED
@@ -229,7 +229,7 @@ class Det(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
-        *outer, rows, _ = (whole(extent) for extent in inputs[0].ty.shape)
+        *outer, rows, _ = extents_of(inputs[0])
         if not isinstance(rows, int):
             raise ValueError("matrices of open sizes")
         if rows > cls.LARGEST:
@@ -301,7 +301,7 @@ class TensorScatter(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v24(cls, bb, inputs, attr, params):
         past, update = inputs[0], inputs[1]
-        shape = [whole(extent) for extent in past.ty.shape]
+        shape = extents_of(past)
         axis = attr.get("axis", -2) % len(shape)
         circular = attr.get("mode", b"linear") in (b"circular", "circular")
         last = shape[axis] if circular else shape[axis] - whole(update.ty.shape[axis]) + 1

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from ..open_shapes import whole
+from ..open_shapes import extents_of
 from .pools import AveragePool
 from .tensors import as_inputs, constant, dtype_of, held, known, rank_of, shape_of
 from .windows import Conv
@@ -39,7 +39,7 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
         raise ValueError(f"a scale is {float(wrong):g}; accepted: numbers above 0")
     if axis is None:
         return
-    shape = [whole(extent) for extent in data.ty.shape]
+    shape = extents_of(data)
     for called, parts in (("scales", scale), ("zero points", zero)):
         if parts is None:
             continue

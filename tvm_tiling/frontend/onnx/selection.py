@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from ..open_shapes import whole
+from ..open_shapes import extents_of, whole
 from .tensors import constant, dtype_of
 
 _MOST = 2**31 - 1  # boxes
@@ -90,7 +90,7 @@ class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
         most, overlap, least = (
             default if limit is None else limit for limit, default in zip(limits, (0, 0.0, -np.inf), strict=True)
         )
-        extents = [whole(extent) for extent in scores.ty.shape]
+        extents = extents_of(scores)
         boxes_each = whole(boxes.ty.shape[1])
         count = min(int(most), boxes_each if isinstance(boxes_each, int) else _MOST)
         if count <= 0 or any(isinstance(extent, int) and extent == 0 for extent in extents):

@@ -62,7 +62,7 @@ class SizeNode:
         return place < len(self.inputs) and self.inputs[place] is not None
 
     def axes(self, rank: int) -> list[int] | None:
-        """Those of the second input, or of the attribute in older forms; None where there are none."""
+        """The axes given by the second input, or by the attribute in older opsets; None if neither is given."""
         if self.has(1):
             given: Any = [int(axis) for axis in self[1].values.flat]
         else:

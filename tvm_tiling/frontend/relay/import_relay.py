@@ -115,7 +115,7 @@ def _read(view: memoryview, known: _Known, params: Any, where: str, limits: Limi
         found = _assembled(module, main, values, numbered, unused, known, same, source, limits)
         if not (equal := _equal_sizes(found.imported.open_sizes.guards)):
             return found
-        # What the model makes equal has one name, and what it makes a number is none.
+        # Sizes that the model makes equal get one name; a size that it fixes becomes that number.
         same = {name: equal.get(to.name, to) if isinstance(to, Named) else to for name, to in same.items()} | equal
 
 

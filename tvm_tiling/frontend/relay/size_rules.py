@@ -41,8 +41,7 @@ from .operators.shape_moves import new_shape
 
 @dataclass(frozen=True)
 class SizeCall:
-    """A call whose operands are known as sizes, those of tuples one behind the other; its attributes, and what is known
-    of open sizes."""
+    """A call whose operands are known as sizes (tuples flattened), its attributes, and what is known of open sizes."""
 
     args: tuple[SizeValue, ...]
     attrs: dict[str, Any]
