@@ -8,7 +8,7 @@ import shlex
 import numpy as np
 import pytest
 import typer
-from documented import decoder_bytes, tokenizer_bytes
+from documented import decoder_bytes, gguf_bytes, tokenizer_bytes
 
 from tvm_tiling.cli import app, main
 
@@ -70,10 +70,11 @@ def test_every_example_is_understood(words, line):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the examples run: model.onnx, a convolution and a ReLU, and x.npz, an input of it; a decoder with its
+    """Where the examples run: model.onnx, a convolution and a ReLU, and x.npz, an input of it; decoders with a
     tokenizer."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "decoder.onnx").write_bytes(decoder_bytes())
+    (folder / "decoder.gguf").write_bytes(gguf_bytes())
     (folder / "tokenizer.json").write_bytes(tokenizer_bytes())
     weights = np.random.default_rng(0).uniform(-1, 1, (16, 16, 3, 3)).astype("float32")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT

@@ -72,17 +72,13 @@ def weight_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: 
     return tirx.bitwise_and(tirx.shift_right(word, shift), tirx.const((1 << bits) - 1, "int32"))
 
 
-def scale_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
-    """The scale of a block, float32."""
-    return _shared(product, weights, column, block, product.value_bytes, 0)
-
-
-def offset_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index) -> Expr:
-    """What is taken from the scaled weights of a block, float32."""
+def decoded_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, k: Index) -> Expr:
+    """The weight that element k of a block stands for, float32: (q - zero) scale, or q scale - offset."""
+    stored = weight_at(product, weights, column, block, k)
+    scale = _shared(product, weights, column, block, product.value_bytes, 0)
     if product.encoding.offsets:
-        return _shared(product, weights, column, block, product.zero_place, 1)
-    zero = T.Cast("float32", weights[column, block, product.zero_place])
-    return zero * scale_at(product, weights, column, block)
+        return T.Cast("float32", stored) * scale - _shared(product, weights, column, block, product.zero_place, 1)
+    return T.Cast("float32", stored - T.Cast("int32", weights[column, block, product.zero_place])) * scale
 
 
 def _shared(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, place: int, factor: int) -> Expr:
@@ -111,8 +107,7 @@ def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
         T.buffer_store(b["y"], tirx.const(0.0, "float32"), [row, column])
         with T.serial(0, p.k) as k:
             at, within = tirx.floordiv(k, block), tirx.floormod(k, block)
-            whole = T.Cast("float32", weight_at(p, b["weights"], column, at, within))
-            value = whole * scale_at(p, b["weights"], column, at) - offset_at(p, b["weights"], column, at)
+            value = decoded_at(p, b["weights"], column, at, within)
             x = b["x"][row, k]
             if p.activations == "int8":
                 x = T.Cast("float32", x) * b["scales"][row, at]
