@@ -21,7 +21,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.blocked import UNPACKED_TILES, BlockedProduct, BlockedTiling, decide_blocked
+from ..decide.gemm.blocked import BlockedProduct, BlockedTiling, decide_blocked
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DOT_INSTRUCTIONS
 from ..lowering.described import declare, weight_at
@@ -29,7 +29,7 @@ from ..lowering.dot import dot
 from ..lowering.loops import by_edge, share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import in_register, register, registers
-from ..lowering.samples import is_open
+from ..lowering.samples import is_open, ranged
 from ..match.described import at_sample
 from ..operand_types import element_bytes
 
@@ -151,12 +151,12 @@ class BlockedEmitter:
     def panel(self, panel: Index, first: Index, count: Index) -> None:
         """All rows of a task by one panel."""
         least = self.tiling.unpacked_rows
-        if least is None or (not is_open(self.rows) and self.tiles < UNPACKED_TILES):
+        if least is None or (not is_open(self.rows) and self.rows < least):
             self.every_tile(first, count, lambda height, i0: self.tile_of_blocks(height, i0, panel))
         elif is_open(self.rows):
-            with when(self.tiles < UNPACKED_TILES):
+            with when(self.rows < least):
                 self.every_tile(first, count, lambda height, i0: self.tile_of_blocks(height, i0, panel))
-            with when(self.tiles >= UNPACKED_TILES):
+            with when(self.rows >= least):
                 self.unpacked(panel, first, count)
         else:
             self.unpacked(panel, first, count)
@@ -474,7 +474,8 @@ def schedule_blocked(
 ) -> ScheduledOperator:
     """The kernel of a product of weights in blocks, its parameters those of the product in their order. `prepacked`:
     its weights come in panels, made by the function that is given with it; else the kernel packs them in each run."""
-    chosen = tiling or decide_blocked(at_sample(product).workload, cpu)
+    rows = ranged(product.rows) if is_open(product.rows) else None
+    chosen = tiling or decide_blocked(at_sample(product).workload, cpu, rows)
     emitter = BlockedEmitter(product, chosen, {})
     shape, dtype = emitter.packed_shape, emitter.packed_dtype
 

@@ -7,10 +7,12 @@ import dataclasses
 import pytest
 
 import tvm_tiling as tt
+from tvm_tiling.decide.gemm.blocked import decide_blocked
 from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, WeightFormat
+from tvm_tiling.sizes import Range
 from tvm_tiling.tuning.shapes.key import key_of, workload_from_dict
 
 INT8_FOLD = dataclasses.replace(tt.Hardware.load("wfold16"), w_fold=tt.WFold(dtypes=["int8", "uint8"]))
@@ -185,3 +187,13 @@ def test_weights_in_blocks_are_decided(dtype, rows):
     assert tiling.mr <= rows
     assert 2 * tiling.mr * tiling.nr // tiling.lanes < ZEN4.cpu.vector_registers
     assert "MB of weights and scales arrive once" in tiling.explain()
+
+
+@pytest.mark.parametrize("first, last, tallest", [(1, None, 8), (1, 2, 2), (1, 1, 1), (300, 512, 8)])
+def test_one_configuration_of_open_rows_serves_few_and_many(first, last, tallest):
+    """Whatever the sample is: a tile of one row would read and decode the weights anew for each row of a run."""
+    for sample in (1, 512):
+        w = tt.GemmWorkload(m=sample, n=2048, k=2048, encoding="int4:32")
+        tiling = decide_blocked(w, ZEN4.cpu, Range(first, last))
+        assert tiling.mr == tallest
+        assert tiling.threads_m == 1 or first > 1

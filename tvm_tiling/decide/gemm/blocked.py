@@ -17,12 +17,14 @@ by float16s that several blocks share.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import truediv
 from typing import Any, ClassVar
 
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32, DotInstruction, fastest
 from ...operand_types import Encoding, element_bytes
+from ...sizes import Range
 from ...workload import GemmWorkload, refuse_encoding
 from ..explain import Sections
 from ..tiling import Decision, Reason
@@ -30,9 +32,10 @@ from .traffic import ceil_div
 
 MOST_ROWS = 8  # of a tile: each more is a kernel more where only a run brings the rows
 MOST_VECTORS = 4
-UNPACKED_TILES = 3  # of rows, from which on decoding once pays
+UNPACKED_ROWS = 33  # from which on decoding once pays (measured; the buffer is written and read again)
 ENDING = 4  # instructions that add a block's sums to a total
-WINDOW = 200  # instructions that a core has in flight
+WINDOW = 230  # instructions that a core has in flight
+SERVED_ROWS = (1, 2, 4, 8, 16, 128)  # that one configuration is to be good at where only a run brings the rows
 OTHERS = 3  # registers for a vector of weights, a scale, an element of x
 
 
@@ -153,9 +156,11 @@ class BlockedTiling(Decision):
     )
 
 
-def decide_blocked(workload: GemmWorkload, cpu: Cpu) -> BlockedTiling:
+def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) -> BlockedTiling:
     """The configuration of a product whose `encoding` has blocks; A is float32, or int8 quantised in these blocks.
-    UnsupportedOperator for other types, batches, and blocks that no kernel reads."""
+    Where only a run brings the rows, `rows` is their range: one configuration then serves few and many, whose times
+    are weighed as parts of the best for each. UnsupportedOperator for other types, batches, and blocks that no kernel
+    reads."""
     block = workload.encoding.block
     if not workload.encoding.how.emitted or block < 16 or block & (block - 1):
         refuse_encoding(workload.encoding)
@@ -168,23 +173,29 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu) -> BlockedTiling:
     by_dots = engine.group > 1
     lanes = cpu.lanes(4)
     tiles = [
-        (rows, vectors)
+        (height, vectors)
         for vectors in range(1, MOST_VECTORS + 1)
-        for rows in range(1, MOST_ROWS + 1)
-        if 2 * rows * vectors + vectors + OTHERS <= cpu.vector_registers
+        for height in range(1, MOST_ROWS + 1)
+        if 2 * height * vectors + vectors + OTHERS <= cpu.vector_registers
     ]
-    shares = _shares(workload, cpu)
+    served = [workload]
+    if rows is not None:
+        sizes = [m for m in SERVED_ROWS if m in rows] or [rows.first]
+        served = [replace(workload, m=m) for m in sizes]
+    most = max(each.m for each in served)
     cost = {
-        (tile, share): _cycles(workload, cpu, engine, tile, share)
+        (tile, share): [_cycles(each, cpu, engine, tile, share) for each in served]
         for tile in tiles
-        for share in shares
-        if tile[0] <= workload.m or tile[0] == 1
+        for share in _shares(served[0], cpu)
+        if tile[0] <= most
     }
-    best = min(cost.values())
-    (rows, vectors), (threads_m, threads_n) = min(
-        (key for key, cycles in cost.items() if cycles <= 1.02 * best), key=lambda key: (key[0][0], -key[0][1], key[1])
+    least = [min(column) for column in zip(*cost.values(), strict=True)]
+    parts = {key: sum(map(truediv, cycles, least)) for key, cycles in cost.items()}
+    best = min(parts.values())
+    (mr, vectors), (threads_m, threads_n) = min(
+        (key for key, part in parts.items() if part <= 1.02 * best), key=lambda key: (-key[0][0], -key[0][1], key[1])
     )
-    unpacked = None if by_dots else UNPACKED_TILES * rows - rows + 1
+    unpacked = None if by_dots else UNPACKED_ROWS
     depth = _unpacked_depth(workload, cpu, vectors * lanes)
     moved = workload.k * workload.n * workload.b_bytes
     why = (
@@ -197,19 +208,19 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu) -> BlockedTiling:
         encoding=str(workload.encoding),
         instruction=engine.name,
         lanes=lanes,
-        mr=rows,
+        mr=mr,
         nr=vectors * lanes,
         unpacked_rows=unpacked,
         partition_k=depth,
         threads_m=threads_m,
         threads_n=threads_n,
-        predicted_seconds=best / (1e6 * cpu.mhz),
+        predicted_seconds=_cycles(workload, cpu, engine, (mr, vectors), (threads_m, threads_n)) / (1e6 * cpu.mhz),
         reasons=(
             Reason("form", "dot" if by_dots else "floats", why),
-            Reason("mr", rows, f"sums of a block and totals, {2 * rows * vectors} registers of {cpu.vector_registers}"),
+            Reason("mr", mr, f"sums of a block and totals, {2 * mr * vectors} registers of {cpu.vector_registers}"),
             Reason("encoding", str(workload.encoding), f"{moved / 1e6:.1f} MB of weights and scales arrive once"),
             *(
-                [Reason("unpacked_rows", unpacked, f"{UNPACKED_TILES} tiles use what is decoded once")]
+                [Reason("unpacked_rows", unpacked, "so many rows use what is decoded once")]
                 if unpacked is not None
                 else []
             ),
@@ -249,10 +260,11 @@ def _cycles(
 ) -> float:
     """Of the slowest core: the longer of computing and of what arrives, and the start of the threads."""
     (rows, vectors), (threads_m, threads_n) = tile, share
-    heights, high = divmod(workload.m, rows)
-    pieces = [(rows, heights), (high, 1)] if high else [(rows, heights)]
+    tiles = ceil_div(workload.m, rows)
+    low, taller = divmod(workload.m, tiles)
+    pieces = [(low, tiles - taller), (low + 1, taller)]
     panels = ceil_div(ceil_div(workload.n, vectors * cpu.lanes(4)), threads_n)
-    unpacked = engine.group == 1 and ceil_div(workload.m, rows) >= UNPACKED_TILES
+    unpacked = engine.group == 1 and workload.m >= UNPACKED_ROWS
     work = sum(number * _tile_cycles(workload, cpu, engine, height, vectors, unpacked) for height, number in pieces)
     once = ceil_div(workload.k, workload.encoding.block) * _decoding(workload, engine, vectors) / _issued(cpu)
     computing = panels * (work / threads_m + (once if unpacked else 0.0))
@@ -268,13 +280,18 @@ def _tile_cycles(
     sums = height * vectors
     adding = steps * sums / engine.rate / cpu.fma_units
     latency = steps * float(engine.latency or cpu.fma_latency)
-    loads = steps * (height + vectors * (1.0 if unpacked else 0.25)) / 2
     if unpacked:
+        loads = steps * (height + vectors) / 2
         arriving = steps * vectors * cpu.vector_bits / 8 / cpu.l2_bytes_per_cycle
         return blocks * max(adding, loads, latency, arriving) + cpu.kernel_costs.tile_start
-    instructions = steps * sums + _decoding(workload, engine, vectors) + ENDING * sums
+    of_block = workload.encoding.block * workload.b_bytes * cpu.lanes(4)  # bytes of a vector's columns
+    loads = (steps * height + vectors * of_block / (cpu.vector_bits / 8)) / 2
+    # A float of x that several vectors take is spread into a register first; one takes it from memory as an operand.
+    spread = steps * height if vectors > 1 and engine.group == 1 else 0.0
+    instructions = steps * sums + spread + _decoding(workload, engine, vectors) + ENDING * sums
     overlapped = max(1.0, WINDOW / instructions)  # blocks whose sums do not wait for each other
-    one = max(adding, loads, instructions / _issued(cpu), latency / overlapped)
+    arriving = vectors * of_block / cpu.l2_bytes_per_cycle  # tiles after the first find them in L2
+    one = max(adding, loads, instructions / _issued(cpu), latency / overlapped, arriving)
     return blocks * (one + ENDING * sums / _issued(cpu)) + cpu.kernel_costs.tile_start
 
 
