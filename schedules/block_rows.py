@@ -23,18 +23,20 @@ ROWS_OF_A_CORE = 8  # at least: fewer are done before another core has started
 
 
 def schedule_block_rows(rows: BlockRows, name: str, cpu: Cpu) -> tirx.PrimFunc:
-    """The kernel of BlockRows, its parameters the inputs and outputs in their order."""
+    """The kernel of rows in 8 bits, its parameters the inputs and outputs in their order."""
 
     def body() -> None:
         buffers = declare(rows)
         with root():
             flat = {called: each.view(-1) for called, each in buffers.items()}
-            _Emitter(rows, cpu, flat).emit()
+            RowsEmitter(rows, cpu, flat).emit()
 
     return write_function(name, None, body)
 
 
-class _Emitter:
+class RowsEmitter:
+    """Writes what BlockRows describes; `buffers` by name, flat."""
+
     def __init__(self, rows: BlockRows, cpu: Cpu, buffers: Mapping[str, tirx.Var]) -> None:
         self.r, self.cpu, self.buffers = rows, cpu, buffers
         self.lanes = min(cpu.lanes(4), rows.block)
@@ -82,25 +84,43 @@ class _Emitter:
             T.buffer_store(b["sums"], total[0], [place])
             return
         largest = every("int32", lambda index: magnitude(vectors_of(b["x"], at, index)), tirx.max)
-        T.buffer_store(b["scales"], scale_of(largest[0]), [place])
+        T.buffer_store(b["scales"], scale_of(largest[0], r.to), [place])
         inverse = register(1, "float32")
-        T.buffer_store(inverse, inverse_of(largest[0]), [0])
-        to = place * r.block
+        T.buffer_store(inverse, inverse_of(largest[0], r.to), [0])
+        to = place * r.block * r.parts
+
+        def kept(value: Expr) -> Expr:
+            held = register(lanes, "int32")
+            T.buffer_store(held, value, [self.all_of(lanes)])
+            return held[self.all_of(lanes)]
+
+        def narrow(value: Expr, start: Index) -> None:
+            byte = T.Cast(f"int8x{lanes}" if lanes > 1 else "int8", value)
+            T.buffer_store(b["x_blocks"], byte, [T.ramp(start, 1, lanes) if lanes > 1 else start])
 
         def store(index: Index) -> Expr:
             spread = T.broadcast(inverse[0], lanes) if lanes > 1 else inverse[0]
-            whole = register(lanes, "int32")
-            T.buffer_store(whole, quantised(vectors_of(b["x"], at, index), spread), [self.all_of(lanes)])
-            value = whole[self.all_of(lanes)]
-            narrow = T.Cast(f"int8x{lanes}" if lanes > 1 else "int8", value)
-            T.buffer_store(b["x_blocks"], narrow, [T.ramp(to + index * lanes, 1, lanes) if lanes > 1 else to + index])
+            value = kept(quantised(vectors_of(b["x"], at, index), spread, r.to))
+            start = to + index * lanes
+            if r.to == "int8":
+                narrow(value, start)
+                return value
+            high = kept(tirx.shift_right(value + self.like(128, lanes), self.like(8, lanes)))
+            narrow(high, start)
+            narrow(value - tirx.shift_left(high, self.like(8, lanes)), start + r.block)
             return value
 
         total = every("int32", store, lambda x, y: x + y)
         T.buffer_store(b["sums"], total[0], [place])
         if count < r.block:
             with T.serial(0, r.block - count) as k:
-                T.buffer_store(b["x_blocks"], tirx.const(0, "int8"), [to + count + k])
+                for part in range(r.parts):
+                    T.buffer_store(b["x_blocks"], tirx.const(0, "int8"), [to + part * r.block + count + k])
+
+    @staticmethod
+    def like(value: int, lanes: int) -> Expr:
+        one = tirx.const(value, "int32")
+        return T.broadcast(one, lanes) if lanes > 1 else one
 
     @staticmethod
     def all_of(lanes: int) -> Index:

@@ -1,5 +1,6 @@
 """A product of weights in blocks of few bits, in one kernel for any number of rows.
 
+    rows made ready, unless they come so
     parallel task = (row share, column share)
       panel of nr columns
         [its weights as floats, once for all rows]
@@ -15,12 +16,14 @@ bits 8 r + 2 g of the third are the upper 2 bits of element 4 g + r.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct, BlockedTiling, decide_blocked
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DOT_INSTRUCTIONS
@@ -32,6 +35,7 @@ from ..lowering.registers import in_register, register, registers
 from ..lowering.samples import is_open, ranged
 from ..match.described import at_sample
 from ..operand_types import element_bytes
+from .block_rows import RowsEmitter
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -61,9 +65,11 @@ class BlockedEmitter:
         used += 2 * self.nr * product.factors * self.groups
         self.size = -(-used // LINE) * LINE
         self.packed_shape, self.packed_dtype = (self.panels, self.size), "uint8"
-        self.by_dots = tiling.form == "dot"
+        self.by_dots = tiling.form in ("dot", "dot16")
+        self.parts = 2 if tiling.form == "dot16" else 1
+        self.scaled = product.activations == "int8" or self.parts == 2  # elements of x are whole numbers of scales
         self.engine = next(row for row in DOT_INSTRUCTIONS if row.name == tiling.instruction)
-        self.row_of_x = self.blocks * self.block if product.activations == "int8" else product.k
+        self.row_of_x = self.blocks * self.block * self.parts if self.scaled else product.k
 
     # ---- packing ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +185,7 @@ class BlockedEmitter:
     def tile_of_blocks(self, height: int, i0: Index, panel: Index) -> None:
         """One tile: block by block, weights decoded in registers."""
         totals = self.clear(height, "float32")
-        whole = self.p.k // self.block if self.p.activations == "float32" else self.blocks
+        whole = self.blocks if self.scaled else self.p.k // self.block
         start = panel * self.size
         with T.serial(0, whole) as block:
             self.add_block(totals, height, i0, start, block, self.units)
@@ -208,11 +214,13 @@ class BlockedEmitter:
     def add_block(self, totals: Slots, height: int, i0: Index, start: Index, block: Index, units: int) -> None:
         """totals += scale (sum over the block of x q - zero * sum of x), or scale * sum of x q - offset * sum of x."""
         acc = self.started(height, i0, start, block)
+        high = self.clear(height, "int32") if self.parts == 2 else {}
         at = start + block * self.step
 
         def add(unit: Index) -> None:
             for number, vectors in enumerate(self.decoded(at, unit)):
-                self.multiply(acc, height, i0, block, unit, number, vectors)
+                for part, sums in enumerate([high, acc] if high else [acc]):
+                    self.multiply(sums, height, i0, block * self.parts + part, unit, number, vectors)
 
         if units <= 2 * UNROLLED:
             for unit in range(units):
@@ -224,13 +232,16 @@ class BlockedEmitter:
                     add(turn * UNROLLED + unit)
             for unit in range(turns * UNROLLED, units):
                 add(unit)
+        for place, upper in high.items():
+            both = acc[place][self.whole] + tirx.shift_left(upper[self.whole], self.number(8))
+            T.buffer_store(acc[place], both, [self.whole])
         scales = [self.kept(self.scale(start, block, v)) for v in range(self.vectors)]
         if self.p.encoding.offsets:
             self.add_with_offsets(totals, acc, i0, block, scales, self.offsets(start, block))
             return
         for (row, v), total in totals.items():
             scale, value = scales[v], acc[row, v][self.whole]
-            if self.p.activations == "int8":
+            if self.scaled:
                 scale = scale * self.spread(self.buffers["scales"][(i0 + row) * self.blocks + block])
             if self.by_dots:
                 value = T.Cast(f"float32x{self.lanes}", value)
@@ -246,7 +257,7 @@ class BlockedEmitter:
         started = self.slots(height, kind)
         for row in range(height):
             summed = self.buffers["sums"][(i0 + row) * self.blocks + block]
-            if self.p.activations == "int8" and not self.by_dots:
+            if self.scaled and not self.by_dots:
                 summed = T.Cast("float32", summed)
             less = self.kept(self.spread(summed * tirx.const(-1 if stored else -self.p.centre, kind)))
             for v, zero in enumerate(zeros):
@@ -260,13 +271,13 @@ class BlockedEmitter:
         for (row, v), total in totals.items():
             place = (i0 + row) * self.blocks + block
             summed = self.buffers["sums"][place]
-            if self.p.activations == "int8":
+            if self.scaled:
                 summed = T.Cast("float32", summed)
             product = acc[row, v][self.whole]
             if self.by_dots:
                 product = T.Cast(f"float32x{self.lanes}", product)
             value = product * scales[v] - offsets[v] * self.spread(summed)
-            if self.p.activations == "int8":
+            if self.scaled:
                 value = value * self.spread(self.buffers["scales"][place])
             T.buffer_store(total, total[self.whole] + value, [self.whole])
 
@@ -316,7 +327,7 @@ class BlockedEmitter:
     def multiply(
         self, acc: Slots, height: int, i0: Index, block: Index, unit: Index, number: int, vectors: list[Expr]
     ) -> None:
-        """acc += x times one group of the unit, or one weight of it."""
+        """acc += x times one group of the unit, or one weight of it. `block` counts those of bytes of x."""
         group = 4 if self.by_dots else 1
 
         def add(sums: Expr, value: Expr, x: Expr) -> Expr:
@@ -328,7 +339,7 @@ class BlockedEmitter:
             x = self.buffers["x"][T.ramp(place, 1, 4)] if self.by_dots else self.buffers["x"][place]
             if self.by_dots:
                 spread = T.reinterpret(f"int8x{4 * self.lanes}", self.spread(T.reinterpret("int32", x)))
-            elif self.p.activations == "int8":
+            elif self.scaled:
                 spread = self.spread(T.Cast("float32", x))
             else:
                 spread = self.spread(x)
@@ -443,7 +454,7 @@ class BlockedEmitter:
             ]
             for row in range(height):
                 element = x[(i0 + row) * self.row_of_x + k0 + k]
-                if self.p.activations == "int8":
+                if self.scaled:
                     assert scales is not None
                     place = (i0 + row) * self.blocks + tirx.floordiv(k0 + k, self.block)
                     element = T.Cast("float32", element) * scales[place]
@@ -484,6 +495,8 @@ def schedule_blocked(
         with root():
             given = buffers["weights"]
             flat = {called: each.view(-1) for called, each in buffers.items() if called != "weights"}
+            if "sums" not in flat:
+                flat |= _rows_made_ready(product.ready("int16" if chosen.form == "dot16" else "float32"), cpu, flat)
             emitter = BlockedEmitter(product, chosen, {**flat, "weights": given})
             if prepacked:
                 emitter.emit(given.view(-1))
@@ -502,3 +515,10 @@ def schedule_blocked(
     if not prepacked:
         return ScheduledOperator(chosen, made)
     return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, dtype)
+
+
+def _rows_made_ready(ready: BlockRows, cpu: Cpu, flat: Mapping[str, tirx.Var]) -> dict[str, tirx.Var]:
+    """Buffers of rows as the product takes them, filled."""
+    made = {name: T.alloc_buffer((math.prod(shape),), dtype) for name, (shape, dtype) in ready.outputs.items()}
+    RowsEmitter(ready, cpu, {"x": flat["x"], **made}).emit()
+    return {"x" if name == "x_blocks" else name: buffer for name, buffer in made.items()}

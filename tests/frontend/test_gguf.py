@@ -44,15 +44,16 @@ def test_what_is_stored_is_what_gguf_dequantises(number):
     n, k = floats.shape
     product = BlockedProduct(rows=k, n=n, k=k, encoding=encoding)
     library = tvm.compile(tvm.IRModule({"main": described_function(product, "main")}), target="llvm")
-    sums, y = np.zeros((k, product.blocks), np.float32), np.zeros((k, n), np.float32)
-    given = [tvm.runtime.tensor(value) for value in (np.eye(k, dtype=np.float32), sums, weights, y)]
+    given = [
+        tvm.runtime.tensor(value) for value in (np.eye(k, dtype=np.float32), weights, np.zeros((k, n), np.float32))
+    ]
     library["main"](*given)
     np.testing.assert_array_equal(given[-1].numpy().T, floats)
 
 
 @pytest.mark.parametrize("number", [8, 12, 13, 14, 3], ids=lambda number: TENSOR_TYPES[number].name)
-@pytest.mark.parametrize("activations", ["float32", "int8"])
-def test_kernels_of_few_and_of_many_rows(number, activations):
+@pytest.mark.parametrize(("activations", "most"), [("float32", 5e-6), ("int16", 1e-4), ("int8", 3e-2)])
+def test_kernels_of_few_and_of_many_rows(number, activations, most):
     encoding, weights, floats = stored(number)
     n, k = floats.shape
     bb, shapes = NamingBuilder(), OpenShapes()
@@ -67,7 +68,7 @@ def test_kernels_of_few_and_of_many_rows(number, activations):
         given = np.random.default_rng(rows).standard_normal((rows, k)).astype(np.float32)
         wanted = given.astype(np.float64) @ floats.T.astype(np.float64)
         error = np.abs(executable.run(given) - wanted).max() / np.abs(wanted).max()
-        assert error < (5e-6 if activations == "float32" else 3e-2)
+        assert error < most
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_decoders_compute_what_their_definition_says(architecture, kind, tied, t
     for after in ([11], [12], []):
         mask = np.ones((1, seen + len(new)), np.int64)
         found = session.run(input_ids=np.array([new]), attention_mask=mask)
-        np.testing.assert_allclose(found[0], wanted[seen : seen + len(new)], atol=1e-5 * np.abs(wanted).max())
+        np.testing.assert_allclose(found[0], wanted[seen : seen + len(new)], atol=1e-4 * np.abs(wanted).max())
         new, seen = after, seen + len(new)
     made = tt.generate(executable, TOKENS, 1)
     assert made.tokens == (wanted[len(TOKENS) - 1].argmax(),)

@@ -14,7 +14,6 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct
 from ..lowering.extents import product_of
 from ..operand_types import Encoding
@@ -69,7 +68,7 @@ def product_in_blocks(
     bb: Any, x: relax.Expr, weights: np.ndarray, n: int, k: int, encoding: Encoding, activations: str
 ) -> relax.Expr:
     """x w', float32[..., n], of x float32[..., k] and records of weights, which nobody writes to any more.
-    `activations` "int8" quantises rows of x in the weights' blocks."""
+    `activations` "int8" quantises rows of x in the weights' blocks, "int16" lets kernels round them to 16 bits."""
     lead = [whole(extent) for extent in list(x.ty.shape)[:-1]]
     rows = product_of(lead) if lead else 1
     flat = bb.emit(op.reshape(x, relax.ShapeExpr([rows, k])))
@@ -77,9 +76,11 @@ def product_in_blocks(
         none = relax.ShapeExpr([rows, -k % ALIGNED])
         flat = bb.emit(op.concat([flat, bb.emit(op.broadcast_to(relax.const(0.0, "float32"), none))], axis=1))
         k += -k % ALIGNED
-    ready = BlockRows(rows=rows, k=k, block=encoding.block, to=activations)
-    parts = described_call(bb, ready, {"x": flat}, "block_rows")
-    taken = {"x": parts.pop("x_blocks", flat), **parts, "weights": relax.const(tensor_of(weights))}
     product = BlockedProduct(rows=rows, n=n, k=k, encoding=encoding, activations=activations)
+    taken = {"x": flat}
+    if activations == "int8":
+        taken = described_call(bb, product.ready("int8"), taken, "block_rows")
+        taken["x"] = taken.pop("x_blocks")
+    taken["weights"] = relax.const(tensor_of(weights))
     y = described_call(bb, product, taken, "product_in_blocks")["y"]
     return bb.emit(op.reshape(y, relax.ShapeExpr([*lead, n])))

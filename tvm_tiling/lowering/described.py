@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.block_rows import BlockRows
+from ..decide.gemm.block_rows import LARGEST, BlockRows
 from ..decide.gemm.blocked import BlockedProduct
 from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
@@ -161,23 +161,17 @@ def final_score(a: CachedAttention, product: Expr) -> Expr:
 
 
 def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:
-    zero = tirx.const(0.0, "float32")
     with T.grid(r.rows, r.blocks) as (row, block):
         start = block * r.block
         count = tirx.min(r.block, r.k - start)
-        if r.to == "float32":
-            T.buffer_store(b["sums"], zero, [row, block])
-            with T.serial(0, count) as k:
-                T.buffer_store(b["sums"], b["sums"][row, block] + b["x"][row, start + k], [row, block])
-            return
         largest = T.alloc_buffer((1,), "int32")
         T.buffer_store(largest, 0, [0])
         with T.serial(0, count) as k:
             T.buffer_store(largest, tirx.max(largest[0], magnitude(b["x"][row, start + k])), [0])
-        T.buffer_store(b["scales"], scale_of(largest[0]), [row, block])
+        T.buffer_store(b["scales"], scale_of(largest[0], r.to), [row, block])
         T.buffer_store(b["sums"], 0, [row, block])
         with T.serial(0, count) as k:
-            value = quantised(b["x"][row, start + k], inverse_of(largest[0]))
+            value = quantised(b["x"][row, start + k], inverse_of(largest[0], r.to), r.to)
             T.buffer_store(b["x_blocks"], T.Cast("int8", value), [row, start + k])
             T.buffer_store(b["sums"], b["sums"][row, block] + value, [row, block])
         with T.serial(0, r.block - count) as k:
@@ -193,25 +187,25 @@ def magnitude(x: Expr) -> Expr:
     return tirx.bitwise_and(T.reinterpret(kind, x), _like(0x7FFFFFFF, kind))
 
 
-def scale_of(largest: Expr) -> Expr:
-    """The scale of a block whose largest magnitude() is given."""
-    return T.reinterpret("float32", largest) * tirx.const(1 / 127, "float32")
+def scale_of(largest: Expr, to: str) -> Expr:
+    """The scale of a block whose largest magnitude() is given, for elements of type `to`."""
+    return T.reinterpret("float32", largest) * tirx.const(1 / LARGEST[to], "float32")
 
 
-def inverse_of(largest: Expr) -> Expr:
+def inverse_of(largest: Expr, to: str) -> Expr:
     """What elements of such a block are multiplied by, 0 where that is not finite."""
     finite = tirx.And(largest > 0x00800000, largest < 0x7F800000)
     value = T.reinterpret("float32", largest)
     one = tirx.Select(finite, value, tirx.const(1.0, "float32"))
-    return tirx.Select(finite, tirx.const(127.0, "float32") / one, tirx.const(0.0, "float32"))
+    return tirx.Select(finite, tirx.const(LARGEST[to], "float32") / one, tirx.const(0.0, "float32"))
 
 
-def quantised(x: Expr, inverse: Expr) -> Expr:
-    """Elements as whole numbers of -127..127, int32."""
+def quantised(x: Expr, inverse: Expr, to: str) -> Expr:
+    """Elements as whole numbers of at most LARGEST, int32."""
     kind = str(x.ty)
     value = tirx.nearbyint(x * inverse)
     # The bound first: it is what the smaller of it and of what is no number is.
-    value = tirx.max(tirx.min(value, _like(127.0, kind)), _like(-127.0, kind))
+    value = tirx.max(tirx.min(value, _like(LARGEST[to], kind)), _like(-LARGEST[to], kind))
     return T.Cast(kind.replace("float", "int"), value)
 
 

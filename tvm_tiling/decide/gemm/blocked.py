@@ -3,9 +3,12 @@
 A column's weights along k lie in blocks that share a scale and a zero point: w = (q - zero) scale. With few rows such a
 product waits for the weights to arrive, so that they are packed as they are stored and decoded in registers. A tile of
 `rows` x `vectors` vectors sums a block in registers of its own and adds it, scaled, to the totals; so it takes two
-registers for each vector. Three forms:
+registers for each vector. Forms:
 
     dot       rows were quantised to 8 bits for each block; a dot instruction takes weights as unsigned bytes
+    dot16     the kernel rounds rows to 16 bits of each block's largest element, two bytes: a dot for each, 256 of the
+              upper one's sums are one of the lower one's. An error of at most 2^-16 of that element, in half the time
+              of floats, which are not decoded either
     floats    weights become floats in registers, in every tile
     unpacked  they do once for all rows, into a buffer that stays in L2: what decoding costs is paid once
 
@@ -16,6 +19,7 @@ by float16s that several blocks share.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from operator import truediv
 from typing import Any, ClassVar
@@ -28,6 +32,7 @@ from ...sizes import Range
 from ...workload import GemmWorkload, refuse_encoding
 from ..explain import Sections
 from ..tiling import Decision, Reason
+from .block_rows import LARGEST, BlockRows
 from .traffic import ceil_div
 
 MOST_ROWS = 8  # of a tile: each more is a kernel more where only a run brings the rows
@@ -43,7 +48,8 @@ OTHERS = 3  # registers for a vector of weights, a scale, an element of x
 class BlockedProduct:
     """What the kernel computes: y = x w' for `rows` rows of x, float32, and n rows of k weights in blocks.
 
-    `activations`: "float32", or "int8" where x comes quantised in the weights' blocks.
+    `activations`: "float32"; "int16" where the kernel may round x to 16 bits in the weights' blocks; "int8" where x
+    comes quantised in these.
     """
 
     rows: Any  # a number, or what TIR has for one that only a run brings
@@ -101,18 +107,16 @@ class BlockedProduct:
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """Names, shapes and types of what the kernel takes. "sums" are those of x over each block."""
-        of_blocks = (self.rows, self.blocks)
+        """Names, shapes and types of what the kernel takes; of rows in 8 bits as BlockRows gives them."""
         weights = ((self.n, self.blocks, self.record), "uint8")
-        if self.activations == "float32":
-            return {"x": ((self.rows, self.k), "float32"), "sums": (of_blocks, "float32"), "weights": weights}
-        width = self.blocks * self.encoding.block
-        return {
-            "x": ((self.rows, width), "int8"),
-            "scales": (of_blocks, "float32"),
-            "sums": (of_blocks, "int32"),
-            "weights": weights,
-        }
+        if self.activations != "int8":
+            return {"x": ((self.rows, self.k), "float32"), "weights": weights}
+        given = self.ready("int8").outputs
+        return {"x": given["x_blocks"], "scales": given["scales"], "sums": given["sums"], "weights": weights}
+
+    def ready(self, to: str) -> BlockRows:
+        """The rows as a kernel takes them."""
+        return BlockRows(rows=self.rows, k=self.k, block=self.encoding.block, to=to)
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
@@ -125,7 +129,7 @@ class BlockedProduct:
         floats = GemmWorkload(m=self.rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding)
         if self.activations == "float32":
             return floats
-        return replace(floats, dtype="int8", acc_dtype=None, out_dtype="float32")
+        return replace(floats, dtype=self.activations, acc_dtype=None, out_dtype="float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,26 +161,27 @@ class BlockedTiling(Decision):
 
 
 def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) -> BlockedTiling:
-    """The configuration of a product whose `encoding` has blocks; A is float32, or int8 quantised in these blocks.
-    Where only a run brings the rows, `rows` is their range: one configuration then serves few and many, whose times
-    are weighed as parts of the best for each. UnsupportedOperator for other types, batches, and blocks that no kernel
-    reads."""
+    """The configuration of a product whose `encoding` has blocks; A is float32, int16 where it may be rounded to that
+    in these blocks, or int8 quantised in them. Where only a run brings the rows, `rows` is their range: one
+    configuration then serves few and many, whose times are weighed as parts of the best for each. UnsupportedOperator
+    for other types, batches, and blocks that no kernel reads."""
     block = workload.encoding.block
     if not workload.encoding.how.emitted or block < 16 or block & (block - 1):
         refuse_encoding(workload.encoding)
-    if workload.types.a not in ("float32", "int8") or workload.types.out != "float32" or workload.batch > 1:
+    if workload.types.a not in ("float32", "int16", "int8") or workload.types.out != "float32" or workload.batch > 1:
         raise UnsupportedOperator(
             f"weights in blocks by {workload.types.a}, batch {workload.batch}, to {workload.types.out}; accepted: one "
-            "product of float32, or of int8 quantised in the same blocks, to float32"
+            "product of float32, int16 or int8, integers quantised in the same blocks, to float32"
         )
     engine = _engine(workload, cpu)
     by_dots = engine.group > 1
+    parts = _parts(workload, engine)
     lanes = cpu.lanes(4)
     tiles = [
         (height, vectors)
         for vectors in range(1, MOST_VECTORS + 1)
         for height in range(1, MOST_ROWS + 1)
-        if 2 * height * vectors + vectors + OTHERS <= cpu.vector_registers
+        if (1 + parts) * height * vectors + vectors + OTHERS <= cpu.vector_registers
     ]
     served = [workload]
     if rows is not None:
@@ -190,21 +195,23 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) 
         if tile[0] <= most
     }
     least = [min(column) for column in zip(*cost.values(), strict=True)]
-    parts = {key: sum(map(truediv, cycles, least)) for key, cycles in cost.items()}
-    best = min(parts.values())
+    beside = {key: sum(map(truediv, cycles, least)) for key, cycles in cost.items()}
+    best = min(beside.values())
     (mr, vectors), (threads_m, threads_n) = min(
-        (key for key, part in parts.items() if part <= 1.02 * best), key=lambda key: (-key[0][0], -key[0][1], key[1])
+        (key for key, cycles in beside.items() if cycles <= 1.02 * best),
+        key=lambda key: (-key[0][0], -key[0][1], key[1]),
     )
     unpacked = None if by_dots else UNPACKED_ROWS
     depth = _unpacked_depth(workload, cpu, vectors * lanes)
     moved = workload.k * workload.n * workload.b_bytes
-    why = (
-        f"rows come in 8 bits, and {engine.name} multiplies them by unsigned bytes"
-        if by_dots
-        else "weights become floats: " + ("rows are floats" if workload.dtype == "float32" else "no dot instruction")
-    )
+    form = ("dot" if parts == 1 else "dot16") if by_dots else "floats"
+    why = {
+        "dot": f"rows come in 8 bits, and {engine.name} multiplies them by unsigned bytes",
+        "dot16": f"rows are rounded to 16 bits of a block's largest; {engine.name} multiplies each of both bytes",
+        "floats": "weights become floats: " + ("rows are floats" if workload.dtype == "float32" else "no dot of bytes"),
+    }[form]
     return BlockedTiling(
-        form="dot" if by_dots else "floats",
+        form=form,
         encoding=str(workload.encoding),
         instruction=engine.name,
         lanes=lanes,
@@ -216,8 +223,12 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) 
         threads_n=threads_n,
         predicted_seconds=_cycles(workload, cpu, engine, (mr, vectors), (threads_m, threads_n)) / (1e6 * cpu.mhz),
         reasons=(
-            Reason("form", "dot" if by_dots else "floats", why),
-            Reason("mr", mr, f"sums of a block and totals, {2 * mr * vectors} registers of {cpu.vector_registers}"),
+            Reason("form", form, why),
+            Reason(
+                "mr",
+                mr,
+                f"sums of a block and totals, {(1 + parts) * mr * vectors} registers of {cpu.vector_registers}",
+            ),
             Reason("encoding", str(workload.encoding), f"{moved / 1e6:.1f} MB of weights and scales arrive once"),
             *(
                 [Reason("unpacked_rows", unpacked, "so many rows use what is decoded once")]
@@ -229,13 +240,20 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) 
 
 
 def _engine(workload: GemmWorkload, cpu: Cpu) -> DotInstruction:
-    """A dot instruction of unsigned by signed bytes where rows are in 8 bits and there is one, else multiply-adds."""
-    if workload.dtype == "int8":
+    """A dot instruction of unsigned by signed bytes where rows are in 8 or 16 bits and there is one that sums a block
+    without leaving 32 bits, else multiply-adds."""
+    most = LARGEST.get(workload.dtype, math.inf) * ((1 << (workload.encoding.how.bits or 0)) - 1)
+    if most * workload.encoding.block < 1 << 31:
         found = fastest(cpu, "uint8", "int8", "int32")
         if found is not None and found.group == 4 and not found.offset and not found.takes:
             return found
     found = fastest(cpu, "float32", "float32", "float32")
     return found or FMA_FLOAT32
+
+
+def _parts(workload: GemmWorkload, engine: DotInstruction) -> int:
+    """Registers of a vector's sums over a block: bytes of an element of x where dots multiply these, else 1."""
+    return element_bytes(workload.dtype) if engine.group > 1 else 1
 
 
 def _shares(workload: GemmWorkload, cpu: Cpu) -> list[tuple[int, int]]:
@@ -277,22 +295,23 @@ def _tile_cycles(
 ) -> float:
     """Of one tile over all of k: the longest of its multiply-adds, of all its instructions, and of their latency."""
     blocks, steps = ceil_div(workload.k, workload.encoding.block), workload.encoding.block / engine.group
-    sums = height * vectors
-    adding = steps * sums / engine.rate / cpu.fma_units
+    parts = _parts(workload, engine)
+    sums, ending = height * vectors, height * vectors * (ENDING + 2 * (parts - 1))
+    adding = parts * steps * sums / engine.rate / cpu.fma_units
     latency = steps * float(engine.latency or cpu.fma_latency)
     if unpacked:
         loads = steps * (height + vectors) / 2
         arriving = steps * vectors * cpu.vector_bits / 8 / cpu.l2_bytes_per_cycle
         return blocks * max(adding, loads, latency, arriving) + cpu.kernel_costs.tile_start
     of_block = workload.encoding.block * workload.b_bytes * cpu.lanes(4)  # bytes of a vector's columns
-    loads = (steps * height + vectors * of_block / (cpu.vector_bits / 8)) / 2
+    loads = (parts * steps * height + vectors * of_block / (cpu.vector_bits / 8)) / 2
     # A float of x that several vectors take is spread into a register first; one takes it from memory as an operand.
     spread = steps * height if vectors > 1 and engine.group == 1 else 0.0
-    instructions = steps * sums + spread + _decoding(workload, engine, vectors) + ENDING * sums
+    instructions = parts * steps * sums + spread + _decoding(workload, engine, vectors) + ending
     overlapped = max(1.0, WINDOW / instructions)  # blocks whose sums do not wait for each other
     arriving = vectors * of_block / cpu.l2_bytes_per_cycle  # tiles after the first find them in L2
     one = max(adding, loads, instructions / _issued(cpu), latency / overlapped, arriving)
-    return blocks * (one + ENDING * sums / _issued(cpu)) + cpu.kernel_costs.tile_start
+    return blocks * (one + ending / _issued(cpu)) + cpu.kernel_costs.tile_start
 
 
 def _decoding(workload: GemmWorkload, engine: DotInstruction, vectors: int) -> float:

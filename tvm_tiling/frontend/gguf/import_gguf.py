@@ -242,7 +242,7 @@ class _Decoder:
             for first in range(0, n, step):
                 part = self.model.file.part(found, first, step)
                 records(found.type.blocks(part), product, made[first : first + step])
-            y = product_in_blocks(bb, x, made, n, k, encoding, "float32")
+            y = product_in_blocks(bb, x, made, n, k, encoding, "int16")
         if self.model.has(f"{name}.bias") and name != "token_embd":
             y = bb.emit(op.add(y, relax.const(self.model.floats(f"{name}.bias", (n,)))))
         return y

@@ -19,7 +19,8 @@ from ..blocked_weights import Blocks, product_in_blocks, records
 from .tensors import as_type, dtype_of, held, known
 
 BITS = (4, 8)
-_INT8 = 4  # accuracy_level: rows may be quantised to 8 bits
+_ROWS = {1: "float32", 4: "int8"}
+"""Rows by accuracy_level, the least that they may be rounded to: 0 says nothing, 2 and 3 are types of 16 bits."""
 
 
 def _zeros(zeros: np.ndarray, product: BlockedProduct) -> np.ndarray:
@@ -83,7 +84,7 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
         stored_zeros = None if zeros is None else _zeros(held(zeros), product)
         weights = records(Blocks(stored, found, stored_zeros), product)
         x = as_type(bb, a, "float32")
-        activations = "int8" if attr.get("accuracy_level", 0) == _INT8 else "float32"
+        activations = _ROWS.get(attr.get("accuracy_level", 0), "int16")
         y = product_in_blocks(bb, x, weights, n, k, encoding, activations)
         if bias is not None:
             y = bb.emit(op.add(y, as_type(bb, bias, "float32")))

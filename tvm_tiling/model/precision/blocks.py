@@ -56,7 +56,7 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
                 return None
             stored = _stored(held if transposed else held.T, encoding)
             made = product_in_blocks(
-                _Named(rewriter), x, stored.records, *stored.shape, encoding=encoding, activations="float32"
+                _Named(rewriter), x, stored.records, *stored.shape, encoding=encoding, activations="int16"
             )
         elif is_op(value, "take") and value.attrs.axis is not None and int(value.attrs.axis) == 0:
             held = _weights(value.args[0], block)
