@@ -43,10 +43,10 @@ class Decoder:
         layer = 2 * self.width * self.width + 2 * self.width * kv + 3 * self.width * self.inner
         return self.layers * layer + self.width * self.words
 
-    @property
-    def bytes_of_a_step(self) -> float:
-        """Bytes of weights and scales that one token reads."""
-        return self.weights * (4.0 if self.bits == 32 else self.bits / 8 + 4 / self.block)
+    def bytes_of_a_step(self, past: int, scale: int = 4) -> float:
+        """Bytes of weights, scales of `scale` bytes, and caches that one token behind `past` others reads."""
+        caches = 2 * 4 * self.layers * self.groups * self.head * past
+        return self.weights * (4.0 if self.bits == 32 else self.bits / 8 + scale / self.block) + caches
 
 
 DECODERS = {

@@ -1,0 +1,42 @@
+"""A decoder in llama.cpp, by llama-cpp-python, which builds it for this CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tvm_tiling.runtime.threads import usable_core_count
+
+from ..language_graph import Decoder
+from .decoder import Step
+
+
+class LlamaDecoder:
+    """A context of its own for each step; what a run appended is taken from the cache before the next."""
+
+    name: ClassVar[str] = "llama.cpp"
+    needs: ClassVar[tuple[str, ...]] = ("llama_cpp", "gguf")
+    file: ClassVar[str] = "model.gguf"
+
+    def __init__(self, folder: Path, sizes: Decoder) -> None:
+        self.path, self.words = folder / self.file, sizes.words
+
+    def step(self, past: np.ndarray, new: np.ndarray) -> Step:
+        import llama_cpp
+
+        cores, every = usable_core_count(), len(past) + len(new)
+        model = llama_cpp.Llama(
+            str(self.path), n_ctx=every + 64, n_batch=every, n_threads=cores, n_threads_batch=cores, verbose=False
+        )
+        if len(past):
+            model.eval(past.tolist())
+        tokens = new.tolist()
+
+        def run() -> np.ndarray:
+            model.n_tokens = len(past)
+            model.eval(tokens)
+            return np.ctypeslib.as_array(llama_cpp.llama_get_logits(model.ctx), shape=(self.words,))
+
+        return run
