@@ -7,17 +7,14 @@
         tiles of rows of nearly equal heights, a microkernel for each height
           block of k: its sums in registers; scaled, they are added to the totals
 
-A panel holds for each block the weights in the order in which the kernel reads them, then scales and offsets; zero
-points, and factors that blocks share, follow behind all blocks. A word of a lane has 8 weights of 4 bits: bits 8 r are
-element r, bits 8 r + 4 element 4 + r, so that a mask, and a shift and a mask, give two groups of bytes for a dot
-instruction. Of 8 bits it has 4. 16 weights of 6 bits lie in three words: the lower 4 bits of all in two such words;
-bits 8 r + 2 g of the third are the upper 2 bits of element 4 g + r.
+lowering/weight_panels.py says what a panel holds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from tvm import tirx
@@ -33,6 +30,7 @@ from ..lowering.loops import by_edge, share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import in_register, register, registers
 from ..lowering.samples import is_open, ranged
+from ..lowering.weight_panels import Panels
 from ..match.described import at_sample
 from ..operand_types import element_bytes
 from .block_rows import RowsEmitter
@@ -40,9 +38,7 @@ from .block_rows import RowsEmitter
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 Slots: TypeAlias = dict[tuple[int, int], tirx.Var]  # (row of the tile, vector) -> a register
-LINE = 64
 UNROLLED = 4  # units of a lane in one turn of a loop over a long block
-_UNITS = {4: (8, 1), 6: (16, 3), 8: (4, 1)}  # by the bits of a weight: weights, and words of a lane, decoded together
 
 
 class BlockedEmitter:
@@ -52,19 +48,12 @@ class BlockedEmitter:
         self.p, self.tiling, self.buffers = product, tiling, buffers
         self.lanes, self.nr, self.vectors = tiling.lanes, tiling.nr, tiling.nr // tiling.lanes
         self.block, self.blocks, self.bits = product.encoding.block, product.blocks, product.bits
-        self.in_unit, self.unit_words = _UNITS[self.bits]
-        self.units = self.block // self.in_unit
+        self.layout = Panels(replace(product, rows=1, activations="float32"), self.nr)
+        self.in_unit, self.unit_words, self.units = self.layout.in_unit, self.layout.unit_words, self.layout.units
         self.full, self.tail = divmod(product.n, self.nr)
-        self.panels = self.full + (self.tail > 0)
-        self.values = self.nr * product.value_bytes  # bytes of a panel's block
-        self.shared = self.nr * product.scale_bytes  # bytes of a block's scales, or offsets
-        self.step = self.values + self.shared * (1 + product.encoding.offsets)
-        self.zeros = self.blocks * self.step  # where zero points or factors start
-        self.groups = -(-self.blocks // product.encoding.grouped) if product.factors else 0
-        used = self.zeros + (self.nr * self.blocks if product.encoding.zero_points else 0)
-        used += 2 * self.nr * product.factors * self.groups
-        self.size = -(-used // LINE) * LINE
-        self.packed_shape, self.packed_dtype = (self.panels, self.size), "uint8"
+        self.panels, self.size = self.layout.shape
+        self.values, self.shared, self.step = self.layout.values, self.layout.shared, self.layout.step
+        self.zeros = self.layout.tail  # where zero points or factors start
         self.by_dots = tiling.form in ("dot", "dot16")
         self.parts = 2 if tiling.form == "dot16" else 1
         self.scaled = product.activations == "int8" or self.parts == 2  # elements of x are whole numbers of scales
@@ -484,11 +473,11 @@ def schedule_blocked(
     product: BlockedProduct, name: str, cpu: Cpu, *, prepacked: bool, tiling: BlockedTiling | None = None
 ) -> ScheduledOperator:
     """The kernel of a product of weights in blocks, its parameters those of the product in their order. `prepacked`:
-    its weights come in panels, made by the function that is given with it; else the kernel packs them in each run."""
+    its weights come in the panels that are given with it; else the kernel packs them in each run."""
     rows = ranged(product.rows) if is_open(product.rows) else None
     chosen = tiling or decide_blocked(at_sample(product).workload, cpu, rows)
     emitter = BlockedEmitter(product, chosen, {})
-    shape, dtype = emitter.packed_shape, emitter.packed_dtype
+    shape = emitter.layout.shape
 
     def main() -> None:
         buffers = declare(product, shape if prepacked else None)
@@ -501,20 +490,14 @@ def schedule_blocked(
             if prepacked:
                 emitter.emit(given.view(-1))
                 return
-            packed = T.alloc_buffer((shape[0] * shape[1],), dtype)
+            packed = T.alloc_buffer((shape[0] * shape[1],), "uint8")
             emitter.pack_whole(packed)
             emitter.emit(packed)
-
-    def pack() -> None:
-        weights = T.arg("weights", T.Buffer(*product.inputs["weights"]))
-        packed = T.arg("weights_packed", T.Buffer(shape, dtype))
-        with root():
-            BlockedEmitter(product, chosen, {"weights": weights}).pack_whole(packed.view(-1))
 
     made = write_function(name, chosen, main)
     if not prepacked:
         return ScheduledOperator(chosen, made)
-    return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, dtype)
+    return ScheduledOperator(chosen, made, None, shape, "uint8", emitter.layout)
 
 
 def _rows_made_ready(ready: BlockRows, cpu: Cpu, flat: Mapping[str, tirx.Var]) -> dict[str, tirx.Var]:

@@ -1,5 +1,5 @@
 """Operators whose functions carry in an attribute what they compute: recurrent layers, products of weights in blocks,
-and rows that are made ready for these."""
+rows that are made ready for these, and rows taken from tables that are stored as such weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tvm import tirx
 
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedTiling
+from ..decide.gemm.table_rows import TableRows
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.vector.cache_append import AppendTiling, CacheAppend
 from ..decide.vector.cached_attention import CachedAttention, CachedAttentionTiling
@@ -24,6 +25,7 @@ from .blocked_gemm import schedule_blocked
 from .cache_append import schedule_append
 from .cached_attention import schedule_cached_attention
 from .rnn import schedule_recurrence
+from .table_rows import schedule_table_rows
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,11 @@ class Told:
     weights: int | None = None
 
 
-def schedule_told(func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tirx.Var], bool]) -> Told | None:
+def schedule_told(
+    func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tirx.Var], bool], beside: int | None = None
+) -> Told | None:
     """The kernel of such a function, None for any other. `known` says whether a parameter is a constant in all calls:
-    weights that are come packed."""
+    weights that are come packed. `beside`: the columns of a panel of the product that reads the same weights."""
     recurrence = recurrence_of(func)
     if recurrence is not None:
         place = list(recurrence.inputs).index("weights")
@@ -64,6 +68,9 @@ def schedule_told(func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tir
         assert isinstance(attention.tiling, CachedAttentionTiling)
         return Told("attention", attention.main, at_sample(told).flops, attention.tiling)
     place = list(told.inputs).index("weights")
+    if isinstance(told, TableRows):
+        table = schedule_table_rows(told, name, beside, prepacked=known(func.params[place]))
+        return None if table is None else Told("other", table.main, packing=table, weights=place)
     scheduled = schedule_blocked(told, name, cpu, prepacked=known(func.params[place]))
     workload = at_sample(told).workload
     return _told("product", scheduled, workload.flops, place, workload)
@@ -73,5 +80,5 @@ def _told(
     kind: str, scheduled: ScheduledOperator, flops: int, place: int, workload: GemmWorkload | None = None
 ) -> Told:
     assert isinstance(scheduled.tiling, RecurrenceTiling | BlockedTiling)
-    packing = scheduled if scheduled.pack is not None else None
+    packing = scheduled if scheduled.packed_shape is not None else None
     return Told(kind, scheduled.main, flops, scheduled.tiling, workload, packing, place if packing else None)

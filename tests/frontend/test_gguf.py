@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 
@@ -16,37 +17,39 @@ import tvm_tiling as tt
 from tvm_tiling.cli.app import main
 from tvm_tiling.decide.gemm.blocked import BlockedProduct
 from tvm_tiling.errors import TilingError
-from tvm_tiling.frontend.blocked_weights import product_in_blocks, records
+from tvm_tiling.frontend.blocked_weights import Stored, product_in_blocks
+from tvm_tiling.frontend.blocked_weights import stored as emit_stored
 from tvm_tiling.frontend.gguf.file import GgufFile
 from tvm_tiling.frontend.gguf.model import GgufModel
 from tvm_tiling.frontend.gguf.types import TENSOR_TYPES
 from tvm_tiling.frontend.node_names import NamingBuilder
 from tvm_tiling.frontend.open_shapes import OpenShapes
 from tvm_tiling.lowering.described import described_function
-from tvm_tiling.runtime.pages import Contents
+from tvm_tiling.lowering.weight_panels import Panels
+from tvm_tiling.runtime.pages import Contents, _Part
 
 TOKENS = [1, 5, 99, 3, 7, 42, 8]
 IN_BLOCKS = [number for number, kind in TENSOR_TYPES.items() if kind.encoding is not None]
 
 
 def stored(number, n=24, k=512):
-    """(encoding, records, the same as floats) of random weights of a type."""
+    """Random weights of a type, and the same as floats."""
     data = random_rows(np.random.default_rng(number), n, k, TYPES(number))
     kind = TENSOR_TYPES[number]
     product = BlockedProduct(rows=1, n=n, k=k, encoding=kind.encoding)
-    return kind.encoding, records(kind.blocks(data), product), gguf.quants.dequantize(data, TYPES(number))
+    held = Stored(kind.name, (tvm.runtime.tensor(data),), product)
+    return held, gguf.quants.dequantize(data, TYPES(number))
 
 
 @pytest.mark.parametrize("number", IN_BLOCKS, ids=lambda number: TENSOR_TYPES[number].name)
 def test_what_is_stored_is_what_gguf_dequantises(number):
     """Plain loops read one weight of each column at a time: a row of the identity is exact."""
-    encoding, weights, floats = stored(number, n=3, k=256)
+    weights, floats = stored(number, n=3, k=256)
     n, k = floats.shape
-    product = BlockedProduct(rows=k, n=n, k=k, encoding=encoding)
+    product = BlockedProduct(rows=k, n=n, k=k, encoding=weights.product.encoding)
     library = tvm.compile(tvm.IRModule({"main": described_function(product, "main")}), target="llvm")
-    given = [
-        tvm.runtime.tensor(value) for value in (np.eye(k, dtype=np.float32), weights, np.zeros((k, n), np.float32))
-    ]
+    given = [tvm.runtime.tensor(np.eye(k, dtype=np.float32)), weights.records()]
+    given.append(tvm.runtime.tensor(np.zeros((k, n), np.float32)))
     library["main"](*given)
     np.testing.assert_array_equal(given[-1].numpy().T, floats)
 
@@ -54,14 +57,15 @@ def test_what_is_stored_is_what_gguf_dequantises(number):
 @pytest.mark.parametrize("number", [8, 12, 13, 14, 3], ids=lambda number: TENSOR_TYPES[number].name)
 @pytest.mark.parametrize(("activations", "most"), [("float32", 5e-6), ("int16", 1e-4), ("int8", 3e-2)])
 def test_kernels_of_few_and_of_many_rows(number, activations, most):
-    encoding, weights, floats = stored(number)
-    n, k = floats.shape
+    weights, floats = stored(number)
+    k = floats.shape[1]
     bb, shapes = NamingBuilder(), OpenShapes()
     bb.shapes = shapes
     x = relax.Var("x", relax.TensorType([shapes.variable("rows"), k], "float32"))
     with bb.function("main", [x]):
         with bb.dataflow():
-            y = bb.emit_output(product_in_blocks(bb, x, weights, n, k, encoding, activations))
+            held = emit_stored(bb, weights.layout, [relax.const(part) for part in weights.parts], weights.product)
+            y = bb.emit_output(product_in_blocks(bb, x, held, weights.product, activations))
         bb.emit_func_output(y)
     executable = tt.compile(bb.get(), cache=False)
     for rows in (1, 5, 67):
@@ -92,6 +96,28 @@ def test_decoders_compute_what_their_definition_says(architecture, kind, tied, t
     assert made.tokens == (wanted[len(TOKENS) - 1].argmax(),)
     with pytest.raises(tt.WorkloadError, match=r"index 100 .* is out of range"):
         tt.generate(executable, [100], 1)
+
+
+def test_weights_are_packed_one_after_the_other_from_the_file(tmp_path, monkeypatch):
+    sizes = Sizes(layers=2, width=512, heads=8, groups=8, inner=1024, words=2000, tied=True)
+    write_decoder(tmp_path / "model.gguf", sizes, TYPES.Q8_0)
+    held, pieces = [], []
+    pack, pack_some = Panels.pack, Panels._pack_some
+
+    def counted(self, rows, into):
+        held.append(sum(isinstance(each, _Part) for each in gc.get_objects()))
+        pack(self, rows, into)
+
+    def measured(self, found, into, columns):
+        pieces.append(found.values.size)
+        pack_some(self, found, into, columns)
+
+    monkeypatch.setattr(Panels, "pack", counted)
+    monkeypatch.setattr(Panels, "_pack_some", measured)
+    tt.compile(tmp_path / "model.gguf", cache=False)
+    # The table is packed once for the last product and for the rows that are taken from it.
+    assert held == [*range(15, 0, -1)]
+    assert max(pieces) < 3 << 19
 
 
 def test_scaled_positions(tmp_path):

@@ -1,4 +1,5 @@
-"""Products of weights in blocks of 4 and 8 bits, and their rows: kernels and plain loops against NumPy in float64."""
+"""Products of weights in blocks of 4 and 8 bits, their rows, and rows of tables that are stored so: kernels and plain
+loops against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import pytest
 import tvm
 from tvm_tiling.schedules.block_rows import schedule_block_rows
 from tvm_tiling.schedules.blocked_gemm import schedule_blocked
+from tvm_tiling.schedules.table_rows import schedule_table_rows
 
 import tvm_tiling as tt
 from tvm_tiling.decide.gemm.block_rows import BlockRows
 from tvm_tiling.decide.gemm.blocked import BlockedProduct, decide_blocked
-from tvm_tiling.frontend.blocked_weights import Blocks, records
+from tvm_tiling.decide.gemm.table_rows import TableRows
 from tvm_tiling.lowering.described import described_function
+from tvm_tiling.lowering.weight_panels import Blocks, blocks_of_records, record_memory, records
 from tvm_tiling.match.described import description_of
 from tvm_tiling.operand_types import Encoding
 
@@ -29,10 +32,11 @@ def weights(product, rng):
     values = rng.integers(0, 1 << product.bits, (*shape, e.block)).astype(np.uint8)
     zeros = rng.integers(0, 1 << product.bits, shape).astype(np.uint8) if e.zero_points else None
     scales = (0.1 + rng.random(shape)).astype(e.scales)
-    stored = values if product.bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
     centres = product.centre if zeros is None else zeros[..., None].astype(np.float64)
     real = (values.astype(np.float64) - centres) * scales[..., None].astype(np.float64)
-    return records(Blocks(stored, scales, zeros), product), real.reshape(product.n, -1)[:, : product.k]
+    stored = record_memory(product)
+    records(Blocks(values, scales, zeros), product, stored)
+    return stored, real.reshape(product.n, -1)[:, : product.k]
 
 
 def run(kernel, shapes, *given):
@@ -76,11 +80,16 @@ def of_rows(product):
 
 def packed_and_checked(product, scheduled, rng):
     """Compile a product with its rows and its packing, pack random weights, and compare."""
-    library = compiled({**of_rows(product), "product": scheduled.main, "product_pack": scheduled.pack})
+    library = compiled({**of_rows(product), "product": scheduled.main})
     stored, real = weights(product, rng)
-    packed = tvm.runtime.tensor(np.zeros(scheduled.packed_shape, np.uint8))
-    library["product_pack"](tvm.runtime.tensor(stored), packed)
-    checked(product, library, packed.numpy(), stored, real, rng)
+    checked(product, library, in_panels(scheduled, product, stored), stored, real, rng)
+
+
+def in_panels(scheduled, product, stored):
+    """Records as a kernel takes them packed."""
+    packed = np.zeros(scheduled.packed_shape, np.uint8)
+    scheduled.panels.pack(blocks_of_records(stored, product), packed)
+    return packed
 
 
 @pytest.mark.pairs
@@ -109,9 +118,10 @@ def test_plain_loops_say_what_it_is(encoding, activations):
     checked(product, compiled(functions), None, stored, real, rng)
 
 
-def test_weights_that_only_a_run_brings_are_packed_in_it():
+@pytest.mark.parametrize("encoding", ["int4:32", "int6:16:float16:zero_points"])
+def test_weights_that_only_a_run_brings_are_packed_in_it(encoding):
     rng = np.random.default_rng(2)
-    product = BlockedProduct(rows=2, n=40, k=64, encoding=Encoding.parse("int4:32"))
+    product = BlockedProduct(rows=2, n=40, k=64, encoding=Encoding.parse(encoding))
     scheduled = schedule_blocked(product, "product", CPU, prepacked=False)
     checked(product, compiled({"product": scheduled.main}), None, *weights(product, rng), rng)
 
@@ -168,3 +178,18 @@ def test_rows_of_zeros_and_of_the_smallest_numbers():
     assert not quantised.any()
     assert not sums.any()
     assert np.abs(scales).max() < 1e-38
+
+
+@pytest.mark.parametrize("nr", [None, 48])
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "int6:16:float16:zero_points"])
+def test_rows_of_a_table_are_read_from_the_panels_of_a_product(encoding, nr):
+    told = TableRows(rows=5, n=100, k=72, encoding=Encoding.parse(encoding))
+    stored, real = weights(told.product, np.random.default_rng(5))
+    scheduled = schedule_table_rows(told, "kernel", nr, prepacked=True)
+    plain = described_function(told, "plain")
+    assert description_of(plain) == told
+    library = compiled({"kernel": scheduled.main, "plain": plain})
+    places = np.array([99, 0, 47, 48, 0])
+    for name, given in (("kernel", in_panels(scheduled, told.product, stored)), ("plain", stored)):
+        (found,) = run(library[name], told.outputs, places, given)
+        np.testing.assert_allclose(found, real[places], atol=1e-6 * np.abs(real).max())

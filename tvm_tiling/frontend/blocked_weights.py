@@ -1,74 +1,122 @@
-"""Weights in blocks of few bits: as records of bytes, and calls of the products that take them so.
+"""Weights in blocks of few bits in the graph: as they are stored, until they are packed, and what is computed by them.
 
-A record is a block of one column: its weights, the one of lower k in the lower bits, the scale, the zero point or the
-offset, factors that blocks share. Nothing but the kernel's packing reads it, so that weights never become floats as a
-whole.
+A graph holds them as a call of the constants that a file stores, whose value is their records (weight_panels.py tells
+what these are): `stored()` emits it. Nothing computes it but the packing of the kernels that read it, some rows at a
+time, so that weights are read from a mapped file one after the other and never become records or floats as a whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.relax import op
 
 from ..decide.gemm.blocked import BlockedProduct
+from ..decide.gemm.table_rows import TableRows
 from ..lowering.extents import product_of
+from ..lowering.positions import checked_positions
+from ..lowering.weight_panels import Blocks, BlocksOf, blocks_of_records, record_memory, records, values_of
 from ..operand_types import Encoding
-from ..runtime.pages import zeros as pages
-from ..runtime.tensors import tensor_of
+from ..runtime.tensors import array_of, tensor_of
 from .described_call import described_call
+from .gguf.types import TENSOR_TYPES
 from .open_shapes import whole
 
 ALIGNED = 16  # elements of k that are decoded together; rows of other lengths get zeros behind them
+_STORED = "tvm_tiling.stored"  # the function that is called, with the layout, the encoding and k behind
+_AT_ONCE = 1 << 22  # weights that become records at a time
+
+
+def _bits(parts: Sequence[np.ndarray], product: BlockedProduct) -> Blocks:
+    """As MatMulNBits has them: values, scales, zero points where there are any, which are packed as the values are, or
+    one number for each block."""
+    values, scales, *zeros = parts
+    rows = len(values)
+    shape = (rows, product.blocks)
+    found = None
+    if zeros:
+        found = zeros[0].reshape(rows, -1)
+        if found.dtype == np.uint8:
+            found = values_of(found, product.bits)[:, : product.blocks]
+    missing = product.blocks * product.value_bytes - values.shape[1]  # of the last block
+    packed = (np.pad(values, ((0, 0), (0, missing))) if missing else values).reshape(*shape, product.value_bytes)
+    return Blocks(values_of(packed, product.bits), scales.reshape(shape), found)
+
+
+_LAYOUTS: dict[str, Callable[[Sequence[np.ndarray], BlockedProduct], Blocks]] = {
+    "bits": _bits,
+    **{kind.name: kind.read for kind in TENSOR_TYPES.values() if kind.blocks is not None},
+}
+"""What makes blocks of some rows of the constants, by the name of the layout."""
+RECORDS = "records"  # the layout of constants that are records
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Weights of rows in blocks: `values`, uint8[rows, blocks, bytes], in the order of k; `scales`, `zeros`, `offsets`
-    of [rows, blocks], and `factors`, float16[rows, groups], of scales, or of scales and then of offsets."""
+class Stored:
+    """Weights of a product: `parts` are constants with a row for each column of the product, in a layout."""
 
-    values: np.ndarray
-    scales: np.ndarray
-    zeros: np.ndarray | None = None
-    offsets: np.ndarray | None = None
-    factors: tuple[np.ndarray, ...] = ()
+    layout: str
+    parts: tuple[tvm.runtime.Tensor, ...]
+    product: BlockedProduct
 
+    def rows(self) -> BlocksOf:
+        """Its blocks, some rows at a time."""
+        arrays = [array for part in self.parts if (array := array_of(part)) is not None]
+        if self.layout == RECORDS:
+            return blocks_of_records(arrays[0], self.product)
+        found = [array.reshape(self.product.n, -1) for array in arrays]
 
-def records(found: Blocks, product: BlockedProduct, into: np.ndarray | None = None) -> np.ndarray:
-    """uint8[n, blocks, bytes of a record] of weights in blocks, in memory that a constant shares, or `into` such
-    records."""
-    shape, encoding = (product.n, product.blocks), product.encoding
-    made = record_memory(product) if into is None else into
-    shape = made.shape[:2]
-    made[..., : product.value_bytes] = found.values.reshape(*shape, product.value_bytes)
-    parts = [(product.value_bytes, found.scales, encoding.scales)]
-    if found.offsets is not None:
-        parts.append((product.zero_place, found.offsets, encoding.scales))
-    else:
-        made[..., product.zero_place] = product.centre if found.zeros is None else found.zeros.reshape(shape)
-    for place, factors in enumerate(found.factors):
-        shared = np.repeat(factors, encoding.grouped, axis=-1)[:, : shape[1]]
-        parts.append((product.factor_place + 2 * place, shared, "float16"))
-    for place, numbers, kind in parts:
-        held = np.ascontiguousarray(numbers.reshape(*shape, 1), kind).view(np.uint8)
-        made[..., place : place + held.shape[-1]] = held
-    return made
+        def some(first: int, count: int) -> Blocks:
+            return _LAYOUTS[self.layout]([array[first : first + count] for array in found], self.product)
+
+        return some
+
+    def records(self) -> tvm.runtime.Tensor:
+        """All of them."""
+        rows, product = self.rows(), self.product
+        made = record_memory(product)
+        step = max(1, _AT_ONCE // product.k)
+        for first in range(0, product.n, step):
+            part = made[first : first + step]
+            records(rows(first, len(part)), product, part)
+        return tensor_of(made)
 
 
-def record_memory(product: BlockedProduct) -> np.ndarray:
-    """Memory for the records of a product."""
-    shape = (product.n, product.blocks, product.record)
-    return pages(product.n * product.blocks * product.record).reshape(shape)
+def stored(bb: Any, layout: str, parts: Sequence[relax.Expr], product: BlockedProduct) -> relax.Expr:
+    """The weights of a product, n by k, that constants hold."""
+    name = f"{_STORED} {layout} {product.encoding} {product.k}"
+    shape, dtype = product.inputs["weights"]
+    kind = relax.TensorType(shape, dtype)
+    return bb.emit(relax.op.call_pure_packed(name, *parts, ty_args=[kind]))
+
+
+def stored_of(value: relax.Expr) -> Stored | None:
+    """What such a call says; None for any other expression."""
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return None
+    if value.op.name != "relax.call_pure_packed":
+        return None
+    called, *parts = value.args
+    name = str(getattr(called, "global_symbol", ""))
+    if not name.startswith(f"{_STORED} "):
+        return None
+    _, layout, encoding, k = name.split(" ")
+    n = int(value.ty.shape[0])
+    product = BlockedProduct(rows=1, n=n, k=int(k), encoding=Encoding.parse(encoding))
+    return Stored(layout, tuple(part.value for part in parts), product)
 
 
 def product_in_blocks(
-    bb: Any, x: relax.Expr, weights: np.ndarray, n: int, k: int, encoding: Encoding, activations: str
+    bb: Any, x: relax.Expr, weights: relax.Expr, product: BlockedProduct, activations: str
 ) -> relax.Expr:
-    """x w', float32[..., n], of x float32[..., k] and records of weights, which nobody writes to any more.
+    """x w', float32[..., n], of x float32[..., k] and the weights of a product, as stored() gives them or as records.
     `activations` "int8" quantises rows of x in the weights' blocks, "int16" lets kernels round them to 16 bits."""
+    n, k, encoding = product.n, product.k, product.encoding
     lead = [whole(extent) for extent in list(x.ty.shape)[:-1]]
     rows = product_of(lead) if lead else 1
     flat = bb.emit(op.reshape(x, relax.ShapeExpr([rows, k])))
@@ -76,11 +124,25 @@ def product_in_blocks(
         none = relax.ShapeExpr([rows, -k % ALIGNED])
         flat = bb.emit(op.concat([flat, bb.emit(op.broadcast_to(relax.const(0.0, "float32"), none))], axis=1))
         k += -k % ALIGNED
-    product = BlockedProduct(rows=rows, n=n, k=k, encoding=encoding, activations=activations)
+    told = BlockedProduct(rows=rows, n=n, k=k, encoding=encoding, activations=activations)
     taken = {"x": flat}
     if activations == "int8":
-        taken = described_call(bb, product.ready("int8"), taken, "block_rows")
+        taken = described_call(bb, told.ready("int8"), taken, "block_rows")
         taken["x"] = taken.pop("x_blocks")
-    taken["weights"] = relax.const(tensor_of(weights))
-    y = described_call(bb, product, taken, "product_in_blocks")["y"]
+    taken["weights"] = weights
+    y = described_call(bb, told, taken, "product_in_blocks")["y"]
     return bb.emit(op.reshape(y, relax.ShapeExpr([*lead, n])))
+
+
+def rows_of_blocks(
+    bb: Any, weights: relax.Expr, places: relax.Expr, product: BlockedProduct, operator: str, *, wraps: bool
+) -> relax.Expr:
+    """float32[places..., k]: rows of a table that is stored as the weights of a product are. Places outside of it are
+    refused under the name of an operator; with `wraps`, -1 is the last row."""
+    checked = checked_positions(bb, places, product.n, operator, wraps=wraps)
+    lead = [whole(extent) for extent in checked.ty.shape]
+    rows = product_of(lead) if lead else 1
+    flat = bb.emit(op.reshape(checked, relax.ShapeExpr([rows])))
+    told = TableRows(rows=rows, n=product.n, k=product.k, encoding=product.encoding, places=str(checked.ty.dtype))
+    y = described_call(bb, told, {"places": flat, "weights": weights}, "table_rows")["y"]
+    return bb.emit(op.reshape(y, relax.ShapeExpr([*lead, product.k])))

@@ -1,5 +1,5 @@
-"""Described functions as plain loops: what products of weights in blocks, their rows, and attention over a cache mean,
-and what runs where nothing schedules them."""
+"""Described functions as plain loops: what products of weights in blocks, their rows, rows of tables in blocks, and
+attention over a cache mean, and what runs where nothing schedules them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.block_rows import LARGEST, BlockRows
 from ..decide.gemm.blocked import BlockedProduct
+from ..decide.gemm.table_rows import TableRows
 from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
 from ..match.described import Description, attribute_of, sizes_of
@@ -39,6 +40,8 @@ def described_function(told: Description, name: str) -> tirx.PrimFunc:
                 _rows(told, buffers)
             elif isinstance(told, BlockedProduct):
                 _product(told, buffers)
+            elif isinstance(told, TableRows):
+                _table_rows(told, buffers)
             elif isinstance(told, CacheAppend):
                 _append(told, buffers)
             else:
@@ -112,6 +115,14 @@ def _product(p: BlockedProduct, b: Mapping[str, tirx.Var]) -> None:
             if p.activations == "int8":
                 x = T.Cast("float32", x) * b["scales"][row, at]
             T.buffer_store(b["y"], b["y"][row, column] + x * value, [row, column])
+
+
+def _table_rows(t: TableRows, b: Mapping[str, tirx.Var]) -> None:
+    product, block = t.product, t.encoding.block
+    with T.grid(t.rows, t.k) as (row, k):
+        column = b["places"][row]
+        value = decoded_at(product, b["weights"], column, tirx.floordiv(k, block), tirx.floormod(k, block))
+        T.buffer_store(b["y"], value, [row, k])
 
 
 def _append(a: CacheAppend, b: Mapping[str, tirx.Var]) -> None:

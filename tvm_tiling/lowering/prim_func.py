@@ -21,6 +21,7 @@ from ..runtime.pages import zeros
 from ..runtime.tensors import tensor_of
 from .dot import linked
 from .named_blocks import with_signatures
+from .weight_panels import Panels
 
 # The attribute of a function in which its decision stands, as JSON.
 DECISION = "tvm_tiling.decision"
@@ -28,13 +29,15 @@ DECISION = "tvm_tiling.decision"
 
 @dataclass(frozen=True)
 class ScheduledOperator:
-    """TIR of one operator; where its weights are prepacked, also the function (weights, packed) that packs them."""
+    """TIR of one operator; where its weights are prepacked, also the function (weights, packed) that packs them, or
+    for weights in blocks the panels that hold them."""
 
-    tiling: Decision
+    tiling: Decision | None
     main: tirx.PrimFunc
     pack: tirx.PrimFunc | None = None
     packed_shape: tuple[int, ...] | None = None
     packed_dtype: str | None = None
+    panels: Panels | None = None
 
 
 def packed_memory(shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:

@@ -1,5 +1,5 @@
 """Functions that carry what they compute in an attribute, so that nobody has to find it out: products of weights in
-blocks, rows made ready for them, caches and attention over them."""
+blocks, rows made ready for them, rows of tables in blocks, caches and attention over them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tvm import tirx
 
 from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct
+from ..decide.gemm.table_rows import TableRows
 from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
 from ..lowering.samples import sampled
 from ..operand_types import Encoding
 
-Description: TypeAlias = BlockedProduct | BlockRows | CacheAppend | CachedAttention
+Description: TypeAlias = BlockedProduct | BlockRows | TableRows | CacheAppend | CachedAttention
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class _Kind:
 _KINDS = (
     _Kind("tvm_tiling.blocked_product", BlockedProduct, {"rows": (0, 0)}),
     _Kind("tvm_tiling.block_rows", BlockRows, {"rows": (0, 0)}),
+    _Kind("tvm_tiling.table_rows", TableRows, {"rows": (0, 0)}),
     _Kind("tvm_tiling.cached_attention", CachedAttention, {"batch": (0, 0), "length": (0, 1), "every": (1, 2)}),
     _Kind(
         "tvm_tiling.cache_append",
@@ -55,7 +57,7 @@ def attribute_of(told: Description) -> dict[str, str]:
     """The attribute that says what a function is, without the sizes that its tensors have."""
     kind = _kind_of(told)
     plain = asdict(_with(told, dict.fromkeys(kind.sizes, 0)))
-    if isinstance(told, BlockedProduct):
+    if isinstance(told, BlockedProduct | TableRows):
         plain["encoding"] = str(told.encoding)
     return {kind.attribute: json.dumps(plain, sort_keys=True)}
 

@@ -1,12 +1,14 @@
 """Every operator of a lowered graph scheduled, weights that are constants packed.
 
 A Relax function calls PrimFuncs by call_tir. A PrimFunc whose weights are a constant in all its calls is scheduled for
-packed weights; they are packed here, once, and the calls take the packed constants.
+packed weights; they are packed here, once, and the calls take the packed constants. Weights in blocks of few bits are
+read from where they are stored as they are packed, and calls that read them in the same panels share these.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -17,19 +19,24 @@ from tvm import relax, tirx
 
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.gemm.blocked import BlockedTiling
+from ..decide.gemm.table_rows import TableRows
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
 from ..decide.vector.cache_append import AppendTiling
 from ..decide.vector.cached_attention import CachedAttentionTiling
 from ..errors import UnsupportedOperator, attempted
+from ..frontend.blocked_weights import RECORDS, Stored, stored_of
 from ..frontend.node_names import names_in, nodes_named, numbers_of, without_names
 from ..hardware.description import Hardware
 from ..lowering.own_extents import with_own_extents
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..lowering.samples import sampled, samples_beside
+from ..lowering.weight_panels import Panels
 from ..match import ConvProgram, epilogue_of
+from ..match.described import description_of
 from ..runtime.arrays import ALIGNMENT
+from ..runtime.tensors import array_of
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
 from ..schedules.cpu_schedule import rows_of
@@ -74,10 +81,10 @@ class Operator:
 
 @dataclass(frozen=True)
 class _Call:
-    """Constant arguments of one call_tir, None for arguments that are not constant; numbers of the model's nodes that
-    it computes."""
+    """Constant arguments of one call_tir, or what they are stored as, None for arguments that are not constant; numbers
+    of the model's nodes that it computes."""
 
-    constants: tuple[tvm.ir.GenericConst | None, ...]
+    constants: tuple[tvm.ir.GenericConst | Stored | None, ...]
     nodes: tuple[int, ...] = ()
 
 
@@ -95,7 +102,7 @@ def schedule_operators(
         packing = _packing(packed, kernels)
         mod, weights = _with_packed(mod, packed)
         _pack(weights, packing)
-    return without_names(mod), operators
+    return without_names(_with_records(mod)), operators
 
 
 def _scheduled(
@@ -110,12 +117,11 @@ def _scheduled(
     packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]] = {}
     names = names_in(mod)
     kernels.expect(len(calls) if ahead else 0)
-    for variable, func in mod.functions.items():
-        if not isinstance(func, tirx.PrimFunc):
-            continue
+    beside: dict[Stored, int] = {}
+    for variable, func in _products_first(mod):
         made = calls.get(variable, [])
         func = _with_plain_parameters(func)
-        main, operator, scheduled, weights = _schedule(func, variable.name_hint, made, hardware, options)
+        main, operator, scheduled, weights = _schedule(func, variable.name_hint, made, hardware, options, beside)
         operators.append(_with_nodes(operator, made, names))
         if variable in calls and variable not in given:
             main = trusted(main)
@@ -137,9 +143,15 @@ def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) ->
     """The same operators, with nothing compiled or packed."""
     names = names_in(mod)
     return [
-        _with_nodes(_schedule(mod[variable], variable.name_hint, made, hardware, options)[1], made, names)
+        _with_nodes(_schedule(mod[variable], variable.name_hint, made, hardware, options, {})[1], made, names)
         for variable, made in _calls(mod["main"]).items()
     ]
+
+
+def _products_first(mod: tvm.IRModule) -> list[tuple[tvm.ir.GlobalVar, tirx.PrimFunc]]:
+    """The PrimFuncs, those that take rows from tables last: they read the panels of a product, where there is one."""
+    functions = [(variable, func) for variable, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)]
+    return sorted(functions, key=lambda each: isinstance(description_of(each[1]), TableRows))
 
 
 def _with_nodes(operator: Operator, calls: Sequence[_Call], names: Sequence[str]) -> Operator:
@@ -168,11 +180,14 @@ def record_of(operator: Operator) -> OperatorRecord:
 def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
     """The calls of every PrimFunc, in the order of the first one."""
     found: dict[tvm.ir.GlobalVar, list[_Call]] = {}
+    stored: dict[relax.Var, Stored] = {}
     for block in func.body.blocks:
         for binding in block.bindings:
+            if (weights := stored_of(binding.value)) is not None:
+                stored[binding.var] = weights
             if is_op(binding.value, "call_tir"):
                 target, arguments = binding.value.args[:2]
-                constants = tuple(a if isinstance(a, tvm.ir.GenericConst) else None for a in arguments.fields)
+                constants = tuple(a if isinstance(a, tvm.ir.GenericConst) else stored.get(a) for a in arguments.fields)
                 found.setdefault(target, []).append(_Call(constants, numbers_of(binding.var.name)))
     return found
 
@@ -202,9 +217,15 @@ def _given(func: relax.Function) -> set[tvm.ir.GlobalVar]:
 
 
 def _schedule(
-    func: tirx.PrimFunc, name: str, calls: Sequence[_Call], hardware: Hardware, options: Options
+    func: tirx.PrimFunc,
+    name: str,
+    calls: Sequence[_Call],
+    hardware: Hardware,
+    options: Options,
+    beside: dict[Stored, int],
 ) -> tuple[tirx.PrimFunc, Operator, ScheduledOperator | None, int | None]:
-    """(TIR, what it is, and if weights are prepacked, how and the number of their parameter)."""
+    """(TIR, what it is, and if weights are prepacked, how and the number of their parameter). `beside`: the columns of
+    the panels that products have their weights in, which it adds to."""
     place: int | None = None
     own, quotients = with_own_extents(func)
 
@@ -214,8 +235,12 @@ def _schedule(
         place = next(places, None)
         return place is not None and bool(calls) and all(call.constants[place] is not None for call in calls)
 
-    told = schedule_told(func, name, hardware.cpu, known) if hardware.cpu is not None else None
+    read = [each for call in calls for each in call.constants if isinstance(each, Stored)]
+    width = next((beside[weights] for weights in read if weights in beside), None)
+    told = schedule_told(func, name, hardware.cpu, known, width) if hardware.cpu is not None else None
     if told is not None:
+        if told.packing is not None and told.packing.panels is not None:
+            beside |= {weights: told.packing.panels.nr for weights in read if weights not in beside}
         operator = Operator(
             name=name,
             kind=told.kind,
@@ -265,11 +290,12 @@ def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights to be packed by the function `pack`, from `source` to `packed`, which is zeros before."""
+    """Weights to be packed by the function `pack`, or in `panels`, from `source` to `packed`, which is zeros before."""
 
     pack: str
-    source: tvm.runtime.Tensor
+    source: tvm.runtime.Tensor | Stored
     packed: tvm.runtime.Tensor
+    panels: Panels | None
 
 
 def _packing(
@@ -281,7 +307,7 @@ def _packing(
         for variable, (_, scheduled) in packed.items()
         if scheduled.pack is not None
     }
-    library = build_packing(functions, kernels)
+    library = build_packing(functions, kernels) if functions else {}
     return {name: library[name] for name in functions}
 
 
@@ -290,6 +316,7 @@ def _with_packed(
 ) -> tuple[tvm.IRModule, list[_Weights]]:
     """The calls of `packed` functions with memory for their weights in packed form, and what is to be packed there."""
     weights: list[_Weights] = []
+    shared: dict[tuple[Stored, Panels], tvm.runtime.Tensor] = {}
     # A function whose parameters change needs a variable of its own, which knows their types.
     renewed: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
 
@@ -302,11 +329,17 @@ def _with_packed(
             renewed[value.args[0]] = rewriter.builder.add_func(_private(scheduled.main), f"{name}_packed")
         arguments = list(value.args[1].fields)
         assert scheduled.packed_shape is not None and scheduled.packed_dtype is not None
-        made = _Weights(
-            f"{name}_pack", arguments[place].value, packed_memory(scheduled.packed_shape, scheduled.packed_dtype)
-        )
-        weights.append(made)
-        arguments[place] = relax.const(made.packed)
+        source = stored_of(rewriter.value(arguments[place])) or arguments[place].value
+        panels = scheduled.panels
+        if panels is not None and not isinstance(source, Stored):
+            source = Stored(RECORDS, (source,), panels.product)
+        memory = None if panels is None else shared.get((source, panels))
+        if memory is None:
+            memory = packed_memory(scheduled.packed_shape, scheduled.packed_dtype)
+            weights.append(_Weights(f"{name}_pack", source, memory, panels))
+            if panels is not None:
+                shared[source, panels] = memory
+        arguments[place] = relax.const(memory)
         operands = [renewed[value.args[0]], relax.Tuple(arguments), *value.args[2:]]
         return relax.Call(value.op, operands, value.attrs, value.ty_args)
 
@@ -314,12 +347,30 @@ def _with_packed(
 
 
 def _pack(weights: list[_Weights], packing: dict[str, Callable[..., Any]]) -> None:
-    """Pack all weights, each of which is let go of before the next is packed."""
+    """Pack all weights, the largest first, while the others take no memory yet; each is let go of before the next is
+    packed."""
     set_pool()
-    weights.reverse()
+    weights.sort(key=lambda made: math.prod(made.packed.shape))
     while weights:
         made = weights.pop()
         source = made.source
+        if made.panels is not None:
+            held = array_of(made.packed)
+            assert isinstance(source, Stored) and held is not None
+            made.panels.pack(source.rows(), held)
+            continue
+        assert not isinstance(source, Stored)
         if source.data_ptr() % ALIGNMENT:  # as constants of a caller's Relax module may be
             source = tvm.runtime.tensor(source.numpy())
         packing[made.pack](source, made.packed)
+
+
+def _with_records(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with records of the stored weights that no kernel has packed as constants."""
+
+    def made(_: Rewriter, __: relax.Var, value: relax.Expr) -> relax.Expr | None:
+        weights = stored_of(value)
+        return None if weights is None else relax.const(weights.records())
+
+    bindings = (binding for block in mod["main"].body.blocks for binding in block.bindings)
+    return rewrite(mod, made) if any(stored_of(binding.value) is not None for binding in bindings) else mod

@@ -27,6 +27,29 @@ def bytes_of(tensor: tvm.runtime.Tensor, size: int) -> np.ndarray:
     return np.from_dlpack(tensor._create_view((size,), "uint8"))
 
 
+def bytes_in_place(array: np.ndarray) -> tvm.runtime.Tensor:
+    """uint8 of a file as a constant: its own pages where they are the process's, wherever they begin, so that it is
+    read when the constant is. Kernels take such a constant only as a copy that is aligned."""
+    if array.nbytes < LARGE or not array.flags.c_contiguous or not array.flags.writeable:
+        return tensor_of(array)
+    shift = array.ctypes.data % ALIGNMENT
+    around = np.asarray(_From(array, shift))  # TVM takes no other memory than that which is aligned
+    return tvm.runtime.from_dlpack(around)._create_view(array.shape, "uint8", shift)
+
+
+class _From:
+    """Memory from a few bytes ahead of an array on, in the same page, as an array that keeps it alive."""
+
+    def __init__(self, held: np.ndarray, ahead: int) -> None:
+        self._held = held
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (ahead + held.nbytes,),
+            "data": (held.ctypes.data - ahead, False),
+        }
+
+
 def tensor_of(array: np.ndarray) -> tvm.runtime.Tensor:
     """The array as a constant: its own memory where that is aligned and contiguous, so that nobody may write to it any
     more, else a copy."""

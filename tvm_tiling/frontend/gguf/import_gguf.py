@@ -16,21 +16,20 @@ from tvm.relax import op
 from ...decide.gemm.blocked import BlockedProduct
 from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ...limits import Limits
+from ...operand_types import Encoding
 from ...refusal import blocks_closed
 from ...runtime.pages import Contents
-from ...runtime.tensors import tensor_of
+from ...runtime.tensors import bytes_in_place, tensor_of
 from ...sizes import MayBeEmpty, Named, OpenSizes, Shape
-from ..blocked_rows import rows_of_blocks
-from ..blocked_weights import product_in_blocks, record_memory, records
+from ..blocked_weights import product_in_blocks, rows_of_blocks, stored
 from ..decoder_attention import attended, counted, joined, reshaped, rotated, rows_of_tables
 from ..imported import ImportedModel, check_dims, first_line
 from ..node_names import NamingBuilder, NodeNames
 from ..open_shapes import OpenShapes, Size
-from .file import GgufFile
+from .file import GgufFile, Tensor
 from .model import GgufModel
 
 BATCH, LENGTH, TOTAL, PAST = "batch_size", "sequence_length", "total_sequence_length", "past_sequence_length"
-_AT_ONCE = 1 << 22  # weights that are unpacked and packed at a time
 
 
 def import_gguf(
@@ -138,6 +137,7 @@ class _Decoder:
         self.batch, self.length = sizes[BATCH], sizes[LENGTH]
         self.every = opened.larger(sizes[TOTAL], sizes[PAST])
         self.bb, self.names = NamingBuilder(), NodeNames()
+        self.weights: dict[str, tuple[relax.Expr, BlockedProduct]] = {}
         self.bb.shapes = opened
 
     def module(self) -> tvm.IRModule:
@@ -223,9 +223,16 @@ class _Decoder:
         if table.type.encoding is None:
             held = relax.const(tensor_of(self.model.floats(table.name, table.shape)))
             return bb.emit(op.take(held, ids, axis=0))
-        assert table.type.blocks is not None
-        blocks = table.type.blocks(self.model.file.part(table))
-        return rows_of_blocks(bb, blocks, ids, table.type.encoding, d.width)
+        weights, product = self.stored(table, table.type.encoding)
+        return rows_of_blocks(bb, weights, ids, product, "take", wraps=False)
+
+    def stored(self, tensor: Tensor, encoding: Encoding) -> tuple[relax.Expr, BlockedProduct]:
+        """A tensor in blocks as weights, the same for all that reads it, and the product that they are of."""
+        if tensor.name not in self.weights:
+            product = BlockedProduct(rows=1, n=tensor.shape[0], k=tensor.shape[1], encoding=encoding)
+            held = relax.const(bytes_in_place(self.model.file.part(tensor)))
+            self.weights[tensor.name] = stored(self.bb, tensor.type.name, [held], product), product
+        return self.weights[tensor.name]
 
     def product(self, x: relax.Expr, name: str, k: int, n: int) -> relax.Expr:
         """x w', and the bias that the file may have."""
@@ -236,13 +243,7 @@ class _Decoder:
             held = relax.const(tensor_of(self.model.floats(found.name, found.shape)))
             y = bb.emit(op.matmul(x, bb.emit(op.permute_dims(held))))
         else:
-            assert found.type.blocks is not None
-            product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
-            made, step = record_memory(product), max(1, _AT_ONCE // k)
-            for first in range(0, n, step):
-                part = self.model.file.part(found, first, step)
-                records(found.type.blocks(part), product, made[first : first + step])
-            y = product_in_blocks(bb, x, made, n, k, encoding, "int16")
+            y = product_in_blocks(bb, x, *self.stored(found, encoding), "int16")
         if self.model.has(f"{name}.bias") and name != "token_embd":
             y = bb.emit(op.add(y, relax.const(self.model.floats(f"{name}.bias", (n,)))))
         return y

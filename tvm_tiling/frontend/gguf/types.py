@@ -7,13 +7,13 @@ numbers times the group's two float16s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...lowering.weight_panels import Blocks
 from ...operand_types import Encoding
-from ..blocked_weights import Blocks
 
 _SUPER = 256
 
@@ -29,6 +29,11 @@ class TensorType:
     dtype: str | None = None
     encoding: Encoding | None = None
     blocks: Callable[[np.ndarray], Blocks] | None = None
+
+    def read(self, parts: Sequence[np.ndarray], _: object) -> Blocks:
+        """The blocks of rows, the bytes of which are the only part."""
+        assert self.blocks is not None
+        return self.blocks(parts[0])
 
     @property
     def served(self) -> bool:
@@ -50,8 +55,11 @@ def _halves(part: np.ndarray) -> np.ndarray:
 
 def _fields(part: np.ndarray, bits: int) -> np.ndarray:
     """Of bytes [rows, blocks, n] the fields of `bits`, the lower first: [rows, blocks, 8 / bits, n]."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-    return (part[..., None, :] >> shifts) & np.uint8((1 << bits) - 1)
+    whole, mask = np.ascontiguousarray(part), np.uint8((1 << bits) - 1)
+    made = np.empty((*part.shape[:-1], 8 // bits, part.shape[-1]), np.uint8)
+    for place in range(8 // bits):
+        made[..., place, :] = (whole >> np.uint8(bits * place)) & mask
+    return made
 
 
 def _whole(values: np.ndarray, block: int) -> np.ndarray:
@@ -59,33 +67,17 @@ def _whole(values: np.ndarray, block: int) -> np.ndarray:
     return values.reshape(len(values), -1, block)
 
 
-def _packed(values: np.ndarray, bits: int) -> np.ndarray:
-    """Values, uint8[rows, blocks, elements], as bytes, the first in the lowest bits."""
-    if bits == 8:
-        return values
-    if bits == 4:
-        return values[..., 0::2] | (values[..., 1::2] << np.uint8(4))
-    a, b, c, d = (values[..., place::4] for place in range(4))
-    three = (a | (b << np.uint8(6)), (b >> np.uint8(2)) | (c << np.uint8(4)), (c >> np.uint8(4)) | (d << np.uint8(2)))
-    return np.stack(three, axis=-1).reshape(*values.shape[:-1], -1)
-
-
-def _in_blocks(values: np.ndarray, block: int, bits: int) -> np.ndarray:
-    """Values, in the order of k, as the bytes of blocks."""
-    return _packed(_whole(values, block), bits)
-
-
 # ---- blocks of 32 ----------------------------------------------------------------------------------------------------
 
 
 def _q4_0(data: np.ndarray) -> Blocks:
     scales, low = _parts(data, 2, 16)
-    return Blocks(_in_blocks(_fields(low, 4), 32, 4), _halves(scales))
+    return Blocks(_whole(_fields(low, 4), 32), _halves(scales))
 
 
 def _q4_1(data: np.ndarray) -> Blocks:
     scales, least, low = _parts(data, 2, 2, 16)
-    return Blocks(_in_blocks(_fields(low, 4), 32, 4), _halves(scales), offsets=-_halves(least))
+    return Blocks(_whole(_fields(low, 4), 32), _halves(scales), offsets=-_halves(least))
 
 
 def _fifth_bits(high: np.ndarray) -> np.ndarray:
@@ -96,13 +88,13 @@ def _fifth_bits(high: np.ndarray) -> np.ndarray:
 def _q5_0(data: np.ndarray) -> Blocks:
     scales, high, low = _parts(data, 2, 4, 16)
     values = (_whole(_fields(low, 4), 32) | _fifth_bits(high)) + np.uint8(16)  # 16 is its middle, 32 that of 6 bits
-    return Blocks(_packed(values, 6), _halves(scales))
+    return Blocks(values, _halves(scales))
 
 
 def _q5_1(data: np.ndarray) -> Blocks:
     scales, least, high, low = _parts(data, 2, 2, 4, 16)
     values = _whole(_fields(low, 4), 32) | _fifth_bits(high)
-    return Blocks(_packed(values, 6), _halves(scales), offsets=-_halves(least))
+    return Blocks(values, _halves(scales), offsets=-_halves(least))
 
 
 def _q8_0(data: np.ndarray) -> Blocks:
@@ -126,7 +118,7 @@ def _q2_k(data: np.ndarray) -> Blocks:
     both, low, d, least = _parts(data, 16, 64, 2, 2)
     values = _fields(low.reshape(len(data), -1, 32), 2)
     scales, minima = (part.reshape(len(data), -1).astype(np.int8) for part in (both & 15, both >> 4))
-    packed = _in_blocks(values, 16, 4)
+    packed = _whole(values, 16)
     return Blocks(packed, scales, offsets=minima, factors=(_halves(d), _halves(least)))
 
 
@@ -138,7 +130,7 @@ def _q3_k(data: np.ndarray) -> Blocks:
     scales = (four | (two << np.uint8(4))).astype(np.int8) - np.int8(32)
     third = _fields(high, 1).reshape(rows, -1, 256)  # a set bit: nothing is taken away
     values = _fields(low.reshape(rows, -1, 32), 2).reshape(rows, -1, 256) | (third << np.uint8(2))
-    return Blocks(_in_blocks(values + np.uint8(4), 16, 4), scales.reshape(rows, -1), factors=(_halves(d),))
+    return Blocks(_whole(values + np.uint8(4), 16), scales.reshape(rows, -1), factors=(_halves(d),))
 
 
 def _q4_k(data: np.ndarray) -> Blocks:
@@ -146,7 +138,7 @@ def _q4_k(data: np.ndarray) -> Blocks:
     scales, minima = _scales_and_minima(packed)
     values = _fields(low.reshape(len(data), -1, 32), 4)
     factors = (_halves(d), _halves(least))
-    return Blocks(_in_blocks(values, 32, 4), scales, offsets=minima, factors=factors)
+    return Blocks(_whole(values, 32), scales, offsets=minima, factors=factors)
 
 
 def _q5_k(data: np.ndarray) -> Blocks:
@@ -155,7 +147,7 @@ def _q5_k(data: np.ndarray) -> Blocks:
     scales, minima = _scales_and_minima(packed)
     fifth = _fields(high, 1).reshape(rows, -1, 256)
     values = _fields(low.reshape(rows, -1, 32), 4).reshape(rows, -1, 256) | (fifth << np.uint8(4))
-    return Blocks(_in_blocks(values, 32, 6), scales, offsets=minima, factors=(_halves(d), _halves(least)))
+    return Blocks(_whole(values, 32), scales, offsets=minima, factors=(_halves(d), _halves(least)))
 
 
 def _q6_k(data: np.ndarray) -> Blocks:
@@ -164,7 +156,7 @@ def _q6_k(data: np.ndarray) -> Blocks:
     four = _fields(low.reshape(rows, -1, 64), 4).reshape(rows, -1, 256)
     two = _fields(high.reshape(rows, -1, 32), 2).reshape(rows, -1, 256)
     values = four | (two << np.uint8(4))
-    return Blocks(_in_blocks(values, 16, 6), scales.reshape(rows, -1).view(np.int8), factors=(_halves(d),))
+    return Blocks(_whole(values, 16), scales.reshape(rows, -1).view(np.int8), factors=(_halves(d),))
 
 
 TENSOR_TYPES = {

@@ -5,6 +5,7 @@ Operands and attributes as onnxruntime documents them (docs/ContribOperators.md 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...decide.gemm.blocked import BlockedProduct
 from ...operand_types import Encoding
-from ..blocked_rows import rows_of_blocks
-from ..blocked_weights import Blocks, product_in_blocks, records
+from ..blocked_weights import product_in_blocks, rows_of_blocks, stored
 from .tensors import as_type, dtype_of, held, known
 
 BITS = (4, 8)
@@ -23,25 +23,44 @@ _ROWS = {1: "float32", 4: "int8"}
 """Rows by accuracy_level, the least that they may be rounded to: 0 says nothing, 2 and 3 are types of 16 bits."""
 
 
-def _zeros(zeros: np.ndarray, product: BlockedProduct) -> np.ndarray:
-    """uint8[n, blocks] of zero points that are packed as the weights are, or floats, one for each block."""
-    shape = (product.n, product.blocks)
-    if zeros.dtype != np.uint8:
-        floats = zeros.astype(np.float32)
-        if floats.size != product.n * product.blocks:
-            raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
-        wholes = np.rint(floats)
-        if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
-            raise ValueError(f"zero points that are no whole numbers of {product.bits} bits; accepted: such numbers")
-        return wholes.astype(np.uint8).reshape(shape)
-    row = -(-product.blocks * product.bits // 8)
-    if zeros.size != product.n * row:
-        raise ValueError(f"zero points of {zeros.size} bytes; accepted: {product.n * row}")
-    if product.bits == 8:
-        return zeros.reshape(shape)
-    pairs = zeros.reshape(product.n, row)
-    both = np.stack([pairs & 15, pairs >> 4], axis=-1)
-    return both.reshape(product.n, 2 * row)[:, : product.blocks]
+def _weights(
+    bb: Any, values: relax.Expr, scales: relax.Expr, zeros: relax.Expr | None, product: BlockedProduct
+) -> relax.Expr:
+    """The weights of a product that constants hold."""
+    parts = [values, scales if _is_float(scales) else relax.const(held(scales).astype(np.float32))]
+    if zeros is not None:
+        parts.append(_zeros(zeros, product))
+    return stored(bb, "bits", parts, product)
+
+
+def _is_float(scales: relax.Expr) -> bool:
+    """Whether scales are of a type that they are kept in."""
+    return dtype_of(scales) in ("float16", "float32")
+
+
+def _zeros(zeros: relax.Expr, product: BlockedProduct) -> relax.Expr:
+    """Zero points as bytes that are packed as the weights are; of floats, one for each block, as int16."""
+    given = held(zeros)
+    if given.dtype == np.uint8:
+        row = -(-product.blocks * product.bits // 8)
+        if given.size != product.n * row:
+            raise ValueError(f"zero points of {given.size} bytes; accepted: {product.n * row}")
+        return zeros
+    floats = given.astype(np.float32)
+    if floats.size != product.n * product.blocks:
+        raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
+    wholes = np.rint(floats)
+    if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
+        raise ValueError(f"zero points that are no whole numbers of {product.bits} bits; accepted: such numbers")
+    return relax.const(wholes.astype(np.int16))
+
+
+def _shape(value: relax.Expr) -> list[int]:
+    return [int(extent) for extent in value.ty.shape]
+
+
+def _count(value: relax.Expr) -> int:
+    return math.prod(_shape(value))
 
 
 class MatMulNBits(tvm_onnx.OnnxOpConverter):
@@ -72,29 +91,20 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
             zero_points=zeros is not None,
         )
         product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
-        stored = held(values)
-        if stored.size != n * product.blocks * product.value_bytes or stored.dtype != np.uint8:
+        if _count(values) != n * product.blocks * product.value_bytes or dtype_of(values) != "uint8":
             raise ValueError(
-                f"weights of {stored.dtype}{list(stored.shape)}; accepted: "
+                f"weights of {dtype_of(values)}{_shape(values)}; accepted: "
                 f"uint8[{n}, {product.blocks}, {product.value_bytes}]"
             )
-        found = cls._floats(scales)
-        if found.size != n * product.blocks:
-            raise ValueError(f"{found.size} scales; accepted: {n * product.blocks}, one for each block of each column")
-        stored_zeros = None if zeros is None else _zeros(held(zeros), product)
-        weights = records(Blocks(stored, found, stored_zeros), product)
+        count = _count(scales)
+        if count != n * product.blocks:
+            raise ValueError(f"{count} scales; accepted: {n * product.blocks}, one for each block of each column")
         x = as_type(bb, a, "float32")
         activations = _ROWS.get(attr.get("accuracy_level", 0), "int16")
-        y = product_in_blocks(bb, x, weights, n, k, encoding, activations)
+        y = product_in_blocks(bb, x, _weights(bb, values, scales, zeros, product), product, activations)
         if bias is not None:
             y = bb.emit(op.add(y, as_type(bb, bias, "float32")))
         return as_type(bb, y, dtype_of(a))
-
-    @staticmethod
-    def _floats(scales: relax.Expr) -> np.ndarray:
-        """Scales as NumPy has them: float16 or float32."""
-        value = held(scales)
-        return value if value.dtype == np.float16 else value.astype(np.float32)
 
 
 class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
@@ -111,20 +121,25 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         for called, operand in (("data", data), ("scales", scales), ("zero points", zeros)):
             if operand is not None and known(operand) is None:
                 raise ValueError(f"{called} are computed by the model; accepted: constants")
-        stored, of_blocks = held(data), held(scales)
-        if stored.ndim != 2 or attr.get("gather_axis", 0) != 0 or attr.get("quantize_axis", 1) not in (1, -1):
+        shape = _shape(data)
+        if len(shape) != 2 or attr.get("gather_axis", 0) != 0 or attr.get("quantize_axis", 1) not in (1, -1):
             raise ValueError(
-                f"data of {stored.ndim} axes, gather_axis = {attr.get('gather_axis', 0)}, quantize_axis = "
+                f"data of {len(shape)} axes, gather_axis = {attr.get('gather_axis', 0)}, quantize_axis = "
                 f"{attr.get('quantize_axis', 1)}; accepted: 2 axes, rows gathered, blocks along the last"
             )
-        rows, width = len(stored), stored.shape[1] * 8 // bits
+        rows, width = shape[0], shape[1] * 8 // bits
         blocks = -(-width // block)
-        if of_blocks.shape != (rows, blocks):
-            raise ValueError(f"scales of shape {of_blocks.shape}; accepted: {(rows, blocks)}")
-        product = BlockedProduct(rows=1, n=rows, k=width, encoding=Encoding(format=f"int{bits}", block=block))
-        zero = None if zeros is None else _zeros(held(zeros), product)
-        wide = of_blocks.astype(np.float32)
-        made = rows_of_blocks(bb, Blocks(stored, wide, zero), places, product.encoding, width)
+        if _shape(scales) != [rows, blocks]:
+            raise ValueError(f"scales of shape {tuple(_shape(scales))}; accepted: {(rows, blocks)}")
+        encoding = Encoding(
+            format=f"int{bits}",
+            block=block,
+            scales="float16" if dtype_of(scales) == "float16" else "float32",
+            zero_points=zeros is not None,
+        )
+        product = BlockedProduct(rows=1, n=rows, k=width, encoding=encoding)
+        weights = _weights(bb, data, scales, zeros, product)
+        made = rows_of_blocks(bb, weights, places, product, "take", wraps=False)
         return as_type(bb, made, dtype_of(scales))
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
 import tvm_ffi
@@ -16,7 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ...refusal import blocks_closed
-from ...runtime.tensors import tensor_of
+from ...runtime.tensors import bytes_in_place, tensor_of
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames, with_bound_parts
 from ..size_tensors import as_tensor
@@ -98,7 +99,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for name, value in self._prepared.take_constants():
-            self._nodes[name] = relax.const(tensor_of(value))
+            made = bytes_in_place if value.dtype == np.uint8 else tensor_of
+            self._nodes[name] = relax.const(made(value))
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         taken: set[str] = set()

@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from ...decide.gemm.blocked import BlockedProduct
 from ...errors import WorkloadError, nearest
 from ...frontend import ImportedModel
-from ...frontend.blocked_rows import rows_of_blocks
-from ...frontend.blocked_weights import Blocks, product_in_blocks, records
+from ...frontend.blocked_weights import product_in_blocks, rows_of_blocks
 from ...frontend.node_names import names_in, nodes_named, numbers_of
+from ...lowering.weight_panels import Blocks, record_memory, records
 from ...operand_types import WEIGHT_FORMATS, Encoding
-from ..passes.dataflow import Rewriter, array, is_op, rewrite, shape_of
+from ..passes.dataflow import Rewriter, array, constant, is_op, rewrite, shape_of
 from ..pipeline import straight
 from .record import LayerError
 
@@ -55,16 +56,14 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
             if held is None or str(x.ty.dtype) != "float32":
                 return None
             stored = _stored(held if transposed else held.T, encoding)
-            made = product_in_blocks(
-                _Named(rewriter), x, stored.records, *stored.shape, encoding=encoding, activations="int16"
-            )
+            made = product_in_blocks(_Named(rewriter, mod), x, constant(stored.records), stored.product, "int16")
         elif is_op(value, "take") and value.attrs.axis is not None and int(value.attrs.axis) == 0:
             held = _weights(value.args[0], block)
             if held is None:
                 return None
             stored = _stored(held, encoding)
-            table = Blocks(stored.values, stored.scales)
-            made = rows_of_blocks(_Named(rewriter), table, value.args[1], encoding, stored.shape[1])
+            weights = constant(stored.records)
+            made = rows_of_blocks(_Named(rewriter, mod), weights, value.args[1], stored.product, "take", wraps=False)
         else:
             return None
         node = ", ".join(nodes_named(names, numbers_of(variable.name))) or variable.name
@@ -81,10 +80,12 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
 
 
 class _Named:
-    """What calls are emitted by, for variables that carry the present node's name."""
+    """What calls are emitted by in the place of those of `mod`, for variables that carry the present node's name."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.emit, self.add_func, self.call_te = rewriter.emit, rewriter.builder.add_func, rewriter.builder.call_te
+    def __init__(self, rewriter: Rewriter, mod: tvm.IRModule) -> None:
+        self.emit, self.lookup_binding = rewriter.emit, rewriter.value
+        self.add_func, self.call_te = rewriter.builder.add_func, rewriter.builder.call_te
+        self.get = lambda: mod
 
 
 def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:
@@ -98,37 +99,28 @@ def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Weights of `shape` [n, k] in blocks: packed values, scales, both together as records."""
+    """Records of the weights of a product, and how far they are."""
 
-    shape: tuple[int, int]
-    values: np.ndarray
-    scales: np.ndarray
+    product: BlockedProduct
+    records: np.ndarray
     error: float
-    encoding: Encoding
-
-    @property
-    def records(self) -> np.ndarray:
-        n, k = self.shape
-        product = BlockedProduct(rows=1, n=n, k=k, encoding=self.encoding)
-        return records(Blocks(self.values, self.scales), product)
 
 
 def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
     """Weights [n, k], quantised. WorkloadError where one is not finite."""
     n, k = weights.shape
     product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
-    values = np.empty((n, product.blocks, product.value_bytes), np.uint8)
-    scales = np.empty((n, product.blocks), np.float32)
+    made = record_memory(product)
     lost = whole = 0.0
     for start, rows in _pieces(weights, product):
         end = start + len(rows)
-        found, scales[start:end], error = quantised(rows, product)
-        values[start:end] = found if product.bits == 8 else found[..., 0::2] | (found[..., 1::2] << 4)
+        found, scales, error = quantised(rows, product)
+        records(Blocks(found, scales), product, made[start:end])
         lost += error
         whole += float(np.einsum("ijk,ijk->", rows, rows, dtype=np.float64))
     if not np.isfinite(whole):
         raise WorkloadError("weights that are not finite cannot be quantised; accepted: finite ones")
-    return _Stored((n, k), values, scales, float(np.sqrt(lost / whole)) if whole else 0.0, encoding)
+    return _Stored(product, made, float(np.sqrt(lost / whole)) if whole else 0.0)
 
 
 def _pieces(weights: np.ndarray, product: BlockedProduct) -> Iterator[tuple[int, np.ndarray]]:
