@@ -46,7 +46,7 @@ torch.manual_seed(0)
 module, image = torchvision.models.{name}(weights=None).eval(), torch.randn(1, 3, 224, 224)
 """
 PROGRAM = """
-import tvm_tiling as tt, tvm_tiling.model.compile, tvm_tiling.frontend.torch.import_torch
+import tvm_tiling as tt, tvm_tiling.model.compilation, tvm_tiling.frontend.torch.import_torch
 program = torch.export.export(module, (image,))
 """
 RUN = "import numpy as np; x = np.load({inputs!r}); "

@@ -105,7 +105,7 @@ def compiled(path: str, target: str) -> None:
     """Compile a model and save it, and print what that took."""
     import tvm_tiling as tt
     import tvm_tiling.frontend.onnx.import_onnx
-    import tvm_tiling.model.compile
+    import tvm_tiling.model.compilation
 
     base = used()
     executable = tt.compile(path, cache=False)

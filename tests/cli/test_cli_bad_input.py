@@ -98,7 +98,7 @@ def test_files_of_inputs_that_are_none(folder, capsys, tmp_path):
 @pytest.mark.parametrize("command", ["compile", "run"])
 def test_outputs_that_cannot_be_written(folder, capsys, tmp_path, command, monkeypatch):
     # Found out before anything is compiled.
-    monkeypatch.setattr("tvm_tiling.model.compile.load_model", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("tvm_tiling.model.compilation.load_model", lambda *_, **__: pytest.fail("the model was read"))
     (tmp_path / "folder").mkdir()
     for target, why in (("none/out", "does not exist"), ("folder", "is a folder")):
         said = refused(capsys, command, folder / "net.onnx", "-o", tmp_path / target)

@@ -365,7 +365,7 @@ def warmed() -> None:
     load_model(nested_functions(1))
     load_model(relay([], "nn.relu(%x)"))
     load_model(relax_tuples(1))
-    from tvm_tiling.model import compile  # noqa: F401
+    from tvm_tiling.model import compilation  # noqa: F401
 
 
 def main(names: list[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tvm_tiling import sizes
 from tvm_tiling.frontend import ImportedModel
-from tvm_tiling.model.compile import _built
+from tvm_tiling.model.compilation import _built
 from tvm_tiling.schedule import Options, hardware_of
 
 Sizes = Mapping[str, int]

@@ -345,7 +345,7 @@ def test_a_second_compilation_comes_from_the_cache(tmp_path, monkeypatch):
     mod, x = net.module(residual_network), net.arrays()[0]
     first = tt.compile(mod)
     (kept,) = tmp_path.glob("*.tar")
-    monkeypatch.setattr("tvm_tiling.model.compile._built", lambda *_, **__: pytest.fail("compiled again"))
+    monkeypatch.setattr("tvm_tiling.model.compilation._built", lambda *_, **__: pytest.fail("compiled again"))
     second = tt.compile(mod)
     np.testing.assert_array_equal(second.run(x), first.run(x))
     # Other weights, other options: another key.

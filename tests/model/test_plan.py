@@ -455,6 +455,38 @@ def test_a_saved_model_runs_without_tvm(tmp_path):
     assert seconds < 0.5 and mebibytes < 60  # 0.05 s and 40 MiB on a quiet machine
 
 
+KEPT = """
+import sys
+import tvm_tiling as tt
+executable = tt.compile(sys.argv[1], weights="int8")
+loaded = {name.split(".")[0] for name in sys.modules}
+assert executable.from_cache and not loaded & {"tvm", "tvm_ffi", "torch", "onnx"}, loaded
+"""
+
+
+def test_a_model_of_the_cache_is_found_without_tvm(tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "product.onnx"
+    weights = onnx.numpy_helper.from_array(np.zeros((64, 64), np.float32), "w")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [value("x", onnx.TensorProto.FLOAT, ["rows", 64])],
+        [value("y", onnx.TensorProto.FLOAT, ["rows", 64])],
+        [weights],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    assert not tt.compile(path, weights="int8").from_cache
+    done = subprocess.run([sys.executable, "-c", KEPT, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    # Options that no compilation accepts are refused beside a model that is kept.
+    with pytest.raises(tt.WorkloadError, match="block = 24"):
+        tt.compile(path, block=24)
+    with pytest.raises(tt.HardwareError, match="calibration says nothing"):
+        tt.compile(path, weights="int8", calibration=[np.zeros((1, 64), np.float32)])
+
+
 def test_a_saved_model_without_a_plan_brings_tvm(tmp_path):
     """In a process that has imported nothing else."""
     executable = tt.compile(topk(), cache=False)

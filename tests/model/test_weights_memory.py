@@ -17,7 +17,7 @@ from tvm import relax
 import tvm_tiling as tt
 from benchmarks.memory import compile_use, run_use, write_matmuls, write_model
 from tvm_tiling.frontend import load_model
-from tvm_tiling.model import compile as compiling
+from tvm_tiling.model import compilation as compiling
 from tvm_tiling.runtime import pages
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files are mapped on Linux alone")

@@ -13,31 +13,29 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
-from tvm import relax, tirx
 
 from ..atomic_file import atomic_file
+from ..decide.options import Options
 from ..errors import HardwareError, ModelFormatError
-from ..frontend import ImportedModel
-from ..frontend.node_names import names_in
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..runtime.pages import FileContents
-from ..schedule import Options
 from .cache_folder import ASKED, SUFFIX, CacheFolder
 from .executable import Executable
 from .kernel_cache import KernelCache
-from .known_configs import KnownConfigs
 from .load import load
 from .open_sizes import Setting
 from .package_versions import sources, versions
-from .passes.dataflow import array
+
+if TYPE_CHECKING:
+    from .known_configs import KnownConfigs
 
 # How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
 _EXTERNAL = re.compile(rb"\n\x08location")
+_ALONE = (b"GGUF",)  # how files begin that hold all of a model
 
 
 class CompileCache:
@@ -48,10 +46,10 @@ class CompileCache:
         self._place = CacheFolder(folder, limit)
         self.folder = self._place.path
 
-    def key(self, model: bytes | Sequence[ImportedModel], hardware: Hardware, options: Options) -> str:
+    def key(self, model: bytes, hardware: Hardware, options: Options) -> str:
         """64 hexadecimal digits that change with anything the executable depends on.
 
-        `model`: what model_digest() makes of it, or where that is nothing, its variants.
+        `model`: what model_digest() makes of it, or where that is nothing, imported_digest() of its variants.
         """
         digest = hashlib.sha256()
         known = {
@@ -63,15 +61,7 @@ class CompileCache:
             "sources": sources(),
         }
         digest.update(json.dumps(known, sort_keys=True).encode())
-        if isinstance(model, bytes):
-            digest.update(model)
-        else:
-            for imported in model:
-                nodes = list(names_in(imported.module))  # whose report the executable has
-                digest.update(json.dumps([imported.input_names, imported.output_names, nodes]).encode())
-                for variable, func in sorted(imported.module.functions.items(), key=lambda item: item[0].name_hint):
-                    digest.update(variable.name_hint.encode())
-                    _hash_function(digest, func)
+        digest.update(model)
         return digest.hexdigest()
 
     def kernels(self) -> KernelCache:
@@ -136,7 +126,7 @@ def model_digest(
     None for models that are not bytes, and for files whose weights lie beside them: those are known when they are read.
     """
     content = _bytes_of(model)
-    if content is None or _EXTERNAL.search(content):
+    if content is None or (bytes(content[:4]) not in _ALONE and _EXTERNAL.search(content)):
         return None
     digest = hashlib.sha256(content)
     digest.update(json.dumps([asdict(setting) for setting in settings], sort_keys=True).encode())
@@ -146,6 +136,11 @@ def model_digest(
         digest.update(f"{name} {known.dtype} {known.shape}".encode())
         digest.update(known.reshape(-1).view(np.uint8).data)
     return digest.digest()
+
+
+def with_weights(digest: bytes, weights: str | None, block: int) -> bytes:
+    """The digest of a model whose weights are put in blocks."""
+    return digest if weights is None else hashlib.sha256(digest + f"{weights}:{block}".encode()).digest()
 
 
 def _bytes_of(model: Any) -> bytes | memoryview | None:
@@ -162,18 +157,3 @@ def _bytes_of(model: Any) -> bytes | memoryview | None:
             return None
         return written
     return None
-
-
-def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) -> None:
-    """The structure of a function, and of a Relax function the content of its constants."""
-    digest.update(func.script(show_meta=False).encode())
-    if not isinstance(func, relax.Function):
-        return
-
-    def constant(expr: object) -> None:
-        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor):
-            value = np.asarray(array(expr))
-            digest.update(f"{value.dtype}{value.shape}".encode())
-            digest.update(value.reshape(-1).view(np.uint8).data)
-
-    relax.analysis.post_order_visit(func, constant)

@@ -1,54 +1,24 @@
-"""compile(): a model in any form that a frontend reads, to an executable."""
+"""compile(): a model from the cache of compiled models, or compiled anew.
+
+What is in the cache is found without TVM, which takes longer to load than most models.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tvm
-
 from ..decide.conv.winograd import TOLERANCE
-from ..errors import HardwareError, UnsupportedOperator, WorkloadError, nearest
-from ..frontend import ImportedModel, load_model
-from ..frontend.relay.params import read_params
-from ..hardware.description import Hardware
+from ..decide.options import Options
 from ..limits import Limits
-from ..operand_types import BLOCK, HALVES
-from ..runtime.library import Library
-from ..runtime.pages import trim
-from ..schedule import Options, Target, hardware_of
-from ..sizes import leading_of
-from .accel.operator import WORKLOADS, compile_operator, is_operator
-from .build import Libraries, build
-from .build_progress import Told, shown
-from .cache import CompileCache, model_digest
-from .executable import Executable
-from .kernel_cache import KernelCache
-from .kernels import Kernels, kernels_for
-from .known_configs import KnownConfigs, known_configs
-from .open_sizes import Setting, Sizes, settings_of
-from .operators import Operator, record_of, schedule_operators
-from .passes.constants import Collection
-from .passes.lift import lift_constants
-from .pipeline import fused_for_cpu
-from .precision.blocks import check_weights, in_blocks
-from .precision.choice import Load, Subject, in_chosen_precision
-from .precision.record import PRECISIONS, LayerError
-from .quantise.ranges import check_calibration
-from .report import MULTIPLYING, Memory, OperatorRecord
-from .signature import Signature
-from .variant_base import VariantParts
-from .variants import variant_of
+from ..operand_types import BLOCK
+from ..target import Target, hardware_of
+from .build_progress import Told
+from .cache import CompileCache, model_digest, with_weights
+from .open_sizes import Sizes, settings_of
 
-OPEN_PRECISIONS = ("float32", *HALVES)  # of models with open sizes
-_MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")  # TVM's of operators, which fused ones are named after
+_FILES = (str, Path, bytes)
 
 
 def compile_model(
@@ -116,275 +86,35 @@ def compile_model(
     ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
     what is not a size.
     """
-    hardware = hardware_of(target)
-    configs = known_configs(database)
-    if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
-        return compile_operator(model, hardware, configs)
-    _check_precision(precision, calibration, hardware)
-    check_weights(weights, block)
-    if weights is not None and (hardware.cpu is None or precision != "float32"):
-        raise WorkloadError(
-            f"weights = {weights!r} on {hardware.name} with precision = {precision!r}; accepted: a CPU, 'float32'"
-        )
-    errors: list[LayerError] = []
-    settings = settings_of(batch, dims)
-    winograd_tolerance = TOLERANCE if tolerance is None or precision == "auto" else tolerance
-    options = Options(winograd=winograd, tolerance=winograd_tolerance, configs=configs)
-    if hardware.cpu is None:
-        from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
+    hardware, settings = hardware_of(target), settings_of(batch, dims)
+    options = Options(winograd=winograd, tolerance=TOLERANCE if tolerance is None or precision == "auto" else tolerance)
+    # What other options refuse is told by what compiles: nothing like it is in the cache.
+    plain = precision == "float32" and calibration is None and (weights is not None or block == BLOCK)
+    digest = None
+    if cache and plain and params is database is None and hardware.cpu is not None and isinstance(model, _FILES):
+        digest = model_digest(model, settings, shapes, None)
+    if digest is not None:
+        store, known = CompileCache(), with_weights(digest, weights, block)
+        if (found := store.get(store.key(known, hardware, options))) is not None:
+            return found
+    from .compilation import compile_anew
 
-    def load() -> Iterator[ImportedModel]:
-        for setting in settings:
-            # In no variable here, which would hold the weights while they are packed.
-            yield _in_blocks(
-                _settled(
-                    load_model(
-                        model,
-                        shapes=shapes,
-                        batch=setting.batch,
-                        dims=setting.dims,
-                        params=params,
-                        example_inputs=example_inputs,
-                        limits=limits,
-                        leave_open=hardware.cpu is not None,
-                        may_be_empty=setting.may_be_empty,
-                    ),
-                    setting,
-                    precision,
-                ),
-                weights,
-                block,
-                errors,
-            )
-
-    if hardware.cpu is None:
-        return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
-    digest = model_digest(model, settings, shapes, read_params(params)) if cache else None
-    with shown(progress) as told:
-
-        def make(load: Load, digest: bytes | None, judge: Callable[[Executable], None]) -> Executable:
-            return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told, judge=judge)
-
-        if weights is not None:
-            told_digest = None if digest is None else hashlib.sha256(digest + f"{weights}:{block}".encode()).digest()
-
-            def tell(executable: Executable) -> None:
-                executable.precision = replace(executable.precision, weights=f"{weights}:{block}", layers=tuple(errors))
-
-            return make(load, told_digest, tell)
-        if precision == "float32":
-            return make(load, digest, lambda _: None)
-        kernels = CompileCache().kernels() if cache else None
-        subject = Subject(
-            load=load,
-            make=make,
-            digest=digest,
-            hardware=hardware,
-            calibration=calibration,
-            variants=len(settings),
-            kernels=kernels,
-        )
-        return in_chosen_precision(subject, precision, tolerance)
-
-
-def _in_blocks(imported: ImportedModel, weights: str | None, block: int, errors: list[LayerError]) -> ImportedModel:
-    """A model with its weights in blocks, where that is asked for; `errors` then says how far they are."""
-    if weights is None:
-        return imported
-    made, errors[:] = in_blocks(imported, weights, block)
-    return made
-
-
-def _settled(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:
-    """A model whose open sizes are held within the ranges of a setting. WorkloadError where it is to be quantised,
-    which takes sizes."""
-    if imported.open_sizes and precision not in OPEN_PRECISIONS:
-        raise WorkloadError(
-            f"precision = {precision!r} takes a size for every dimension, and the model leaves "
-            f"{', '.join(map(repr, imported.open_sizes.names))} open; accepted: batch, dims or shapes that give them, "
-            f"or one of {', '.join(map(repr, OPEN_PRECISIONS))}"
-        )
-    return replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
-
-
-def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:
-    if precision not in PRECISIONS:
-        raise WorkloadError(f"precision = {precision!r}: {nearest(str(precision), PRECISIONS)}")
-    if calibration is not None:
-        check_calibration(calibration)
-    if hardware.cpu is None and precision != "float32":
-        raise HardwareError(
-            f"precision = {precision!r}: {hardware.name} multiplies what its description says; accepted: 'float32', "
-            "and calibration=[inputs] where it multiplies int8 alone"
-        )
-    if hardware.cpu is not None and precision == "float32" and calibration is not None:
-        raise HardwareError(
-            "calibration says nothing of precision = 'float32' on a CPU; accepted: None, or another precision: "
-            + ", ".join(PRECISIONS[1:])
-        )
-
-
-def compile_imported(
-    load: Callable[[], Iterable[ImportedModel]],
-    hardware: Hardware,
-    options: Options,
-    *,
-    cache: bool = True,
-    digest: bytes | None = None,
-    libraries: Libraries | None = None,
-    progress: Told | None = None,
-    judge: Callable[[Executable], None] | None = None,
-) -> Executable:
-    """An executable for this CPU with one variant for each model that `load` gives.
-
-    `digest`: of what the models are read from, so that they need not be read where the cache holds the executable; None
-    where that is not known. `libraries`: those of models that differ from these in their constants alone.
-    `judge` is shown a new executable before it is kept in the cache.
-    """
-    start = time.perf_counter()
-    make = functools.partial(_built, hardware=hardware, options=options, libraries=libraries, progress=progress)
-    if not cache:
-        executable = make(load(), start, None)
-        if judge is not None:
-            judge(executable)
-        return executable
-    known = options.configs if isinstance(options.configs, KnownConfigs) else None
-    store = CompileCache()
-    imported = list(load()) if digest is None else []
-    key = store.key(imported if digest is None else digest, hardware, options)
-    if (found := store.get(key if known is None else store.key_with(key, known, hardware))) is not None:
-        return found
-    executable = make(_taken(imported) if imported else load(), start, store.kernels())
-    if judge is not None:
-        judge(executable)
-    if known is not None:
-        store.put_asked(key, known)
-        key = store.key_with(key, known, hardware)
-    store.put(key, executable)
-    return executable
-
-
-def _built(
-    models: Iterable[ImportedModel],
-    start: float,
-    cache: KernelCache | None,
-    *,
-    hardware: Hardware,
-    options: Options,
-    libraries: Libraries | None,
-    progress: Told | None,
-) -> Executable:
-    """An executable of one variant for each of the models; `start` is when the compilation began."""
-    cores = hardware.cpu.cores if hardware.cpu else 1
-    collection = Collection()
-    parts: list[tuple[Signature, Library, list[OperatorRecord], Memory, list[int]]] = []
-    with kernels_for(hardware, cache, progress) as kernels:
-        for imported in models:
-            if not parts:  # not before a model has been read
-                kernels.start_native()
-            signature, held = Signature.of(imported), [imported.module]
-            sample = imported.at_sample()
-            del imported  # so that constants go away as they are packed
-            with sample:
-                parts.append((signature, *_part(held, signature, hardware, options, collection, kernels, libraries)))
-            trim()
-    constants = collection.together()
-    variants = [
-        variant_of(
-            VariantParts(
-                library=library,
-                signature=signature,
-                operators=operators,
-                memory=memory,
-                constants=numbers,
-                store=constants,
-                cores=cores,
-            )
-        )
-        for signature, library, operators, memory, numbers in parts
-    ]
-    return Executable(
-        variants,
-        constants,
-        fingerprint=hardware.fingerprint(),
-        cores=cores,
-        compile_seconds=time.perf_counter() - start,
-    )
-
-
-@contextlib.contextmanager
-def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
-    """TVM's own errors as one sentence, without its traceback."""
-    try:
-        yield
-    except tvm.error.InternalError as error:
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
-        why = said[-1] if said else "it gives no reason"
-        raise UnsupportedOperator(
-            f"the model cannot be compiled: TVM does not lower one of its operators: {why}"
-        ) from error
-    except ValueError as error:
-        if "exceeds range of int" not in str(error):  # as TVM says of a number that it computes of a model's sizes
-            raise
-        raise UnsupportedOperator(
-            "the model cannot be compiled: a size that it computes, or a product of sizes, does not fit in its integers"
-        ) from error
-
-
-def _tell_slow(operators: Sequence[Operator], signature: Signature) -> None:
-    """A warning where products or convolutions of open sizes run as plain loops."""
-    slow = [o.name for o in operators if o.kind == "other" and any(word in o.name for word in _MULTIPLYING_NAMES)]
-    if slow:
-        sizes = ", ".join(signature.open_sizes.names)
-        warnings.warn(
-            f"{len(slow)} products or convolutions of open sizes run as plain loops, slowly: {', '.join(slow[:3])}; "
-            f"they are fast where dims or batch give their sizes ({sizes})",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
-def _taken(models: list[ImportedModel]) -> Iterator[ImportedModel]:
-    """The models, each let go of when it is given."""
-    models.reverse()
-    while models:
-        yield models.pop()
-
-
-def _part(
-    held: list[tvm.IRModule],
-    signature: Signature,
-    hardware: Hardware,
-    options: Options,
-    collection: Collection,
-    kernels: Kernels,
-    libraries: Libraries | None,
-) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
-    """What a variant is made of the one module that is taken out of `held`; its constants go to the collection, and
-    their numbers come back."""
-    make = build if libraries is None else libraries.build
-    with _refusing_what_tvm_does_not_lower():
-        scheduled, operators = schedule_operators(fused_for_cpu(held.pop()), hardware, options, kernels, ahead=True)
-        if signature.is_open:
-            _tell_slow(operators, signature)
-        lifted, constants = lift_constants(scheduled)
-        trim()
-        built = make(lifted, kernels, signature.input_shapes if signature.is_open else ())
-    numbers = [collection.add(constant.value) for constant in constants]
-    multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
-    weights = {
-        number
-        for number, constant in zip(numbers, constants, strict=True)
-        if any(reader.removesuffix("_packed") in multiplying for reader in constant.readers)
-    }
-    memory = Memory(
-        activations=built.activations,
-        weights=sum(collection.size(number) for number in weights),
-        constants=sum(collection.size(number) for number in set(numbers) - weights),
-    )
-    return (
-        built.library,
-        [record_of(operator) for operator in operators],
-        memory,
-        numbers,
+    return compile_anew(
+        model,
+        hardware,
+        settings,
+        options,
+        digest,
+        params=params,
+        database=database,
+        shapes=shapes,
+        example_inputs=example_inputs,
+        tolerance=tolerance,
+        cache=cache,
+        precision=precision,
+        calibration=calibration,
+        weights=weights,
+        block=block,
+        limits=limits,
+        progress=progress,
     )

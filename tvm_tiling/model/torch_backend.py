@@ -38,7 +38,7 @@ from ..frontend.torch.user_values import changed_inputs, changed_state, user_out
 from ..frontend.torch.walk import held_tensor
 from ..schedule import Options, hardware_of
 from .build import Libraries
-from .compile import compile_imported
+from .compilation import compile_imported
 from .executable import Executable
 from .torch_division import apart, division, run_on_tensors
 from .torch_outputs import Outputs, empty_like, outputs_of
