@@ -82,6 +82,18 @@ def test_rows_are_rounded_as_far_as_the_model_allows(level, dtype, tolerance):
     assert found.workload["encoding"] == "int4:32:float32:zero_points"
 
 
+@pytest.mark.parametrize(("level", "activations"), [(0, "int8"), (4, "float32")])
+def test_rows_are_quantised_where_that_is_asked_for(level, activations):
+    proto = product(64, 256, 32, zeros="packed", level=level)
+    executable = tt.compile(proto, activations=activations, cache=False)
+    (found,) = [operator for operator in executable.report().operators if operator.kind == "product"]
+    assert found.workload["dtype"] == activations
+    x = RNG.standard_normal((2, 3, 256)).astype(np.float32)
+    exact = tt.compile(proto, activations="float32", cache=False).run(x)
+    error = np.abs(executable.run(x) - exact).max() / np.abs(exact).max()
+    assert error == 0 if activations == "float32" else 1e-5 < error < 2e-2
+
+
 def test_zero_points_may_be_whole_numbers_as_floats():
     compare(product(32, 64, 32, zeros=[3, 7, 8]), 64)
 
@@ -200,6 +212,13 @@ def test_attention_over_a_cache(given):
         values = step(proto, *sizes)
         for found, wanted in zip(ours.run(**values), theirs.run(None, values), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(sizes))
+
+
+def test_a_context_that_is_full_is_told_by_its_size():
+    executable = tt.compile(attention(4, 2, 16), cache=False, dims={"past": (0, 64)})
+    said = r"^the model's context of 64 tokens: position 64 at \[0, 1\] is out of range; expected 0 to 63$"
+    with pytest.raises(tt.WorkloadError, match=said):
+        executable.run(**step(attention(4, 2, 16), 1, 63, 3))
 
 
 def test_attention_in_half_precision():

@@ -120,6 +120,77 @@ def test_weights_are_packed_one_after_the_other_from_the_file(tmp_path, monkeypa
     assert max(pieces) < 3 << 19
 
 
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    """A file, and the logits of a prompt by its definition."""
+    path, sizes = tmp_path_factory.mktemp("gguf") / "decoder.gguf", Sizes(layers=1, most=8)
+    return path, logits_of(write_decoder(path, sizes, TYPES.Q4_K), sizes, TOKENS)
+
+
+def logits_by(executable, tokens=TOKENS):
+    session = executable.session(room=16)
+    return session.run(input_ids=np.array([tokens]), attention_mask=np.ones((1, len(tokens)), np.int64))[0]
+
+
+def test_logits_of_the_last_position_alone(decoder):
+    path, wanted = decoder
+    executable = tt.compile(path, logits="last", cache=False)
+    np.testing.assert_allclose(logits_by(executable), wanted[-1:], atol=1e-5 * np.abs(wanted).max())
+    assert tt.generate(executable, TOKENS, 1).tokens == (wanted[-1].argmax(),)
+    for logits, said in (("first", "logits = 'first': accepted: all, last"), ("last", "is served for GGUF files")):
+        with pytest.raises(TilingError, match=said):
+            tt.compile(path if logits == "first" else relax_model(), logits=logits, cache=False)
+
+
+def relax_model():
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([2, 8], "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit_output(relax.op.add(x, x))
+        bb.emit_func_output(y)
+    return bb.get()
+
+
+def test_rows_in_8_bits(decoder):
+    path, wanted = decoder
+    executable = tt.compile(path, activations="int8", cache=False)
+    error = np.abs(logits_by(executable) - wanted).max() / np.abs(wanted).max()
+    assert 1e-5 < error < 0.02
+    for given, said in (
+        ({"activations": "int4"}, "activations = 'int4': did you mean 'int8'"),
+        ({"activations": "int8", "precision": "bfloat16"}, "activations = 'int8' on .* accepted: a CPU, 'float32'"),
+    ):
+        with pytest.raises(tt.WorkloadError, match=said):
+            tt.compile(path, cache=False, **given)
+    with pytest.raises(tt.WorkloadError, match="the model has no products of weights in blocks"):
+        tt.compile(relax_model(), activations="int8", cache=False)
+
+
+def test_other_rows_and_logits_are_kept_apart_in_the_cache(decoder, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
+    for given in ({}, {"logits": "last"}, {"activations": "int8"}):
+        assert not tt.compile(decoder[0], **given).from_cache
+        assert tt.compile(decoder[0], **given).from_cache
+
+
+def test_a_context_that_is_full_is_told_by_its_size(decoder, tmp_path, capsys):
+    executable = tt.compile(decoder[0], cache=False)
+    said = r"^the model's context of 8 tokens: position 8 at \[0, 0\] is out of range; expected 0 to 7$"
+    with pytest.raises(tt.WorkloadError, match=said):
+        tt.generate(executable, TOKENS, 4, stop=())
+    with pytest.raises(SystemExit) as ended:
+        main(["generate", str(decoder[0]), "--tokens", "1,2,3,4,5,6,7,8,9"])
+    assert ended.value.code == 1
+    assert "the model's context of 8 tokens: position 8 at [0, 8] is out of range" in capsys.readouterr().err
+
+
+def test_end_tokens_go_with_a_saved_model(decoder, tmp_path):
+    executable = tt.compile(decoder[0], cache=False)
+    executable.save(tmp_path / "model.tar")
+    assert tt.load(tmp_path / "model.tar").signature.end_tokens == executable.signature.end_tokens == (2,)
+
+
 def test_scaled_positions(tmp_path):
     sizes = Sizes(layers=1, width=256, words=40)
     changed = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}

@@ -14,6 +14,7 @@ import typer
 
 from ..errors import TilingError
 from .model_options import (
+    ACTIVATIONS,
     BATCH,
     CALIBRATION,
     DIM,
@@ -68,6 +69,7 @@ def command(
     tolerance: float | None = TOLERANCE,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
+    activations: str = ACTIVATIONS,
     seconds: float = typer.Option(2.0, min=0.01, help="A model: how long to measure, and again beside onnxruntime."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -75,7 +77,7 @@ def command(
 
     The suites are in the folder benchmarks/ of a checkout; an installed package has none.
     """
-    sizes = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block)
+    sizes = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations)
     if is_model(suite):
         if peers or short or match or dtype or cold or output or html or resume:
             raise BenchError("of a suite's options a model takes --json alone")

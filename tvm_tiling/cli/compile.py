@@ -12,9 +12,11 @@ import typer
 
 from ..atomic_file import refuse_unwritable
 from .model_options import (
+    ACTIVATIONS,
     BATCH,
     CALIBRATION,
     DIM,
+    LOGITS,
     PRECISION,
     SHAPE,
     TOLERANCE,
@@ -55,6 +57,8 @@ def command(
     tolerance: float | None = TOLERANCE,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
+    activations: str = ACTIVATIONS,
+    logits: str = LOGITS,
     winograd: bool = typer.Option(True, help="Whether Winograd's form may be taken, with errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
     as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
@@ -66,7 +70,8 @@ def command(
     from ..model.report import mebibytes
 
     refuse_unwritable(output)
-    options = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block).settled()
+    typed = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits)
+    options = typed.settled()
     start = time.perf_counter()
     with _shapes(database) as configs:
         executable = compile_model(

@@ -7,9 +7,11 @@ from pathlib import Path
 import typer
 
 from .model_options import (
+    ACTIVATIONS,
     BATCH,
     CALIBRATION,
     DIM,
+    LOGITS,
     MODEL,
     PRECISION,
     SHAPE,
@@ -39,11 +41,14 @@ def command(
     tolerance: float | None = TOLERANCE,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
+    activations: str = ACTIVATIONS,
+    logits: str = LOGITS,
     as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
 ) -> None:
     """Write a model as a C library that needs neither TVM nor Python: header, source, kernels, weights, files for CMake
     and pkg-config, and examples in C and C++."""
-    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block))
+    typed = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits)
+    executable = opened(model, typed)
     written = executable.export(folder, name=name or None)
     files = sorted(path.name for path in written.iterdir())
     if as_json:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import typer
 
 from ..errors import WorkloadError
-from .model_options import BATCH, DIM, MODEL, SHAPE, WEIGHT_BLOCK, WEIGHTS, ModelOptions, opened
+from .model_options import (
+    ACTIVATIONS,
+    BATCH,
+    DIM,
+    MODEL,
+    SHAPE,
+    WEIGHT_BLOCK,
+    WEIGHTS,
+    ModelOptions,
+    is_gguf,
+    opened,
+)
 from .output import print_json
 
 EXAMPLES = (
@@ -36,6 +46,7 @@ def command(
     shape: list[str] = SHAPE,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
+    activations: str = ACTIVATIONS,
     as_json: bool = typer.Option(False, "--json", help="Print tokens, text and rates as JSON."),
 ) -> None:
     """Write new tokens behind a prompt, with the model's caches kept from step to step, and how many a second."""
@@ -48,8 +59,9 @@ def command(
         given = list(words.encode(prompt).ids)
     else:
         raise WorkloadError(f"a prompt by tokens or by text is needed; {ACCEPTED}")
-    ends = _ids("--stop", stop) if stop else _ends_of(model)
-    executable = opened(model, ModelOptions(batch, dim, shape, weights=weights, block=block))
+    logits = "last" if is_gguf(model) else "all"
+    typed = ModelOptions(batch, dim, shape, weights=weights, block=block, activations=activations, logits=logits)
+    executable = opened(model, typed)
     shown: list[int] = []
 
     def show(token: int) -> None:
@@ -65,7 +77,7 @@ def command(
         top_p=top_p,
         temperature=temperature,
         seed=seed,
-        stop=ends,
+        stop=_ids("--stop", stop) if stop else None,
         on_token=None if as_json else show,
     )
     if as_json:
@@ -76,19 +88,6 @@ def command(
     typer.echo()
     told = f"prompt: {made.prompt} tokens, {made.prompt_rate:.1f} a second; new: {len(made.tokens)}"
     typer.echo(f"{told}, {made.rate:.1f} a second", err=True)
-
-
-def _ends_of(path: str) -> list[int]:
-    """The tokens that end a text by a GGUF file; none for any other model."""
-    from ..frontend.gguf.file import MAGIC, GgufFile
-    from ..frontend.gguf.model import end_tokens
-    from ..runtime.pages import FileContents
-
-    try:
-        held = FileContents(Path(path))
-    except OSError:
-        return []  # which opening it tells better
-    return end_tokens(GgufFile(held, path)) if held.size >= 4 and bytes(held.content[:4]) == MAGIC else []
 
 
 def _ids(option: str, text: str) -> list[int]:

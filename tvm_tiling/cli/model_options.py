@@ -43,6 +43,13 @@ WEIGHTS = typer.Option(
     "", "--weights", help="Keep the weights of products in int4 or int8, a scale for each --block of them."
 )
 WEIGHT_BLOCK = typer.Option(BLOCK, "--block", help="Weights that share a scale: 16, 32, 64, 128 or 256.")
+ACTIVATIONS = typer.Option(
+    "",
+    "--activations",
+    help="How far what weights in blocks are multiplied by may be rounded: int8, int16 or float32; left out: as the model "
+    "says, or int16.",
+)
+LOGITS = typer.Option("all", "--logits", help="Of a GGUF model: all, or last, those that generation takes.")
 PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")
 PREFER = typer.Option(
     "utilisation",
@@ -51,7 +58,7 @@ PREFER = typer.Option(
     "memory, of what is about as fast), energy, or edp (energy times cycles).",
 )
 
-MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration, --tolerance and --weights"
+MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration, --tolerance, --weights and --activations"
 ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
 
 
@@ -72,7 +79,7 @@ AHEAD = _old_flag("--ahead", "--prepacked")
 @dataclass(frozen=True)
 class ModelOptions:
     """What settles how a model is compiled, as it was typed: --batch, --dim, --shape, --precision, --calibration,
-    --tolerance, --weights and --block."""
+    --tolerance, --weights, --block and --activations; `logits` are those that a command needs."""
 
     batch: str = ""
     dims: Sequence[str] = ()
@@ -82,11 +89,13 @@ class ModelOptions:
     tolerance: float | None = None
     weights: str = ""
     block: int = BLOCK
+    activations: str = ""
+    logits: str = "all"
 
     @property
     def given(self) -> bool:
         """Whether any was typed."""
-        return bool(self.batch or self.dims or self.shapes or self.weights or self.of_precision)
+        return bool(self.batch or self.dims or self.shapes or self.weights or self.activations or self.of_precision)
 
     @property
     def of_precision(self) -> bool:
@@ -107,6 +116,8 @@ class ModelOptions:
             "tolerance": self.tolerance,
             "weights": self.weights or None,
             "block": self.block,
+            "activations": self.activations or None,
+            "logits": self.logits,
         }
         return {**self.sizes(), **numbers}
 
@@ -180,6 +191,16 @@ def is_executable(path: str) -> bool:
 
     # A Relay model may be an archive too; only what save() wrote has constants apart.
     return CONSTANTS in members(mapped(Path(path)), path)
+
+
+def is_gguf(path: str) -> bool:
+    """Whether a file is one of GGUF's."""
+    from ..model.cache import GGUF  # which brings no frontend
+
+    if not Path(path).is_file():
+        return False  # which opening it tells
+    with Path(path).open("rb") as file:
+        return file.read(len(GGUF)) == GGUF
 
 
 def inputs_of(executable: Executable, file: str) -> dict[str, Any]:

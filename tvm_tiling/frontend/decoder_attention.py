@@ -13,6 +13,7 @@ from tvm.relax import op
 
 from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
+from ..lowering.positions import checked_positions
 from .described_call import described_call
 from .open_parts import sequence
 from .open_shapes import Size, extents_of, whole
@@ -63,8 +64,12 @@ def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool
 
 
 def rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list[Expr]:
-    """Of each table the rows at `positions`, [batch, length]."""
-    return [bb.emit(op.take(table, positions, axis=0)) for table in tables]
+    """Of each table the rows at `positions`, [batch, length]. Positions beyond the tables are refused: the model was
+    made for contexts of as many tokens."""
+    most = int(tables[0].ty.shape[0])
+    named = f"the model's context of {most} tokens"
+    inside = checked_positions(bb, positions, most, named, wraps=False, called="position")
+    return [bb.emit(op.take(table, inside, axis=0)) for table in tables]
 
 
 def counted(bb: Builder, count: Size, dtype: str) -> Expr:

@@ -27,7 +27,7 @@ class ImportedModel:
     input_names, output_names: as the model calls them. input_shapes: in elements. input_dtypes: TVM's names of types.
     source: what the model was read as: "onnx", "torch", "tflite", "gguf" or "relax". open_sizes: those that the
     inputs' shapes name; each is an extent of its own somewhere in them, and there a variable in the shape of the
-    module's parameter.
+    module's parameter. end_tokens: of a language model, those that end a text.
     """
 
     module: tvm.IRModule
@@ -37,6 +37,7 @@ class ImportedModel:
     output_names: tuple[str, ...]
     source: str
     open_sizes: OpenSizes = field(default_factory=OpenSizes)
+    end_tokens: tuple[int, ...] = ()
 
     @property
     def symbols(self) -> dict[tirx.Var, str]:

@@ -49,6 +49,7 @@ def load_model(
     limits: Limits | None = None,
     leave_open: bool = False,
     may_be_empty: MayBeEmpty | None = None,
+    last_logits: bool = False,
 ) -> ImportedModel:
     """A model of any served framework as a Relax module of fixed shapes (page 09), or with `leave_open` of shapes in
     which every size that is not given here is a variable: of 1 element or more, or of any number if it
@@ -60,7 +61,7 @@ def load_model(
     elements, where the model leaves them open. batch: the first dimension of every input that leaves it open. dims:
     sizes of open dimensions by name. params: constant values of inputs by name, or the path or the bytes of a .params
     file of TVM. limits: the most that the model may ask for; left out, the defaults with what the environment variable
-    TVM_TILING_LIMITS changes.
+    TVM_TILING_LIMITS changes. last_logits: of a GGUF model those of the last position alone.
 
     Raises ModelFormatError for what cannot be read or leaves shapes open, LimitError for what asks for too much,
     UnsupportedOperator naming every operator that is not served.
@@ -75,6 +76,7 @@ def load_model(
         "params": read_params(params),
         "leave_open": leave_open,
         "may_be_empty": MayBeEmpty() if may_be_empty is None else may_be_empty,
+        "last_logits": last_logits,
     }
     if isinstance(model, str | Path):
         where, imported = str(model), _from_file(Path(model), options, params, limits)
@@ -89,6 +91,7 @@ def load_model(
 def _from_object(
     model: Any, options: dict[str, Any], example_inputs: Sequence[Any] | None, limits: Limits
 ) -> ImportedModel:
+    _refuse_last_logits(options, _GIVEN)
     kind = _kind(model)
     if kind == "onnx":
         return _onnx_importer(_GIVEN)(model, where=_GIVEN, limits=limits, **options)
@@ -125,6 +128,11 @@ def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -
         raise ModelFormatError(f"{', '.join(given)} given, but {why}; accepted: without")
 
 
+def _refuse_last_logits(options: dict[str, Any], where: str) -> None:
+    if options.pop("last_logits"):
+        raise ModelFormatError(f"{where}: logits = 'last' is served for GGUF files; accepted: 'all'")
+
+
 def _from_file(path: Path, options: dict[str, Any], params: Any, limits: Limits) -> ImportedModel:
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
@@ -140,6 +148,13 @@ def _from_contents(
     held: Contents, where: str, folder: Path | None, options: dict[str, Any], params: Any, limits: Limits
 ) -> ImportedModel:
     view = held.content
+    if view[:4] == MAGIC:
+        from .gguf.import_gguf import import_gguf
+
+        _refuse_options(options, ("params",), "a GGUF file holds its weights")
+        del options["params"]
+        return import_gguf(held, where=where, limits=limits, **options)
+    _refuse_last_logits(options, where)
     if is_relay(view):
         from .relay.import_relay import read_relay
 
@@ -150,12 +165,6 @@ def _from_contents(
 
         _refuse_options(options, ("params", "dims"), "a TFLite file holds its weights and names no dimensions")
         return import_tflite(bytes(view), options["shapes"], options["batch"], where=where, limits=limits)
-    if view[:4] == MAGIC:
-        from .gguf.import_gguf import import_gguf
-
-        _refuse_options(options, ("params",), "a GGUF file holds its weights")
-        del options["params"]
-        return import_gguf(held, where=where, limits=limits, **options)
     for start, what in _FOREIGN.items():
         if view[: len(start)] == start:
             raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")

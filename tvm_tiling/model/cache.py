@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
 _EXTERNAL = re.compile(rb"\n\x08location")
-_ALONE = (b"GGUF",)  # how files begin that hold all of a model
+GGUF = b"GGUF"  # how files begin that hold all of a model
 
 
 class CompileCache:
@@ -126,7 +126,7 @@ def model_digest(
     None for models that are not bytes, and for files whose weights lie beside them: those are known when they are read.
     """
     content = _bytes_of(model)
-    if content is None or (bytes(content[:4]) not in _ALONE and _EXTERNAL.search(content)):
+    if content is None or (content[:4] != GGUF and _EXTERNAL.search(content)):
         return None
     digest = hashlib.sha256(content)
     digest.update(json.dumps([asdict(setting) for setting in settings], sort_keys=True).encode())
@@ -138,9 +138,14 @@ def model_digest(
     return digest.digest()
 
 
-def with_weights(digest: bytes, weights: str | None, block: int) -> bytes:
-    """The digest of a model whose weights are put in blocks."""
-    return digest if weights is None else hashlib.sha256(digest + f"{weights}:{block}".encode()).digest()
+def with_changes(digest: bytes, weights: str | None, block: int, activations: str | None, logits: str) -> bytes:
+    """The digest of a model that is changed before it is compiled, as these arguments of compile() say."""
+    asked = {} if weights is None else {"weights": f"{weights}:{block}"}
+    if activations is not None:
+        asked["activations"] = activations
+    if logits != "all":
+        asked["logits"] = logits
+    return hashlib.sha256(digest + json.dumps(asked, sort_keys=True).encode()).digest() if asked else digest
 
 
 def _bytes_of(model: Any) -> bytes | memoryview | None:

@@ -26,7 +26,7 @@ from ..sizes import leading_of
 from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Libraries, build
 from .build_progress import Told, shown
-from .cache import CompileCache, model_digest, with_weights
+from .cache import CompileCache, model_digest, with_changes
 from .executable import Executable
 from .imported_digest import imported_digest
 from .kernel_cache import KernelCache
@@ -40,12 +40,14 @@ from .pipeline import fused_for_cpu
 from .precision.blocks import check_weights, in_blocks
 from .precision.choice import Load, Subject, in_chosen_precision
 from .precision.record import PRECISIONS, LayerError
+from .precision.rows import check_activations, with_activations
 from .quantise.ranges import check_calibration
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
 from .variant_base import VariantParts
 from .variants import variant_of
 
+LOGITS = ("all", "last")
 OPEN_PRECISIONS = ("float32", *HALVES)  # of models with open sizes
 _MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")  # TVM's of operators, which fused ones are named after
 
@@ -67,6 +69,8 @@ def compile_anew(
     calibration: Sequence[Any] | None,
     weights: str | None,
     block: int,
+    activations: str | None,
+    logits: str,
     limits: Limits | None,
     progress: Told | bool,
 ) -> Any:
@@ -77,10 +81,14 @@ def compile_anew(
         return compile_operator(model, hardware, configs)
     _check_precision(precision, calibration, hardware)
     check_weights(weights, block)
-    if weights is not None and (hardware.cpu is None or precision != "float32"):
-        raise WorkloadError(
-            f"weights = {weights!r} on {hardware.name} with precision = {precision!r}; accepted: a CPU, 'float32'"
-        )
+    check_activations(activations)
+    if logits not in LOGITS:
+        raise WorkloadError(f"logits = {logits!r}: {nearest(str(logits), LOGITS)}")
+    for called, value in (("weights", weights), ("activations", activations)):
+        if value is not None and (hardware.cpu is None or precision != "float32"):
+            raise WorkloadError(
+                f"{called} = {value!r} on {hardware.name} with precision = {precision!r}; accepted: a CPU, 'float32'"
+            )
     errors: list[LayerError] = []
     options = replace(options, configs=configs)
     if hardware.cpu is None:
@@ -101,12 +109,14 @@ def compile_anew(
                         limits=limits,
                         leave_open=hardware.cpu is not None,
                         may_be_empty=setting.may_be_empty,
+                        last_logits=logits == "last",
                     ),
                     setting,
                     precision,
                 ),
                 weights,
                 block,
+                activations,
                 errors,
             )
 
@@ -119,15 +129,16 @@ def compile_anew(
         def make(load: Load, digest: bytes | None, judge: Callable[[Executable], None]) -> Executable:
             return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told, judge=judge)
 
-        if weights is not None:
-            told_digest = None if digest is None else with_weights(digest, weights, block)
+        if digest is not None:
+            digest = with_changes(digest, weights, block, activations, logits)
+        if precision == "float32":
 
             def tell(executable: Executable) -> None:
-                executable.precision = replace(executable.precision, weights=f"{weights}:{block}", layers=tuple(errors))
+                if weights is not None:
+                    told = replace(executable.precision, weights=f"{weights}:{block}", layers=tuple(errors))
+                    executable.precision = told
 
-            return make(load, told_digest, tell)
-        if precision == "float32":
-            return make(load, digest, lambda _: None)
+            return make(load, digest, tell)
         kernels = CompileCache().kernels() if cache else None
         subject = Subject(
             load=load,
@@ -141,12 +152,13 @@ def compile_anew(
         return in_chosen_precision(subject, precision, tolerance)
 
 
-def _in_blocks(imported: ImportedModel, weights: str | None, block: int, errors: list[LayerError]) -> ImportedModel:
-    """A model with its weights in blocks, where that is asked for; `errors` then says how far they are."""
-    if weights is None:
-        return imported
-    made, errors[:] = in_blocks(imported, weights, block)
-    return made
+def _in_blocks(
+    imported: ImportedModel, weights: str | None, block: int, activations: str | None, errors: list[LayerError]
+) -> ImportedModel:
+    """A model with its weights in blocks, where that is asked for, and such rows; `errors` says how far weights are."""
+    if weights is not None:
+        imported, errors[:] = in_blocks(imported, weights, block)
+    return imported if activations is None else with_activations(imported, activations)
 
 
 def _settled(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:

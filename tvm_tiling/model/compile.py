@@ -15,7 +15,7 @@ from ..limits import Limits
 from ..operand_types import BLOCK
 from ..target import Target, hardware_of
 from .build_progress import Told
-from .cache import CompileCache, model_digest, with_weights
+from .cache import CompileCache, model_digest, with_changes
 from .open_sizes import Sizes, settings_of
 
 _FILES = (str, Path, bytes)
@@ -38,6 +38,8 @@ def compile_model(
     calibration: Sequence[Any] | None = None,
     weights: str | None = None,
     block: int = BLOCK,
+    activations: str | None = None,
+    logits: str = "all",
     limits: Limits | None = None,
     progress: Told | bool = False,
 ) -> Any:
@@ -66,7 +68,12 @@ def compile_model(
     precision="int8", on an accelerator that multiplies nothing but int8.
 
     `weights`: "int4" or "int8" keeps the float32 weights of products and embeddings so, `block` of them with a scale in
-    common (weight-only quantisation); what they are multiplied by stays in float32. The report says how far each is.
+    common (weight-only quantisation); what they are multiplied by is rounded to 16 bits. The report says how far each is.
+
+    `activations`: how far rows that weights in blocks are multiplied by may be rounded in these blocks, "int8", "int16"
+    or "float32", which is not at all; left out, it is what the model says (accuracy_level of an ONNX model), else
+    "int16". `logits`: "last" computes those of a GGUF model's last position alone, which is what generation takes,
+    instead of those of all.
 
     `database`: a ShapeDatabase, whose measured configurations are taken where it knows an operator; formulas decide the
     others. `winograd` as in tiling_schedule, and `tolerance` too, but with precision="auto" that is the error that is
@@ -94,7 +101,7 @@ def compile_model(
     if cache and plain and params is database is None and hardware.cpu is not None and isinstance(model, _FILES):
         digest = model_digest(model, settings, shapes, None)
     if digest is not None:
-        store, known = CompileCache(), with_weights(digest, weights, block)
+        store, known = CompileCache(), with_changes(digest, weights, block, activations, logits)
         if (found := store.get(store.key(known, hardware, options))) is not None:
             return found
     from .compilation import compile_anew
@@ -115,6 +122,8 @@ def compile_model(
         calibration=calibration,
         weights=weights,
         block=block,
+        activations=activations,
+        logits=logits,
         limits=limits,
         progress=progress,
     )

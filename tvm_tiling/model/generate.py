@@ -46,13 +46,14 @@ def generate(
     top_p: float | None = None,
     temperature: float = 1.0,
     seed: int = 0,
-    stop: Collection[int] = (),
+    stop: Collection[int] | None = None,
     on_token: Callable[[int], Any] | None = None,
 ) -> Generated:
     """Up to `max_new` tokens behind `tokens` by a model of token ids that gives logits; a session keeps its caches.
 
     Greedy where `top_p` is left out; else each is drawn, with `seed`, from the most likely tokens that have `top_p` of
-    the probability together, logits divided by `temperature` before. One of `stop` ends it, and is the last.
+    the probability together, logits divided by `temperature` before. One of `stop` ends it, and is the last; left out,
+    those that a GGUF file names.
     `on_token` is called with each. WorkloadError for a model of other inputs, and for numbers out of range.
     """
     known = list(map(int, tokens))
@@ -65,6 +66,7 @@ def generate(
     ):
         if not fits:
             raise WorkloadError(f"{called} = {value!r}; accepted: {_RANGES[called]}")
+    ends = executable.signature.end_tokens if stop is None else stop
     step = _Steps(executable, len(known) + max_new)
     draw = np.random.default_rng(seed)
     found: list[int] = []
@@ -81,7 +83,7 @@ def generate(
         new = [token]
         if on_token is not None:
             on_token(token)
-        if token in stop:
+        if token in ends:
             break
     seconds = time.perf_counter() - start - prompt_seconds
     return Generated(tuple(found), len(known) - len(found), prompt_seconds, seconds)

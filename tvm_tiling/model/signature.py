@@ -22,7 +22,7 @@ class Signature:
 
     `open_sizes`: those that the shapes of the inputs name, and what has to hold of them. `output_shapes` and
     `output_dtypes` are empty where a file of an earlier version does not say them; a shape is None where the data
-    decides it.
+    decides it. `end_tokens`: those that end a text, where a language model names them.
     """
 
     input_names: tuple[str, ...]
@@ -32,6 +32,7 @@ class Signature:
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
     output_dtypes: tuple[str, ...] = ()
     open_sizes: OpenSizes = field(default_factory=OpenSizes)
+    end_tokens: tuple[int, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -60,11 +61,12 @@ class Signature:
             output_shapes=tuple(shape for shape, _ in outputs),
             output_dtypes=tuple(dtype for _, dtype in outputs),
             open_sizes=imported.open_sizes,
+            end_tokens=imported.end_tokens,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; from_dict() reads them."""
-        plain = {
+        plain: dict[str, Any] = {
             "input_names": list(self.input_names),
             "input_shapes": [list(map(to_plain, shape)) for shape in self.input_shapes],
             "input_dtypes": list(self.input_dtypes),
@@ -72,7 +74,11 @@ class Signature:
             "output_shapes": [None if shape is None else list(shape) for shape in self.output_shapes],
             "output_dtypes": list(self.output_dtypes),
         }
-        return {**plain, **({"open_sizes": self.open_sizes.to_dict()} if self.is_open else {})}
+        if self.is_open:
+            plain["open_sizes"] = self.open_sizes.to_dict()
+        if self.end_tokens:
+            plain["end_tokens"] = list(self.end_tokens)
+        return plain
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Signature:
@@ -88,6 +94,7 @@ class Signature:
             ),
             output_dtypes=tuple(map(str, plain.get("output_dtypes", ()))),
             open_sizes=OpenSizes.from_dict(plain.get("open_sizes", {})),
+            end_tokens=tuple(map(int, plain.get("end_tokens", ()))),
         )
 
     def names_of(self, outputs: int) -> tuple[str, ...]:

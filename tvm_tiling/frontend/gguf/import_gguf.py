@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ...decide.gemm.blocked import BlockedProduct
@@ -27,7 +27,7 @@ from ..imported import ImportedModel, check_dims, first_line
 from ..node_names import NamingBuilder, NodeNames
 from ..open_shapes import OpenShapes, Size
 from .file import GgufFile, Tensor
-from .model import GgufModel
+from .model import GgufModel, end_tokens
 
 BATCH, LENGTH, TOTAL, PAST = "batch_size", "sequence_length", "total_sequence_length", "past_sequence_length"
 
@@ -42,9 +42,11 @@ def import_gguf(
     limits: Limits,
     leave_open: bool = False,
     may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
+    last_logits: bool = False,
 ) -> ImportedModel:
     """A decoder from the contents of its file. `shapes`, `batch` and `dims` fix what is open; what they do not fix
-    stays so with `leave_open` and is refused without. Raises ModelFormatError, LimitError, UnsupportedOperator."""
+    stays so with `leave_open` and is refused without. With `last_logits` those of the last position are the only ones,
+    [batch, 1, words]. Raises ModelFormatError, LimitError, UnsupportedOperator."""
     model = GgufModel(GgufFile(contents, where))
     d = model.sizes
     limits.require_nodes(f"{where}: layers", d.layers)
@@ -72,7 +74,7 @@ def import_gguf(
         for name, (shape, dtype) in declared.items()
     }
     try:
-        module = _Decoder(model, known, opened, inputs).module()
+        module = _Decoder(model, known, opened, inputs, last_logits).module()
     except (TilingError, MemoryError):
         raise
     except Exception as error:
@@ -87,6 +89,7 @@ def import_gguf(
         output_names=("logits", *_caches("present", d.layers)),
         source="gguf",
         open_sizes=opened.sizes() if missing else OpenSizes(),
+        end_tokens=end_tokens(model.file),
     )
 
 
@@ -131,8 +134,14 @@ class _Decoder:
     """Builds the function "main". Variables carry the names of the tensors that they are computed with."""
 
     def __init__(
-        self, model: GgufModel, sizes: Mapping[str, Size], opened: OpenShapes, inputs: Mapping[str, relax.Var]
+        self,
+        model: GgufModel,
+        sizes: Mapping[str, Size],
+        opened: OpenShapes,
+        inputs: Mapping[str, relax.Var],
+        last_logits: bool,
     ) -> None:
+        self.last_logits = last_logits
         self.model, self.d, self.inputs = model, model.sizes, inputs
         self.batch, self.length = sizes[BATCH], sizes[LENGTH]
         self.every = opened.larger(sizes[TOTAL], sizes[PAST])
@@ -150,6 +159,8 @@ class _Decoder:
                 caches: list[relax.Expr] = []
                 for number in range(d.layers):
                     x = self.layer(f"blk.{number}", number, x, before, angles, caches)
+                if self.last_logits:
+                    x = self.last(x)
                 x = self.normed(x, "output_norm.weight", d.width)
                 tied = not self.model.has("output.weight")
                 logits = self.product(x, "token_embd" if tied else "output", d.width, d.words)
@@ -160,6 +171,16 @@ class _Decoder:
 
     def called(self, name: str) -> None:
         self.bb.called = self.names.variable(name)
+
+    def last(self, x: relax.Expr) -> relax.Expr:
+        """[batch, 1, width]: what x has at the last position."""
+
+        def element(x: te.Tensor) -> te.Tensor:
+            batch, length, width = x.shape
+            end = tirx.max(length - 1, 0)  # batches without tokens have none
+            return te.compute((batch, tirx.IntImm("int64", 1), width), lambda b, _, e: x[b, end, e], name="last")
+
+        return self.bb.emit(self.bb.call_te(element, x, primfunc_name_hint="last"))
 
     def positions(self) -> tuple[relax.Expr, tuple[relax.Expr, ...]]:
         """How many tokens each batch has seen, and cosines and sines of the new ones, [batch, length, pairs]."""

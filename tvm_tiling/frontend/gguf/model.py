@@ -69,10 +69,10 @@ class Sizes:
     interleaved: bool
 
 
-def end_tokens(file: GgufFile) -> list[int]:
+def end_tokens(file: GgufFile) -> tuple[int, ...]:
     """The tokens that end a text, as the file's tokenizer has them."""
     found = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _ENDS)
-    return [token for token in found if isinstance(token, int)]
+    return tuple(token for token in found if type(token) is int)
 
 
 class GgufModel:

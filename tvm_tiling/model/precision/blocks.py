@@ -56,14 +56,18 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
             if held is None or str(x.ty.dtype) != "float32":
                 return None
             stored = _stored(held if transposed else held.T, encoding)
-            made = product_in_blocks(_Named(rewriter, mod), x, constant(stored.records), stored.product, "int16")
+            made = product_in_blocks(
+                Named(rewriter, mod, weights), x, constant(stored.records), stored.product, "int16"
+            )
         elif is_op(value, "take") and value.attrs.axis is not None and int(value.attrs.axis) == 0:
             held = _weights(value.args[0], block)
             if held is None:
                 return None
             stored = _stored(held, encoding)
-            weights = constant(stored.records)
-            made = rows_of_blocks(_Named(rewriter, mod), weights, value.args[1], stored.product, "take", wraps=False)
+            table = constant(stored.records)
+            made = rows_of_blocks(
+                Named(rewriter, mod, weights), table, value.args[1], stored.product, "take", wraps=False
+            )
         else:
             return None
         node = ", ".join(nodes_named(names, numbers_of(variable.name))) or variable.name
@@ -79,13 +83,14 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
     return replace(imported, module=changed), tuple(errors)
 
 
-class _Named:
-    """What calls are emitted by in the place of those of `mod`, for variables that carry the present node's name."""
+class Named:
+    """What calls are emitted by in the place of those of `mod`, for variables that carry the present node's name; its
+    functions are called by a word behind, unlike those of `mod`."""
 
-    def __init__(self, rewriter: Rewriter, mod: tvm.IRModule) -> None:
+    def __init__(self, rewriter: Rewriter, mod: tvm.IRModule, word: str) -> None:
         self.emit, self.lookup_binding = rewriter.emit, rewriter.value
-        self.add_func, self.call_te = rewriter.builder.add_func, rewriter.builder.call_te
-        self.get = lambda: mod
+        self.call_te, self.get = rewriter.builder.call_te, lambda: mod
+        self.add_func = lambda func, name: rewriter.builder.add_func(func, f"{name}_{word}")
 
 
 def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:

@@ -1,0 +1,50 @@
+"""Rows that weights in blocks are multiplied by: in float32, or rounded to 16 or 8 bits in the weights' blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm import relax
+
+from ...decide.gemm.blocked import BlockedProduct
+from ...errors import WorkloadError, nearest
+from ...frontend import ImportedModel
+from ...frontend.blocked_weights import product_in_blocks
+from ...match.described import description_of
+from ..passes.dataflow import Rewriter, is_op, rewrite
+from .blocks import Named
+
+ACTIVATIONS = ("float32", "int16", "int8")
+
+
+def check_activations(activations: str | None) -> None:
+    """WorkloadError for what no kernel takes."""
+    if activations is not None and activations not in ACTIVATIONS:
+        raise WorkloadError(f"activations = {activations!r}: {nearest(str(activations), ACTIVATIONS)}")
+
+
+def with_activations(imported: ImportedModel, activations: str) -> ImportedModel:
+    """`imported` whose products of weights in blocks all take such rows. WorkloadError where it has none."""
+    mod = imported.module
+    products = {
+        variable: told
+        for variable, func in mod.functions.items()
+        if not isinstance(func, relax.Function) and isinstance(told := description_of(func), BlockedProduct)
+    }
+    if not products:
+        raise WorkloadError(
+            f"activations = {activations!r}: the model has no products of weights in blocks; accepted: one that has, "
+            "weights='int4', None"
+        )
+
+    def write(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:
+        told = products.get(value.args[0]) if is_op(value, "call_tir") else None
+        if told is None or told.activations == activations:
+            return None
+        x, *_, weights = value.args[1].fields
+        if told.activations == "int8":  # the rows before they were quantised
+            x = rewriter.value(rewriter.value(x).tuple_value).args[1].fields[0]
+        product = BlockedProduct(rows=1, n=told.n, k=told.k, encoding=told.encoding)
+        return product_in_blocks(Named(rewriter, mod, activations), x, weights, product, activations)
+
+    return replace(imported, module=rewrite(mod, write))
