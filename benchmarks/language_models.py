@@ -92,7 +92,9 @@ def compare(sizes: Decoder, peers: Sequence[str], lengths: Sequence[tuple[int, i
             else:
                 onnx.save(decoder(sizes), folder / file)
             start = time.perf_counter()
-            executable = tt.compile(folder / file, cache=False)
+            # llama.cpp computes the last position's logits alone.
+            alone = {"logits": "last", "activations": "int8" if sizes.level == 4 else None} if "gguf" in file else {}
+            executable = tt.compile(folder / file, cache=False, **alone)
             seconds = time.perf_counter() - start
             for name in peers:
                 if PEERS[name].file == file:

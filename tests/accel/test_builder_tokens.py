@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 from accel_programs import MACHINE, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_tiling.accel.checks import cells
 from tvm_tiling.accel.checks.access import footprint
 from tvm_tiling.accel.checks.dependences import dependences
 from tvm_tiling.accel.instructions.table import Opcode
@@ -92,9 +95,15 @@ def copies(draw):
     return draw(st.lists(one, min_size=2, max_size=14))
 
 
-@given(copies())
+@given(copies(), st.sampled_from([(0, 1), (100, 1), (100, 1 << 20)]))
 @settings(max_examples=300, deadline=None)
-def test_tokens_order_all_that_overlaps_and_nothing_twice(rows):
+def test_tokens_order_all_that_overlaps_and_nothing_twice(rows, limits):
+    """Whether accesses are walked through, or looked at together, those of one extent or of several."""
+    with patch.object(cells, "MOST_CELLS", limits[0]), patch("tvm_tiling.accel.checks.dependences.PIECES", limits[1]):
+        _check_tokens(rows)
+
+
+def _check_tokens(rows):
     build = ProgramBuilder(MACHINE, queues=("p", "q", "r", "s"))
     touched = []
     for queue, source, (start, count, width, step), sink, goal in rows:

@@ -6,7 +6,7 @@ that read it. Only the latest instruction of a queue counts, since those of one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from ..instructions.table import uses
 from ..program.isa import OPERANDS, QUEUES, Operand
 from .access import Footprint, Walk, under, walks
+from .cells import touched
+
+PIECES = 1 << 22  # that are looked at together, 16 bytes each
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,24 @@ class Extent:
     readers: Marks = field(default_factory=dict)
     seen: dict[tuple[int, int], tuple[Marks, Marks]] = field(default_factory=dict)
 
+    @property
+    def pieces(self) -> int:
+        """How many there are."""
+        return (self.end - self.first) // self.piece
+
+    def in_pieces(self, form: Footprint) -> Footprint:
+        """The footprint counted in pieces."""
+        return Footprint(form.run // self.piece, tuple((step // self.piece, count) for step, count in form.loops))
+
     def look(self, place: int, number: int, form: Footprint) -> tuple[Marks, Marks]:
         """The marks of writers and of readers under form `number` at `place`: views, kept since tiles come again."""
         if not self.writers:
-            pieces = (self.end - self.first) // self.piece
+            pieces = self.pieces
             self.writers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.writing}
             self.readers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.reading}
         found = self.seen.get((place, number))
         if found is None:
-            start = (place - self.first) // self.piece
-            here = Footprint(form.run // self.piece, tuple((step // self.piece, count) for step, count in form.loops))
+            start, here = (place - self.first) // self.piece, self.in_pieces(form)
             writers, readers = (
                 {queue: under(marks, start, here) for queue, marks in kind.items()}
                 for kind in (self.writers, self.readers)
@@ -66,9 +77,10 @@ class Extent:
 
 
 class _Latest:
-    """The latest instruction of other queues, of those that something was asked for."""
+    """The latest instructions of other queues, of those that something was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self.table = np.full((count, QUEUES), -1, dtype=np.int64)
         self.rows: list[tuple[int, int, int]] = []  # instruction, other queue, its latest instruction
 
     def add(self, number: int, queue: int, marks: Marks) -> None:
@@ -76,21 +88,24 @@ class _Latest:
             if other != queue:
                 self.rows.append((number, other, int(np.maximum.reduce(view, axis=None))))
 
-    def table(self, count: int) -> np.ndarray:
-        found = np.full((count, QUEUES), -1, dtype=np.int64)
+    def found(self) -> np.ndarray:
         if self.rows:
             number, other, latest = np.array(self.rows, dtype=np.int64).T
-            np.maximum.at(found, (number, other), latest)
-        return found
+            np.maximum.at(self.table, (number, other), latest)
+        return self.table
 
 
 def dependences(instructions: np.ndarray) -> Dependences:
     """The dependences of an INSTRUCTION array between different queues. Overlap is decided byte by byte, so two tiles
     of one matrix do not depend on each other."""
-    data, space = _Latest(), _Latest()
+    data, space = _Latest(len(instructions)), _Latest(len(instructions))
     every = accesses(instructions)
     extents, lies_in = extents_of(every, every.queue, lambda here: _is_shared(every, here))
-    watched = np.flatnonzero(lies_in >= 0)
+    walked = np.zeros(len(extents) + 1, bool)  # the last one: those of no extent
+    for together in _groups(extents):
+        here = np.flatnonzero((lies_in >= together[0]) & (lies_in <= together[-1]))
+        walked[together] = not _by_cells(every.at(here), lies_in[here], extents, together, data, space)
+    watched = np.flatnonzero(walked[lies_in])
     columns = (every.instruction, every.queue, lies_in, every.low, every.form, every.reads, every.writes)
     for number, queue, where, place, form, reads, writes in zip(
         *(column[watched].tolist() for column in columns), strict=True
@@ -103,7 +118,47 @@ def dependences(instructions: np.ndarray) -> Dependences:
             space.add(number, queue, writers)
             space.add(number, queue, readers)
             writers[queue][...] = number
-    return Dependences(data.table(len(instructions)), space.table(len(instructions)))
+    return Dependences(data.found(), space.found())
+
+
+def _groups(extents: list[Extent]) -> Iterator[list[int]]:
+    """Numbers of neighbouring extents, of some million pieces together."""
+    group, pieces = [], 0
+    for number, extent in enumerate(extents):
+        group.append(number)
+        pieces += extent.pieces
+        if pieces > PIECES:
+            yield group
+            group, pieces = [], 0
+    if group:
+        yield group
+
+
+def _by_cells(
+    here: Accesses, lies_in: np.ndarray, extents: list[Extent], group: list[int], data: _Latest, space: _Latest
+) -> bool:
+    """Whether all accesses of some extents could be answered at once."""
+    first, piece = (np.array([getattr(extents[n], name) for n in group]) for name in ("first", "piece"))
+    base = np.cumsum([0, *(extents[number].pieces for number in group)])
+    own = lies_in - group[0]
+    place = base[own] + (here.low - first[own]) // piece[own]
+    cells = touched(
+        place, here.form, lambda access, form: extents[lies_in[access]].in_pieces(here.forms[form]), int(base[-1])
+    )
+    if cells is None:
+        return False
+    number, queue = here.instruction[cells.access], here.queue[cells.access]
+    for other in np.unique(here.queue).tolist():
+        by = here.queue == other
+        wrote, read = (cells.latest(by & did) for did in (here.writes, here.reads))
+        for table, asks, latest in (
+            (data.table, here.reads, wrote),
+            (space.table, here.writes, wrote),
+            (space.table, here.writes, read),
+        ):
+            known = np.flatnonzero((latest >= 0) & (queue != other) & asks[cells.access])
+            np.maximum.at(table, (number[known], other), here.instruction[latest[known]])
+    return True
 
 
 @dataclass(frozen=True)
