@@ -17,6 +17,7 @@ from ..open_parts import sequence
 from ..open_shapes import whole
 from .attention import CONVERTERS as ATTENTION
 from .blocked import CONVERTERS as BLOCKED
+from .fused_attention import CONVERTERS as FUSED_ATTENTION
 from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
@@ -201,6 +202,7 @@ _OPERATORS: dict[str, Any] = {
     **RECURRENT,
     **BLOCKED,
     **ATTENTION,
+    **FUSED_ATTENTION,
     "BiasGelu": BiasGelu,
     "DequantizeLinear": DequantizeLinear,
     "EmbedLayerNormalization": EmbedLayerNormalization,

@@ -19,6 +19,7 @@ from ..fitting import cast, reshaped
 from ..open_parts import bounds, lifted, padded, sequence, sliced, tiled
 from ..open_shapes import Size, expr, extents_of, plus
 from .attention import open_grouped_query_attention
+from .fused_attention import open_multi_head_attention, open_self_attention
 from .open_agreement import AGREEING
 from .open_node import OpenNode, Rule, axis_of, is_open, word
 from .open_selection import SELECTING, hardmax, in_parts
@@ -270,7 +271,9 @@ OPEN: dict[str, Rule] = {
     **SELECTING,
     **SIGNALS,
     **WINDOWS,
+    "com.microsoft.Attention": open_self_attention,
     "com.microsoft.GroupQueryAttention": open_grouped_query_attention,
+    "com.microsoft.MultiHeadAttention": open_multi_head_attention,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,
     "Flatten": _flatten,
