@@ -26,7 +26,7 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloa
 TIMES, STEPS = 4.0, 8.0  # of the plain build's error; of rounding the magnitude
 
 
-class NotBuilt(Exception):
+class NotJudged(Exception):
     """The plain build does not compile the function, so that there is nothing to compare with."""
 
 
@@ -62,6 +62,15 @@ def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list
     return results, draw.taken
 
 
+def drawn(given: Sequence[int], seed: object = None) -> tuple[Function, Choices]:
+    """The function that choices stand for, all that check() chooses behind it chosen too."""
+    draw = Choices(given, None if seed is None else random.Random(str(seed)))
+    function = draw_function(draw)
+    numbers(function, draw)
+    draw.one((1, 2, 3)), draw.often(50)
+    return function, draw
+
+
 def text_of(given: Sequence[int]) -> str:
     """The function that choices stand for, as TIR."""
     function = draw_function(Choices(given))
@@ -76,7 +85,7 @@ def _run(
         built = tvm.compile(tvm.IRModule({"main": func}), target=target)
     except Exception as error:
         if whose == "plain":
-            raise NotBuilt(str(error)) from error
+            raise NotJudged(str(error)) from error
         raise
     inputs = [_tensor(a, kind) for a, kind in zip(arrays, function.kinds, strict=True)]
     built["main"](*inputs, *outputs)

@@ -1,10 +1,11 @@
-"""Random functions against TVM's plain build, in processes of their own, so that a crash costs one case.
+"""Random cases against others' results, in processes of their own, so that a crash costs one case: functions of tensor
+expressions beside TVM's plain build, nodes of language models beside onnxruntime.
 
-    python run_functions.py SEED CASES [PROCESSES] [--out FILE]
+    python run_functions.py SEED CASES [PROCESSES] [--of language] [--out FILE]
 
 The file gets a line of JSON for each case; cases that it has are not checked again, so that a run goes on where it
 stopped. Prints the seed, each failure made smaller (as the choices that draw it, for
-`python run_functions.py --again "[...]"`, and as TIR), and how many cases came out how. Exit code 1 where a case
+`python run_functions.py --again "[...]"`, and as text), and how many cases came out how. Exit code 1 where a case
 failed.
 """
 
@@ -21,10 +22,12 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from choices import smaller
 
+KINDS = {"functions": "check_function", "language": "check_language"}
 LONGEST = 60.0  # seconds of processor time of one case, which may be paused
 ATTEMPTS = 25  # to make a failure smaller
 
@@ -41,8 +44,8 @@ class Failure:
 class Child:
     """A process that checks one case after the other."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, __file__, "--child"]
+    def __init__(self, of: str) -> None:
+        self.of, command = of, [sys.executable, __file__, "--child", of]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -59,7 +62,7 @@ class Child:
         if line:
             return json.loads(line)
         code = self.process.wait()
-        self.__init__()
+        self.__init__(self.of)
         late = code in (-signal.SIGPROF, -signal.SIGALRM)
         said = f"more than {LONGEST:g} s" if late else f"the process ended, exit code {code}"
         return {"failed": said, "taken": given or None}
@@ -69,7 +72,9 @@ class Child:
         self.process.wait()
 
 
-def run(seed: int, cases: int, processes: int = 1, out: Path | None = None) -> tuple[Counter[str], list[Failure]]:
+def run(
+    seed: int, cases: int, processes: int = 1, out: Path | None = None, of: str = "functions"
+) -> tuple[Counter[str], list[Failure]]:
     """How so many cases came out, and those that failed, made smaller; `out`: a file of cases that are done."""
     done = _done(out)
     results, failures = Counter[str](), list[Failure]()
@@ -78,7 +83,7 @@ def run(seed: int, cases: int, processes: int = 1, out: Path | None = None) -> t
     left = [case for case in range(cases) if f"{seed} {case}" not in done]
     with ThreadPoolExecutor(processes) as pool:
         shares = [left[number::processes] for number in range(processes)]
-        for part, failed in pool.map(lambda numbers: _share(seed, numbers, out), shares):
+        for part, failed in pool.map(lambda numbers: _share(seed, numbers, out, of), shares):
             results += part
             failures += failed
     return results, failures
@@ -99,8 +104,8 @@ def _count(line: dict, results: Counter[str], failures: list[Failure]) -> None:
         failures.append(Failure(line["case"], line["given"], line["failed"]))
 
 
-def _share(seed: int, numbers: Sequence[int], out: Path | None) -> tuple[Counter[str], list[Failure]]:
-    results, failures, child = Counter[str](), list[Failure](), Child()
+def _share(seed: int, numbers: Sequence[int], out: Path | None, of: str) -> tuple[Counter[str], list[Failure]]:
+    results, failures, child = Counter[str](), list[Failure](), Child(of)
     for number in numbers:
         case = f"{seed} {number}"
         answer = child.ask([], case)
@@ -134,60 +139,49 @@ def _made_smaller(child: Child, case: str, answer: dict) -> Failure:
     return Failure(case, smaller(given, fails, ATTEMPTS), what)
 
 
-def child() -> None:
+def child(of: str) -> None:
     """Check what is asked for by standard input, one line for each case."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what others print is no answer
-    import random
-
-    from check_function import NotBuilt, check
-    from choices import Choices
-    from tir_functions import draw_function, numbers
-
+    judge = import_module(KINDS[of])
     for line in sys.stdin:
         given, seed = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, LONGEST)
         signal.setitimer(signal.ITIMER_REAL, 20 * LONGEST)  # of one that waits for ever
         answer: dict = {}
         if given == [-1]:
-            draw = Choices(rng=random.Random(seed))
-            numbers(draw_function(draw), draw)
-            answer = {"taken": draw.taken}
+            answer = {"taken": judge.drawn([], seed)[1].taken}
         else:
             try:
-                results, taken = check(given, seed)
+                results, taken = judge.check(given, seed)
                 answer = {"results": dict(results), "taken": taken}
-            except NotBuilt:
-                answer = {"results": {"not built by TVM alone": 1}}
+            except judge.NotJudged:
+                answer = {"results": {"not judged": 1}}
             except BaseException as error:
-                draw = Choices(given, None if seed is None else random.Random(seed))
-                numbers(draw_function(draw), draw)
-                draw.below(3), draw.below(100)
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 said = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {str(error)[:600]}"
-                answer = {"failed": said, "taken": draw.taken}
+                answer = {"failed": said, "taken": judge.drawn(given, seed)[1].taken}
         print(json.dumps(answer), file=answers, flush=True)
 
 
 def main() -> int:
     if sys.argv[1] == "--child":
-        child()
+        child(sys.argv[2])
         return 0
     if sys.argv[1] == "--again":
-        from check_function import check, text_of
-
-        given = json.loads(sys.argv[2])
-        print(text_of(given))
-        print(check(given)[0])
+        judge, given = import_module(KINDS[(sys.argv[3:] or ["functions"])[0]]), json.loads(sys.argv[2])
+        print(judge.text_of(given))
+        print(judge.check(given)[0])
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seed", type=int)
     parser.add_argument("cases", type=int)
     parser.add_argument("processes", type=int, nargs="?", default=1)
+    parser.add_argument("--of", choices=list(KINDS), default="functions", help="what is drawn (default: functions)")
     parser.add_argument("--out", type=Path, help="a file that gets a line of JSON for each case; those it has are kept")
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.cases} cases", flush=True)
-    results, failures = run(asked.seed, asked.cases, asked.processes, asked.out)
+    results, failures = run(asked.seed, asked.cases, asked.processes, asked.out, asked.of)
     print(", ".join(f"{name}: {count}" for name, count in sorted(results.items())), f"failed: {len(failures)}")
     return 1 if failures else 0
 

@@ -1,0 +1,351 @@
+"""Random nodes of language models: weights in blocks, attention in all its forms, positions as angles.
+
+A case is a model of one node and its inputs; sizes that may be open have names. The smaller a choice, the simpler the
+node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from choices import Choices
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass
+class Case:
+    """`given`: inputs by name; `fixed`: those that are constants of the model; `named`: shapes with names of sizes.
+    `tolerance` of the largest element; `valid`: how many rows of the first result mean something, by batch."""
+
+    operator: str
+    given: dict[str, np.ndarray | None]
+    outputs: list[str]
+    attributes: dict[str, object]
+    domain: str = MICROSOFT
+    opset: int = 21
+    fixed: set[str] = field(default_factory=set)
+    named: dict[str, list[str | int]] = field(default_factory=dict)
+    tolerance: float = 2e-5
+    valid: np.ndarray | None = None
+
+    def model(self, *, opened: bool) -> ModelProto:
+        """The model; `opened`: with names for sizes."""
+        last = max(number for number, value in enumerate(self.given.values()) if value is not None)
+        names = [name if value is not None else "" for name, value in list(self.given.items())[: last + 1]]
+        node = helper.make_node(self.operator, names, self.outputs, domain=self.domain, **self.attributes)
+        inputs = [
+            helper.make_tensor_value_info(
+                name,
+                helper.np_dtype_to_tensor_dtype(value.dtype),
+                self.named.get(name, value.shape) if opened else value.shape,
+            )
+            for name, value in self.given.items()
+            if value is not None and name not in self.fixed
+        ]
+        constants = [
+            numpy_helper.from_array(self.given[name], name) for name in self.fixed if self.given[name] is not None
+        ]
+        kind = helper.np_dtype_to_tensor_dtype(next(v.dtype for v in self.given.values() if v is not None))
+        kind = TensorProto.FLOAT if kind == TensorProto.UINT8 else kind
+        results = [helper.make_tensor_value_info(name, kind, None) for name in self.outputs if name]
+        graph = helper.make_graph([node], "case", inputs, results, constants)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """What a run is given."""
+        return {name: v for name, v in self.given.items() if v is not None and name not in self.fixed}
+
+
+def draw_case(draw: Choices) -> Case:
+    """A node and its inputs."""
+    return draw.one(_OPERATORS)(draw, np.random.default_rng(draw.below(1 << 16)))
+
+
+# ---- weights in blocks -----------------------------------------------------------------------------------------------
+
+
+def _product(draw: Choices, rng: np.random.Generator) -> Case:
+    bits, block = draw.one((4, 8)), draw.one((32, 16, 64, 128, 256))
+    n, k = 1 + draw.below(90), 1 + draw.below(400)
+    level = draw.one((0, 1, 4, 2, 3))
+    half = draw.often(20)
+    kind = np.float16 if half else np.float32
+    blocks = -(-k // block)
+    values = rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
+    zeros = draw.one(("", "packed", "floats"))
+    if zeros == "packed":
+        found = rng.integers(0, 256, n * -(-blocks * bits // 8), np.uint8)
+    elif zeros:
+        found = rng.integers(0, 1 << bits, n * blocks).astype(kind)
+    shape = draw.one(((1,), (1 + draw.below(40),), (2, 1 + draw.below(20))))
+    given = {
+        "x": rng.standard_normal((*shape, k)).astype(kind),
+        "values": values,
+        "scales": (rng.random(n * blocks) * 0.2 + 0.01).astype(kind),
+        "zeros": found if zeros else None,
+        "order": None,
+        "bias": rng.standard_normal(n).astype(kind) if draw.often(30) else None,
+    }
+    return Case(
+        "MatMulNBits",
+        given,
+        ["y"],
+        {"N": n, "K": k, "bits": bits, "block_size": block, "accuracy_level": level},
+        fixed={"values", "scales", "zeros", "bias"},
+        named={"x": [*("batch", "rows")[2 - len(shape) :], k]},
+        tolerance=2e-2 if level == 4 else 4e-3 if half else 5e-6 if level == 1 else 1e-4,
+    )
+
+
+def _table(draw: Choices, rng: np.random.Generator) -> Case:
+    bits, block = draw.one((4, 8)), draw.one((32, 16, 64, 128))
+    rows, blocks = 1 + draw.below(40), 1 + draw.below(4)
+    width = blocks * block
+    zeros = rng.integers(0, 256, (rows, -(-blocks * bits // 8)), np.uint8) if draw.often(50) else None
+    shape = draw.one(((3,), (2, 4), (1,)))
+    given = {
+        "data": rng.integers(0, 256, (rows, width * bits // 8), np.uint8),
+        "places": rng.integers(0, rows, shape).astype(draw.one((np.int64, np.int32))),
+        "scales": rng.random((rows, blocks), np.float32) + np.float32(0.1),
+        "zeros": zeros,
+    }
+    return Case(
+        "GatherBlockQuantized",
+        given,
+        ["y"],
+        {"bits": bits, "block_size": block, "gather_axis": 0, "quantize_axis": 1},
+        fixed={"data", "scales", "zeros"},
+        named={"places": [f"d{axis}" for axis in range(len(shape))]},
+        tolerance=1e-6,
+    )
+
+
+# ---- attention over a cache ------------------------------------------------------------------------------------------
+
+
+def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
+    groups, shared, width = 1 + draw.below(3), 1 + draw.below(3), draw.one((16, 8, 32, 64, 24))
+    heads = groups * shared
+    batch, length, past = 1 + draw.below(3), 1 + draw.below(12), draw.one((0, 1 + draw.below(30)))
+    if past and batch > 1:
+        length = 1  # onnxruntime takes several new rows behind a past for one batch alone
+    total = past + length
+    lengths = np.full(batch, total - 1, np.int32)
+    if batch > 1 and draw.often(50):
+        lengths -= rng.integers(0, min(total, length if not past else total), batch).astype(np.int32)
+        lengths[0] = total - 1
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    packed, rotary, bias = draw.often(30), draw.often(60), draw.often(15)
+    columns = (heads + 2 * groups) if packed else heads
+    given = {
+        "query": floats(batch, length, columns * width),
+        "key": None if packed else floats(batch, length, groups * width),
+        "value": None if packed else floats(batch, length, groups * width),
+        "past_key": floats(batch, groups, past, width) if past else None,
+        "past_value": floats(batch, groups, past, width) if past else None,
+        "lengths": lengths,
+        "total": np.array(total, np.int32),
+        "cosine": None,
+        "sine": None,
+        "positions": None,
+        "bias": None,
+    }
+    attributes: dict[str, object] = {"num_heads": heads, "kv_num_heads": groups}
+    if rotary:
+        angles = rng.random((total + draw.below(9), width // 2)) * 6
+        given |= {"cosine": np.cos(angles).astype(np.float32), "sine": np.sin(angles).astype(np.float32)}
+        attributes |= {"do_rotary": 1, "rotary_interleaved": draw.one((0, 1))}
+    if bias:
+        given["bias"] = floats(draw.one((1, batch)), draw.one((1, heads)), length, total)
+    if draw.often(20):
+        attributes["scale"] = 0.3
+    if draw.often(20):
+        attributes["softcap"] = 5.0
+    if draw.often(20):
+        attributes["local_window_size"] = 1 + draw.below(total)
+    valid = None if past else np.minimum(length, lengths + 1)
+    return Case(
+        "GroupQueryAttention",
+        given,
+        ["y", "present_key", "present_value"],
+        attributes,
+        fixed={"total", "cosine", "sine"},
+        valid=valid,
+    )
+
+
+# ---- attention of encoders -------------------------------------------------------------------------------------------
+
+
+def _mask(draw: Choices, rng: np.random.Generator, batch: int, length: int, total: int) -> np.ndarray | None:
+    kind = draw.one(("", "keys", "lengths", "ends", "rows"))
+    seen = 1 + rng.integers(0, total, batch)
+    keys = (np.arange(total) < seen[:, None]).astype(np.int32)
+    return {
+        "": None,
+        "keys": keys,
+        "lengths": seen.astype(np.int32),
+        "ends": np.concatenate([seen, rng.integers(0, seen)]).astype(np.int32),
+        "rows": np.repeat(keys[:, None], length, axis=1),
+    }[kind]
+
+
+def _multi_head(draw: Choices, rng: np.random.Generator) -> Case:
+    heads, width = 1 + draw.below(4), draw.one((8, 16, 5, 32))
+    batch, length = 1 + draw.below(3), 1 + draw.below(12)
+    form = draw.one(("own", "other", "heads"))
+    keys = length if form == "own" else 1 + draw.below(15)
+    past = draw.one((0, 1 + draw.below(9))) if form != "heads" else 0
+    total, hidden = keys + past, heads * width
+    out = draw.one((width, width, 12)) if not past else width
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    by_head = form == "heads"
+    given = {
+        "query": floats(batch, length, hidden),
+        "key": floats(batch, heads, keys, width) if by_head else floats(batch, keys, hidden),
+        "value": floats(batch, heads, keys, out) if by_head else floats(batch, keys, heads * out),
+        "bias": floats(2 * hidden + heads * out) if draw.often(30) and not by_head else None,
+        "mask": _mask(draw, rng, batch, length, total),
+        "added": floats(draw.one((1, batch)), draw.one((1, heads)), length, total) if draw.often(30) else None,
+        "past_key": floats(batch, heads, past, width) if past else None,
+        "past_value": floats(batch, heads, past, out) if past else None,
+    }
+    attributes: dict[str, object] = {"num_heads": heads}
+    if form == "own" and draw.often(40):
+        attributes["unidirectional"] = 1
+    if draw.often(20):
+        attributes["scale"] = 0.4
+    if draw.often(20):
+        attributes["mask_filter_value"] = -50.0
+    outputs = ["y", "present_key", "present_value"] if past or draw.often(30) else ["y"]
+    named = {"query": ["batch", "length", hidden]}
+    if form == "own":
+        named |= {"key": ["batch", "length", hidden], "value": ["batch", "length", heads * out]}
+    return Case(
+        "MultiHeadAttention",
+        given,
+        outputs,
+        attributes,
+        named=named if not (past or given["added"] is not None) else {},
+    )
+
+
+def _with_products(draw: Choices, rng: np.random.Generator) -> Case:
+    heads, width = 1 + draw.below(4), draw.one((8, 16, 5))
+    batch, length, past = 1 + draw.below(3), 1 + draw.below(12), draw.one((0, 1 + draw.below(9)))
+    total, hidden, columns = past + length, heads * width, 1 + draw.below(20)
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    attributes: dict[str, object] = {"num_heads": heads}
+    out = hidden
+    if not past and draw.often(30):
+        out = heads * (1 + draw.below(9))
+        attributes["qkv_hidden_sizes"] = [hidden, hidden, out]
+    if draw.often(40):
+        attributes["unidirectional"] = 1
+    given = {
+        "x": floats(batch, length, columns),
+        "weights": floats(columns, 2 * hidden + out),
+        "bias": floats(2 * hidden + out),
+        "mask": _mask(draw, rng, batch, length, total),
+        "past": floats(2, batch, heads, past, width) if past else None,
+        "added": floats(draw.one((1, batch)), draw.one((1, heads)), length, total) if draw.often(20) else None,
+    }
+    outputs = ["y", "present"] if past else ["y"]
+    return Case("Attention", given, outputs, attributes, tolerance=1e-4)
+
+
+def _standard(draw: Choices, rng: np.random.Generator) -> Case:
+    groups, shared, width = 1 + draw.below(3), draw.one((1, 2, 3)), draw.one((8, 16, 5))
+    heads, out = groups * shared, draw.one((width, width, 12))
+    batch, length, keys = 1 + draw.below(3), 1 + draw.below(12), 1 + draw.below(15)
+    past = draw.one((0, 1 + draw.below(9)))
+    total = keys + past
+    flat = draw.often(40)
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def rows(count: int, of: int, size: int) -> np.ndarray:
+        return floats(batch, count, of * size) if flat else floats(batch, of, count, size)
+
+    mask = None
+    if draw.often(50):
+        shape = draw.one(((length, total), (1, 1, length, total), (batch, heads, length, total)))
+        mask = rng.random(shape) < 0.7 if draw.often(40) else floats(*shape)
+        if mask.dtype == bool:
+            mask[..., 0] = True  # a row that sees nothing is not defined
+    attributes: dict[str, object] = {}
+    if flat:
+        attributes |= {"q_num_heads": heads, "kv_num_heads": groups}
+    if draw.often(30):
+        attributes["is_causal"] = 1
+    if draw.often(20):
+        attributes["scale"] = 0.3
+    if draw.often(20):
+        attributes["softcap"] = 4.0
+    given = {
+        "query": rows(length, heads, width),
+        "key": rows(keys, groups, width),
+        "value": rows(keys, groups, out),
+        "mask": mask,
+        "past_key": floats(batch, groups, past, width) if past else None,
+        "past_value": floats(batch, groups, past, out) if past else None,
+    }
+    outputs = ["y", "present_key", "present_value"] if past else ["y"]
+    if draw.often(20):
+        outputs = ["y", "present_key", "present_value", "scores"]
+        if not past:
+            outputs[1:3] = ["", ""]
+        attributes["qk_matmul_output_mode"] = draw.one((0, 1, 2, 3))
+    return Case("Attention", given, outputs, attributes, domain="", opset=draw.one((23, 24)))
+
+
+def _rotary(draw: Choices, rng: np.random.Generator) -> Case:
+    heads, pairs = 1 + draw.below(4), draw.one((4, 8, 3, 16))
+    batch, length, most = 1 + draw.below(3), 1 + draw.below(12), 20
+    flat, standard = draw.often(50), draw.often(40)
+    angles = rng.random((most, pairs)) * 6
+    positions = rng.integers(0, most - length, (batch, 1)) + np.arange(length)
+    width = 2 * pairs
+    attributes: dict[str, object] = {"interleaved": draw.one((0, 1))}
+    if draw.often(30):
+        width += 2 * draw.below(5)
+        attributes |= {"rotary_embedding_dim": 2 * pairs, "num_heads": heads}
+    if flat:
+        attributes["num_heads"] = heads
+    shape = (batch, length, heads * width) if flat else (batch, heads, length, width)
+    x = rng.standard_normal(shape).astype(np.float32)
+    tables = {"cosine": np.cos(angles).astype(np.float32), "sine": np.sin(angles).astype(np.float32)}
+    if standard:
+        given = {"x": x, **tables, "positions": positions}
+        return Case("RotaryEmbedding", given, ["y"], attributes, domain="", opset=23, fixed=set(tables))
+    if draw.often(30):
+        positions = positions[:1, 0]
+    given = {"x": x, "positions": positions, **tables}
+    return Case("RotaryEmbedding", given, ["y"], attributes, fixed=set(tables))
+
+
+_OPERATORS: tuple[Callable[[Choices, np.random.Generator], Case], ...] = (
+    _product,
+    _table,
+    _grouped,
+    _multi_head,
+    _with_products,
+    _standard,
+    _rotary,
+)
