@@ -91,7 +91,7 @@ def test_rows_are_quantised_where_that_is_asked_for(level, activations):
     x = RNG.standard_normal((2, 3, 256)).astype(np.float32)
     exact = tt.compile(proto, activations="float32", cache=False).run(x)
     error = np.abs(executable.run(x) - exact).max() / np.abs(exact).max()
-    assert error == 0 if activations == "float32" else 1e-5 < error < 2e-2
+    assert error == 0 if activations == "float32" else 1e-4 < error < 2e-2
 
 
 def test_zero_points_may_be_whole_numbers_as_floats():

@@ -135,7 +135,7 @@ def logits_by(executable, tokens=TOKENS):
 def test_logits_of_the_last_position_alone(decoder):
     path, wanted = decoder
     executable = tt.compile(path, logits="last", cache=False)
-    np.testing.assert_allclose(logits_by(executable), wanted[-1:], atol=1e-5 * np.abs(wanted).max())
+    np.testing.assert_allclose(logits_by(executable), wanted[-1:], atol=1e-4 * np.abs(wanted).max())
     assert tt.generate(executable, TOKENS, 1).tokens == (wanted[-1].argmax(),)
     for logits, said in (("first", "logits = 'first': accepted: all, last"), ("last", "is served for GGUF files")):
         with pytest.raises(TilingError, match=said):
@@ -156,7 +156,7 @@ def test_rows_in_8_bits(decoder):
     path, wanted = decoder
     executable = tt.compile(path, activations="int8", cache=False)
     error = np.abs(logits_by(executable) - wanted).max() / np.abs(wanted).max()
-    assert 1e-5 < error < 0.02
+    assert 1e-4 < error < 0.02
     for given, said in (
         ({"activations": "int4"}, "activations = 'int4': did you mean 'int8'"),
         ({"activations": "int8", "precision": "bfloat16"}, "activations = 'int8' on .* accepted: a CPU, 'float32'"),

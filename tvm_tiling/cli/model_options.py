@@ -46,8 +46,8 @@ WEIGHT_BLOCK = typer.Option(BLOCK, "--block", help="Weights that share a scale: 
 ACTIVATIONS = typer.Option(
     "",
     "--activations",
-    help="How far what weights in blocks are multiplied by may be rounded: int8, int16 or float32; left out: as the "
-    "model says, or int16.",
+    help="How far the rows that weights in blocks multiply may be rounded: int8, int16 or float32; left out: as the "
+    "model says, else int16.",
 )
 LOGITS = typer.Option("all", "--logits", help="Of a GGUF model: all, or last, those that generation takes.")
 PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")

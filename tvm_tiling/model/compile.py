@@ -68,8 +68,7 @@ def compile_model(
     precision="int8", on an accelerator that multiplies nothing but int8.
 
     `weights`: "int4" or "int8" keeps the float32 weights of products and embeddings so, `block` of them with a scale in
-    common (weight-only quantisation); what they are multiplied by is rounded to 16 bits. The report says how far each
-    is.
+    common (weight-only quantisation). The report says how far each is.
 
     `activations`: how far rows that weights in blocks are multiplied by may be rounded in these blocks, "int8", "int16"
     or "float32", which is not at all; left out, it is what the model says (accuracy_level of an ONNX model), else
