@@ -127,7 +127,7 @@ def gguf_bytes() -> bytes:
         sys.path.pop(0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
-        sizes = Sizes(layers=1, width=64, heads=2, groups=1, head=32, inner=64, words=40, most=128)
+        sizes = Sizes(layers=1, width=64, heads=2, groups=1, head=32, inner=64, words=312, most=128, letters=True)
         write_decoder(path, sizes, TYPES.Q8_0)
         return path.read_bytes()
 

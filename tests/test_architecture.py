@@ -74,6 +74,7 @@ BY_NAME = {
     "tvm_tiling.cli.app": "the table of commands",
     "tvm_tiling.cli.bench": "benchmarks, which are no part of the package",
     "tvm_tiling.hardware": "the front door's table of names",
+    "tvm_tiling.frontend": "the front door's table of names",
     "tvm_tiling.frontend.source": "a torch.nn.Module, by a function of ours",
     "tvm_tiling.model.package_versions": "the whole package, for its files",
     "tvm_tiling.tuning.measuring.child": "what a process is to do",

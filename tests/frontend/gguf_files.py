@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,11 @@ class Sizes:
     base: float = 10000.0
     epsilon: float = 1e-5
     tied: bool = False
+    letters: bool = False  # whether it has a tokenizer, of letters and bytes
+
+
+LETTERS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *string.ascii_letters]
+"""Tokens of such a tokenizer."""
 
 
 def random_rows(rng: np.random.Generator, n: int, k: int, kind: TYPES) -> np.ndarray:
@@ -87,7 +93,12 @@ def write_decoder(
         elif value is not None:
             writer.add_uint32(f"{s.architecture}.{name}", value)
     # llama.cpp reads a file without words only where it says so.
-    writer.add_tokenizer_model("none")
+    writer.add_tokenizer_model("llama" if s.letters else "none")
+    if s.letters:
+        writer.add_token_list(LETTERS)
+        writer.add_token_scores([0.0] * len(LETTERS))
+        writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * (len(LETTERS) - 259)])
+        writer.add_bos_token_id(1)
     writer.add_vocab_size(s.words)
     writer.add_eos_token_id(2)
     found: dict[str, np.ndarray] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,19 +22,25 @@ from .model_options import (
 )
 from .output import print_json
 
+if TYPE_CHECKING:
+    from ..frontend.gguf.tokenizer import Tokenizer
+
 EXAMPLES = (
     "tvm-tiling generate decoder.onnx --tokens 1,2,3 --max-new 64",
     "tvm-tiling generate decoder.gguf --tokens 1,2,3",
+    'tvm-tiling generate decoder.gguf --prompt "Once upon a time" --activations int8',
     'tvm-tiling generate decoder.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --top-p 0.9 --seed 1',
 )
-ACCEPTED = "accepted: --tokens 1,2,3, or --prompt TEXT with --tokenizer tokenizer.json"
+ACCEPTED = "accepted: --tokens 1,2,3, or --prompt TEXT with --tokenizer tokenizer.json or of a GGUF file"
 
 
 def command(
     model: str = MODEL,
     tokens: str = typer.Option("", "--tokens", help="Ids of the prompt: 1,2,3."),
-    prompt: str = typer.Option("", "--prompt", help="The prompt as text; needs --tokenizer."),
-    tokenizer: str = typer.Option("", "--tokenizer", help="A tokenizer.json, read by the package `tokenizers`."),
+    prompt: str = typer.Option("", "--prompt", help="The prompt as text; needs --tokenizer, or one in a GGUF file."),
+    tokenizer: str = typer.Option(
+        "", "--tokenizer", help="A tokenizer.json, read by the package `tokenizers`, or a GGUF file that has one."
+    ),
     max_new: int = typer.Option(64, "--max-new", help="The most new tokens."),
     top_p: float | None = typer.Option(
         None, "--top-p", help="Draw from the most likely tokens of so much probability; left out: the likeliest."
@@ -52,23 +59,28 @@ def command(
     """Write new tokens behind a prompt, with the model's caches kept from step to step, and how many a second."""
     from ..model.generate import generate
 
-    words = _tokenizer(tokenizer) if tokenizer else None
+    source = tokenizer or (model if prompt and is_gguf(model) else "")
+    words = _tokenizer(source) if source else None
     if tokens and not prompt:
         given = _ids("--tokens", tokens)
     elif prompt and not tokens and words is not None:
-        given = list(words.encode(prompt).ids)
+        given = words.encode(prompt)
     else:
         raise WorkloadError(f"a prompt by tokens or by text is needed; {ACCEPTED}")
     logits = "last" if is_gguf(model) else "all"
     typed = ModelOptions(batch, dim, shape, weights=weights, block=block, activations=activations, logits=logits)
     executable = opened(model, typed)
-    shown: list[int] = []
+    found: list[int] = []
+    shown = ""
 
     def show(token: int) -> None:
-        """Text as far as it has grown: a token may be part of a letter."""
-        before = words.decode(shown) if words is not None else ""
-        shown.append(token)
-        typer.echo(words.decode(shown)[len(before) :] if words is not None else f"{token} ", nl=False)
+        """Text as far as it has grown: a token may be part of a letter, which is shown when it is whole."""
+        nonlocal shown
+        found.append(token)
+        text = words.decode(found) if words is not None else f"{shown}{token} "
+        if not text.endswith("\ufffd"):
+            typer.echo(text[len(shown) :], nl=False)
+            shown = text
 
     made = generate(
         executable,
@@ -97,15 +109,32 @@ def _ids(option: str, text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _tokenizer(path: str) -> Any:
-    """The tokenizer of a file."""
+def _tokenizer(path: str) -> Tokenizer:
+    """The tokenizer of a tokenizer.json, or of a GGUF file."""
+    if is_gguf(path):
+        from ..frontend.gguf.tokenizer import tokenizer_of
+
+        return tokenizer_of(path)
     try:
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer as Made
     except ImportError:
         raise WorkloadError(
             "--tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by --tokens"
         ) from None
     try:
-        return Tokenizer.from_file(path)
+        return _FromFile(Made.from_file(path))
     except Exception as error:
         raise WorkloadError(f"{path}: no tokenizer ({' '.join(str(error).split())[:100]})") from None
+
+
+class _FromFile:
+    """A tokenizer of the package tokenizers."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._made.encode(text).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._made.decode(list(ids)))

@@ -1,6 +1,23 @@
-"""Models of other frameworks brought into one form: a Relax module of fixed shapes with its weights inside."""
+"""Models of other frameworks brought into one form: a Relax module of fixed shapes with its weights inside.
 
-from .imported import ImportedModel
-from .source import load_model
+Names are imported on first use: what is asked of a file's header alone needs no TVM.
+"""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .imported import ImportedModel
+    from .source import load_model
+
+_MODULES = {"ImportedModel": ".imported", "load_model": ".source"}
 __all__ = ["ImportedModel", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
+    return found
