@@ -64,7 +64,7 @@ class Case:
 
 def draw_case(draw: Choices) -> Case:
     """A node and its inputs."""
-    return draw.one(_OPERATORS)(draw, np.random.default_rng(draw.below(1 << 16)))
+    return draw.one(OPERATORS)(draw, np.random.default_rng(draw.below(1 << 16)))
 
 
 # ---- weights in blocks -----------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def _rotary(draw: Choices, rng: np.random.Generator) -> Case:
     return Case("RotaryEmbedding", given, ["y"], attributes, fixed=set(tables))
 
 
-_OPERATORS: tuple[Callable[[Choices, np.random.Generator], Case], ...] = (
+OPERATORS: tuple[Callable[[Choices, np.random.Generator], Case], ...] = (
     _product,
     _table,
     _grouped,
