@@ -59,7 +59,7 @@ $(VENV)/with-base: $(VENV)/made
 
 $(VENV)/with-torch: $(VENV)/with-test
 	@echo "Installing PyTorch $(TORCH) ..."
-	@$(PIP) torch==$(TORCH) 'expecttest>=0.3,<1'
+	@$(PIP) torch==$(TORCH) 'expecttest>=0.3,<1' 'torchao>=0.10,<1'
 	@touch $@
 
 # Extras of pyproject.toml: onnx, test, lint, bench, docs.

@@ -19,7 +19,8 @@ MICROSOFT = "com.microsoft"
 @dataclass
 class Case:
     """`given`: inputs by name; `fixed`: those that are constants of the model; `named`: shapes with names of sizes.
-    `tolerance` of the largest element; `valid`: how many rows of the first result mean something, by batch."""
+    `tolerance` of the largest element; `valid`: how many rows of the first result mean something, and how many of the
+    caches, by batch."""
 
     operator: str
     given: dict[str, np.ndarray | None]
@@ -30,7 +31,7 @@ class Case:
     fixed: set[str] = field(default_factory=set)
     named: dict[str, list[str | int]] = field(default_factory=dict)
     tolerance: float = 2e-5
-    valid: np.ndarray | None = None
+    valid: tuple[np.ndarray, np.ndarray] | None = None
 
     def model(self, *, opened: bool) -> ModelProto:
         """The model; `opened`: with names for sizes."""
@@ -172,7 +173,7 @@ def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
         attributes["softcap"] = 5.0
     if draw.often(20):
         attributes["local_window_size"] = 1 + draw.below(total)
-    valid = None if past else np.minimum(length, lengths + 1)
+    valid = (np.full(batch, length) if past else np.minimum(length, lengths + 1), lengths + 1)
     return Case(
         "GroupQueryAttention",
         given,
