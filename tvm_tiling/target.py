@@ -38,8 +38,9 @@ def hardware_of(target: Target) -> Hardware:
     named = target if kind is None else str(kind.name)
     if named == "llvm":
         return this_cpu()
+    said = repr(named) if isinstance(named, str) else f"of type {type(named).__name__}"
     raise HardwareError(
-        f"target {named!r} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
+        f"target {said} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
         "tvm.target.Target of kind llvm"
     )
 
