@@ -227,6 +227,21 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
     assert code == 0 and json.loads(out)["variants"] == kept
 
 
+def test_explain_tells_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys):
+    path = tmp_path / "open.onnx"
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    ends = [
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", "length", 64])]
+        for name in ("x", "y")
+    ]
+    weights = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends, [weights])), path)
+    code, out, _ = run(capsys, "explain", str(path))
+    assert code == 0 and "together at batch=1, length=128: " in out
+    code, out, _ = run(capsys, "explain", str(path), "--dim", "length=7", "--batch", "2")
+    assert code == 0 and "products together: " in out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

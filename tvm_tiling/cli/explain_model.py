@@ -63,7 +63,9 @@ def _print(model: str, where: str, explanation: Explanation, seconds: float) -> 
     print(f"{model} on {where}: {calls} operators, decided in {seconds:.1f} s")
     for line in explanation.signature.lines():
         print(line)
-    print(f"predicted of convolutions and products together: {explanation.predicted_seconds * 1e3:.3g} ms\n")
+    sample = ", ".join(f"{name}={size}" for name, size in explanation.signature.sample.items())
+    at = f" at {sample}" if sample else ""
+    print(f"predicted of convolutions and products together{at}: {explanation.predicted_seconds * 1e3:.3g} ms\n")
     print_decided(explanation.operators)
     for operator in explanation.operators:
         if operator.decision is not None:

@@ -69,8 +69,9 @@ def explain_model(
     explanations = []
     for setting in settings_of(batch, dims):
         imported = load_model(
-            model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params, limits=limits
+            model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params, limits=limits, leave_open=True
         )
-        operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware, options)
-        explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
+        with imported.at_sample():
+            operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware, options)
+            explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
     return explanations

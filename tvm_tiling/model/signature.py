@@ -44,9 +44,14 @@ class Signature:
         return self.open_sizes.bound(self.input_shapes, [array.shape for array in arrays], self.input_names)
 
     @property
+    def sample(self) -> dict[str, int]:
+        """Open sizes that decisions are made and times predicted for, by name."""
+        return self.open_sizes.usual(leading_of(self.input_shapes))
+
+    @property
     def example_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of inputs to try the model with: open sizes as OpenSizes.usual() has them."""
-        sizes = self.open_sizes.usual(leading_of(self.input_shapes))
+        sizes = self.sample
         return tuple(tuple(evaluated(extent, sizes) for extent in shape) for shape in self.input_shapes)
 
     @classmethod
