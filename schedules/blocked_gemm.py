@@ -176,8 +176,15 @@ class BlockedEmitter:
         totals = self.clear(height, "float32")
         whole = self.blocks if self.scaled else self.p.k // self.block
         start = panel * self.size
-        with T.serial(0, whole) as block:
-            self.add_block(totals, height, i0, start, block, self.units)
+        # Of blocks that share factors, these are read once for all that do.
+        groups, rest = divmod(whole, self.p.encoding.grouped) if self.p.factors else (0, whole)
+        if groups:
+            grouped = self.p.encoding.grouped
+            with T.serial(0, groups) as group, T.serial(0, grouped) as turn:
+                self.add_block(totals, height, i0, start, group * grouped + turn, self.units)
+        if rest:
+            with T.serial(0, rest) as turn:
+                self.add_block(totals, height, i0, start, whole - rest + turn, self.units)
         if whole < self.blocks:
             self.add_block(totals, height, i0, start, whole, (self.p.k - whole * self.block) // self.in_unit)
         self.store(totals, height, i0, panel)

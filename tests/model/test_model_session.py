@@ -25,7 +25,7 @@ def decoder():
 
 @pytest.fixture(scope="module")
 def executable(decoder):
-    return tt.compile(decoder[1], cache=False)
+    return tt.compile(decoder[1], activations="float32", cache=False)
 
 
 @pytest.fixture(scope="module")
