@@ -26,7 +26,7 @@ from ..lowering.accel.operands import further_operands
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match.evaluate import conditional
 from ..match.reduction import Reduction, reduction_of
-from ..operand_types import element_bytes
+from ..operand_types import ELEMENTS, element_bytes
 
 
 def supports(func: tirx.PrimFunc) -> bool:
@@ -142,10 +142,17 @@ class _WindowSchedule:
             points=tuple(extents[i] for i, own in enumerate(reduces) if not own),
             summed=tuple(extents[i] for i, own in enumerate(reduces) if own),
             steps=tuple(steps),
-            d_in=element_bytes(str(element.source.dtype)),
-            d_out=element_bytes(str(block.body.buffer.dtype)),
+            d_in=self._bytes(element.source),
+            d_out=self._bytes(block.body.buffer),
             behind=0 if self.behind is None else 4,
         )
+
+    def _bytes(self, buffer: tirx.Buffer) -> int:
+        """Of an element. UnsupportedOperator for types that no vector engine has."""
+        dtype = str(buffer.dtype)
+        if dtype not in ELEMENTS:
+            raise UnsupportedOperator(f"{self.name}: a reduction of {dtype}; accepted: {', '.join(ELEMENTS)}")
+        return element_bytes(dtype)
 
     def write(self, tiling: WindowTiling) -> s_tir.Schedule:
         """The schedule of `tiling`."""

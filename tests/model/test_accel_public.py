@@ -200,3 +200,16 @@ def test_a_model_of_which_nothing_is_supported_runs_on_the_cpu_and_says_why(tmp_
         executable.simulate(x)
     executable.save(tmp_path / "m.tar")
     np.testing.assert_array_equal(tt.load(tmp_path / "m.tar").run(x), executable.run(x))
+
+
+def test_reductions_of_types_that_no_accelerator_has_stay_on_the_cpu():
+    node = onnx.helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)
+    ends = [
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, shape)]
+        for name, shape in (("x", [3, 5]), ("y", [3]))
+    ]
+    axes = onnx.numpy_helper.from_array(np.array([1]), "axes")
+    graph = onnx.helper.make_graph([node], "sums", *ends, [axes])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+    x = np.arange(15).reshape(3, 5)
+    np.testing.assert_array_equal(tt.compile(model, target="vsim/vta", cache=False).run(x), x.sum(1))
