@@ -44,6 +44,24 @@ def test_a_model_is_simulated_and_swept(capsys, model):
     assert (code, err) == (0, "") and [point["report"]["cycles"] for point in points] == [found["cycles"]] * 2
 
 
+def test_open_sizes_are_given_as_to_other_commands(capsys, model):
+    proto = onnx.load(model)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "rows"
+    onnx.save(proto, "open.onnx")
+    code, _, err = run(capsys, "simulate", "open.onnx")
+    assert code == 1 and "is open; accepted: batch=" in err
+    for words in (("--batch", "16"), ("--dim", "rows=16"), ("--shape", "x=16,32")):
+        code, out, err = run(capsys, "simulate", "open.onnx", *words, "--json")
+        assert (code, err) == (0, "") and json.loads(out)["macs"] == 16 * 32 * 48
+    code, out, _ = run(
+        capsys, "sweep", "open.onnx", "--batch", "16", "--json", "--field", "clock_mhz", "--values", "50"
+    )
+    assert code == 0 and len(json.loads(out)["points"]) == 1
+    code, out, _ = run(capsys, "report", "open.onnx", "--hardware", "neartile", "--batch", "16", "--json")
+    assert code == 0
+
+
 def test_a_model_is_tuned_for_an_accelerator(capsys, model):
     words = ("tune", model, "--target", "vsim/vta", "--trials", "6", "--json", "--database", "shapes.db")
     code, out, _ = run(capsys, *words, "--calibration", "x.npz")
@@ -84,7 +102,7 @@ def test_models_that_cannot_be_simulated_are_one_line(capsys, model, tmp_path):
         ((model, "--hardware", "vta"), "calibration"),
         (("cpu.tar",), "compiled for a CPU"),
         ((model, "--calibration", "bad.npz"), "bad.npz holds no arrays"),
-        (("gemm 8 8 8", "--calibration", "x.npz"), "--calibration is for models"),
+        (("gemm 8 8 8", "--calibration", "x.npz"), "--batch, --dim, --shape and --calibration are for models"),
     ):
         code, out, err = run(capsys, "simulate", *words)
         assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1

@@ -162,7 +162,11 @@ def _sizes(option: str, text: str, sizes: str, example: str) -> list[int]:
 
 def is_model(text: str) -> bool:
     """Whether a word names a file, or would if it were there, and neither a suite nor an operator."""
-    return Path(text).is_file() or "/" in text or Path(text).suffix in (".onnx", ".tflite", ".relay", ".json", ".tar")
+    return (
+        Path(text).is_file()
+        or "/" in text
+        or Path(text).suffix in (".onnx", ".tflite", ".gguf", ".relay", ".json", ".tar")
+    )
 
 
 def opened(path: str, sizes: ModelOptions, cache: bool = True) -> Executable:

@@ -19,7 +19,6 @@ from .model_options import (
     CALIBRATION,
     DIM,
     INPUT,
-    MODEL_OPTIONS,
     PRECISION,
     SHAPE,
     TOLERANCE,
@@ -89,9 +88,9 @@ def command(
             raise WorkloadError(f"{name} is a result; of the options it takes --output and --json alone")
         _read(name, result, output, as_json)
     elif hardware or not _for_this_cpu(name):
-        if input_file or sizes.given:
-            raise WorkloadError(f"--input, {MODEL_OPTIONS} are for models that run here")
-        _simulate(subject, hardware, calibration, output, as_json)
+        if input_file or weights or sizes.of_precision:
+            raise WorkloadError("--input, --precision, --tolerance and --weights are for models that run here")
+        _simulate(subject, hardware, ModelOptions(batch, dim, shape, calibration=calibration), output, as_json)
     else:
         _time(name, sizes, input_file, seconds, output, as_json)
 
@@ -171,7 +170,7 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str], output: str, as_json: bool) -> None:
+def _simulate(subject: Sequence[str], hardware: str, model: ModelOptions, output: str, as_json: bool) -> None:
     from ..accel.timing.simulate import simulate
     from ..report.page import write_page
     from ..report.simulation_page import simulation_page
@@ -180,7 +179,7 @@ def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str],
     if hardware and Hardware.load(hardware).cpu is not None:
         raise HardwareError(f"--hardware {hardware} is a CPU; accepted: an accelerator, or none: this CPU")
     with working("recording"):
-        found = subject_of(subject, hardware, calibration)
+        found = subject_of(subject, hardware, model)
         program = found.on_its_machine()
     with working("simulating"):
         report = simulate(program, found.hardware, check=found.is_file)

@@ -8,7 +8,7 @@ from ..accel.timing.simulate import simulate
 from ..atomic_file import refuse_unwritable
 from ..report.page import write_page
 from ..report.simulation_page import simulation_page
-from .model_options import PREFER, presets
+from .model_options import BATCH, DIM, PREFER, SHAPE, ModelOptions, presets
 from .output import print_json, working
 from .simulated import print_simulated, subject_of
 from .table import print_table
@@ -34,6 +34,9 @@ def command(
         autocompletion=presets,
         help="A preset or a TOML file; left out: the program's own, rnn16k for recurrent layers, else neartile.",
     ),
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
     ),
@@ -51,7 +54,7 @@ def command(
     for path in filter(None, (trace, output, save)):
         refuse_unwritable(path)
     with working("recording"):
-        found = subject_of(subject, hardware, calibration, prefer)
+        found = subject_of(subject, hardware, ModelOptions(batch, dim, shape, calibration=calibration), prefer)
         program, layer = found.mapped() if mapped else (found.on_its_machine(), None)
     with working("simulating"):
         report = simulate(program, found.hardware, check=check and found.is_file)

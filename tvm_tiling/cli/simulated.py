@@ -17,6 +17,7 @@ from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
+from .model_options import ModelOptions, arrays_of, is_executable
 from .operator_text import OPERATORS, Workload, parse_operator
 from .table import print_table, without_zeros
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MACHINE = "neartile"  # for operators and models, where none is named
 COLUMN_MACHINE = "rnn16k"  # for recurrent layers
+NO_OPTIONS = ModelOptions()
 
 
 @dataclass(frozen=True)
@@ -67,24 +69,24 @@ class Subject:
 
 
 def subject_of(
-    words: Sequence[str], hardware: str, calibration: Sequence[str] = (), prefer: str = "utilisation"
+    words: Sequence[str], hardware: str, model: ModelOptions = NO_OPTIONS, prefer: str = "utilisation"
 ) -> Subject:
     """A file that Program.save wrote, a model or what was compiled of one for an accelerator, or else an operator such
     as "gemm 64 64 64".
 
     `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators and models
-    the preset neartile, for recurrent layers rnn16k. These are computed in int16 where no type is named. `calibration`
-    names .npz files with inputs of a model, by which it is quantised; `prefer` is what a product's or a convolution's
-    decision is best in, as decide() has it. ProgramError, or OperatorTextError with word and place, for what is none of
-    these.
+    the preset neartile, for recurrent layers rnn16k. These are computed in int16 where no type is named. `model` has
+    the sizes of a model, and names .npz files with inputs by which it is quantised; `prefer` is what the decision of a
+    product or a convolution is best in, as decide() has it. ProgramError for what is none of these,
+    OperatorTextError, with word and place, for an operator that cannot be read.
     """
     name = " ".join(words)
     if prefer != "utilisation" and (Path(name).is_file() or not name.startswith(("gemm ", "conv "))):
         raise ProgramError(f"{name}: --prefer is of one decision; accepted: a product or a convolution")
     if Path(name).is_file() and not _is_program(name):
-        return _model(name, hardware, calibration)
-    if calibration:
-        raise ProgramError(f"--calibration is for models; {name!r} is not a model")
+        return _model(name, hardware, model)
+    if model.given:
+        raise ProgramError(f"--batch, --dim, --shape and --calibration are for models; {name!r} is not a model")
     if Path(name).is_file():
         program = Program.load(name)
         return Subject(name, Hardware.load(hardware) if hardware else program.hardware, program, is_file=True)
@@ -136,24 +138,23 @@ def _is_program(path: str) -> bool:
     return is_program(path) or Path(path).suffix == ".vsim"
 
 
-def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
+def _model(path: str, hardware: str, options: ModelOptions) -> Subject:
     """A model's part on the accelerator, compiled for the machine or compiled before."""
     from ..model.accel.executable import AcceleratedExecutable
-    from .model_options import arrays_of, is_executable
 
     if is_executable(path):
         from ..model.load import load
 
         executable = load(path)
-        if calibration or not isinstance(executable, AcceleratedExecutable):
-            raise ProgramError(f"{path} is compiled{'' if calibration else ' for a CPU'}; accepted: a model")
+        if options.given or not isinstance(executable, AcceleratedExecutable):
+            raise ProgramError(f"{path} is compiled{'' if options.given else ' for a CPU'}; accepted: a model")
         on = Hardware.load(hardware) if hardware else executable.program.hardware
         return Subject(path, on, executable.program, executable.left, _nodes(executable))
     from ..model.compile import compile_model
 
     machine = Hardware.load(hardware or MACHINE)
-    data = [arrays_of(file) for file in calibration] or None
-    executable = compile_model(path, target=machine, calibration=data)
+    data = [arrays_of(file) for file in options.calibration] or None
+    executable = compile_model(path, target=machine, calibration=data, **options.sizes())
     return Subject(path, machine, executable.program, executable.left, _nodes(executable))
 
 

@@ -16,7 +16,7 @@ from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.sweep_page import sweep_page
-from .model_options import PREFER, presets
+from .model_options import BATCH, DIM, PREFER, SHAPE, ModelOptions, presets
 from .output import print_json
 from .simulated import subject_of
 from .table import print_table
@@ -74,6 +74,9 @@ def command(
         autocompletion=presets,
         help="A preset or a TOML file; left out: the program's own, else neartile.",
     ),
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
     ),
@@ -88,7 +91,7 @@ def command(
     by = by or ("cycles,energy,area" if len(fields) > 1 else "")
     objectives = [word.strip() for word in by.split(",")] if by else []
     check_objectives(objectives)
-    found = subject_of(subject, hardware, calibration, prefer)
+    found = subject_of(subject, hardware, ModelOptions(batch, dim, shape, calibration=calibration), prefer)
     total = math.prod(map(len, fields.values()))
     points = list(_with_progress(sweep(found.program, found.hardware, fields, check=found.is_file), total))
     front = pareto(points, objectives) if objectives else []

@@ -174,7 +174,8 @@ def _constant(node: Any, held: Mapping[torch.fx.Node, torch.Tensor]) -> torch.Te
 def _affine(node: torch.fx.Node, held: Mapping[torch.fx.Node, torch.Tensor]) -> GroupedWeights | None:
     """dequantize_affine(values, block_size, scale, zero_point, type, quant_min, quant_max) of 2 axes, groups along the
     second."""
-    values, size, scales, zeros, _, low, high, *_ = [*node.args, None, None]
+    arguments: list[Any] = [*node.args, None, None]
+    values, size, scales, zeros, _, low, high = arguments[:7]
     found, factors = _constant(values, held), _constant(scales, held)
     bits = {15: 4, 255: 8}.get(high - low) if isinstance(low, int) and isinstance(high, int) else None
     if (
