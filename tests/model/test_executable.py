@@ -163,6 +163,30 @@ def description(**fields) -> bytes:
     return json.dumps({"format": "tvm-tiling-executable", "version": 2, "libraries": [], **fields}).encode()
 
 
+@pytest.mark.skipif(cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux")
+def test_a_model_is_linked_once_with_the_libraries_that_kernels_need(monkeypatch):
+    calls, create = [], cc.create_shared
+
+    def shared(output, objects, **options):
+        calls.append((objects, options))
+        return create(output, objects, **options)
+
+    monkeypatch.setattr(cc, "create_shared", shared)
+    net = Network((2, 3))
+    module, x = net.module(lambda net, x: relax.op.exp(x)), net.arrays()[0]
+    np.testing.assert_allclose(tt.compile(module, cache=False).run(x), np.exp(x), rtol=1e-5)
+    ((objects, options),) = calls
+    assert "-nodefaultlibs" in options["options"] and "-lm" in objects
+
+    def without_names(output, objects, **options):
+        if options:
+            raise RuntimeError("Compilation error:\ncannot find -lgcc")
+        return create(output, objects, **options)
+
+    monkeypatch.setattr(cc, "create_shared", without_names)
+    np.testing.assert_allclose(tt.compile(module, cache=False).run(x), np.exp(x), rtol=1e-5)
+
+
 def test_without_a_c_compiler_a_model_is_saved_as_objects(tmp_path, monkeypatch):
     monkeypatch.setattr(cc, "get_cc", lambda: None)
     net = Network(SHAPE)

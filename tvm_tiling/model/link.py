@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import shutil
+import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -24,6 +26,9 @@ from .native_objects import launch_object, plan_objects
 
 BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there
 LEVEL = 1  # of compression: a third of the size, in a tenth of the time that the best takes
+# Of the libraries that a compiler of C++ links, those that kernels need: its own would take half of the linker's time.
+_WITHOUT = ("-nodefaultlibs",)
+_NEEDED = ("-lm", "-lgcc", "-lc")
 
 
 def link_plan(kernels: Sequence[bytes], plan: AnyPlan, folder: Path) -> Library | None:
@@ -66,6 +71,11 @@ def _library(objects: Sequence[str], folder: Path, more: Callable[[Path], list[s
 
 def _linked(objects: Sequence[str], folder: Path) -> Path:
     path = folder / "model.so"
+    if sys.platform.startswith("linux"):
+        # A compiler may have these libraries under other names, and knows them.
+        with contextlib.suppress(RuntimeError):
+            cc.create_shared(str(path), [*objects, *_NEEDED], options=list(_WITHOUT))
+            return path
     try:
         cc.create_shared(str(path), objects)
     except RuntimeError as error:
