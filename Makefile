@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # The PyTorch that test-torch installs, in an environment of its own.
 TORCH ?= 2.13.0
+VENV_TORCH := .venv-torch-$(TORCH)
 TESTS ?= tests
 
 .PHONY: demo test test-torch test-browser bench lint docs figures clean
@@ -19,9 +20,8 @@ test: $(VENV)/with-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Tests that need PyTorch; make test-torch TORCH=2.6.0 TESTS=tests/frontend for another one and fewer tests.
-test-torch:
-	@$(MAKE) --no-print-directory VENV=.venv-torch-$(TORCH) .venv-torch-$(TORCH)/with-torch
-	.venv-torch-$(TORCH)/bin/python -m pytest -n 2 --dist worksteal --torch $(TESTS)
+test-torch: $(VENV_TORCH)/with-torch
+	$(VENV_TORCH)/bin/python -m pytest -n 2 --dist worksteal --torch $(TESTS)
 
 test-browser: $(VENV)/with-test
 	$(BIN)/python -m pytest -n 2 tests/report
@@ -57,9 +57,14 @@ $(VENV)/with-base: $(VENV)/made
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/with-torch: $(VENV)/with-test
+# What the tests need is installed once, and copied.
+$(VENV_TORCH)/with-torch: $(VENV)/with-test
 	@echo "Installing PyTorch $(TORCH) ..."
-	@$(PIP) torch==$(TORCH) 'expecttest>=0.3,<1' 'torchao>=0.10,<1'
+	@rm -rf $(VENV_TORCH)
+	@$(BIN)/python -m venv --without-pip $(VENV_TORCH)
+	@cp -R $(VENV)/lib/. $(VENV_TORCH)/lib/
+	@$(VENV_TORCH)/bin/python -m pip --disable-pip-version-check install --quiet torch==$(TORCH) \
+		'expecttest>=0.3,<1' 'torchao>=0.10,<1'
 	@touch $@
 
 # Extras of pyproject.toml: onnx, test, lint, bench, docs.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import os
+import re
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -27,6 +30,9 @@ inspect.modulesbyfile.update(dict.fromkeys(FRAMES, ""))
 # What TVM says, on standard error, of a value that is stored to a buffer of fewer bits without having been cast.
 LOSSY_STORE = "Casting in BufferStore may lose precision"
 
+# How a test, or a whole file of them, is skipped where there is no PyTorch.
+NEEDS_TORCH = 'pytest.importorskip("torch"'
+
 settings.register_profile("suite", deadline=None)  # a busy machine is no error
 settings.load_profile("suite")
 
@@ -35,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the texts of tests/golden instead of comparing"
     )
-    parser.addoption("--torch", action="store_true", help="only the files whose tests need PyTorch")
+    parser.addoption("--torch", action="store_true", help="only the tests that need PyTorch")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,10 +49,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of tests that are marked `pairs`, the cases beside those that have each pair of values are slow."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests that are marked `pairs`, the cases beside those that have each pair of values are slow. With --torch, of
+    files of which only some tests need PyTorch, the others are run elsewhere."""
+    if config.getoption("--torch"):
+        items[:] = [item for item in items if needs_torch(item)]
     for item in beside_pairs([item for item in items if isinstance(item, pytest.Function)]):
         item.add_marker("slow")
+
+
+def needs_torch(item: pytest.Item) -> bool:
+    """Whether a test, a fixture or function of its file that it names, or the whole file skips without PyTorch."""
+    if not isinstance(item, pytest.Function):
+        return True
+    text = source_of(item.module)
+    if re.search(rf"^(?:\w+ = )?{re.escape(NEEDS_TORCH)}", text, flags=re.MULTILINE):
+        return True
+    names = set(re.findall(r"\w+", source_of(item.function)))
+    beside = [inspect.unwrap(value) for name, value in vars(item.module).items() if name in names and callable(value)]
+    functions = [function for function in beside if inspect.isfunction(function)]
+    return any(NEEDS_TORCH in source_of(function) for function in (item.function, *functions))
+
+
+@functools.cache
+def source_of(thing: Any) -> str:
+    return inspect.getsource(thing)
 
 
 def pytest_sessionstart() -> None:
@@ -71,5 +98,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --torch: whether this file has nothing to do with PyTorch."""
     if config.getoption("--torch") and collection_path.suffix == ".py":
-        return 'importorskip("torch"' not in collection_path.read_text(encoding="utf-8") or None
+        return NEEDS_TORCH not in collection_path.read_text(encoding="utf-8") or None
     return None
