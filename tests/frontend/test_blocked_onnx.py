@@ -264,13 +264,14 @@ def test_rotary_positions(by_heads, one_place, interleaved):
 
 
 def test_the_norm_of_onnxruntimes_tools():
-    node = helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=-1, epsilon=1e-6)
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y", "inverse"], axis=-1, epsilon=1e-6)
     constants = {"g": RNG.standard_normal(24).astype(np.float32)}
     kind = TensorProto.FLOAT
-    proto = model([node], [("x", kind, ["rows", 24])], [("y", kind, ["rows", 24])], constants)
+    outputs = [("y", kind, ["rows", 24]), ("inverse", kind, ["rows", 1])]
+    proto = model([node], [("x", kind, ["rows", 24])], outputs, constants)
     x = RNG.standard_normal((5, 24)).astype(np.float32)
-    wanted = session(proto).run(None, {"x": x})[0]
-    np.testing.assert_allclose(tt.compile(proto, cache=False).run(x), wanted, rtol=1e-5, atol=1e-5)
+    for found, wanted in zip(tt.compile(proto, cache=False).run(x), session(proto).run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -288,9 +289,73 @@ def test_rows_of_a_table_of_blocks(bits, zeros):
     node = helper.make_node("GatherBlockQuantized", operands, ["y"], domain=DOMAIN, **given)
     inputs = [("at", TensorProto.INT64, ["batch", "length"])]
     proto = model([node], inputs, [("y", TensorProto.FLOAT, ["batch", "length", width])], constants)
-    at = RNG.integers(0, rows, (2, 7))
+    at = RNG.integers(-rows, rows, (2, 7))
     wanted = session(proto).run(None, {"at": at})[0]
     np.testing.assert_allclose(tt.compile(proto, cache=False).run(at), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "gathered", "blocked", "zeros"),
+    [
+        ("INT4", (20, 64), 0, 1, True),
+        ("INT4", (20, 37), 0, 1, False),  # of an odd length
+        ("UINT4", (20, 64), 0, 1, False),  # zero points of 0
+        ("UINT4", (64, 20), 1, 0, True),
+        ("INT4", (3, 20, 40), 1, 2, True),
+        ("UINT8", (20, 2, 16), 0, 2, True),
+        ("UINT8", (20, 2, 32), 0, 2, False),
+    ],
+)
+def test_tables_of_4_bit_types_and_of_other_axes(kind, shape, gathered, blocked, zeros):
+    dtype = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind))
+    low, high = {"INT4": (-8, 8), "UINT4": (0, 16), "UINT8": (0, 256)}[kind]
+    elements = [*shape[:-1], shape[-1] * (2 if kind == "UINT8" else 1)]
+    blocks = [-(-size // 16) if axis == blocked else size for axis, size in enumerate(elements)]
+    constants = {
+        "data": RNG.integers(low, high, shape).astype(dtype),
+        "s": RNG.standard_normal(blocks).astype(np.float32),
+    }
+    if zeros:
+        stored = [*blocks[:-1], -(-blocks[-1] // 2)] if kind == "UINT8" else blocks
+        constants["z"] = RNG.integers(low, high, stored).astype(dtype)
+    given = {"block_size": 16, "gather_axis": gathered, "quantize_axis": blocked}
+    node = helper.make_node("GatherBlockQuantized", ["data", "at", *list(constants)[1:]], ["y"], domain=DOMAIN, **given)
+    inputs, outputs = [("at", TensorProto.INT64, ["n"])], [("y", TensorProto.FLOAT, None)]
+    proto = model([node], inputs, outputs, constants)
+    at = RNG.integers(-shape[gathered], shape[gathered], 5)
+    wanted = session(proto).run(None, {"at": at})[0]
+    np.testing.assert_allclose(tt.compile(proto, cache=False).run(at), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_scales_of_blocks_may_be_of_any_sign(kind):
+    constants = {"w": RNG.integers(0, 100, (8, 50)).astype(kind), "s": RNG.standard_normal((8, 4)).astype(np.float32)}
+    constants["s"][0] = 0
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=1, block_size=16),
+        helper.make_node("Add", ["x", "d"], ["y"]),
+    ]
+    proto = model(nodes, [("x", TensorProto.FLOAT, [8, 50])], [("y", TensorProto.FLOAT, [8, 50])], constants)
+    x = RNG.standard_normal((8, 50)).astype(np.float32)
+    wanted = session(proto).run(None, {"x": x})[0]
+    np.testing.assert_allclose(tt.compile(proto, cache=False).run(x), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "attributes", "said"),
+    [
+        (96, {"rotary_embedding_dim": 16}, "rotary_embedding_dim = 16 without num_heads; accepted: both"),
+        (96, {"rotary_embedding_dim": 8, "num_heads": 4}, "rotary_embedding_dim = 8, tables of 8 columns"),
+        (64, {"num_heads": 2}, "tables of 8 columns for heads of 32"),
+    ],
+)
+def test_positions_that_do_not_fit_the_heads_are_refused(columns, attributes, said):
+    node = helper.make_node("RotaryEmbedding", ["x", "at", "c", "s"], ["y"], domain=DOMAIN, **attributes)
+    inputs = [("x", TensorProto.FLOAT, [1, 5, columns]), ("at", TensorProto.INT64, [1, 5])]
+    constants = {name: np.ones((20, 8), np.float32) for name in "cs"}
+    proto = model([node], inputs, [("y", TensorProto.FLOAT, [1, 5, columns])], constants)
+    with pytest.raises(UnsupportedOperator, match=said):
+        tt.compile(proto, cache=False)
 
 
 def test_a_table_of_other_blocks_is_refused():

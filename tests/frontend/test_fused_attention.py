@@ -46,8 +46,10 @@ def mask_of(kind, length, total, batch=BATCH):
         "": None,
         "lengths": np.resize(np.array([total, total - 2], "int32"), batch),
         "ends": np.array([total] * batch + [total // 3] * batch, "int32"),
+        "begins": np.array([total - 1] * batch + [0] * (2 * batch + 2), "int32"),
         "keys": found,
         "rows": np.repeat(found[:, None], length, axis=1),
+        "one column": np.ones((batch, 1), "int32"),  # hides nothing
     }[kind]
 
 
@@ -60,6 +62,7 @@ def mask_of(kind, length, total, batch=BATCH):
         ("other", 0, "lengths", True, False, 0),
         ("other", PAST, "keys", False, True, 0),
         ("heads", 0, "keys", False, False, 0),
+        ("heads", 0, "begins", True, False, 0),  # of the bias what is of queries
         ("wide values", 0, "", True, True, 1),
     ],
 )
@@ -82,6 +85,26 @@ def test_multi_head_attention(keys, past, mask, bias, added, causal):
     check(model("MultiHeadAttention", given, outputs, unidirectional=causal), present(given), atol=1e-5)
 
 
+def test_scores_are_returned_as_the_causal_mask_leaves_them():
+    given = {name: floats(BATCH, LENGTH, HIDDEN) for name in "qkv"}
+    check(model("MultiHeadAttention", given, ["y", "keys", "values", "scores"], unidirectional=1), given, atol=1e-5)
+
+
+def test_a_session_keeps_keys_and_values():
+    shapes = {name: ["batch", "length", HIDDEN] for name in "qkv"}
+    shapes |= {f"past_key_values.0.{name}": ["batch", HEADS, "past", WIDTH] for name in ("key", "value")}
+    given = {name: floats(1, 6, HIDDEN) for name in "qkv"}
+    past = {name: floats(1, HEADS, 1, WIDTH) for name in shapes if name.startswith("past")}
+    operands = {**given, "bias": None, "mask": None, "added": None, **past}
+    outputs = ["y", "present.0.key", "present.0.value"]
+    made = model("MultiHeadAttention", operands, outputs, shapes, unidirectional=1)
+    session = tt.compile(made, cache=False, batch=1, dims={"past": (0, 64)}).session()
+    (wanted,) = by_onnxruntime(model("MultiHeadAttention", given, ["y"], unidirectional=1), given)
+    for first, end in ((0, 3), (3, 4), (4, 6)):
+        found = session.run(**{name: value[:, first:end] for name, value in given.items()})
+        np.testing.assert_allclose(found, wanted[:, first:end], atol=1e-5)
+
+
 def test_packed_operands_are_those_apart():
     """onnxruntime computes them on GPUs alone."""
     parts = [floats(BATCH, LENGTH, HEADS, WIDTH) for _ in range(3)]
@@ -94,7 +117,15 @@ def test_packed_operands_are_those_apart():
 
 @pytest.mark.parametrize(
     ("past", "mask", "added", "causal"),
-    [(0, "lengths", False, 0), (0, "ends", False, 0), (0, "", True, 1), (PAST, "keys", False, 1), (PAST, "", False, 1)],
+    [
+        (0, "lengths", False, 0),
+        (0, "ends", False, 0),
+        (0, "begins", False, 0),
+        (0, "one column", False, 0),
+        (0, "", True, 1),
+        (PAST, "keys", False, 1),
+        (PAST, "", False, 1),
+    ],
 )
 def test_attention_with_its_products(past, mask, added, causal):
     total = LENGTH + past
@@ -142,7 +173,7 @@ def test_symbolic_sizes_take_the_kernels_of_attention(mask, causal, form):
         ("MultiHeadAttention", {"mask": np.ones((2, 6), "int32")}, {}, r"a mask of shape \[2, 6\]; accepted \[2, 5\]"),
         ("MultiHeadAttention", {"v": None}, {}, "key without a value"),
         ("MultiHeadAttention", {"added": floats(1, 3, 5, 5)}, {}, "attention_bias of shape"),
-        ("MultiHeadAttention", {"mask": np.ones(8, "int32")}, {}, "a mask of 8 numbers for a batch of 2"),
+        ("MultiHeadAttention", {"mask": np.ones(7, "int32")}, {}, "a mask of 7 numbers for a batch of 2"),
         ("Attention", {}, {"do_rotary": 1}, "do_rotary is set; accepted 0"),
         ("Attention", {}, {"qkv_hidden_sizes": [32, 32, 30]}, "three multiples of the heads"),
     ],

@@ -40,22 +40,26 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
             raise ValueError(f"scale = {attr['scale']}; accepted: 1")
         shape = extents_of(x)
         pairs = int(tables[0].ty.shape[-1])
+        heads, turned = (int(attr.get(called, 0)) for called in ("num_heads", "rotary_embedding_dim"))
+        if turned and turned != 2 * pairs:
+            raise ValueError(f"rotary_embedding_dim = {turned}, tables of {pairs} columns; accepted: half as many")
         if len(shape) == 4:
             parted = moved(bb, x, 0, 2, 1, 3)
         else:
-            heads = int(attr.get("num_heads", 0))
+            if turned and not heads:
+                raise ValueError(f"rotary_embedding_dim = {turned} without num_heads; accepted: both")
             width = shape[-1] // heads if heads else 2 * pairs
             if not isinstance(width, int) or shape[-1] % width:
                 raise ValueError(f"{shape[-1]} columns in heads of {width}; accepted: a whole number of heads")
             parted = reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
-        length = extents_of(parted)[1]
+        length, width = extents_of(parted)[1], extents_of(parted)[3]
+        if not turned and isinstance(width, int) and width != 2 * pairs:
+            raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: half, or rotary_embedding_dim")
         if rank_of(positions) == 1:
             first = reshaped(bb, positions, [1, 1])
             positions = bb.emit(op.add(first, counted(bb, length, dtype_of(positions))))
-        turned = rotated(
-            bb, parted, *rows_of_tables(bb, tables, positions), interleaved=bool(attr.get("interleaved", 0))
-        )
-        return moved(bb, turned, 0, 2, 1, 3) if len(shape) == 4 else reshaped(bb, turned, shape)
+        made = rotated(bb, parted, *rows_of_tables(bb, tables, positions), interleaved=bool(attr.get("interleaved", 0)))
+        return moved(bb, made, 0, 2, 1, 3) if len(shape) == 4 else reshaped(bb, made, shape)
 
 
 # ---- attention over a cache ------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         )
         product = BlockedProduct(rows=1, n=rows, k=width, encoding=encoding)
         weights = _weights(bb, data, scales, zeros, product)
-        made = rows_of_blocks(bb, weights, places, product, "take", wraps=False)
+        made = rows_of_blocks(bb, weights, places, product, "take", wraps=True)
         return as_type(bb, made, dtype_of(scales))
 
 

@@ -30,7 +30,7 @@ class _Pair:
 def keep_blocks(graph: OnnxGraph) -> None:
     """Put a MatMulNBits in the place of each such pair."""
     sources = [node for node in graph.graph.node if node.op_type == "DequantizeLinear" and not node.domain]
-    if not any(_attribute(node, "block_size", 0) for node in sources):
+    if not any(attribute_of(node, "block_size", 0) for node in sources):
         return
     constants = graph.constants()
     users: dict[str, list[onnx.NodeProto]] = {}
@@ -73,7 +73,7 @@ def _joined(graph: OnnxGraph, pair: _Pair, constants: dict[str, np.ndarray]) -> 
     """The one node; None where the weights have another form."""
     given = [constants.get(name) if name else None for name in pair.source.input]
     data, scales, zeros = [*given, None][:3]
-    block, axis = _attribute(pair.source, "block_size", 0), _attribute(pair.source, "axis", 1)
+    block, axis = attribute_of(pair.source, "block_size", 0), attribute_of(pair.source, "axis", 1)
     if data is None or scales is None or (len(pair.source.input) > 2 and pair.source.input[2] and zeros is None):
         return None
     bits = _BITS.get(data.dtype.name)
@@ -90,11 +90,11 @@ def _joined(graph: OnnxGraph, pair: _Pair, constants: dict[str, np.ndarray]) -> 
     if scales.shape != (n, blocks) or (zeros is not None and zeros.shape != (n, blocks)):
         return None
     values = np.zeros((n, blocks * block), np.uint8)
-    values[:, :k] = _unsigned(data, bits)
-    operands = {"values": _packed(values, bits).reshape(n, blocks, block * bits // 8), "scales": scales}
+    values[:, :k] = unsigned(data, bits)
+    operands = {"values": packed(values, bits).reshape(n, blocks, block * bits // 8), "scales": scales}
     if zeros is not None or not data.dtype.name.startswith("int"):
-        stored = np.zeros((n, blocks), np.uint8) if zeros is None else _unsigned(zeros, bits)
-        operands["zeros"] = _packed(np.pad(stored, ((0, 0), (0, -blocks % (8 // bits)))), bits)
+        stored = np.zeros((n, blocks), np.uint8) if zeros is None else unsigned(zeros, bits)
+        operands["zeros"] = packed(np.pad(stored, ((0, 0), (0, -blocks % (8 // bits)))), bits)
     names = []
     for called, value in operands.items():
         name = graph.fresh_name(f"{pair.source.input[0]}_{called}")
@@ -113,13 +113,13 @@ def _joined(graph: OnnxGraph, pair: _Pair, constants: dict[str, np.ndarray]) -> 
     )
 
 
-def _unsigned(values: np.ndarray, bits: int) -> np.ndarray:
+def unsigned(values: np.ndarray, bits: int) -> np.ndarray:
     """Whole numbers from 0 on, of the same order."""
     start = 1 << (bits - 1) if values.dtype.name.startswith("int") else 0
     return (values.astype(np.int16) + start).astype(np.uint8)
 
 
-def _packed(values: np.ndarray, bits: int) -> np.ndarray:
+def packed(values: np.ndarray, bits: int) -> np.ndarray:
     """Of 4 bits two to a byte, the one of lower place in the lower bits."""
     return values if bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
 
@@ -149,7 +149,8 @@ def _names_in(entry: onnx.AttributeProto) -> set[str]:
     return found
 
 
-def _attribute(node: onnx.NodeProto, name: str, usual: int) -> int:
+def attribute_of(node: onnx.NodeProto, name: str, usual: int) -> int:
+    """A whole number that a node says, or what it means where it does not."""
     return next((int(entry.i) for entry in node.attribute if entry.name == name), usual)
 
 

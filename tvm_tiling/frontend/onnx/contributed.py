@@ -114,7 +114,7 @@ class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class SimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
-    """Division by the root of the mean square over the axes from `axis` on, times a scale."""
+    """Division by the root of the mean square over the axes from `axis` on, times a scale; one over that root."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -124,7 +124,8 @@ class SimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
         x = _wide(bb, data)
         square = bb.emit(op.mean(bb.emit(x * x), axes, keepdims=True))
         inverse = bb.emit(op.rsqrt(square + relax.const(attr.get("epsilon", 1e-5), dtype_of(x))))
-        return as_type(bb, bb.emit(bb.emit(x * inverse) * _wide(bb, scale)), kept)
+        result = as_type(bb, bb.emit(bb.emit(x * inverse) * _wide(bb, scale)), kept)
+        return relax.Tuple([result, inverse]) if attr["tvm_custom"]["num_outputs"] > 1 else result
 
 
 class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):

@@ -22,8 +22,8 @@ from .tensors import as_type, dtype_of, number, rank_of
 
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
-UNSEEN = -3.0e38  # added to scores that the causal mask hides: lower than mask_filter_value, so that rows that are
-# masked as a whole see none of these
+UNSEEN = -3.4028234663852886e38  # added to scores that the causal mask hides, the lowest float32: rows that a mask
+# hides as a whole see none of these
 
 
 def _part(bb: Builder, value: Expr, axis: int, first: int, end: int) -> Expr:
@@ -49,7 +49,8 @@ def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fi
     """0 or `fill` for scores of `length` rows and `total` keys, as a mask says: float32 [batch, 1, 1 or length, total].
 
     `mask`: int32 [batch, total] or [batch, length, total], above 0 where a key is seen; [batch], how many of the keys
-    are; [2 batch], how many of the keys lie before the end, then how many of these before the start.
+    are; [2 batch], how many of the keys lie before the end, then how many of these before the start; [3 batch + 2], how
+    many are, then where rows and keys of each begin without padding, which follows from how many there are.
     """
     shape, rank = extents_of(mask), rank_of(mask)
     zero, low = relax.const(0.0, "float32"), relax.const(fill, "float32")
@@ -62,9 +63,13 @@ def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fi
         return reshaped(bb, added, [shape[0], *([1] * (4 - rank)), *shape[1:]])
     if rank != 1:
         raise ValueError(f"a mask of {rank} axes; accepted 1, 2 or 3")
+    if _same(shape[0], 3 * batch + 2):
+        mask, shape = _part(bb, mask, 0, 0, batch), [batch]
     two = _same(shape[0], 2 * batch) and not _same(shape[0], batch)
     if not two and isinstance(shape[0], int) and isinstance(batch, int) and shape[0] != batch:
-        raise ValueError(f"a mask of {shape[0]} numbers for a batch of {batch}; accepted one or two for each")
+        raise ValueError(
+            f"a mask of {shape[0]} numbers for a batch of {batch}; accepted one or two for each, or three and 2"
+        )
     places = reshaped(bb, bb.emit(sequence(bb, 0, 1, total, "int32")), [1, 1, 1, total])
     mask = as_type(bb, mask, "int32")
     if not two:
@@ -171,7 +176,7 @@ def multi_head_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[
     )
     parts = _operands(bb, heads, query, key, value)
     if bias is not None:
-        parts = _biased(bb, parts, bias, heads)
+        parts = _biased(bb, parts, bias, heads, alone=key is not None and rank_of(key) == 4)
     queries, keys, values = parts
     _agreed("the width of the heads of queries and of keys", extents_of(queries)[3], extents_of(keys)[3])
     _agreed("the number of keys and of values", extents_of(keys)[2], extents_of(values)[2])
@@ -233,16 +238,15 @@ def _unpacked(bb: Builder, packed: Expr) -> list[Expr]:
     ]
 
 
-def _biased(bb: Builder, parts: Sequence[Expr], bias: Expr, heads: int) -> list[Expr]:
-    """Queries, keys and values with their parts of a bias; of the queries alone where it has no more."""
+def _biased(bb: Builder, parts: Sequence[Expr], bias: Expr, heads: int, *, alone: bool) -> list[Expr]:
+    """Queries, keys and values with their parts of a bias. `alone`: of the queries alone, keys and values being of an
+    earlier product, which has added theirs; the bias may have no more then."""
     widths = [int(extents_of(part)[3]) * heads for part in parts]
     columns = extents_of(bias)[0]
-    if rank_of(bias) != 1 or columns not in (widths[0], sum(widths)):
+    if rank_of(bias) != 1 or columns not in ((sum(widths), widths[0]) if alone else (sum(widths),)):
         raise ValueError(f"bias of shape {extents_of(bias)}; accepted [{sum(widths)}]")
     found, first = list(parts), 0
-    for place, width in enumerate(widths):
-        if first >= columns:
-            break
+    for place, width in enumerate(widths[:1] if alone else widths):
         own = reshaped(bb, _part(bb, bias, 0, first, first + width), [1, heads, 1, width // heads])
         found[place] = bb.emit(op.add(parts[place], own))
         first += width
@@ -270,6 +274,8 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
         if attr.get(called, 0):
             raise ValueError(f"{called} is set; accepted 0")
     assert x is not None and weights is not None  # the node has them
+    if mask is not None and rank_of(mask) == 2 and _same(extents_of(mask)[1], 1):
+        mask = None  # of one column it hides nothing, by convention or since there is but one key
     heads, kind = int(attr["num_heads"]), dtype_of(x)
     x, weights, bias, past, on_scores = (
         None if each is None else as_type(bb, each, "float32") for each in (x, weights, bias, past, on_scores)

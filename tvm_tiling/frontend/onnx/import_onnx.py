@@ -16,6 +16,7 @@ from ...limits import Limits
 from ...runtime.pages import Contents
 from ...sizes import MayBeEmpty, OpenSizes
 from ..imported import ImportedModel, first_line
+from .block_tables import settle_tables
 from .blocked_pairs import keep_blocks
 from .corrected import forget_shapes
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
@@ -118,6 +119,7 @@ def _imported(
     _refuse_unserved(graph, CHEAP | _LOOPS)
     _check(graph)
     keep_blocks(graph)
+    settle_tables(graph)
     budget = Budget(limits, weights=sum(value.nbytes for value in graph.weights.values()))
     types = _folded(graph, budget, served)
     if settle_values(graph, types):

@@ -47,10 +47,11 @@ def _fitting(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, 
         axis = 0
     by_blocks = attr.get("block_size", 0)
     zero = others[0] if others else None
-    require_scales(data, scale, zero, None if by_blocks else axis)
-    if by_blocks:
+    if by_blocks:  # scales of any sign: nothing is requantised by them
         _require_blocks(data, scale, zero, axis, by_blocks)
-    elif zero is not None:
+    else:
+        require_scales(data, scale, zero, axis)
+    if zero is not None and not by_blocks:
         scale, zero = as_many(scale, zero)
     return scale, others if zero is None else [zero, *others[1:]]
 
@@ -107,6 +108,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
         if attr.get("precision", 0):
             raise ValueError("precision is set; accepted: 0")
         data, scale, zero = inputs[0], inputs[1], inputs[2]
+        require_scales(data, scale, zero, None)
         kind = attr.get("output_dtype", 0)
         dtype = dtype_of(zero) if zero is not None else tvm_onnx.get_type(kind) if kind else "uint8"
         real = bb.emit(op.round(bb.emit(_wide(bb, data) / _of_elements(bb, scale, attr, data))))
