@@ -1,4 +1,5 @@
-"""Random nodes of language models: weights in blocks, attention in all its forms, positions as angles.
+"""Random nodes of language models: weights in blocks, attention in all its forms, positions as angles, and what lies
+between.
 
 A case is a model of one node and its inputs; sizes that may be open have names. The smaller a choice, the simpler the
 node.
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 from choices import Choices
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 MICROSOFT = "com.microsoft"
 
@@ -19,8 +21,8 @@ MICROSOFT = "com.microsoft"
 @dataclass
 class Case:
     """`given`: inputs by name; `fixed`: those that are constants of the model; `named`: shapes with names of sizes.
-    `tolerance` of the largest element; `valid`: how many rows of the first result mean something, and how many of the
-    caches, by batch."""
+    `tolerance` of the largest element; `valid`: of results, by number, the axis of rows and how many of these mean
+    something, by batch."""
 
     operator: str
     given: dict[str, np.ndarray | None]
@@ -31,7 +33,7 @@ class Case:
     fixed: set[str] = field(default_factory=set)
     named: dict[str, list[str | int]] = field(default_factory=dict)
     tolerance: float = 2e-5
-    valid: tuple[np.ndarray, np.ndarray] | None = None
+    valid: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)
 
     def model(self, *, opened: bool) -> ModelProto:
         """The model; `opened`: with names for sizes."""
@@ -50,8 +52,10 @@ class Case:
         constants = [
             numpy_helper.from_array(self.given[name], name) for name in self.fixed if self.given[name] is not None
         ]
-        kind = helper.np_dtype_to_tensor_dtype(next(v.dtype for v in self.given.values() if v is not None))
-        kind = TensorProto.FLOAT if kind == TensorProto.UINT8 else kind
+        floats = (np.dtype(np.float32), np.dtype(np.float16))
+        kind = helper.np_dtype_to_tensor_dtype(
+            next(v.dtype for v in self.given.values() if v is not None and v.dtype in floats)
+        )
         results = [helper.make_tensor_value_info(name, kind, None) for name in self.outputs if name]
         graph = helper.make_graph([node], "case", inputs, results, constants)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)]
@@ -71,6 +75,14 @@ def draw_case(draw: Choices) -> Case:
 # ---- weights in blocks -----------------------------------------------------------------------------------------------
 
 
+def _scales(draw: Choices, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Scales of blocks; sometimes of any sign, or none of a block."""
+    found = rng.random(shape) * 0.2 + 0.01
+    if draw.often(30):
+        found *= rng.integers(-1, 2, shape)
+    return found
+
+
 def _product(draw: Choices, rng: np.random.Generator) -> Case:
     bits, block = draw.one((4, 8)), draw.one((32, 16, 64, 128, 256))
     n, k = 1 + draw.below(90), 1 + draw.below(400)
@@ -88,7 +100,7 @@ def _product(draw: Choices, rng: np.random.Generator) -> Case:
     given = {
         "x": rng.standard_normal((*shape, k)).astype(kind),
         "values": values,
-        "scales": (rng.random(n * blocks) * 0.2 + 0.01).astype(kind),
+        "scales": _scales(draw, rng, (n * blocks,)).astype(kind),
         "zeros": found if zeros else None,
         "order": None,
         "bias": rng.standard_normal(n).astype(kind) if draw.often(30) else None,
@@ -105,26 +117,55 @@ def _product(draw: Choices, rng: np.random.Generator) -> Case:
 
 
 def _table(draw: Choices, rng: np.random.Generator) -> Case:
-    bits, block = draw.one((4, 8)), draw.one((32, 16, 64, 128))
-    rows, blocks = 1 + draw.below(40), 1 + draw.below(4)
-    width = blocks * block
-    zeros = rng.integers(0, 256, (rows, -(-blocks * bits // 8)), np.uint8) if draw.often(50) else None
-    shape = draw.one(((3,), (2, 4), (1,)))
+    kind, block = draw.one(("uint8", "int4", "uint4")), draw.one((32, 16, 64, 128))
+    bits = draw.one((4, 8)) if kind == "uint8" else 4
+    shape = [1 + draw.below(40), (1 + draw.below(4)) * block]
+    gathered, blocked = 0, 1
+    if draw.often(30):
+        shape, blocked = [shape[0], 1 + draw.below(3), shape[1]], 2
+        gathered = draw.one((0, 1)) if kind != "uint8" else 0
+    blocks = [-(-size // block) if axis == blocked else size for axis, size in enumerate(shape)]
+
+    def elements(extents: list[int]) -> np.ndarray:
+        if kind == "uint8":
+            return rng.integers(0, 256, [*extents[:-1], -(-extents[-1] * bits // 8)], np.uint8)
+        low = -8 if kind == "int4" else 0
+        return rng.integers(low, low + 16, extents).astype(getattr(ml_dtypes, kind))
+
+    places = draw.one(((3,), (2, 4), (1,)))
+    rows = shape[gathered]
     given = {
-        "data": rng.integers(0, 256, (rows, width * bits // 8), np.uint8),
-        "places": rng.integers(0, rows, shape).astype(draw.one((np.int64, np.int32))),
-        "scales": rng.random((rows, blocks), np.float32) + np.float32(0.1),
-        "zeros": zeros,
+        "data": elements(shape),
+        "places": rng.integers(-rows, rows, places).astype(draw.one((np.int64, np.int32))),
+        "scales": _scales(draw, rng, tuple(blocks)).astype(np.float32),
+        "zeros": elements(blocks) if draw.often(50) else None,
     }
     return Case(
         "GatherBlockQuantized",
         given,
         ["y"],
-        {"bits": bits, "block_size": block, "gather_axis": 0, "quantize_axis": 1},
+        {"bits": bits, "block_size": block, "gather_axis": gathered, "quantize_axis": blocked},
         fixed={"data", "scales", "zeros"},
-        named={"places": [f"d{axis}" for axis in range(len(shape))]},
+        named={"places": [f"d{axis}" for axis in range(len(places))]},
         tolerance=1e-6,
     )
+
+
+def _dequantised(draw: Choices, rng: np.random.Generator) -> Case:
+    kind, block = draw.one(("int8", "uint8", "int4", "uint4")), draw.one((32, 16, 64, 128))
+    shape, axis = (1 + draw.below(60), 1 + draw.below(90)), draw.one((0, 1))
+    blocks = tuple(-(-size // block) if place == axis else size for place, size in enumerate(shape))
+    dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    low, high = (-8, 8) if kind == "int4" else (0, 16) if kind == "uint4" else (0, 100)
+    given = {
+        "data": rng.integers(low, high, shape).astype(dtype),
+        "scales": _scales(draw, rng, blocks).astype(np.float32),
+        "zeros": rng.integers(low, high, blocks).astype(dtype) if draw.often(50) else None,
+    }
+    fours = dtype.name.endswith("4")  # only constants are of such types
+    fixed = {"data", "zeros", "scales"} if fours else {"data", "zeros"} if draw.often(50) else set[str]()
+    attributes = {"axis": axis - 2 * draw.one((0, 1)), "block_size": block}
+    return Case("DequantizeLinear", given, ["y"], attributes, domain="", fixed=fixed, tolerance=1e-6)
 
 
 # ---- attention over a cache ------------------------------------------------------------------------------------------
@@ -173,7 +214,9 @@ def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
         attributes["softcap"] = 5.0
     if draw.often(20):
         attributes["local_window_size"] = 1 + draw.below(total)
-    valid = (np.full(batch, length) if past else np.minimum(length, lengths + 1), lengths + 1)
+    valid = {1: (2, lengths + 1), 2: (2, lengths + 1)}
+    if not past:
+        valid[0] = (1, np.minimum(length, lengths + 1))
     return Case(
         "GroupQueryAttention",
         given,
@@ -188,7 +231,7 @@ def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
 
 
 def _mask(draw: Choices, rng: np.random.Generator, batch: int, length: int, total: int) -> np.ndarray | None:
-    kind = draw.one(("", "keys", "lengths", "ends", "rows"))
+    kind = draw.one(("", "keys", "lengths", "ends", "rows", "begins"))
     seen = 1 + rng.integers(0, total, batch)
     keys = (np.arange(total) < seen[:, None]).astype(np.int32)
     return {
@@ -197,6 +240,7 @@ def _mask(draw: Choices, rng: np.random.Generator, batch: int, length: int, tota
         "lengths": seen.astype(np.int32),
         "ends": np.concatenate([seen, rng.integers(0, seen)]).astype(np.int32),
         "rows": np.repeat(keys[:, None], length, axis=1),
+        "begins": np.concatenate([seen, np.zeros(2 * batch + 2, int)]).astype(np.int32),
     }[kind]
 
 
@@ -217,7 +261,7 @@ def _multi_head(draw: Choices, rng: np.random.Generator) -> Case:
         "query": floats(batch, length, hidden),
         "key": floats(batch, heads, keys, width) if by_head else floats(batch, keys, hidden),
         "value": floats(batch, heads, keys, out) if by_head else floats(batch, keys, heads * out),
-        "bias": floats(2 * hidden + heads * out) if draw.often(30) and not by_head else None,
+        "bias": floats(2 * hidden + heads * out) if draw.often(30) else None,
         "mask": _mask(draw, rng, batch, length, total),
         "added": floats(draw.one((1, batch)), draw.one((1, heads)), length, total) if draw.often(30) else None,
         "past_key": floats(batch, heads, past, width) if past else None,
@@ -231,6 +275,8 @@ def _multi_head(draw: Choices, rng: np.random.Generator) -> Case:
     if draw.often(20):
         attributes["mask_filter_value"] = -50.0
     outputs = ["y", "present_key", "present_value"] if past or draw.often(30) else ["y"]
+    if len(outputs) > 1 and draw.often(30):
+        outputs.append("scores")
     named = {"query": ["batch", "length", hidden]}
     if form == "own":
         named |= {"key": ["batch", "length", hidden], "value": ["batch", "length", heads * out]}
@@ -306,14 +352,18 @@ def _standard(draw: Choices, rng: np.random.Generator) -> Case:
         "mask": mask,
         "past_key": floats(batch, groups, past, width) if past else None,
         "past_value": floats(batch, groups, past, out) if past else None,
+        "seen": None,
     }
+    opset = draw.one((23, 24))
+    if opset == 24 and not past and draw.often(40):
+        given["seen"] = rng.integers(1, keys + 1, batch)
     outputs = ["y", "present_key", "present_value"] if past else ["y"]
     if draw.often(20):
         outputs = ["y", "present_key", "present_value", "scores"]
         if not past:
             outputs[1:3] = ["", ""]
         attributes["qk_matmul_output_mode"] = draw.one((0, 1, 2, 3))
-    return Case("Attention", given, outputs, attributes, domain="", opset=draw.one((23, 24)))
+    return Case("Attention", given, outputs, attributes, domain="", opset=opset)
 
 
 def _rotary(draw: Choices, rng: np.random.Generator) -> Case:
@@ -341,6 +391,61 @@ def _rotary(draw: Choices, rng: np.random.Generator) -> Case:
     return Case("RotaryEmbedding", given, ["y"], attributes, fixed=set(tables))
 
 
+# ---- what lies between -----------------------------------------------------------------------------------------------
+
+
+_BETWEEN = [
+    "QuickGelu",
+    "BiasGelu",
+    "FastGelu",
+    "SimplifiedLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+    "SkipLayerNormalization",
+    "FusedMatMul",
+]
+
+
+def _between(draw: Choices, rng: np.random.Generator) -> Case:
+    """Activations, normalisations and products that onnxruntime fuses; halves too."""
+    rows, columns = (1 + draw.below(3), 1 + draw.below(12)), 1 + draw.below(70)
+    half = draw.often(25)
+    kind = np.float16 if half else np.float32
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(kind)
+
+    named: dict[str, list[str | int]] = {"x": ["batch", "rows", columns]}
+    given: dict[str, np.ndarray | None] = {"x": floats(*rows, columns)}
+    outputs, attributes, domain, operator = ["y"], {}, MICROSOFT, draw.one(tuple(_BETWEEN))
+    if operator == "QuickGelu" and draw.often(50):
+        attributes["alpha"] = draw.one((1.0, 0.5))
+    elif operator in ("BiasGelu", "FastGelu"):
+        given["bias"] = floats(columns) if operator == "BiasGelu" or draw.often(50) else None
+    elif operator == "SimplifiedLayerNormalization":
+        given["scale"], domain, attributes = floats(columns), "", {"axis": -1, "epsilon": draw.one((1e-5, 1e-2))}
+        outputs = ["y", "inverse"] if not half and draw.often(50) else outputs
+    elif operator.startswith("Skip"):
+        skip = draw.one((rows, (1, rows[1]), rows[1:]))
+        given |= {"skip": floats(*skip, columns), "gamma": floats(columns)}
+        if operator == "SkipLayerNormalization":
+            given["beta"] = floats(columns) if draw.often(50) else None
+        given["bias"] = floats(columns) if draw.often(50) else None
+        outputs = ["y", "", "", "sum"] if draw.often(50) else outputs
+        attributes = {"epsilon": draw.one((1e-5, 1e-2))}
+        named = named | {"skip": ["batch", "rows", columns]} if skip == rows else {}
+    elif operator == "FusedMatMul":
+        turned, moved, n = (draw.one((0, 1)), draw.one((0, 1))), draw.one((0, 1)), 1 + draw.below(40)
+        inner = 1 + draw.below(50)
+        shapes = [[*rows, columns, inner], [*rows, inner, n]]
+        shapes = [[*s[:-2], s[-1], s[-2]] if turn else s for s, turn in zip(shapes, turned, strict=True)]
+        if moved:  # the first axis behind the other outer ones
+            shapes = [[s[2], *s[:2], s[3]] for s in shapes]
+        given, named = {"x": floats(*shapes[0]), "b": floats(*shapes[1])}, {}
+        attributes = {"transA": turned[0], "transB": turned[1], "transBatchA": moved, "transBatchB": moved}
+        attributes["alpha"] = draw.one((1.0, 0.25))
+    return Case(operator, given, outputs, attributes, domain=domain, named=named, tolerance=4e-3 if half else 2e-5)
+
+
 OPERATORS: tuple[Callable[[Choices, np.random.Generator], Case], ...] = (
     _product,
     _table,
@@ -349,4 +454,6 @@ OPERATORS: tuple[Callable[[Choices, np.random.Generator], Case], ...] = (
     _with_products,
     _standard,
     _rotary,
+    _dequantised,
+    _between,
 )

@@ -105,7 +105,7 @@ class SkipLayerNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
-    """The same without mean and beta: division by the root of the mean square."""
+    """The same without mean and beta: division by the root of the mean square. The second result is 0."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -166,7 +166,7 @@ def _normalised(
     centred: bool,
 ) -> list[relax.Expr]:
     """The sum data + skip + bias over its deviation along the last axis, `centred` first, times gamma and beside beta;
-    mean and inverse deviation, of float32; the sum."""
+    mean (0 where nothing is centred) and inverse deviation, of float32; the sum."""
     kept = dtype_of(data)
     total = bb.emit(_wide(bb, data) + _wide(bb, skip))
     if bias is not None:
@@ -178,6 +178,8 @@ def _normalised(
     result = bb.emit(bb.emit(away * inverse) * _wide(bb, gamma))
     if beta is not None:
         result = bb.emit(result + _wide(bb, beta))
+    if not centred:
+        mean = bb.emit(op.zeros_like(mean))
     return [as_type(bb, result, kept), mean, inverse, as_type(bb, total, kept)]
 
 
