@@ -39,8 +39,6 @@ def decompositions() -> Any:
     for name in _WHOLE:
         if (found := _overload(name)) is not None:
             table.pop(found, None)
-    if (found := _overload("dequantize_affine.default", "torchao")) is not None:
-        table.pop(found, None)
     for name in _FURTHER:
         if (found := _overload(name)) in decomposition_table:
             table[found] = decomposition_table[found]
@@ -56,11 +54,10 @@ def rules() -> dict[Any, Callable[..., Any]]:
     return dict(decompositions().items())
 
 
-def _overload(name: str, library: str = "aten") -> Any:
-    """An operator of this release of PyTorch, or of a library that is loaded, by packet and overload; None where there
-    is none."""
+def _overload(name: str) -> Any:
+    """An operator of this release of PyTorch by packet and overload; None where it has none."""
     packet, _, overload = name.partition(".")
-    return getattr(getattr(getattr(torch.ops, library), packet, None), overload, None)
+    return getattr(getattr(torch.ops.aten, packet, None), overload, None)
 
 
 def _decomposes(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -19,7 +19,6 @@ from tvm import relax, te, tirx
 
 from ...errors import UnsupportedOperator
 from ...refusal import blocks_closed
-from ..blocked_weights import product_in_blocks
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames
 from .assertions import asserted, of_assertions
@@ -43,7 +42,6 @@ from .translation import (
     shape_of,
 )
 from .types import NAMES
-from .weight_blocks import ProductNode, products_in_blocks
 
 # Results of constants up to this many elements are constants, whatever their operands' size.
 _LARGEST_KNOWN = 1 << 16
@@ -67,8 +65,6 @@ class Walk:
         self._translation = Translation(self._builder, open=opened)
         self._values = self._translation.values
         self._of_assertions = of_assertions(program.graph.nodes)
-        self._in_blocks: dict[torch.fx.Node, ProductNode] = {}
-        self._unneeded: set[torch.fx.Node] = set()
         self.refused: dict[torch.fx.Node, Refusal] = {}
 
     def function(
@@ -80,9 +76,7 @@ class Walk:
         parameters = self._parameters(inputs)
         with blocks_closed(builder), builder.function("main", parameters):
             with builder.dataflow():
-                nodes = list(nodes)
                 self._constants(nodes)
-                self._find_blocks(nodes)
                 for node in nodes:
                     if node.op in ("get_attr", "call_function"):
                         self._translate(node)
@@ -132,17 +126,6 @@ class Walk:
             elif spec.kind is not InputKind.USER_INPUT and node.users:
                 self._values[node] = self._held(held_tensor(program, spec.target), spec.target)
 
-    def _find_blocks(self, nodes: Iterable[torch.fx.Node]) -> None:
-        """The products by weights that stay in blocks."""
-        known = self._translation.known
-        held = {
-            node: known[value]
-            for node, value in self._values.items()
-            if isinstance(value, relax.Expr) and value in known
-        }
-        names = {node: full_name(called(node)[0]) for node in nodes if node.op == "call_function"}
-        self._in_blocks, self._unneeded = products_in_blocks(nodes, names, held)
-
     def _held(self, value: Any, name: Any) -> Value:
         if not isinstance(value, torch.Tensor):
             return Absent(f"{str(name)!r} is a {type(value).__name__}", follows=False)
@@ -158,9 +141,6 @@ class Walk:
         if node.op == "get_attr":
             held = _attribute(module or self._program.graph_module, str(node.target))
             self._values[node] = self._held(held, node.target) if isinstance(held, torch.Tensor) else held
-            return
-        if node in self._unneeded:
-            self._values[node] = Missing("weights that stay in blocks")
             return
         self._translation.node = node
         self._builder.called = self._names.variable(node_path(node))
@@ -205,10 +185,6 @@ class Walk:
 
     def _converted(self, node: torch.fx.Node) -> Value:
         record = node.meta.get("val")
-        if node in self._in_blocks:
-            value = self._by_blocks(self._in_blocks[node])
-            self._check(value, record)
-            return value
         target = called(node)[0]
         name, effects = full_name(target), target is not node.target
         if node in self._of_assertions:
@@ -262,16 +238,6 @@ class Walk:
             value = convert(self._translation, **arguments)
         self._check(value, record)
         return value
-
-    def _by_blocks(self, told: ProductNode) -> Value:
-        """A product by weights in blocks."""
-        t, product = self._translation, told.weights.product()
-        assert product is not None  # or the node would not be one of these
-        x = t.cast(_values(told.x, self._values), "float32")
-        y = product_in_blocks(t.builder, x, told.weights.emitted(t.builder), product, "int16")
-        if told.bias is not None:
-            y = t.emit(relax.op.add(y, t.cast(_values(told.bias, self._values), "float32")))
-        return t.cast(y, t.dtype)
 
     def _of_open(self, node: torch.fx.Node, record: Any, arguments: Mapping[str, Value]) -> bool:
         """Whether a node's result, or a tensor or number that it takes, is of open sizes."""

@@ -7,7 +7,6 @@ computes, is written out in floats, step by step as PyTorch does it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,31 +72,6 @@ def _channels_to_floats(
     out_dtype: Any = None,
 ) -> Value:
     return _real(t, input, scales, zero_points, axis, out_dtype)
-
-
-@converter("torchao::dequantize_affine.default")
-def _groups_to_floats(
-    t: Translation,
-    input: Value,
-    block_size: Sequence[int],
-    scale: Value,
-    zero_point: Value,
-    input_dtype: Any,
-    quant_min: Any = None,
-    quant_max: Any = None,
-    output_dtype: Any = None,
-) -> Value:
-    """(input - zero point) scale, one of each for blocks of so many elements along every axis."""
-    shape = shape_of(input)
-    parts = [part for extent, size in zip(shape, block_size, strict=True) for part in (extent // size, size)]
-    spread = [part for extent, size in zip(shape, block_size, strict=True) for part in (extent // size, 1)]
-    value = t.cast(t.emit(relax.op.reshape(input, parts)), "float32")
-    if zero_point is not None:
-        zero = t.cast(t.emit(relax.op.reshape(zero_point, spread)), "float32")
-        value = t.emit(relax.op.subtract(value, zero))
-    factor = t.cast(t.emit(relax.op.reshape(scale, spread)), "float32")
-    real = t.emit(relax.op.reshape(t.emit(relax.op.multiply(value, factor)), shape))
-    return t.cast(real, "float32" if output_dtype is None else NAMES.get(output_dtype, ""))
 
 
 @converter(f"{_LIBRARY}choose_qparams.tensor")
