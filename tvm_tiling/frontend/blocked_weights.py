@@ -34,18 +34,20 @@ _AT_ONCE = 1 << 22  # weights that become records at a time
 
 def _bits(parts: Sequence[np.ndarray], product: BlockedProduct) -> Blocks:
     """As MatMulNBits has them: values, scales, zero points where there are any, which are packed as the values are, or
-    one number for each block."""
+    one number for each block; or offsets in their place."""
     values, scales, *zeros = parts
     rows = len(values)
     shape = (rows, product.blocks)
-    found = None
-    if zeros:
+    found, offsets = None, None
+    if product.encoding.offsets:
+        offsets = zeros[0].reshape(shape)
+    elif zeros:
         found = zeros[0].reshape(rows, -1)
         if found.dtype == np.uint8:
             found = values_of(found, product.bits)[:, : product.blocks]
     missing = product.blocks * product.value_bytes - values.shape[1]  # of the last block
     packed = (np.pad(values, ((0, 0), (0, missing))) if missing else values).reshape(*shape, product.value_bytes)
-    return Blocks(values_of(packed, product.bits), scales.reshape(shape), found)
+    return Blocks(values_of(packed, product.bits), scales.reshape(shape), found, offsets)
 
 
 _LAYOUTS: dict[str, Callable[[Sequence[np.ndarray], BlockedProduct], Blocks]] = {

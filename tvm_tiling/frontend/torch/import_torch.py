@@ -19,6 +19,7 @@ from ..imported import ImportedModel, first_line
 from ..open_windows import guard_windows
 from .decompositions import decompositions, rules
 from .expansion import expanded
+from .few_bits import of_constants
 from .open_program import OpenProgram, open_program, require_traced
 from .operators import CONVERTERS
 from .refusals import full_name, unsupported
@@ -116,8 +117,11 @@ def _import_open(program: torch.export.ExportedProgram, opened: OpenProgram, whe
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ATen operators."""
     own = program.module_call_graph[0].signature
+    table = decompositions()
+    for target in of_constants(program):
+        table.pop(target, None)
     with _quiet():
-        found = _flat(program).run_decompositions(decompositions())
+        found = _flat(program).run_decompositions(table)
     signature = found.module_call_graph[0].signature
     assert own is not None and signature is not None
     signature.in_spec, signature.out_spec = own.in_spec, own.out_spec

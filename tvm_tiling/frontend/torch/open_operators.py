@@ -30,6 +30,7 @@ cat.default stack.default flip.default full.default full_like.default fill.Scala
 scalar_tensor.default empty.memory_format alias.default clone.default detach.default lift_fresh_copy.default
 _to_copy.default copy.default _assert_tensor_metadata.default index.Tensor index_select.default gather.default
 embedding.default mm.default bmm.default matmul.default linear.default addmm.default baddbmm.default
+_weight_int4pack_mm_for_cpu.default _weight_int8pack_mm.default
 scaled_dot_product_attention.default native_layer_norm.default native_group_norm.default
 _native_batch_norm_legit_no_training.default batch_norm.default sum.default sum.dim_IntList mean.default
 mean.dim prod.dim_int amax.default amin.default max.dim min.dim argmax.default argmin.default any.default

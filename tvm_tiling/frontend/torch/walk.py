@@ -22,6 +22,7 @@ from ...refusal import blocks_closed
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames
 from .assertions import asserted, of_assertions
+from .few_bits import FewBits, few_bits
 from .node_path import node_path
 from .open_operators import ANY_SHAPE, OPEN, TAKE_SIZES, as_number, require_elements
 from .open_program import NoSizeError, OpenProgram
@@ -45,6 +46,9 @@ from .types import NAMES
 
 # Results of constants up to this many elements are constants, whatever their operands' size.
 _LARGEST_KNOWN = 1 << 16
+# Operators that take weights of few bits as this operand; others get floats.
+_WEIGHTS = {"aten::linear.default": "weight", "aten::mm.default": "mat2", "aten::addmm.default": "mat2"}
+_WEIGHTS |= {"aten::matmul.default": "other"}
 # What programs assert of sizes.
 _OF_SIZES = frozenset(f"aten::{name}.default" for name in ("_assert_scalar", "sym_constrain_range"))
 _OPEN = "the shape of a result depends on values; expected shapes that follow from the inputs' shapes"
@@ -223,7 +227,12 @@ class Walk:
                 raise Unserved("")
             returned = convert(self._translation, **arguments)
             return (None, *returned) if isinstance(returned, tuple | list) else (None, returned)
-        value = None if name in DEQUANTISING else self._known(node)
+        value = few_bits(self._translation, name, arguments)
+        if value is None:
+            kept = _WEIGHTS.get(name)
+            arguments = {key: held if key == kept else self._as_tensors(held) for key, held in arguments.items()}
+        if value is None and name not in DEQUANTISING:
+            value = self._known(node)
         if value is None:
             value = self._empty(record)
         if value is None:
@@ -238,6 +247,12 @@ class Walk:
             value = convert(self._translation, **arguments)
         self._check(value, record)
         return value
+
+    def _as_tensors(self, value: Value) -> Value:
+        """An argument with weights of few bits as floats."""
+        if isinstance(value, FewBits):
+            return self._translation.constant(value.floats())
+        return [self._as_tensors(part) for part in value] if isinstance(value, list) else value
 
     def _of_open(self, node: torch.fx.Node, record: Any, arguments: Mapping[str, Value]) -> bool:
         """Whether a node's result, or a tensor or number that it takes, is of open sizes."""
@@ -287,7 +302,8 @@ class Walk:
             self._check(value.real, parts)
             self._check(value.imag, parts)
         elif isinstance(expected, torch.Tensor) and not isinstance(value, Missing):
-            found = (shape_of(value), dtype_of(value))
+            few = isinstance(value, FewBits)
+            found = (value.shape, NAMES[value.dtype]) if few else (shape_of(value), dtype_of(value))
             wanted = (self._translation.shape_in(expected), NAMES.get(expected.dtype, str(expected.dtype)))
             if found != wanted and not self._agree(found, wanted):
                 raise ValueError(
@@ -354,7 +370,8 @@ class Walk:
         sizes = [0]
 
         def content(source: torch.fx.Node) -> torch.Tensor:
-            held = self._translation.known[self._values[source]]
+            value = self._values[source]
+            held = value.floats() if isinstance(value, FewBits) else self._translation.known[value]
             sizes.append(held.numel())
             return held
 
@@ -400,7 +417,7 @@ class Walk:
         return tensors
 
     def _output(self, node: torch.fx.Node) -> relax.Expr:
-        value = self._values.get(node)
+        value = self._as_tensors(self._values.get(node))
         if isinstance(value, Missing):
             self._refuse(node, f"it uses {value.why}, which is not computed")
             value = self._values[node]

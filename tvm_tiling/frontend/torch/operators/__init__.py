@@ -36,6 +36,7 @@ from . import (  # noqa: F401
     special,
     spectra,
     views,
+    weight_only,
 )
 
 __all__ = ["CONVERTERS"]

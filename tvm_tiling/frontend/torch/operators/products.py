@@ -13,13 +13,19 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ..few_bits import FewBits, product_of_few_bits
 from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .views import expanded, permuted, reshaped
 
 
-def product(t: Translation, left: relax.Expr, right: relax.Expr, dtype: str) -> relax.Expr:
+def product(t: Translation, left: relax.Expr, right: relax.Expr | FewBits, dtype: str) -> relax.Expr:
     """left @ right for operands of one type, summed and returned in `dtype`."""
+    if isinstance(right, FewBits):
+        made = product_of_few_bits(t, left, right.transposed) if dtype == "float32" and shape_of(left)[-1] else None
+        if made is not None:
+            return made
+        right = t.constant(right.floats())
     if shape_of(left)[-1] == 0:
         shape = relax.op.matmul(left, right)
         return t.emit(op.zeros(t.builder.normalize(shape).ty.shape, dtype))
@@ -60,7 +66,10 @@ def _dot(t: Translation, self: relax.Expr, tensor: Value = None, other: Value = 
 @converter("linear.default")
 def _linear(t: Translation, input: relax.Expr, weight: relax.Expr, bias: Value) -> relax.Expr:
     wide = computed_in(t.dtype)
-    columns = turned(t, weight) if len(shape_of(weight)) > 1 else weight
+    if isinstance(weight, FewBits):
+        columns = weight.transposed
+    else:
+        columns = turned(t, weight) if len(shape_of(weight)) > 1 else weight
     result = product(t, input, columns, wide)
     if bias is not None:
         result = t.emit(op.add(result, t.cast(bias, wide)))
