@@ -65,7 +65,7 @@ $(VENV_TORCH)/with-torch: $(VENV)/with-test
 	@rm -rf $(VENV_TORCH)
 	@$(BIN)/python -m venv --without-pip $(VENV_TORCH)
 	@cp -R $(VENV)/lib/. $(VENV_TORCH)/lib/
-	@$(VENV_TORCH)/bin/python -m pip --disable-pip-version-check install --quiet torch==$(TORCH) \
+	@$(VENV_TORCH)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile torch==$(TORCH) \
 		torchao==$(TORCHAO) 'expecttest>=0.3,<1'
 	@touch $@
 
