@@ -190,6 +190,30 @@ def step(proto, batch, past, length):
     return found
 
 
+def room_and_bias(columns):
+    """GroupQueryAttention of 3 rows behind 7 in caches with room for 20, with a bias, and its inputs."""
+    shapes = {"q": (1, 3, 64), "k": (1, 3, 32), "v": (1, 3, 32), "past_k": (1, 2, 20, 16), "past_v": (1, 2, 20, 16)}
+    given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    given["bias"] = RNG.standard_normal((1, 1, 3, columns)).astype(np.float32)
+    constants = {"less": np.array([9], np.int32), "total": np.array(10, np.int32)}
+    operands = [*shapes, "less", "total", "", "", "", "bias"]
+    outputs = ["y", "present_k", "present_v"]
+    node = helper.make_node("GroupQueryAttention", operands, outputs, domain=DOMAIN, num_heads=4, kv_num_heads=2)
+    kind = TensorProto.FLOAT
+    inputs = [(name, kind, value.shape) for name, value in given.items()]
+    return model([node], inputs, [(name, kind, None) for name in outputs], constants), given
+
+
+def test_a_bias_has_no_columns_for_room():
+    proto, given = room_and_bias(10)
+    for found, wanted in zip(tt.compile(proto, cache=False).run(**given), session(proto).run(None, given), strict=True):
+        if found.ndim == 4:
+            found, wanted = found[:, :, :10], wanted[:, :, :10]  # behind is what nothing reads
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(UnsupportedOperator, match=r"attention_bias of shape \[1, 1, 3, 8\]; accepted: \[1, 4, 3, 10\]"):
+        tt.compile(room_and_bias(8)[0], cache=False)
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -177,7 +177,7 @@ def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
     batch, length, past = 1 + draw.below(3), 1 + draw.below(12), draw.one((0, 1 + draw.below(30)))
     if past and batch > 1:
         length = 1  # onnxruntime takes several new rows behind a past for one batch alone
-    total = past + length
+    total, room = past + length, draw.below(20) if past and draw.often(30) else 0
     lengths = np.full(batch, total - 1, np.int32)
     if batch > 1 and draw.often(50):
         lengths -= rng.integers(0, min(total, length if not past else total), batch).astype(np.int32)
@@ -192,8 +192,8 @@ def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
         "query": floats(batch, length, columns * width),
         "key": None if packed else floats(batch, length, groups * width),
         "value": None if packed else floats(batch, length, groups * width),
-        "past_key": floats(batch, groups, past, width) if past else None,
-        "past_value": floats(batch, groups, past, width) if past else None,
+        "past_key": floats(batch, groups, past + room, width) if past else None,
+        "past_value": floats(batch, groups, past + room, width) if past else None,
         "lengths": lengths,
         "total": np.array(total, np.int32),
         "cosine": None,

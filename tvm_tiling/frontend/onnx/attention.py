@@ -65,11 +65,14 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
 # ---- attention over a cache ------------------------------------------------------------------------------------------
 
 
-def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], every: Size) -> Expr:
+def grouped_query_attention(
+    bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], every: Size, total: Size
+) -> Expr:
     """Queries by the keys and values of the past and of now, which each few heads share.
 
     Results: [batch, length, hidden], and the keys and values of past and present, [batch, heads, every, width].
-    seqlens_k says how many of them there are in each batch, less one; the new ones come last.
+    seqlens_k says how many of them there are in each batch, less one; the new ones come last. `total` of them are the
+    most that a batch has.
     """
     taken = [*inputs, *[None] * (12 - len(inputs))]
     query, key, value, past_key, past_value, lengths, _, cosine, sine, positions, bias, sink = taken[:12]
@@ -130,6 +133,7 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     if cap:
         bent = bb.emit(op.tanh(bb.emit(op.multiply(scores, number(1 / cap, scores)))))
         scores = bb.emit(op.multiply(bent, number(cap, scores)))
+    bias = _of_every_key(bb, bias, [batch, heads, length, total], every)
     shape = extents_of(bias)
     spread = [groups, shared] if shape[1] == heads else [1, 1]
     scores = bb.emit(op.add(scores, reshaped(bb, bias, [shape[0], *spread, *shape[2:]])))
@@ -140,6 +144,20 @@ def grouped_query_attention(bb: Builder, inputs: Sequence[Expr | None], attr: di
     result = reshaped(bb, bb.emit(op.matmul(weights, values)), [batch, heads, length, width])
     result = reshaped(bb, moved(bb, result, 0, 2, 1, 3), [batch, length, heads * width])
     return relax.Tuple([as_type(bb, each, kind) for each in (result, keys, values)])
+
+
+def _of_every_key(bb: Builder, bias: Expr, sizes: Sequence[Size], every: Size) -> Expr:
+    """What is added to scores, [batch or 1, heads or 1, length, total], with zeros for keys that are room alone."""
+    shape = extents_of(bias)
+    if len(shape) != 4 or any(
+        isinstance(given, int) and isinstance(size, int) and given != size and not (given == 1 and axis < 2)
+        for axis, (given, size) in enumerate(zip(shape, sizes, strict=True))
+    ):
+        raise ValueError(f"attention_bias of shape {shape}; accepted: {list(sizes)}, or 1 of the first two")
+    if not isinstance(every, int) or not isinstance(shape[3], int) or shape[3] == every:
+        return bias
+    room = bb.emit(op.zeros(relax.ShapeExpr([*shape[:3], every - shape[3]]), dtype_of(bias)))
+    return bb.emit(op.concat([bias, room], axis=3))
 
 
 def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
@@ -180,8 +198,8 @@ class GroupQueryAttention(tvm_onnx.OnnxOpConverter):
         value = known(inputs[6])
         if value is None:
             raise ValueError(_FROM_DATA)
-        room = 0 if inputs[3] is None else int(inputs[3].ty.shape[2])
-        return grouped_query_attention(bb, list(inputs), attr, max(room, int(value.reshape(-1)[0])))
+        room, total = 0 if inputs[3] is None else int(inputs[3].ty.shape[2]), int(value.reshape(-1)[0])
+        return grouped_query_attention(bb, list(inputs), attr, max(room, total), total)
 
 
 def open_grouped_query_attention(node: OpenNode) -> Expr:
@@ -191,7 +209,7 @@ def open_grouped_query_attention(node: OpenNode) -> Expr:
         raise ValueError(_FROM_DATA)
     inputs = [node.tensors(place) if node.has(place) and place != 6 else None for place in range(len(node.given))]
     every = node.shapes.larger(total[0], node.extents(3)[2]) if node.has(3) else total[0]
-    return grouped_query_attention(node.bb, inputs, node.attr, every)
+    return grouped_query_attention(node.bb, inputs, node.attr, every, total[0])
 
 
 CONVERTERS: dict[str, Any] = {"GroupQueryAttention": GroupQueryAttention, "RotaryEmbedding": RotaryEmbedding}
