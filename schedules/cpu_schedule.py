@@ -13,7 +13,7 @@ from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
 from ..decide.conv.open_winograd import decide_open_winograd
 from ..decide.gemm.dot_engine import dot_engine
-from ..decide.gemm.open_rows import decide_open_columns, decide_open_rows
+from ..decide.gemm.open_rows import decide_open_columns, decide_open_rows, open_engine
 from ..decide.known import tiling_for
 from ..decide.options import OneConfig, Options
 from ..decide.surroundings import Surroundings
@@ -105,7 +105,7 @@ def schedule_open_product(
             tiling = decide_open_rows(program.workload, hardware, options, around, run)
         else:
             tiling = open_tiling_for(program.workload, hardware, options, around, rows, epilogue_of(program))
-        engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
+        engine = open_engine(program.workload, cpu, prepacked=tiling.pack_b == "ahead")
         emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
         if tiling.pack_b != "ahead":

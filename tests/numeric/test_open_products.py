@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -237,3 +238,39 @@ def test_what_does_the_same_for_each_place_is_told_from_what_does_not():
     assert leading_axis(te.create_prim_func([b, te.compute((m, m), lambda i, j: b[i, j])])) is None
     c = te.placeholder((m, s))
     assert leading_axis(te.create_prim_func([c, te.compute((m, s), lambda i, j: c[i, j])])) is None
+
+
+def product_of_halves(n: int, k: int, dtype: str):
+    """a b of m rows, summed in float32, as a function of a, b and the result."""
+    m, r = te.var("m", "int64"), te.reduce_axis((0, k))
+    a, b = te.placeholder((m, k), dtype, name="a"), te.placeholder((k, n), dtype, name="b")
+    total = te.compute((m, n), lambda i, j: te.sum(a[i, r].astype("float32") * b[r, j].astype("float32"), axis=r))
+    return te.create_prim_func([a, b, total])
+
+
+def test_weights_of_bfloat16_stay_in_two_bytes():
+    """Few rows wait for them to arrive; in panels for multiply-adds they took four."""
+    n, k = 640, 1024
+    options = Options(prepacked=True)
+    scheduled = schedule_operator(
+        product_of_halves(n, k, "bfloat16"), "main", tt.Hardware.load("zen4-server-8c"), options
+    )
+    size = np.prod(scheduled.packed_shape) * np.dtype(scheduled.packed_dtype).itemsize
+    assert size == 2 * n * k
+
+
+@pytest.mark.parametrize(("n", "k"), [(96, 70), (77, 257), (1, 33), (130, 1500), (5, 1)])
+def test_every_number_of_rows_in_bfloat16(n, k):
+    rng = np.random.default_rng(n)
+    scheduled = schedule_operator(
+        product_of_halves(n, k, "bfloat16"), "main", hardware_of("llvm"), Options(prepacked=True)
+    )
+    library = compiled(scheduled)
+    b = rng.uniform(-1, 1, (k, n)).astype(ml_dtypes.bfloat16)
+    weights = packed(scheduled, library, b)
+    for m in (0, 1, 2, 3, 6, 7, 13, 16, 100):
+        a = rng.uniform(-1, 1, (m, k)).astype(ml_dtypes.bfloat16)
+        out = tvm.runtime.tensor(np.full((m, n), np.nan, "float32"))
+        library["main"](tvm.runtime.tensor(a), weights, out)
+        right = a.astype("float64") @ b.astype("float64")
+        np.testing.assert_allclose(out.numpy(), right, rtol=1e-4, atol=1e-5 * k**0.5)

@@ -92,6 +92,12 @@ def decide_open_rows(
     return opened(chosen, workload, cpu, around, run, ranges, tile_why=near, ranges_why=why)
 
 
+def open_engine(workload: GemmWorkload, cpu: Cpu, *, prepacked: bool) -> DotInstruction:
+    """What multiplies. Weights that are packed ahead are interleaved for a dot product, whatever the rows: converted
+    for multiply-adds, those of bfloat16 would take twice the bytes, which a few rows wait for."""
+    return dot_engine(workload, cpu, form=None if prepacked else "normal", prepacked=prepacked)
+
+
 def opened(
     chosen: GemmTiling,
     workload: GemmWorkload,
@@ -105,7 +111,7 @@ def opened(
 ) -> OpenGemmTiling:
     """`chosen`, which is cut for the sample, as it is written for any number of rows, shared among cores as `ranges`
     say."""
-    engine = dot_engine(workload, cpu, form="normal", prepacked=chosen.pack_b == "ahead")
+    engine = open_engine(workload, cpu, prepacked=chosen.pack_b == "ahead")
     copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
     depth = (
         _whole_runs(workload.k, min(chosen.partition_k, workload.k), run, engine.group)
