@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -100,6 +101,23 @@ def test_zero_points_may_be_whole_numbers_as_floats():
 
 def test_float16():
     compare(product(48, 64, 32, dtype=np.float16), 64, np.float16, 3e-3)
+
+
+@pytest.mark.parametrize(("least", "kept"), [(1.0, "float16"), (2.0**-30, "float32")])
+def test_scales_of_bfloat16_stay_in_two_bytes_where_float16_holds_them(least, kept):
+    """Beside the definition: onnxruntime has no such product on a CPU."""
+    proto = product(48, 100, 32, dtype=ml_dtypes.bfloat16)
+    scales = (0.02 + 0.1 * RNG.random(48 * 4)).astype(ml_dtypes.bfloat16)
+    scales[0] *= ml_dtypes.bfloat16(least)
+    proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(scales, "s"))
+    packed = numpy_helper.to_array(proto.graph.initializer[0])
+    values = np.stack([packed & 15, packed >> 4], axis=-1).reshape(48, 4, 32).astype(np.float64) - 8
+    weights = (values * scales.astype(np.float64).reshape(48, 4, 1)).reshape(48, 128)[:, :100]
+    made = tt.compile(proto, cache=False)
+    assert [o.workload["encoding"] for o in made.operators if o.kind == "product"] == [f"int4:32:{kept}"]
+    x = RNG.standard_normal((1, 3, 100)).astype(ml_dtypes.bfloat16)
+    right = x.astype(np.float64) @ weights.T
+    assert np.abs(made.run(x).astype(np.float64) - right).max() < 1e-2 * np.abs(right).max()
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,20 @@ def _weights(
     bb: Any, values: relax.Expr, scales: relax.Expr, zeros: relax.Expr | None, product: BlockedProduct
 ) -> relax.Expr:
     """The weights of a product that constants hold."""
-    parts = [values, scales if _is_float(scales) else relax.const(held(scales).astype(np.float32))]
+    kind = product.encoding.scales
+    parts = [values, scales if dtype_of(scales) == kind else relax.const(held(scales).astype(kind))]
     if zeros is not None:
         parts.append(_zeros(zeros, product))
     return stored(bb, "bits", parts, product)
 
 
-def _is_float(scales: relax.Expr) -> bool:
-    """Whether scales are of a type that they are kept in."""
-    return dtype_of(scales) in ("float16", "float32")
+def _kept_in(scales: relax.Expr) -> str:
+    """The type that scales are kept in: those of bfloat16, which no kernel reads, are float16 where it holds them."""
+    if dtype_of(scales) != "bfloat16":
+        return "float16" if dtype_of(scales) == "float16" else "float32"
+    wide = held(scales).astype(np.float32)
+    with np.errstate(over="ignore"):
+        return "float16" if (wide.astype(np.float16).astype(np.float32) == wide).all() else "float32"
 
 
 def _zeros(zeros: relax.Expr, product: BlockedProduct) -> relax.Expr:
@@ -87,7 +92,7 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
         encoding = Encoding(
             format=f"int{bits}",
             block=block,
-            scales="float16" if dtype_of(scales) == "float16" else "float32",
+            scales=_kept_in(scales),
             zero_points=zeros is not None,
         )
         product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
@@ -134,7 +139,7 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         encoding = Encoding(
             format=f"int{bits}",
             block=block,
-            scales="float16" if dtype_of(scales) == "float16" else "float32",
+            scales=_kept_in(scales),
             zero_points=zeros is not None,
         )
         product = BlockedProduct(rows=1, n=rows, k=width, encoding=encoding)
