@@ -136,7 +136,7 @@ def test_floats_of_a_matrix():
 
 def quantised(name, dtype):
     """Two layers, the first of which torchao quantises."""
-    pytest.importorskip("torchao", reason="needs torchao for PyTorch")
+    pytest.importorskip("torchao", reason="needs torchao for PyTorch", exc_type=ImportError)
     from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, MappingType, quantize_
     from torchao.quantization.granularity import PerAxis, PerGroup
 
