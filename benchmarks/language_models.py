@@ -5,12 +5,13 @@
 Models are made here as onnxruntime-genai's builder writes them (language_graph.py), for llama.cpp as a GGUF file
 (language_gguf.py), with random weights. A token behind a context, which reads every weight once, and prompts are run in
 turns with each peer, on as many threads. Logits of the last position are compared first. Bytes a second are those of
-weights, scales and caches that a token reads.
+weights, scales and caches that a token reads; with --reading they are compared with a loop that reads as many.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -33,11 +34,15 @@ from .peers.decoder_genai import GenaiDecoder
 from .peers.decoder_llama import LlamaDecoder
 from .peers.decoder_onnxruntime import OnnxRuntimeDecoder
 from .peers.decoder_openvino import OpenVinoDecoder
+from .reading import reader
 from .run import SETTLE
 
 PEERS: dict[str, type[DecoderPeer]] = {
     peer.name: peer for peer in (OnnxRuntimeDecoder, GenaiDecoder, OpenVinoDecoder, LlamaDecoder)
 }
+
+
+READING = "reading alone"
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,22 @@ def measured(
         yield Row(peer.name, past, new, 1e3 * pair.ours.median, 1 / pair.ratio, far)
 
 
-def compare(sizes: Decoder, peers: Sequence[str], lengths: Sequence[tuple[int, int]]) -> tuple[list[Row], float]:
-    """Rows of all peers, and the seconds that compiling takes."""
+def beside_reading(executable: tt.Executable, sizes: Decoder, past: int) -> Row:
+    """A token behind `past` ones, and the part of its time that reading as many bytes takes, in turns."""
+    tokens = np.random.default_rng(past).integers(0, sizes.words, past + 1)
+    read = reader(int(sizes.bytes_of_a_step(past)))
+    ours = Side(step_of(executable, tokens[:past], tokens[past:]), own_core)
+    pair = paired(ours, Side(read), condition=Condition(settle=SETTLE))
+    if pair.status is not Status.OK:
+        raise SystemExit(f"past {past}, new 1: {pair.reason}")
+    return Row(READING, past, 1, 1e3 * pair.ours.median, 1 / pair.ratio, math.nan)
+
+
+def compare(
+    sizes: Decoder, peers: Sequence[str], lengths: Sequence[tuple[int, int]], reading: int | None = None
+) -> tuple[list[Row], float]:
+    """Rows of all peers, and one of a token behind `reading` ones beside reading alone; the seconds that compiling
+    takes."""
     rows, seconds = [], 0.0
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -96,6 +115,8 @@ def compare(sizes: Decoder, peers: Sequence[str], lengths: Sequence[tuple[int, i
             alone = {"logits": "last", "activations": "int8" if sizes.level == 4 else None} if "gguf" in file else {}
             executable = tt.compile(folder / file, cache=False, **alone)
             seconds = time.perf_counter() - start
+            if reading is not None and not file.endswith(".gguf"):
+                rows.append(beside_reading(executable, sizes, reading))
             for name in peers:
                 if PEERS[name].file == file:
                     rows += measured(executable, PEERS[name](folder, sizes), sizes, lengths)
@@ -112,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--level", type=int, nargs="*", default=[0, 4], help="accuracy_level (default: 0 and 4)")
     parser.add_argument("--block", type=int, default=32, help="weights that share a scale (default: 32)")
     parser.add_argument("--peer", nargs="*", default=["onnxruntime"], choices=list(PEERS), help="beside what")
+    parser.add_argument("--reading", action="store_true", help="also beside a loop that reads as many bytes")
     parser.add_argument("--context", type=int, default=512, help="tokens behind which one is generated (default: 512)")
     parser.add_argument("--prompt", type=int, nargs="*", default=[128, 512], help="tokens of prompts")
     given = parser.parse_args(arguments)
@@ -123,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for bits in given.bits:
             for level in given.level:
                 sizes = with_weights(DECODERS[name], bits, given.block, level)
-                rows, seconds = compare(sizes, given.peer, lengths)
+                rows, seconds = compare(sizes, given.peer, lengths, given.context if given.reading else None)
                 print(f"\n{name}, {bits} bits, accuracy_level {level}: compiled in {seconds:.1f} s")
                 print_table(
                     ("beside", "past", "new", "ms", "tokens/s", "part of its time", "GB/s", "logits apart"),
@@ -134,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def told(row: Row, sizes: Decoder) -> tuple[str, ...]:
     """A line of the table."""
-    scale = 2 if PEERS[row.peer].file.endswith(".gguf") else 4
+    scale = 2 if row.peer in PEERS and PEERS[row.peer].file.endswith(".gguf") else 4
     rate = f"{sizes.bytes_of_a_step(row.past, scale) / row.ms / 1e6:.1f}" if row.new == 1 else ""
     numbers = (f"{row.ms:.2f}", f"{1e3 * row.new / row.ms:.1f}", f"{row.part:.2f}", rate, f"{row.far:.1g}")
     return (row.peer, str(row.past), str(row.new), *numbers)

@@ -1,0 +1,33 @@
+"""Memory read by all cores, as fast as a plain loop does: what a token of a language model is measured beside, which
+reads every weight once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tvm_tiling.runtime.threads import usable_core_count
+
+
+def reader(size: int) -> Callable[[], float]:
+    """What sums `size` bytes of float32, a share for each usable core."""
+    import numba
+
+    cores = usable_core_count()
+
+    def summed(values: Any) -> float:
+        sums = np.zeros(cores)
+        share = values.size // cores
+        for core in numba.prange(cores):
+            total = np.float32(0)
+            for place in range(core * share, (core + 1) * share):
+                total += values[place]
+            sums[core] = total
+        return sums.sum()
+
+    numba.set_num_threads(cores)
+    run = numba.njit(parallel=True, fastmath=True)(summed)
+    values = np.ones(size // 4, np.float32)
+    return lambda: run(values)
