@@ -27,7 +27,6 @@ from tvm_tiling.cli.table import print_table
 from tvm_tiling.measure import Condition, Side, Status, paired
 from tvm_tiling.runtime.threads import own_core
 
-from .language_gguf import write_decoder
 from .language_graph import DECODERS, Decoder, decoder, with_weights
 from .peers.decoder import DecoderPeer, Step, missing
 from .peers.decoder_genai import GenaiDecoder
@@ -107,7 +106,9 @@ def compare(
         folder = Path(made)
         for file in dict.fromkeys(PEERS[name].file for name in peers):
             if file.endswith(".gguf"):
-                write_decoder(folder / file, sizes)
+                from .language_gguf import OF_BITS, sizes_of, write_decoder  # which the package gguf writes
+
+                write_decoder(folder / file, sizes_of(sizes), OF_BITS[sizes.bits])
             else:
                 onnx.save(decoder(sizes), folder / file)
             start = time.perf_counter()

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.block_rows import BlockRows
 from ..hardware.description import Cpu
-from ..lowering.described import declare, inverse_of, magnitude, quantised, scale_of
+from ..lowering.described import declare, inverse_of, like, magnitude, quantised, scale_of
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share
 from ..lowering.prim_func import root, write_function
@@ -105,9 +105,10 @@ class RowsEmitter:
             if r.to == "int8":
                 narrow(value, start)
                 return value
-            high = kept(tirx.shift_right(value + self.like(128, lanes), self.like(8, lanes)))
+            kind = str(value.ty)
+            high = kept(tirx.shift_right(value + like(128, kind), like(8, kind)))
             narrow(high, start)
-            narrow(value - tirx.shift_left(high, self.like(8, lanes)), start + r.block)
+            narrow(value - tirx.shift_left(high, like(8, kind)), start + r.block)
             return value
 
         total = every("int32", store, lambda x, y: x + y)
@@ -116,11 +117,6 @@ class RowsEmitter:
             with T.serial(0, r.block - count) as k:
                 for part in range(r.parts):
                     T.buffer_store(b["x_blocks"], tirx.const(0, "int8"), [to + part * r.block + count + k])
-
-    @staticmethod
-    def like(value: int, lanes: int) -> Expr:
-        one = tirx.const(value, "int32")
-        return T.broadcast(one, lanes) if lanes > 1 else one
 
     @staticmethod
     def all_of(lanes: int) -> Index:

@@ -24,7 +24,7 @@ from ..decide.gemm.block_rows import BlockRows
 from ..decide.gemm.blocked import BlockedProduct, BlockedTiling, decide_blocked
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DOT_INSTRUCTIONS
-from ..lowering.described import declare, weight_at
+from ..lowering.described import declare
 from ..lowering.dot import dot
 from ..lowering.loops import by_edge, share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
@@ -34,6 +34,7 @@ from ..lowering.weight_panels import Panels
 from ..match.described import at_sample
 from ..operand_types import element_bytes
 from .block_rows import RowsEmitter
+from .panel_packing import pack_panels
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -41,14 +42,19 @@ Slots: TypeAlias = dict[tuple[int, int], tirx.Var]  # (row of the tile, vector) 
 UNROLLED = 4  # units of a lane in one turn of a loop over a long block
 
 
+def panels_of(product: BlockedProduct, tiling: BlockedTiling) -> Panels:
+    """How the weights are packed, the same for any number of rows."""
+    return Panels(replace(product, rows=1, activations="float32"), tiling.nr)
+
+
 class BlockedEmitter:
-    """Writes one product. `buffers` by name, flat but for "weights" as they are given."""
+    """Writes one product. `buffers` by name, flat, without the weights."""
 
     def __init__(self, product: BlockedProduct, tiling: BlockedTiling, buffers: Mapping[str, tirx.Var]) -> None:
         self.p, self.tiling, self.buffers = product, tiling, buffers
         self.lanes, self.nr, self.vectors = tiling.lanes, tiling.nr, tiling.nr // tiling.lanes
         self.block, self.blocks, self.bits = product.encoding.block, product.blocks, product.bits
-        self.layout = Panels(replace(product, rows=1, activations="float32"), self.nr)
+        self.layout = panels_of(product, tiling)
         self.in_unit, self.unit_words, self.units = self.layout.in_unit, self.layout.unit_words, self.layout.units
         self.full, self.tail = divmod(product.n, self.nr)
         self.panels, self.size = self.layout.shape
@@ -59,59 +65,6 @@ class BlockedEmitter:
         self.scaled = product.activations == "int8" or self.parts == 2  # elements of x are whole numbers of scales
         self.engine = next(row for row in DOT_INSTRUCTIONS if row.name == tiling.instruction)
         self.row_of_x = self.blocks * self.block * self.parts if self.scaled else product.k
-
-    # ---- packing ----------------------------------------------------------------------------------------------------
-
-    def pack_whole(self, packed: tirx.Var) -> None:
-        """Weights as they are given in panels, a parallel task a panel; what lies beyond the last column stays 0."""
-        p, weights = self.p, self.buffers["weights"]
-        with T.parallel(0, self.panels) as panel, T.serial(0, self.blocks) as block, T.serial(0, self.nr) as j:
-            column = panel * self.nr + j
-            with when(column < p.n):
-                base = panel * self.size + block * self.step
-                with T.serial(0, self.units) as unit, T.serial(0, 4) as byte:
-                    for word in range(self.unit_words):
-                        at = ((unit * self.unit_words + word) * self.nr + j) * 4 + byte
-                        T.buffer_store(packed, self.packed_byte(column, block, unit, word, byte), [base + at])
-                with T.serial(0, p.scale_bytes) as byte:
-                    at = base + self.values + j * p.scale_bytes + byte
-                    T.buffer_store(packed, weights[column, block, p.value_bytes + byte], [at])
-                    if p.encoding.offsets:
-                        T.buffer_store(packed, weights[column, block, p.zero_place + byte], [at + self.shared])
-                tail = panel * self.size + self.zeros
-                if p.encoding.zero_points:
-                    T.buffer_store(packed, weights[column, block, p.zero_place], [tail + block * self.nr + j])
-                if p.factors:
-                    self.pack_factors(packed, column, block, tail, j)
-
-    def pack_factors(self, packed: tirx.Var, column: Index, block: Index, tail: Index, j: Index) -> None:
-        """Those of a group, with its first block."""
-        grouped = self.p.encoding.grouped
-        with when(tirx.EQ(tirx.floormod(block, grouped), 0)), T.serial(0, 2) as byte:
-            for factor in range(self.p.factors):
-                at = tail + 2 * ((tirx.floordiv(block, grouped) * self.p.factors + factor) * self.nr + j)
-                given = self.buffers["weights"][column, block, self.p.factor_place + 2 * factor + byte]
-                T.buffer_store(packed, given, [at + byte])
-
-    def packed_byte(self, column: Index, block: Index, unit: Index, word: int, byte: Index) -> Expr:
-        """A byte of a lane's word, the parts of some weights from the lowest bits on."""
-
-        def weight(place: int) -> Expr:
-            at = unit * self.in_unit + place + byte
-            return T.Cast("uint8", weight_at(self.p, self.buffers["weights"], column, block, at))
-
-        def joined(parts: list[Expr], bits: int) -> Expr:
-            found = parts[0]
-            for number, part in enumerate(parts[1:], 1):
-                found = tirx.bitwise_or(found, tirx.shift_left(part, tirx.const(bits * number, "uint8")))
-            return found
-
-        if self.bits == 8:
-            return weight(0)
-        if word < 2:
-            low = [tirx.bitwise_and(weight(8 * word + place), tirx.const(15, "uint8")) for place in (0, 4)]
-            return joined(low, 4)
-        return joined([tirx.shift_right(weight(place), tirx.const(4, "uint8")) for place in (0, 4, 8, 12)], 2)
 
     # ---- the nest ---------------------------------------------------------------------------------------------------
 
@@ -483,28 +436,28 @@ def schedule_blocked(
     its weights come in the panels that are given with it; else the kernel packs them in each run."""
     rows = ranged(product.rows) if is_open(product.rows) else None
     chosen = tiling or decide_blocked(at_sample(product).workload, cpu, rows)
-    emitter = BlockedEmitter(product, chosen, {})
-    shape = emitter.layout.shape
+    layout = panels_of(product, chosen)
+    shape = layout.shape
 
     def main() -> None:
         buffers = declare(product, shape if prepacked else None)
         with root():
-            given = buffers["weights"]
-            flat = {called: each.view(-1) for called, each in buffers.items() if called != "weights"}
+            given = buffers.pop("weights")
+            flat = {called: each.view(-1) for called, each in buffers.items()}
             if "sums" not in flat:
                 flat |= _rows_made_ready(product.ready("int16" if chosen.form == "dot16" else "float32"), cpu, flat)
-            emitter = BlockedEmitter(product, chosen, {**flat, "weights": given})
+            emitter = BlockedEmitter(product, chosen, flat)
             if prepacked:
                 emitter.emit(given.view(-1))
                 return
             packed = T.alloc_buffer((shape[0] * shape[1],), "uint8")
-            emitter.pack_whole(packed)
+            pack_panels(layout, given, packed)
             emitter.emit(packed)
 
     made = write_function(name, chosen, main)
     if not prepacked:
         return ScheduledOperator(chosen, made)
-    return ScheduledOperator(chosen, made, None, shape, "uint8", emitter.layout)
+    return ScheduledOperator(chosen, made, None, shape, "uint8", layout)
 
 
 def _rows_made_ready(ready: BlockRows, cpu: Cpu, flat: Mapping[str, tirx.Var]) -> dict[str, tirx.Var]:

@@ -25,8 +25,8 @@ ALONE = 16  # columns of a panel where no product reads it
 
 
 def schedule_table_rows(told: TableRows, name: str, nr: int | None, *, prepacked: bool) -> ScheduledOperator | None:
-    """The kernel of TableRows, its parameters the inputs and outputs in their order; `nr`: columns of a panel of the
-    product by the same weights, None where there is none. None where the table does not come packed."""
+    """The kernel of TableRows, its parameters the inputs and outputs in their order. `nr`: columns of a panel if a
+    product reads the same table, else None. Returns None if the table is not prepacked."""
     if not prepacked:
         return None
     panels = Panels(told.product, nr or ALONE)

@@ -30,7 +30,7 @@ inspect.modulesbyfile.update(dict.fromkeys(FRAMES, ""))
 # What TVM says, on standard error, of a value that is stored to a buffer of fewer bits without having been cast.
 LOSSY_STORE = "Casting in BufferStore may lose precision"
 
-# How a test, or a whole file of them, is skipped where there is no PyTorch.
+# The call by which a test, or a whole file, skips itself where PyTorch is not installed.
 NEEDS_TORCH = 'pytest.importorskip("torch"'
 
 settings.register_profile("suite", deadline=None)  # a busy machine is no error

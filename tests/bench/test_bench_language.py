@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import tvm_tiling as tt
-from benchmarks.language_gguf import write_decoder
+from benchmarks.language_gguf import TYPES, sizes_of, write_decoder
 from benchmarks.language_graph import Decoder, decoder
 from benchmarks.language_models import PEERS, compare, step_of
 
@@ -20,7 +20,7 @@ TOKENS = np.arange(9) * 4
 @pytest.mark.parametrize("file", ["model.onnx", "model.gguf"])
 def test_a_step_is_the_same_each_time_and_equals_one_long_prompt(tmp_path, file):
     if file.endswith("gguf"):
-        write_decoder(tmp_path / file, SIZES)
+        write_decoder(tmp_path / file, sizes_of(SIZES), TYPES.Q4_0)
     else:
         onnx.save(decoder(SIZES), tmp_path / file)
     executable = tt.compile(tmp_path / file, cache=False)

@@ -191,7 +191,7 @@ def test_weights_in_blocks_are_decided(dtype, rows):
 
 @pytest.mark.parametrize("first, last, tallest", [(1, None, 8), (1, 2, 2), (1, 1, 1), (300, 512, 8)])
 def test_one_configuration_of_open_rows_serves_few_and_many(first, last, tallest):
-    """Whatever the sample is: a tile of one row would read and decode the weights anew for each row of a run."""
+    """The sampled size does not matter. A tile of one row would read and decode the weights again for every row."""
     for sample in (1, 512):
         w = tt.GemmWorkload(m=sample, n=2048, k=2048, encoding="int4:32")
         tiling = decide_blocked(w, ZEN4.cpu, Range(first, last))

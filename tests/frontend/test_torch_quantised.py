@@ -7,24 +7,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 from torch.ao.quantization.fx import _decomposed  # noqa: E402, F401 - registers the library's operators
+from torch_called import Called  # noqa: E402
 
 import tvm_tiling as tt  # noqa: E402
 
 Q = torch.ops.quantized_decomposed
 RANGES = [(torch.int8, -128, 127), (torch.int8, -127, 127), (torch.uint8, 0, 255), (torch.uint8, 0, 127)]
-
-
-class Called(torch.nn.Module):
-    """A function of tensors as a module; `held` become buffers."""
-
-    def __init__(self, function, **held):
-        super().__init__()
-        self.function = function
-        for name, value in held.items():
-            self.register_buffer(name, value)
-
-    def forward(self, *args):
-        return self.function(self, *args)
 
 
 def both(module, *args):

@@ -8,25 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
+from torch_called import Called  # noqa: E402
+
 import tvm_tiling as tt  # noqa: E402
 from tvm_tiling.errors import UnsupportedOperator  # noqa: E402
 from tvm_tiling.frontend.torch.few_bits import FewBits, unpacked_int4  # noqa: E402
 
 A = torch.ops.aten
 MOST = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1e-2}  # rows are rounded to 16 bits; then the type
-
-
-class Called(torch.nn.Module):
-    """A function of a tensor as a module; `held` become buffers."""
-
-    def __init__(self, function, **held):
-        super().__init__()
-        self.function = function
-        for name, value in held.items():
-            self.register_buffer(name, value)
-
-    def forward(self, x):
-        return self.function(self, x)
 
 
 def far(found, right):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -111,9 +110,9 @@ def _ids(option: str, text: str) -> list[int]:
 
 def _tokenizer(path: str) -> Tokenizer:
     """The tokenizer of a tokenizer.json, or of a GGUF file."""
-    if is_gguf(path):
-        from ..frontend.gguf.tokenizer import tokenizer_of
+    from ..frontend.gguf.tokenizer import OfPackage, tokenizer_of
 
+    if is_gguf(path):
         return tokenizer_of(path)
     try:
         from tokenizers import Tokenizer as Made
@@ -122,19 +121,6 @@ def _tokenizer(path: str) -> Tokenizer:
             "--tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by --tokens"
         ) from None
     try:
-        return _FromFile(Made.from_file(path))
+        return OfPackage(Made.from_file(path))
     except Exception as error:
         raise WorkloadError(f"{path}: no tokenizer ({' '.join(str(error).split())[:100]})") from None
-
-
-class _FromFile:
-    """A tokenizer of the package tokenizers."""
-
-    def __init__(self, made: Any) -> None:
-        self._made = made
-
-    def encode(self, text: str) -> list[int]:
-        return list(self._made.encode(text).ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._made.decode(list(ids)))

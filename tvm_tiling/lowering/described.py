@@ -167,8 +167,8 @@ def _attention(a: CachedAttention, b: Mapping[str, tirx.Var]) -> None:
 def final_score(a: CachedAttention, product: Expr) -> Expr:
     """A score of the product of a query and a key."""
     kind = str(product.ty)
-    scaled = product * _like(a.scale, kind)
-    return _like(a.softcap, kind) * tirx.tanh(scaled * _like(1 / a.softcap, kind)) if a.softcap else scaled
+    scaled = product * like(a.scale, kind)
+    return like(a.softcap, kind) * tirx.tanh(scaled * like(1 / a.softcap, kind)) if a.softcap else scaled
 
 
 def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:
@@ -195,7 +195,7 @@ def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:
 def magnitude(x: Expr) -> Expr:
     """The bits of |x|: whole numbers that compare as the floats do, infinity and what is no number above all."""
     kind = str(x.ty).replace("float", "int")
-    return tirx.bitwise_and(T.reinterpret(kind, x), _like(0x7FFFFFFF, kind))
+    return tirx.bitwise_and(T.reinterpret(kind, x), like(0x7FFFFFFF, kind))
 
 
 def scale_of(largest: Expr, to: str) -> Expr:
@@ -216,10 +216,11 @@ def quantised(x: Expr, inverse: Expr, to: str) -> Expr:
     kind = str(x.ty)
     value = tirx.nearbyint(x * inverse)
     # The bound first: it is what the smaller of it and of what is no number is.
-    value = tirx.max(tirx.min(value, _like(LARGEST[to], kind)), _like(-LARGEST[to], kind))
+    value = tirx.max(tirx.min(value, like(LARGEST[to], kind)), like(-LARGEST[to], kind))
     return T.Cast(kind.replace("float", "int"), value)
 
 
-def _like(value: float, kind: str) -> Expr:
+def like(value: float, kind: str) -> Expr:
+    """A number of a type, or a vector of it."""
     scalar, _, lanes = kind.partition("x")
     return T.broadcast(tirx.const(value, scalar), int(lanes)) if lanes else tirx.const(value, scalar)

@@ -33,8 +33,9 @@ class Touched:
 
 
 def touched(place: np.ndarray, form: np.ndarray, forms: Callable[[int, int], Footprint], pieces: int) -> Touched | None:
-    """What accesses touch of so many pieces: those of numbers `form` from `place` on, where forms(access, number) is
-    the footprint counted in pieces. None where that is more than MOST_CELLS times the accesses."""
+    """The cells that each access touches in a memory of `pieces`. Access i starts at piece place[i];
+    forms(i, form[i]) is its footprint counted in pieces. None if there are more than MOST_CELLS times as many cells
+    touched as accesses."""
     _, first, way = np.unique(place * (form.max() + 1) + form, return_index=True, return_inverse=True)
     tags = np.zeros(pieces, np.uint64)
     odd = np.random.default_rng(0).integers(1 << 63, size=len(first), dtype=np.uint64) * np.uint64(2) + np.uint64(1)

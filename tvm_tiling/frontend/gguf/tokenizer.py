@@ -83,7 +83,9 @@ class _Described:
         """An array of texts."""
         found = self._metadata.get(f"tokenizer.ggml.{name}")
         if not isinstance(found, Texts):
-            raise ModelFormatError(f"{self.where}: metadata 'tokenizer.ggml.{name}' is no array of texts; {_ACCEPTED}")
+            raise ModelFormatError(
+                f"{self.where}: metadata 'tokenizer.ggml.{name}' is not an array of strings; {_ACCEPTED}"
+            )
         return [text.decode("utf-8", "replace") for text in found.read()]
 
     def _numbers(self, name: str) -> np.ndarray | None:
@@ -93,8 +95,8 @@ class _Described:
             return None
         if not isinstance(found, np.ndarray) or len(found) != len(self.tokens):
             raise ModelFormatError(
-                f"{self.where}: metadata 'tokenizer.ggml.{name}' is no array of {len(self.tokens)} numbers, one for "
-                f"each token; {_ACCEPTED}"
+                f"{self.where}: metadata 'tokenizer.ggml.{name}' is not an array of {len(self.tokens)} numbers, one "
+                f"for each token; {_ACCEPTED}"
             )
         return found
 
@@ -170,7 +172,7 @@ def _bytes_tokenizer(described: _Described) -> Tokenizer:
         for token in described.of(CONTROL, UNKNOWN, USER)
     ]
     ids = dict(zip(names, (*begin, *end), strict=True))
-    return _Bytes(
+    return _made(
         {
             "version": "1.0",
             "added_tokens": added,
@@ -193,25 +195,30 @@ def _bytes_tokenizer(described: _Described) -> Tokenizer:
     )
 
 
-class _Bytes:
+def _made(plain: dict[str, Any], where: str) -> Tokenizer:
     """A tokenizer of the package tokenizers, by its description."""
+    try:
+        from tokenizers import Tokenizer as Made
+        from tokenizers import pre_tokenizers
+    except ImportError:
+        raise UnsupportedOperator(
+            f"{where}: its tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by "
+            "--tokens"
+        ) from None
+    if not plain["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
+        raise UnsupportedOperator(f"{where} holds a tokenizer without tokens for bytes; {_ACCEPTED}")
+    try:
+        return OfPackage(Made.from_str(json.dumps(plain)))
+    except Exception as error:
+        said = " ".join(str(error).split())[:100]
+        raise ModelFormatError(f"{where}: no tokenizer can be made of its metadata ({said})") from None
 
-    def __init__(self, plain: dict[str, Any], where: str) -> None:
-        try:
-            from tokenizers import Tokenizer as Made
-            from tokenizers import pre_tokenizers
-        except ImportError:
-            raise UnsupportedOperator(
-                f"{where}: its tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by "
-                "--tokens"
-            ) from None
-        if not plain["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
-            raise UnsupportedOperator(f"{where} holds a tokenizer without tokens for bytes; {_ACCEPTED}")
-        try:
-            self._made = Made.from_str(json.dumps(plain))
-        except Exception as error:
-            said = " ".join(str(error).split())[:100]
-            raise ModelFormatError(f"{where}: no tokenizer can be made of its metadata ({said})") from None
+
+class OfPackage:
+    """A tokenizer of the package tokenizers."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
 
     def encode(self, text: str) -> list[int]:
         return list(self._made.encode(text).ids)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from .blocked_pairs import attribute_of, packed, unsigned
+from ...lowering.weight_panels import row_bytes, values_of
+from .blocked_pairs import attribute_of, unsigned
 from .graph import OnnxGraph
 
 _FOURS = ("int4", "uint4")
@@ -71,13 +72,13 @@ def _settled(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.nda
 def _of_bytes(graph: OnnxGraph, node: onnx.NodeProto, values: np.ndarray, zeros: np.ndarray | None) -> onnx.NodeProto:
     """The same of a table of bytes, two elements in each."""
     signed = values.dtype.name == "int4"
-    operands = {"values": packed(unsigned(values, 4), 4)}
+    operands = {"values": row_bytes(unsigned(values, 4), 4)}
     if zeros is not None or not signed:
         stored = np.zeros((len(values), 1), np.uint8) if zeros is None else unsigned(zeros, 4)
         if zeros is None:
             blocks = -(-values.shape[1] // attribute_of(node, "block_size", 128))
             stored = np.repeat(stored, blocks, axis=1)
-        operands["zeros"] = packed(np.pad(stored, ((0, 0), (0, stored.shape[1] % 2))), 4)
+        operands["zeros"] = row_bytes(np.pad(stored, ((0, 0), (0, stored.shape[1] % 2))), 4)
     names = []
     for called, value in operands.items():
         names.append(graph.fresh_name(f"{node.input[0]}_{called}"))
@@ -91,10 +92,7 @@ def _of_bytes(graph: OnnxGraph, node: onnx.NodeProto, values: np.ndarray, zeros:
 
 def _apart(data: np.ndarray, bits: int, count: int) -> np.ndarray:
     """The elements that bytes hold along the last axis, `count` of them."""
-    if bits == 8:
-        return data
-    both = np.stack([data & 15, data >> 4], axis=-1)
-    return both.reshape(*data.shape[:-1], 2 * data.shape[-1])[..., :count]
+    return data if bits == 8 else values_of(data, bits)[..., :count]
 
 
 def _of_elements(parts: np.ndarray, block: int, axis: int, like: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from ...lowering.weight_panels import row_bytes
 from .graph import OnnxGraph
 
 _DOMAIN = "com.microsoft"
@@ -91,10 +92,10 @@ def _joined(graph: OnnxGraph, pair: _Pair, constants: dict[str, np.ndarray]) -> 
         return None
     values = np.zeros((n, blocks * block), np.uint8)
     values[:, :k] = unsigned(data, bits)
-    operands = {"values": packed(values, bits).reshape(n, blocks, block * bits // 8), "scales": scales}
+    operands = {"values": row_bytes(values, bits).reshape(n, blocks, block * bits // 8), "scales": scales}
     if zeros is not None or not data.dtype.name.startswith("int"):
         stored = np.zeros((n, blocks), np.uint8) if zeros is None else unsigned(zeros, bits)
-        operands["zeros"] = packed(np.pad(stored, ((0, 0), (0, -blocks % (8 // bits)))), bits)
+        operands["zeros"] = row_bytes(np.pad(stored, ((0, 0), (0, -blocks % (8 // bits)))), bits)
     names = []
     for called, value in operands.items():
         name = graph.fresh_name(f"{pair.source.input[0]}_{called}")
@@ -117,11 +118,6 @@ def unsigned(values: np.ndarray, bits: int) -> np.ndarray:
     """Whole numbers from 0 on, of the same order."""
     start = 1 << (bits - 1) if values.dtype.name.startswith("int") else 0
     return (values.astype(np.int16) + start).astype(np.uint8)
-
-
-def packed(values: np.ndarray, bits: int) -> np.ndarray:
-    """Of 4 bits two to a byte, the one of lower place in the lower bits."""
-    return values if bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
 
 
 def _used(nodes: list[onnx.NodeProto], returned: set[str]) -> list[onnx.NodeProto]:

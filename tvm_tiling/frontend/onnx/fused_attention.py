@@ -41,7 +41,7 @@ def _of_heads(bb: Builder, value: Expr, heads: int, called: str) -> Expr:
     """[batch, heads, length, width] of [batch, length, heads * width]."""
     batch, length, columns = extents_of(value)
     if not isinstance(columns, int) or columns % heads:
-        raise ValueError(f"{called} of {columns} columns for {heads} heads; accepted a multiple of the heads")
+        raise ValueError(f"{called} of {columns} columns for {heads} heads; expected a multiple of the heads")
     return moved(bb, reshaped(bb, value, [batch, length, heads, columns // heads]), 0, 2, 1, 3)
 
 
@@ -57,18 +57,18 @@ def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fi
     if rank in (2, 3):
         wanted = [batch, total] if rank == 2 else [batch, length, total]
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, wanted, strict=True)):
-            raise ValueError(f"a mask of shape {shape}; accepted {wanted}")
+            raise ValueError(f"a mask of shape {shape}; expected {wanted}")
         seen = bb.emit(op.greater(mask, number(0, mask)))
         added = bb.emit(op.where(seen, zero, low))
         return reshaped(bb, added, [shape[0], *([1] * (4 - rank)), *shape[1:]])
     if rank != 1:
-        raise ValueError(f"a mask of {rank} axes; accepted 1, 2 or 3")
+        raise ValueError(f"a mask of {rank} axes; expected 1, 2 or 3")
     if _same(shape[0], 3 * batch + 2):
         mask, shape = _part(bb, mask, 0, 0, batch), [batch]
     two = _same(shape[0], 2 * batch) and not _same(shape[0], batch)
     if not two and isinstance(shape[0], int) and isinstance(batch, int) and shape[0] != batch:
         raise ValueError(
-            f"a mask of {shape[0]} numbers for a batch of {batch}; accepted one or two for each, or three and 2"
+            f"a mask of {shape[0]} numbers for a batch of {batch}; expected one or two for each, or three and 2"
         )
     places = reshaped(bb, bb.emit(sequence(bb, 0, 1, total, "int32")), [1, 1, 1, total])
     mask = as_type(bb, mask, "int32")
@@ -135,13 +135,13 @@ def _number(bb: Builder, size: Size) -> Expr:
 def _refuse(inputs: Sequence[Expr | None], named: dict[int, str]) -> None:
     for place, called in named.items():
         if place < len(inputs) and inputs[place] is not None:
-            raise ValueError(f"{called} is given; accepted no such input")
+            raise ValueError(f"{called} is given; expected no such input")
 
 
 def _agreed(what: str, a: Size, b: Size) -> None:
     """ValueError where two extents are different numbers."""
     if isinstance(a, int) and isinstance(b, int) and a != b:
-        raise ValueError(f"{what}: {a} and {b}; accepted the same number")
+        raise ValueError(f"{what}: {a} and {b}; expected the same number")
 
 
 def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size, total: Size) -> None:
@@ -154,7 +154,7 @@ def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size,
         for e, allowed in zip(shape, wanted, strict=True)
     ):
         raise ValueError(
-            f"attention_bias of shape {shape}; accepted {[one[0] for one in wanted]}, or 1 of the first two"
+            f"attention_bias of shape {shape}; expected {[one[0] for one in wanted]}, or 1 of the first two"
         )
 
 
@@ -184,10 +184,10 @@ def multi_head_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[
     if attr.get("unidirectional", 0):
         _agreed("unidirectional rows and keys", length, extents_of(keys)[2])
     if (past_key is None) != (past_value is None):
-        raise ValueError("one of past_key and past_value is given; accepted both or neither")
+        raise ValueError("one of past_key and past_value is given; expected both or neither")
     if past_key is not None and past_value is not None:
         if key is not None and rank_of(key) == 4:
-            raise ValueError("past_key beside keys of 4 axes; accepted one of these")
+            raise ValueError("past_key beside keys of 4 axes; expected one of these")
         past = extents_of(past_key)[2]
         keys, values = (
             bb.emit(op.concat([before, now], axis=2)) for before, now in ((past_key, keys), (past_value, values))
@@ -210,18 +210,18 @@ def _operands(bb: Builder, heads: int, query: Expr, key: Expr | None, value: Exp
     if key is None:
         shape = extents_of(query)
         if value is not None or len(shape) != 5 or shape[2:4] != [heads, 3]:
-            raise ValueError(f"query of shape {shape} without keys; accepted [batch, length, {heads}, 3, width]")
+            raise ValueError(f"query of shape {shape} without keys; expected [batch, length, {heads}, 3, width]")
         return _unpacked(bb, query)
     if rank_of(query) != 3:
-        raise ValueError(f"query of {rank_of(query)} axes beside keys; accepted 3")
+        raise ValueError(f"query of {rank_of(query)} axes beside keys; expected 3")
     queries = _of_heads(bb, query, heads, "query")
     shape = extents_of(key)
     if len(shape) == 5:
         if value is not None or shape[2:4] != [heads, 2]:
-            raise ValueError(f"key of shape {shape}; accepted [batch, length, {heads}, 2, width] and no value")
+            raise ValueError(f"key of shape {shape}; expected [batch, length, {heads}, 2, width] and no value")
         return [queries, *_unpacked(bb, key)]
     if value is None or rank_of(value) != len(shape):
-        raise ValueError("key without a value of as many axes; accepted both of 3 or of 4 axes")
+        raise ValueError("key without a value of as many axes; expected both of 3 or of 4 axes")
     if len(shape) == 4:
         for each in (key, value):
             _agreed("num_heads and those of keys and values", heads, extents_of(each)[1])
@@ -244,7 +244,7 @@ def _biased(bb: Builder, parts: Sequence[Expr], bias: Expr, heads: int, *, alone
     widths = [int(extents_of(part)[3]) * heads for part in parts]
     columns = extents_of(bias)[0]
     if rank_of(bias) != 1 or columns not in ((sum(widths), widths[0]) if alone else (sum(widths),)):
-        raise ValueError(f"bias of shape {extents_of(bias)}; accepted [{sum(widths)}]")
+        raise ValueError(f"bias of shape {extents_of(bias)}; expected [{sum(widths)}]")
     found, first = list(parts), 0
     for place, width in enumerate(widths[:1] if alone else widths):
         own = reshaped(bb, _part(bb, bias, 0, first, first + width), [1, heads, 1, width // heads])
@@ -272,7 +272,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     _refuse(taken, {6: "past_sequence_length, of a cache that is shared,"})
     for called in ("do_rotary", "past_present_share_buffer"):
         if attr.get(called, 0):
-            raise ValueError(f"{called} is set; accepted 0")
+            raise ValueError(f"{called} is set; expected 0")
     assert x is not None and weights is not None  # the node has them
     if mask is not None and rank_of(mask) == 2 and _same(extents_of(mask)[1], 1):
         mask = None  # of one column it hides nothing, by convention or since there is but one key
@@ -285,7 +285,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     sizes = [int(size) for size in attr.get("qkv_hidden_sizes", [])] or [int(columns) // 3] * 3
     if len(sizes) != 3 or sum(sizes) != columns or sizes[0] != sizes[1] or any(size % heads for size in sizes):
         raise ValueError(
-            f"qkv_hidden_sizes = {sizes} for {columns} columns and {heads} heads; accepted three multiples of the "
+            f"qkv_hidden_sizes = {sizes} for {columns} columns and {heads} heads; expected three multiples of the "
             "heads that add up to the columns, the first two the same"
         )
     made = bb.emit(op.matmul(x, weights))
@@ -300,9 +300,9 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     if past is not None:
         shape = extents_of(past)
         if len(shape) != 5 or shape[0] != 2 or shape[2] != heads or shape[4] != sizes[0] // heads:
-            raise ValueError(f"past of shape {shape}; accepted [2, batch, {heads}, rows, {sizes[0] // heads}]")
+            raise ValueError(f"past of shape {shape}; expected [2, batch, {heads}, rows, {sizes[0] // heads}]")
         if sizes[2] != sizes[0]:
-            raise ValueError(f"past with qkv_hidden_sizes = {sizes}; accepted heads of one width")
+            raise ValueError(f"past with qkv_hidden_sizes = {sizes}; expected heads of one width")
         before = shape[3]
         keys, values = (
             bb.emit(op.concat([reshaped(bb, _part(bb, past, 0, at, at + 1), shape[1:]), now], axis=2))
@@ -315,7 +315,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     if _results(attr) < 2:
         return as_type(bb, result, kind)
     if sizes[2] != sizes[0]:
-        raise ValueError(f"present with qkv_hidden_sizes = {sizes}; accepted heads of one width")
+        raise ValueError(f"present with qkv_hidden_sizes = {sizes}; expected heads of one width")
     stacked = bb.emit(op.concat([bb.emit(op.expand_dims(each, 0)) for each in (keys, values)], axis=0))
     return relax.Tuple([as_type(bb, each, kind) for each in (result, stacked)])
 

@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind
 from tvm import relax
 
 from ...decide.gemm.blocked import BlockedProduct
-from ...lowering.weight_panels import row_bytes
+from ...lowering.weight_panels import row_bytes, values_of
 from ...operand_types import WEIGHT_FORMATS, Encoding
 from ..blocked_weights import ALIGNED, product_in_blocks, stored
 from .translation import Translation, Value
@@ -154,8 +154,7 @@ def unpacked_int4(packed: torch.Tensor, n: int, k: int) -> torch.Tensor | None:
 
 
 def _nibbles(packed: torch.Tensor) -> np.ndarray:
-    held = packed.contiguous().view(torch.uint8).numpy().reshape(-1)
-    return np.stack([held & 15, held >> 4], axis=-1).reshape(-1)
+    return values_of(packed.contiguous().view(torch.uint8).numpy().reshape(-1), 4)
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
