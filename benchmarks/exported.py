@@ -23,7 +23,7 @@ from tvm_tiling.cli.table import print_table
 from tvm_tiling.measure import Condition, Side, Status, paired
 from tvm_tiling.runtime.threads import own_core
 
-from .models import NETWORKS, with_random_weights
+from .onnx_networks import NETWORKS, with_random_weights
 from .run import SETTLE
 
 USUAL = ("squeezenet", "resnet50")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tvm_tiling.cli.table import print_table
 
-from .models import NETWORKS, with_random_weights
+from .onnx_networks import NETWORKS, with_random_weights
 
 USUAL = ("squeezenet", "resnet50")
 MEASURE = """

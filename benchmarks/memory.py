@@ -25,7 +25,7 @@ import numpy as np
 
 from tvm_tiling.measure import machine_record
 
-from .models import NETWORKS, with_random_weights
+from .onnx_networks import NETWORKS, with_random_weights
 from .peers.tvm_operator import this_machine
 from .result import write_whole
 

@@ -23,7 +23,8 @@ from tvm_tiling.measure import Condition, Side, Status, StopRule, machine_record
 from tvm_tiling.model.precision.record import PRECISIONS
 from tvm_tiling.runtime.threads import own_core
 
-from .models import EVERY, NETWORKS, subject
+from .models import EVERY, subject
+from .onnx_networks import NETWORKS
 from .peers.openvino_network import PRECISIONS as IN_OPENVINO
 from .peers.openvino_network import openvino_network
 from .peers.tvm_operator import this_machine

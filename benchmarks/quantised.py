@@ -21,7 +21,8 @@ import numpy as np
 from tvm_tiling.measure import Condition, Side, Status, StopRule, machine_record, paired
 from tvm_tiling.runtime.threads import own_core
 
-from .models import EVERY, NETWORKS, subject, with_random_weights
+from .models import EVERY, subject
+from .onnx_networks import NETWORKS, with_random_weights
 from .peers.onnxruntime_peer import session_options
 from .peers.openvino_network import openvino_network
 from .peers.tvm_operator import this_machine

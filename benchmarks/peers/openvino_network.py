@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tvm_tiling.runtime.threads import usable_core_count
+
+from ..network_files import Network
+from .network import Run
 
 # What OpenVINO calls types; a model of float32 it computes in bf16 by itself where the CPU has instructions for it.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -38,12 +41,39 @@ def openvino_network(
     if precision is not None:
         settings["INFERENCE_PRECISION_HINT"] = PRECISIONS[precision]
     request = core.compile_model(model, "CPU", settings).create_infer_request()
-    for number, array in enumerate(inputs):
-        request.set_input_tensor(number, openvino.Tensor(np.ascontiguousarray(array), shared_memory=True))
+    held = [np.ascontiguousarray(array) for array in inputs]  # the request knows them by address only
+    for number, array in enumerate(held):
+        request.set_input_tensor(number, openvino.Tensor(array, shared_memory=True))
     results = [request.get_output_tensor(number) for number in range(len(model.outputs))]
 
-    def run() -> list[np.ndarray]:
+    def run(_held: object = held) -> list[np.ndarray]:
         request.infer()
         return [tensor.data for tensor in results]
 
     return run
+
+
+class OpenVinoNetwork:
+    """OpenVINO in float32."""
+
+    name: ClassVar[str] = "openvino"
+    needs: ClassVar[tuple[str, ...]] = ("openvino",)
+    programs: ClassVar[tuple[str, ...]] = ()
+    exact: ClassVar[bool] = True
+    precision: ClassVar[str | None] = "float32"
+
+    @staticmethod
+    def convert(network: Network) -> None:
+        """Nothing: it reads the ONNX model."""
+
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
+        return openvino_network(network.onnx.read_bytes(), network.inputs(), cls.precision)
+
+
+class OpenVinoByDefault(OpenVinoNetwork):
+    """OpenVINO in the precision that it takes for itself, bfloat16 where the CPU has instructions for it."""
+
+    name: ClassVar[str] = "openvino-default"
+    exact: ClassVar[bool] = False
+    precision: ClassVar[str | None] = None

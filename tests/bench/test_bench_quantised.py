@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.models import NETWORKS, with_random_weights
+from benchmarks.onnx_networks import NETWORKS, with_random_weights
 from benchmarks.quantised import quantised
 
 

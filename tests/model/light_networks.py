@@ -10,7 +10,7 @@ import onnx.backend.test
 from onnx.backend.test.runner import Runner
 
 import tvm_tiling as tt
-from benchmarks.models import NETWORKS, with_random_weights
+from benchmarks.onnx_networks import NETWORKS, with_random_weights
 
 FOLDER = Path(onnx.backend.test.__file__).parent / "data" / "light"
 QUICK = ("shufflenet", "squeezenet")

@@ -22,7 +22,7 @@ from html_page import Page
 from integer_reference import reference
 from networks import Network
 
-from benchmarks.models import with_random_weights
+from benchmarks.onnx_networks import with_random_weights
 
 pytestmark = pytest.mark.slow
 op = relax.op

@@ -1,0 +1,43 @@
+"""The interface of a peer that runs whole networks: files are converted once, then loaded and run."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from ..network_files import Network
+
+Run = Callable[[], Sequence[np.ndarray]]
+
+
+class NetworkPeer(Protocol):
+    """A library that runs networks. `name`: as it is chosen; `needs`: modules to be installed; `programs`: commands;
+    `exact`: whether it computes in float32 throughout."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    programs: ClassVar[tuple[str, ...]] = ()
+    exact: ClassVar[bool] = True
+
+    @staticmethod
+    def convert(network: Network) -> None:
+        """Write what :meth:`load` reads into the network's folder; nothing where it reads the ONNX model."""
+
+    @staticmethod
+    def load(network: Network, cores: int) -> Run:
+        """What runs the network on its inputs by so many threads. The next run may overwrite its outputs."""
+        ...
+
+
+class Refused(Exception):
+    """A peer does not run this network; the message says why."""
+
+
+def missing(peer: type[NetworkPeer]) -> list[str]:
+    """Modules and commands that are not installed."""
+    modules = [name for name in peer.needs if importlib.util.find_spec(name) is None]
+    return modules + [name for name in peer.programs if shutil.which(name) is None]

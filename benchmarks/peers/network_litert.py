@@ -1,0 +1,54 @@
+"""A whole network in LiteRT (TensorFlow Lite), whose kernels for CPUs are XNNPACK's."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..network_files import Network
+from .network import Run
+
+MODEL = "model.tflite"
+
+
+class LiteRtNetwork:
+    """An interpreter of what litert-torch converts a module to."""
+
+    name: ClassVar[str] = "litert"
+    needs: ClassVar[tuple[str, ...]] = ("ai_edge_litert", "litert_torch")
+    programs: ClassVar[tuple[str, ...]] = ()
+    exact: ClassVar[bool] = True
+
+    @staticmethod
+    def convert(network: Network) -> None:
+        if (network.folder / MODEL).is_file():
+            return
+        import litert_torch
+
+        built = network.build()
+        litert_torch.convert(built.module, built.inputs).export(str(network.folder / MODEL))
+
+    @staticmethod
+    def load(network: Network, cores: int) -> Run:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(str(network.folder / MODEL), num_threads=cores)
+        interpreter.allocate_tensors()
+        signature = interpreter.get_signature_runner()
+        names = sorted(signature.get_input_details(), key=_number)
+        given = dict(zip(names, network.inputs(), strict=True))
+        details = signature.get_output_details()
+        places = [details[name]["index"] for name in sorted(details, key=_number)]
+        for name, array in given.items():
+            interpreter.set_tensor(signature.get_input_details()[name]["index"], array)
+
+        def run() -> Any:
+            interpreter.invoke()
+            return [interpreter.get_tensor(place) for place in places]
+
+        return run
+
+
+def _number(name: str) -> tuple[int, str]:
+    """Names end in numbers: args_2 comes before args_10."""
+    digits = name.rsplit("_", 1)[-1]
+    return (int(digits) if digits.isdigit() else -1, name)

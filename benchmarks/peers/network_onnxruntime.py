@@ -1,0 +1,32 @@
+"""A whole network in onnxruntime, by its own choice of everything but the number of threads."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..network_files import Network
+from .network import Run
+
+
+class OnnxRuntimeNetwork:
+    """A session of the CPU's provider with all optimisations."""
+
+    name: ClassVar[str] = "onnxruntime"
+    needs: ClassVar[tuple[str, ...]] = ("onnxruntime",)
+    programs: ClassVar[tuple[str, ...]] = ()
+    exact: ClassVar[bool] = True
+
+    @staticmethod
+    def convert(network: Network) -> None:
+        """Nothing: it reads the ONNX model."""
+
+    @staticmethod
+    def load(network: Network, cores: int) -> Run:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = cores
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(str(network.onnx), options, providers=["CPUExecutionProvider"])
+        feed = {given.name: array for given, array in zip(session.get_inputs(), network.inputs(), strict=True)}
+        return lambda: session.run(None, feed)

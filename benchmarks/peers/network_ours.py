@@ -1,0 +1,43 @@
+"""A whole network compiled here: a module of PyTorch from torch.export, one of the onnx package from its file."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tvm_tiling as tt
+
+from ..network_files import Network
+from .network import Run
+
+
+class OurNetwork:
+    """An executable on all usable cores."""
+
+    name: ClassVar[str] = "ours"
+    needs: ClassVar[tuple[str, ...]] = ("tvm",)
+    programs: ClassVar[tuple[str, ...]] = ()
+    exact: ClassVar[bool] = True
+
+    @staticmethod
+    def convert(network: Network) -> None:
+        """Nothing: it is compiled when it is loaded."""
+
+    @staticmethod
+    def load(network: Network, cores: int) -> Run:
+        executable = tt.compile(_model(network), cache=False)
+        inputs = network.inputs()
+
+        def run() -> Any:
+            result = executable.run(*inputs)
+            return result if isinstance(result, tuple) else (result,)
+
+        return run
+
+
+def _model(network: Network) -> Any:
+    if not network.from_torch:
+        return network.onnx
+    import torch
+
+    built = network.build()
+    return torch.export.export(built.module, built.inputs)

@@ -1,0 +1,57 @@
+"""A whole network in PyTorch's compilers for CPUs: Inductor, and AMD's zentorch."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from ..network_files import Network, as_arrays
+from .network import Run
+
+
+class InductorNetwork:
+    """torch.compile with weights frozen into the program and matrix multiplications tuned by measuring."""
+
+    name: ClassVar[str] = "inductor"
+    needs: ClassVar[tuple[str, ...]] = ("torch",)
+    programs: ClassVar[tuple[str, ...]] = ("g++",)
+    exact: ClassVar[bool] = True
+    options: ClassVar[dict[str, Any]] = {"mode": "max-autotune-no-cudagraphs"}
+
+    @classmethod
+    def convert(cls, network: Network) -> None:
+        """Compile once: what it keeps in files makes loading quick."""
+        cls.load(network, len(os.sched_getaffinity(0)))
+
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(network.folder.parent / "inductor")
+        import torch
+        from torch._inductor import config
+
+        torch.set_num_threads(cores)
+        config.freezing = True
+        built = network.build()
+        with torch.inference_mode():
+            compiled = torch.compile(built.module, **cls.options)
+            compiled(*built.inputs)
+
+        def run() -> Any:
+            with torch.inference_mode():
+                return as_arrays(compiled(*built.inputs))
+
+        return run
+
+
+class ZentorchNetwork(InductorNetwork):
+    """The same by zentorch's own operators, which are AMD's."""
+
+    name: ClassVar[str] = "zentorch"
+    needs: ClassVar[tuple[str, ...]] = ("torch", "zentorch")
+    options: ClassVar[dict[str, Any]] = {"backend": "zentorch"}
+
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
+        import zentorch  # noqa: F401
+
+        return super().load(network, cores)
