@@ -10,6 +10,7 @@ from .errors import HardwareError
 from .hardware.description import Hardware
 from .hardware.file import preset_names
 from .hardware.machine import Machine
+from .runtime.threads import requested_thread_count
 
 if TYPE_CHECKING:
     import tvm
@@ -23,13 +24,21 @@ ATTRIBUTE = "feature.vsim.hardware"
 
 @functools.lru_cache(maxsize=1)
 def this_cpu() -> Hardware:
-    """The machine this process runs on, detected once."""
-    return Hardware.detect()
+    """The machine this process runs on, detected once; with as many cores as the environment variable TVM_NUM_THREADS
+    had at the start of this process, if that is fewer."""
+    found, asked = Hardware.detect(), requested_thread_count()
+    return found.with_cores(asked) if found.cpu is not None and asked and asked < found.cpu.cores else found
 
 
-def hardware_of(target: Target) -> Hardware:
+def hardware_of(target: Target, threads: int | None = None) -> Hardware:
     """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
-    TVM targets of these names likewise; a Hardware is itself. HardwareError for anything else."""
+    TVM targets of these names likewise; a Hardware is itself. `threads`: with so many cores of its CPU. HardwareError
+    for anything else."""
+    found = _hardware_of(target)
+    return found if threads is None else found.with_cores(threads)
+
+
+def _hardware_of(target: Target) -> Hardware:
     if isinstance(target, Hardware):
         return target
     kind: Any = getattr(target, "kind", None)  # of a target of TVM's

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import HardwareError
@@ -110,6 +110,18 @@ class Hardware:
         """
         cpu = detect_cpu()
         return cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
+
+    def with_cores(self, cores: int) -> Hardware:
+        """This machine with so many of its CPU's cores in use, one thread on each. HardwareError where it has no CPU
+        or not so many."""
+        if self.cpu is None:
+            raise HardwareError(f"threads is {cores}, but {self.name} has no CPU")
+        if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= self.cpu.cores:
+            raise HardwareError(f"threads is {cores!r}; expected a whole number from 1 to {self.cpu.cores}")
+        if cores == self.cpu.cores:
+            return self
+        name = f"{self.name.removesuffix(f'-{self.cpu.cores}c')}-{cores}c"
+        return replace(self, name=name, cpu=replace(self.cpu, cores=cores, threads=cores))
 
     @classmethod
     def load(cls, name_or_path: str | os.PathLike[str]) -> Hardware:

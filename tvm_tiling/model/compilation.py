@@ -21,6 +21,7 @@ from ..limits import Limits
 from ..operand_types import HALVES
 from ..runtime.library import Library
 from ..runtime.pages import trim
+from ..runtime.threads import usable_core_count
 from ..schedule import Options
 from ..sizes import leading_of
 from .accel.operator import WORKLOADS, compile_operator, is_operator
@@ -264,7 +265,7 @@ def _built(
                 memory=memory,
                 constants=numbers,
                 store=constants,
-                cores=cores,
+                threads=min(cores, usable_core_count()),
             )
         )
         for signature, library, operators, memory, numbers in parts

@@ -40,6 +40,7 @@ def compile_model(
     block: int = BLOCK,
     activations: str | None = None,
     logits: str = "all",
+    threads: int | None = None,
     limits: Limits | None = None,
     progress: Told | bool = False,
 ) -> Any:
@@ -80,6 +81,9 @@ def compile_model(
     accepted of the whole model, 0.01 if it is left out. `cache`: take the executable, or else those of its kernels
     that another model has too, from the cache of compiled models, and put them there.
 
+    `threads`: on how many of the CPU's cores runs are computed; left out, as many as the environment variable
+    TVM_NUM_THREADS says, else all. A run may take fewer, run(x, threads=1).
+
     `limits`: how large tensors, computed constants, work and graphs may be that the model asks for (see Limits); left
     out, the defaults with what the environment variable TVM_TILING_LIMITS changes. LimitError names what to raise.
 
@@ -93,7 +97,7 @@ def compile_model(
     ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
     what is not a size.
     """
-    hardware, settings = hardware_of(target), settings_of(batch, dims)
+    hardware, settings = hardware_of(target, threads), settings_of(batch, dims)
     options = Options(winograd=winograd, tolerance=TOLERANCE if tolerance is None or precision == "auto" else tolerance)
     # What other options refuse is told by what compiles: nothing like it is in the cache.
     plain = precision == "float32" and calibration is None and (weights is not None or block == BLOCK)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.execution_policy import ExecutionPolicy
+from ..runtime.threads import check_threads
 from . import saved
 from .outputs import Outputs, like
 from .passes.constants import Constants
@@ -20,7 +21,7 @@ from .session import ROOM, Session
 from .signature import Signature, chosen
 from .variants import AnyVariant
 
-OUT = "out"
+OUT, THREADS = "out", "threads"
 
 
 class Executable:
@@ -49,6 +50,12 @@ class Executable:
         self._measured: tuple[AnyVariant, Benchmark] | None = None
 
     @property
+    def threads(self) -> int:
+        """On how many threads runs are computed: as many as the kernels were made for, if this process has so many
+        cores, or what `compile` or `load` was told."""
+        return self.variants[0].threads
+
+    @property
     def signature(self) -> Signature:
         """What the model takes and gives; of several variants, the first one's."""
         return self.variants[0].signature
@@ -60,7 +67,7 @@ class Executable:
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def run(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
         """The model's outputs as NumPy arrays for inputs in graph order or by name; several outputs come as a tuple.
 
         Inputs are NumPy arrays, tensors of PyTorch, or anything with DLPack in this computer's main memory. One without
@@ -71,21 +78,28 @@ class Executable:
         written there without a copy where their memory begins at a multiple of 64 bytes too. One that shares memory
         with an input has that input copied. (An input of the model that is called `out` is meant by the name.)
 
+        `threads`: run on so many at most, from 1 to the executable's own number, which is taken if it is left out.
+
         WorkloadError says which input is missing, unknown, or of another shape or type than the model's, and what
         cannot be written to.
         """
         if out is not None and OUT in self.signature.input_names:
             named[OUT], out = out, None
+        if threads is not None:
+            if THREADS in self.signature.input_names:
+                named[THREADS], threads = threads, None
+            else:
+                check_threads(threads, self.threads)
         variant, values = self.chosen(arrays, named)
         if out is None:
-            return variant.run(values)
+            return variant.run(values, threads)
         outputs = Outputs(out, variant.outputs)
-        variant.run_into(values, outputs)
+        variant.run_into(values, outputs, threads)
         return outputs.result
 
-    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
         """As :meth:`run`, with outputs in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
-        result = self.run(*arrays, out=out, **named)
+        result = self.run(*arrays, out=out, threads=threads, **named)
         return result if out is not None else like((*arrays, *named.values()), result)
 
     def session(self, states: Mapping[str, str] | None = None, *, room: int = ROOM) -> Session:

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from ..accel.program.magic import is_program
+from ..runtime.threads import thread_count
 from . import saved
 from .executable import Executable
 from .passes.constants import Constants, places_of
@@ -20,7 +21,9 @@ from .variants import variant_of
 MOST_CORES = 4096
 
 
-def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False) -> Any:
+def load(
+    path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False, threads: int | None = None
+) -> Any:
     """A saved executable. It is native code, and loading it is trusting who wrote it: a file that another user owns or
     may write to is refused, unless `digest`, its SHA-256 in hexadecimal, says that it is the one meant. The program of
     an accelerator, which is data, gives a SimulatedExecutable.
@@ -29,6 +32,9 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
     checksum. The file may be removed, or replaced as `save` does, while it is in use, but not overwritten or cut short
     in place, which ends the process: where that may happen, `copy` reads the weights into memory of this process. So
     are those of files with a `digest` and of network file systems.
+
+    `threads`: on how many threads runs are computed, from 1 to the number of cores the file was compiled for; left out,
+    as many as the environment variable TVM_NUM_THREADS says, else as this process has cores for.
 
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file, HardwareError which
     instructions of its kernels this CPU lacks.
@@ -42,6 +48,10 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
     known, block = found.description, found.constants
     try:
         cores = _cores(known["cores"])
+    except (ValueError, KeyError) as error:
+        raise saved.corrupted(os.fspath(path), error) from None
+    threads = thread_count(threads, cores)
+    try:
         constants = Constants(block, places_of(known["places"], block.nbytes), mapped=found.mapped)
         variants = [
             variant_of(
@@ -52,7 +62,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
                     memory=Memory(**plain["memory"]),
                     constants=plain["constants"],
                     store=constants,
-                    cores=cores,
+                    threads=threads,
                 )
             )
             for library, plain in zip(found.libraries, known["variants"], strict=True)
@@ -79,7 +89,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
 
 
 def _cores(value: Any) -> int:
-    """How many threads the kernels are run by. ValueError for what no machine has."""
+    """How many cores the kernels were made for. ValueError for what no machine has."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CORES:
         raise ValueError(f"cores = {str(value)[:40]}")
     return value

@@ -14,6 +14,7 @@ from ..decide.vector.cache_append import AppendTiling
 from ..errors import WorkloadError
 from ..runtime.arrays import aligned_empty, overlaps, span_of
 from ..runtime.gate import entrance
+from ..runtime.launcher import limited
 from ..runtime.plan import INPUT, OUTPUT, ExecutionPlan, PlannedTensor, TensorType
 from ..runtime.plan_runner import Buffers, PlanInstance, PlanRunner, RunFailed
 from ..runtime.plan_tables import PlanTables
@@ -48,28 +49,29 @@ class PlannedVariant(VariantBase):
         if isinstance(plan, ExecutionPlan):  # TVM's plan, of older files, is larger
             self.memory = replace(parts.memory, activations=plan.arena)
 
-    def run(self, arrays: Sequence[np.ndarray]) -> Any:
+    def run(self, arrays: Sequence[np.ndarray], threads: int | None = None) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
         an index that an input holds."""
         buffers = self.lend(arrays)
-        try:
-            self._instance(buffers).run(buffers)
-        except RunFailed as failed:
-            raise _refused(failed) from None
+        self._execute(buffers, threads)
         return _outputs(buffers)
 
-    def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs) -> None:
+    def _execute(self, buffers: Buffers, threads: int | None = None) -> None:
+        """Run in this thread's instance; left out, `threads` is the variant's."""
+        try:
+            with limited(threads or self.threads):
+                self._instance(buffers).run(buffers)
+        except RunFailed as failed:
+            raise _refused(failed) from None
+
+    def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs, threads: int | None = None) -> None:
         """Write outputs for these inputs to the caller's memory, without a copy where that begins at a multiple
         of 64 bytes. Errors as :meth:`run`; the memory then holds anything."""
         apart = [a.copy() if overlaps(span_of(a), outputs.spans) else a for a in map(np.ascontiguousarray, arrays)]
         tables = self._tables(arrays)
         for array, kind, output in zip(outputs.arrays, tables.outputs, self.outputs, strict=True):
             Output(output.name, kind.shape, kind.dtype).check(array)
-        buffers = Buffers(tables, apart, outputs.arrays)
-        try:
-            self._instance(buffers).run(buffers)
-        except RunFailed as failed:
-            raise _refused(failed) from None
+        self._execute(Buffers(tables, apart, outputs.arrays), threads)
 
     @functools.cached_property
     def in_place(self) -> tuple[tuple[int, int], ...]:
@@ -99,11 +101,7 @@ class PlannedVariant(VariantBase):
                 room, wanted = array.shape[-2], kind.shape[-2]
                 raise WorkloadError(f"the cache of {name!r} has room for {room} rows, and {wanted} are needed")
             outputs.append(array)
-        buffers = Buffers(tables, arrays, outputs)
-        try:
-            self._instance(buffers).run(buffers)
-        except RunFailed as failed:
-            raise _refused(failed) from None
+        self._execute(Buffers(tables, arrays, outputs))
         return outputs
 
     def _tables(self, arrays: Sequence[np.ndarray]) -> PlanTables:
@@ -149,7 +147,7 @@ class PlannedVariant(VariantBase):
         buffers = self.lend(arrays)
         instance = self._instance(buffers)
         try:
-            with own_core():
+            with own_core(), limited(self.threads):
                 instance.run(buffers)
                 samples = timed(lambda: instance.run(buffers), seconds)
                 operators = self._operator_times(instance, buffers, operator_runs(samples))

@@ -86,7 +86,7 @@ def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionP
     first = dict(reversed(calls))  # inputs of the first run of each
     variants = list(dict.fromkeys(variant for variant, _ in calls))
     numbers = {variant: number for number, variant in enumerate(variants)}
-    threads = min(max(executable.cores for executable, _ in runs), len(runs))
+    threads = min(max(executable.threads for executable, _ in runs), len(runs))
     try:
         beside = Beside([variant.functions(threads, first[variant]) for variant in variants], len(calls))
     except RuntimeError:

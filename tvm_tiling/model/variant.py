@@ -14,6 +14,7 @@ from ..refusal import refused
 from ..runtime.array_io import Given, Inputs, as_arrays, spans
 from ..runtime.arrays import Span
 from ..runtime.gate import entrance
+from ..runtime.launcher import limited
 from ..runtime.threads import own_core, set_pool
 from .outputs import Outputs, outputs_of
 from .report import Benchmark
@@ -43,23 +44,27 @@ class Variant(VariantBase):
         self._functions: list[Any] = []
         self._spare: list[Inputs] = []
 
-    def run(self, arrays: Sequence[np.ndarray]) -> Any:
+    def run(self, arrays: Sequence[np.ndarray], threads: int | None = None) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
         an index that an input holds, or the library is not the one of the signature."""
-        found = self._results(arrays)
+        found = self._results(arrays, threads)
         return found[0] if len(found) == 1 else tuple(found)
 
-    def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs) -> None:
+    def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs, threads: int | None = None) -> None:
         """Write outputs for these inputs to memory that the caller gives; the virtual machine's own is copied there.
         Errors as :meth:`run`; the memory then holds anything."""
-        outputs.write(self._results(arrays, outputs.spans))
+        outputs.write(self._results(arrays, threads, outputs.spans))
 
-    def _results(self, arrays: Sequence[np.ndarray], apart: Sequence[Span] = ()) -> list[np.ndarray]:
-        """The outputs of a run; inputs that lie in the spans `apart` are copied."""
+    def _results(
+        self, arrays: Sequence[np.ndarray], threads: int | None, apart: Sequence[Span] = ()
+    ) -> list[np.ndarray]:
+        """The outputs of a run; inputs that lie in the spans `apart` are copied. Without a launcher of its own, a model
+        runs in TVM's pool, whose size a run does not change."""
         call, inputs = self._call()
         given = inputs.given(arrays, apart)
         try:
-            return self._arrays(call(*self._arguments(given)), given)
+            with limited(threads or self.threads):
+                return self._arrays(call(*self._arguments(given)), given)
         except (RuntimeError, TypeError, ValueError) as error:
             raise refused(error) from None
 
@@ -73,7 +78,7 @@ class Variant(VariantBase):
 
     def _machine(self) -> Any:
         if not self.launched:
-            set_pool(self.cores)
+            set_pool(self.threads)
         return VirtualMachine(self.library.module, tvm.cpu())
 
     # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
@@ -116,7 +121,7 @@ class Variant(VariantBase):
         """Time runs on these inputs for about so many seconds, then each operator."""
         call, inputs = self._call()
         arguments = self._arguments(inputs.given(arrays))
-        with own_core():
+        with own_core(), limited(self.threads):
             try:
                 call(*arguments)
             except (RuntimeError, TypeError, ValueError) as error:

@@ -22,8 +22,8 @@ MOST_ACCEPTED = 4096  # sets of shapes that are noted
 
 @dataclass(frozen=True, kw_only=True)
 class VariantParts:
-    """`constants`: numbers of those in `store` that the model's function takes behind its inputs. `cores`: how many the
-    kernels were made for."""
+    """`constants`: numbers of those in `store` that the model's function takes behind its inputs. `threads`: on how
+    many a run is computed at most."""
 
     library: Library
     signature: Signature
@@ -31,25 +31,21 @@ class VariantParts:
     memory: Memory
     constants: Sequence[int]
     store: Constants
-    cores: int
+    threads: int
 
 
 class VariantBase:
     """A model compiled for one set of shapes, or for all that its open sizes allow."""
 
     def __init__(self, parts: VariantParts, outputs: Sequence[Output]) -> None:
-        self.library, self.signature, self.memory, self.cores = (
-            parts.library,
-            parts.signature,
-            parts.memory,
-            parts.cores,
-        )
+        self.library, self.signature, self.memory = parts.library, parts.signature, parts.memory
+        self.threads = parts.threads
         self.operators, self.constants, self.outputs = tuple(parts.operators), tuple(parts.constants), outputs
         types = map(_numpy_type, parts.signature.input_dtypes)
         self._expected = tuple(zip(parts.signature.input_shapes, types, strict=True))
         self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of inputs, where they are open
         self._state = threading.local()
-        self.launched = take_over(parts.library.native, parts.cores)
+        self.launched = take_over(parts.library.native, parts.threads)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether these are arrays, all of the inputs' shapes and types; of open shapes, those of a run before."""

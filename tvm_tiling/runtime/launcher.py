@@ -7,6 +7,7 @@ run in TVM's pool.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
@@ -15,37 +16,65 @@ from typing import Any
 
 from .locks import ForkSafeLock
 from .native_library import INTEGER, PREFIX, NativeLibrary, Value
-from .threads import usable_processors
+from .threads import processors_at_load
 
 SOURCE = Path(__file__).with_name("launch.c")
 SHARE = "tvm_tiling_share"
 _BESIDE = tuple(f"tvm_tiling_beside_{step}" for step in ("begin", "add", "end"))
-_CALLS_WITHOUT_TVM = "tvm_tiling_limit"  # a function of those that run plans beside each other
+_LIMIT = "tvm_tiling_limit"  # also told by it: a library whose plans run beside each other
 
 _lock = ForkSafeLock()  # of what follows
 _first: tuple[NativeLibrary, int] | None = None  # a library and the address of its launch
+_threads = 0  # of the pool, the caller's included
+_limit: Callable[[int], None] | None = None
 
 
 def take_over(library: NativeLibrary | None, cores: int) -> bool:
-    """Have `library` run its parallel loops on `cores` cores, shared with other models.
+    """Have `library` run its parallel loops on `cores` cores, of this process at most, shared with other models.
 
     False where none was linked into it.
     """
-    global _first
+    global _first, _threads, _limit
     share = None if library is None else library.function(SHARE)
     if library is None or share is None:
         return False
+    processors = processors_at_load()
+    cores = min(cores, len(processors))
     with _lock:
         if _first is None:
-            _first = library, share(0, cores - 1, *usable_processors())
+            _first = library, share(0, cores - 1, *processors)
+            if limit := library.address(_LIMIT):
+                _limit = ctypes.CFUNCTYPE(None, ctypes.c_int32)(limit)
             library.stay()  # its code is that of running threads
         first, address = _first
         of_first = first.function(SHARE)
         assert of_first is not None, "it was asked for when that library was the first"
-        of_first(address, cores - 1, *usable_processors())
+        of_first(address, cores - 1, *processors)
+        _threads = max(_threads, cores)
         if first is not library:
             share(address, 0)
     return True
+
+
+class _Limited:
+    """A context in which loops that this thread begins have so many tasks at most."""
+
+    def __init__(self, limit: Callable[[int], None], threads: int) -> None:
+        self._limit, self._threads = limit, threads
+
+    def __enter__(self) -> None:
+        self._limit(self._threads)
+
+    def __exit__(self, *_: object) -> None:
+        self._limit(0)
+
+
+_UNLIMITED = contextlib.nullcontext()
+
+
+def limited(threads: int) -> contextlib.AbstractContextManager[None]:
+    """A context in which this thread's parallel loops run on `threads` threads at most, itself included."""
+    return _UNLIMITED if threads >= _threads or _limit is None else _Limited(_limit, threads)
 
 
 class Beside:
@@ -60,7 +89,7 @@ class Beside:
             raise RuntimeError("no model has threads of its own")
         flat = [function for model in functions for function in model]
         plain = all(type(function) is int for function in flat)
-        if plain and library.address(_CALLS_WITHOUT_TVM) is None:
+        if plain and library.address(_LIMIT) is None:
             plain = False
         begin, self._add, end = (_step(library, name, plain) for name in _BESIDE)
         self._end = _numbers_of(end, most) if plain else _objects_of(end)

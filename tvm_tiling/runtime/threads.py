@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..errors import WorkloadError
 from ..hardware.usable import affinity, cpu_limit, group_by_core, whole_cpus
 
 # runtime.config_threadpool's mode in which each worker is bound to one core of a list.
@@ -49,6 +50,32 @@ def usable_core_count() -> int:
     cores = group_by_core(Path("/sys/devices/system/cpu"), _USABLE)
     limit = cpu_limit(Path("/"))
     return min(len(cores or _USABLE), len(_USABLE) if limit is None else whole_cpus(limit))
+
+
+def requested_thread_count() -> int | None:
+    """The value of the environment variable TVM_NUM_THREADS at the start of this process; None without a number."""
+    return int(_ASKED_FOR) if _ASKED_FOR.isdigit() and int(_ASKED_FOR) > 0 else None
+
+
+def check_threads(threads: object, most: int) -> int:
+    """The number of threads if it is one from 1 to `most`, else WorkloadError."""
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
+        raise WorkloadError(f"threads is {threads!r}; expected a whole number from 1 to {most}")
+    return threads
+
+
+def thread_count(threads: int | None, most: int) -> int:
+    """How many threads to use of `most`: `threads`, left out those of TVM_NUM_THREADS, else all that this process has
+    cores for. WorkloadError for a number that is none."""
+    if threads is not None:
+        return check_threads(threads, most)
+    return max(1, min(most, requested_thread_count() or usable_core_count()))
+
+
+def processors_at_load() -> tuple[int, ...]:
+    """Hardware threads that a library loaded now may run on: those of the calling thread's affinity while TVM, whose
+    pool narrows that affinity, is not loaded; later those at the start of this process."""
+    return _USABLE if "tvm" in sys.modules else _one_per_core_first(affinity())
 
 
 _chosen: int | None = None  # the count of the latest call of use_all_cores
@@ -96,9 +123,7 @@ def set_pool(count: int | None = None) -> int:
         return _in_one_thread()
     import tvm
 
-    count = _chosen if count is None else count
-    if count is None:
-        count = int(_ASKED_FOR) if _ASKED_FOR.isdigit() and int(_ASKED_FOR) > 0 else usable_core_count()
+    count = count or _chosen or requested_thread_count() or usable_core_count()
     count = max(1, min(count, len(_USABLE)))
     os.environ["TVM_NUM_THREADS"] = str(count)
     # All usable processors are named even if fewer are to be used: a new pool gets a worker for each item of the list.

@@ -78,7 +78,7 @@ def compile_for_accelerator(
             memory=Memory(activations=built.activations, weights=0, constants=held),
             constants=numbers,
             store=kept,
-            cores=cores,
+            threads=cores,
         )
     )
     names = {operator.name for operator in operators}

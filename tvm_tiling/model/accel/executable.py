@@ -53,10 +53,10 @@ class AcceleratedExecutable(Executable):
         self.nodes = {name: tuple(found) for name, found in (nodes or {}).items()}
         self._segments = Segments(self.programs)
 
-    def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def run(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
         """As :meth:`Executable.run`; the programs are executed with NumPy."""
         with self._segments.running():
-            return super().run(*arrays, out=out, **named)
+            return super().run(*arrays, out=out, threads=threads, **named)
 
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Any:
         """Refused: the time of a simulated machine is what `simulate` reports."""

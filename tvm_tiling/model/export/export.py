@@ -139,7 +139,7 @@ def _files(
         "NAME": name.upper(),
         "version": FORMAT_VERSION,
         "cpu": platform.machine(),
-        "cores": str(variant.cores),
+        "cores": str(variant.threads),
         "signature": _described(variant.signature, plan),
         "tables": tables(
             plan, offsets, name, variant.signature.input_names, variant.signature.names_of(len(plan.outputs))

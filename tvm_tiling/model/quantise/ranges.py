@@ -161,7 +161,7 @@ def _compiled(
             memory=Memory(activations=built.activations, weights=0, constants=0),
             constants=numbers,
             store=collection.together(),
-            cores=cpu.cpu.cores if cpu.cpu else 1,
+            threads=cpu.cpu.cores if cpu.cpu else 1,
         )
     )
 
