@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm_tiling.measure import Condition, Side, inner_repetitions, quickest_call
-from tvm_tiling.runtime.threads import own_core, use_all_cores
+from tvm_tiling.runtime.launcher import use_all_cores
+from tvm_tiling.runtime.threads import own_core
 from tvm_tiling.temporary import TemporaryFolder
 from tvm_tiling.tuning.measuring.builders import Builders
 from tvm_tiling.tuning.measuring.child import Child, ChildFailed

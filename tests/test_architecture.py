@@ -52,6 +52,7 @@ LATE = {
     "tvm_tiling.model.compilation": "what compiles for accelerators is loaded for one",
     "tvm_tiling.model.compile": "what compiles brings TVM, which a model from the cache does without",
     "tvm_tiling.model.load": "what runs on accelerators is loaded with a file that holds such",
+    "tvm_tiling.model.kernel_launcher": "an entry point: TVM imports it whenever it is imported itself",
     "tvm_tiling.model.executable": "what writes C libraries is loaded for one",
     "tvm_tiling.model.passes.constants": "brings TVM, which a saved model that has a plan does without",
     "tvm_tiling.model.planned_variant": "what measures takes as long to load as a model",

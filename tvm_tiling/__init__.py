@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .model.torch_report import torch_report
     from .report.save import save_report
     from .runtime.arrays import aligned_empty
-    from .runtime.threads import use_all_cores
+    from .runtime.launcher import use_all_cores
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
     from .tuning.metaschedule.cost_model import TilingCostModel
     from .tuning.metaschedule.local_builder import local_builder
@@ -137,7 +137,7 @@ _ON_FIRST_USE = {
     "torch_report": (".model.torch_report", "torch_report"),
     "trial_log": (".tuning.metaschedule.trial_log", "trial_log"),
     "tune": (".tuning.tune", "tune"),
-    "use_all_cores": (".runtime.threads", "use_all_cores"),
+    "use_all_cores": (".runtime.launcher", "use_all_cores"),
 }
 
 __all__ = [

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_tiling.runtime.threads import usable_core_count, use_all_cores
+from tvm_tiling.runtime.launcher import use_all_cores
+from tvm_tiling.runtime.threads import usable_core_count
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import Operands, Workload
@@ -132,7 +133,8 @@ def _runner(ms: Any) -> Any:
     def spread_out() -> None:
         import os
 
-        from tvm_tiling.runtime.threads import usable_processors, use_all_cores
+        from tvm_tiling.runtime.launcher import use_all_cores
+        from tvm_tiling.runtime.threads import usable_processors
 
         use_all_cores()
         if hasattr(os, "sched_setaffinity"):

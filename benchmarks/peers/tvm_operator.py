@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.runtime.arrays import SHARED_AS
-from tvm_tiling.runtime.threads import use_all_cores
+from tvm_tiling.runtime.launcher import use_all_cores
 from tvm_tiling.workload import ConvWorkload
 
 from ..operands import ALIGNMENT, Operands, Workload

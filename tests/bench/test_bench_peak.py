@@ -85,7 +85,7 @@ def test_the_peak_of_bytes_is_that_of_their_dot_product():
 
 def test_tvm_uses_every_core():
     # In a process of its own: a pool that this one may already have cannot grow.
-    code = "from tvm_tiling.runtime.threads import *; print(use_all_cores(), use_all_cores(1), use_all_cores())"
+    code = "from tvm_tiling.runtime.launcher import *; print(use_all_cores(), use_all_cores(1), use_all_cores())"
     unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
@@ -97,7 +97,7 @@ def test_a_pool_made_too_early_is_reported():
     if usable_core_count() < 2:
         pytest.skip("one core")
     code = (
-        "from tvm_tiling.runtime.threads import use_all_cores\n"
+        "from tvm_tiling.runtime.launcher import use_all_cores\n"
         "import tvm, warnings; tvm.get_global_func('runtime.NumThreads')()\n"
         "warnings.simplefilter('error'); use_all_cores(2)"
     )

@@ -1,4 +1,6 @@
-"""TVM's thread pool: who sets its cores, and who does not. Each in a process of its own, as a pool cannot grow."""
+"""What runs kernels: launch.c or, without a C compiler, TVM's thread pool; who sets its cores, who does not.
+
+Each test has a process of its own, as threads stay."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from tvm.support import cc
 
 from tvm_tiling.runtime.threads import usable_core_count
 
@@ -27,12 +30,30 @@ def kernel():
 
 def threads():
     return tvm.get_global_func("runtime.NumThreads")()
+
+def helpers(run):
+    # How many threads a run starts: launch.c starts its own, TVM's pool is there before.
+    tvm.get_global_func("runtime.NumThreads")()
+    before = state()[1]; run()
+    return state()[1] - before
+
+def product(compiled):
+    a, b, c = (tvm.runtime.tensor(np.ones(shape, "float32")) for shape in ((96, 64), (64, 128), (96, 128)))
+    function = compiled["main"]
+    def run():
+        for _ in range(3): function(a, b, c)
+        assert (c.numpy() == 64).all()
+    return run
 """
+WITHOUT_COMPILER = {"PATH": "/nowhere"}
+launched = pytest.mark.skipif(
+    cc.get_cc() is None or not sys.platform.startswith("linux"), reason="right: kernels run in TVM's pool here"
+)
 
 
 def told(code: str, **variables: str) -> list[str]:
     """The words that a process prints which begins with START."""
-    unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
+    unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "CC", "CXX")
     environment = {name: value for name, value in os.environ.items() if name not in unset} | variables
     command = [sys.executable, "-c", START + code]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout.split()
@@ -52,18 +73,51 @@ before = state()[0]; kernel(); print(state()[0] == before, threads())
     assert told(code) == ["True", "True", *plain]
 
 
-def test_the_first_kernel_has_all_cores():
-    assert told("kernel()['main']; print(threads())") == [str(usable_core_count())]
+@launched
+@pytest.mark.parametrize(
+    ("before", "variables", "cores"),
+    [
+        ("", {}, usable_core_count()),
+        ("tt.use_all_cores(1)", {}, 1),
+        ("", {"TVM_NUM_THREADS": "1"}, 1),
+        ("tt.use_all_cores(1); product(kernel())(); tt.use_all_cores()", {}, usable_core_count()),
+    ],
+)
+def test_kernels_run_by_launch_on_the_cores_they_are_told(before, variables, cores):
+    assert told(f"{before}; print(helpers(product(kernel())))".lstrip("; "), **variables) == [str(cores - 1)]
 
 
-def test_the_first_kernel_of_another_thread_has_all_cores():
+@launched
+def test_kernels_of_another_thread_run_by_launch_too(plain):
     code = """
 def other():
-    kernel()["main"]
-    print(threads())
+    print(helpers(product(kernel())), threads())
 one = threading.Thread(target=other); one.start(); one.join()
 """
-    assert told(code) == [str(usable_core_count())]
+    assert told(code) == [str(usable_core_count() - 1), *plain]
+
+
+@launched
+def test_kernels_of_plain_tvm_keep_its_pool_behind_one_of_ours():
+    code = """
+product(kernel())()
+a = te.placeholder((1 << 16,))
+func = te.create_prim_func([a, te.compute((1 << 16,), lambda i: a[i] + 1.0)])
+schedule = tvm.s_tir.Schedule(func)
+(loop,) = schedule.get_loops(schedule.get_sblock("compute"))
+schedule.parallel(loop)
+x, y = (tvm.runtime.tensor(np.ones(1 << 16, "float32")) for _ in range(2))
+run = tvm.compile(schedule.mod, target="llvm")["main"]
+print(helpers(lambda: run(x, y)), (y.numpy() == 2).all())
+"""
+    assert told(code) == ["0", "True"]
+
+
+def test_without_a_compiler_the_first_kernel_gives_the_pool_all_cores():
+    code = "product(kernel())(); print(threads())"
+    assert told(code, **WITHOUT_COMPILER) == [str(usable_core_count())]
+    assert told(f"tt.use_all_cores(1); {code}", **WITHOUT_COMPILER) == ["1"]
+    assert told(code, **WITHOUT_COMPILER, TVM_NUM_THREADS="1") == ["1"]
 
 
 def test_a_kernel_in_a_relax_model_has_all_cores():
@@ -74,15 +128,7 @@ executable = tvm.compile(module, target=tt.llvm_target())
 tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
 print(threads())
 """
-    assert told(code) == [str(usable_core_count())]
-
-
-def test_the_cores_of_the_documented_call_are_kept():
-    assert told("tt.use_all_cores(1); kernel()['main']; print(threads())") == ["1"]
-
-
-def test_the_variable_of_the_user_is_kept():
-    assert told("kernel()['main']; print(threads())", TVM_NUM_THREADS="1") == ["1"]
+    assert told(code, **WITHOUT_COMPILER) == [str(usable_core_count())]
 
 
 def test_kernels_of_plain_tvm_get_what_tvm_gives_them(plain):

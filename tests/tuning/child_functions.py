@@ -19,7 +19,7 @@ def echo(message: object) -> object:
 
 
 def threads(count: int) -> int:
-    from tvm_tiling.runtime.threads import use_all_cores
+    from tvm_tiling.runtime.launcher import use_all_cores
 
     return use_all_cores(count)
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from ..decide.tiling import GemmTiling
 from ..measure import Condition, Paired, Side, StopRule, paired
-from ..runtime.threads import bind_workers, own_core, usable_core_count, use_all_cores
+from ..runtime.launcher import use_all_cores
+from ..runtime.threads import bind_workers, own_core, usable_core_count
 from .demo_rival import SLOW, DemoError, Progress, few_pairs, middle_half
 from .table import print_table
 

@@ -27,9 +27,9 @@ def make_ahead(cache: KernelCache) -> None:
         _object(source, cache)
 
 
-def launch_object(folder: Path) -> list[str]:
-    """The object of parallel loops, in `folder`; none where it cannot be made."""
-    return _written(folder, LAUNCH)
+def launch_object(folder: Path, cache: KernelCache | None = None) -> list[str]:
+    """The object of parallel loops, in `folder`, taken from `cache` if it is there; none where it cannot be made."""
+    return _written(folder, LAUNCH, cache)
 
 
 def plan_objects(folder: Path) -> list[str]:
@@ -38,8 +38,8 @@ def plan_objects(folder: Path) -> list[str]:
     return [*launch, *_written(folder, PLAN)] if launch else []
 
 
-def _written(folder: Path, source: Path) -> list[str]:
-    content = _object(source, KernelCache(None))
+def _written(folder: Path, source: Path, cache: KernelCache | None = None) -> list[str]:
+    content = _object(source, cache or KernelCache(None))
     if content is None:
         return []
     target = folder / f"{source.stem}.o"

@@ -1,42 +1,104 @@
-"""TVM's thread pool gets all cores when a thread loads its first kernel that was compiled for this CPU.
+"""Kernels that were compiled for this CPU run on all cores: by launch.c where it can be had, else in TVM's thread pool.
 
 TVM tells nobody of a kernel's first call, and a look in every call would cost small kernels more than it is worth. What
 tvm.compile returns makes its functions callable in Executable.jit, usually in the thread that then calls them: there
-the cores are set. A library that was exported and is loaded by tvm.runtime.load_module gets what TVM gives it.
+the address that parallel loops call is set, or the pool's cores. A library that was exported and is loaded by
+tvm.runtime.load_module gets what TVM gives it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.runtime import Executable
 
-from .threads import pool_is_set, set_pool_once
+from .launcher import launch_address, limit_thread
+from .native_library import PREFIX, NativeLibrary
+from .threads import chosen_cores, pool_is_set, set_pool_once
 
 _MARK = "tvm_tiling_sets_cores"
-_TARGET = "_get_target_string"  # of modules that LLVM compiled
+_TARGET, _NAMES = "_get_target_string", "get_func_names"  # of modules that LLVM compiled
+_LAUNCH = "TVMBackendParallelLaunch"
+
+_library: Callable[[], NativeLibrary | None] = lambda: None  # noqa: E731
+
+
+def provide(library: Callable[[], NativeLibrary | None]) -> None:
+    """Have kernels run by the launch.c of the library that `library` gives; None where there is none."""
+    global _library
+    _library = library
 
 
 def register(is_meant: Callable[[tvm.target.Target], bool]) -> None:
-    """Have the pool set before kernels are loaded whose target `is_meant`; once is enough."""
+    """Set what runs kernels, before they are loaded, whose target `is_meant`; once is enough."""
     original = Executable.jit
     if getattr(original, _MARK, False):
         return
 
     @functools.wraps(original)
     def jit(self: Executable, **options: Any) -> Any:
-        if not pool_is_set() and any(map(is_meant, _targets(self.mod))):
-            set_pool_once()
-        return original(self, **options)
+        if getattr(self, _MARK, False) or not any(map(is_meant, _targets(self.mod))):
+            return original(self, **options)
+        setattr(self, _MARK, True)
+        launch = launch_address(_library, chosen_cores())
+        if launch is None:
+            if not pool_is_set():
+                set_pool_once()
+            return original(self, **options)
+        limit_thread(chosen_cores())
+        with _parallel_loops_call(launch):
+            module = original(self, **options)
+            for each in _compiled(module):
+                if names := each.get_function(_NAMES)():
+                    each.get_function(
+                        str(names[0]).removeprefix(PREFIX)
+                    )  # loads the code, which is when the address is set
+        return module
 
     setattr(jit, _MARK, True)
     Executable.jit = jit
 
 
+def _compiled(module: Any) -> list[Any]:
+    """The modules that LLVM compiled."""
+    found: list[Any] = module._collect_from_import_tree(lambda each: each.kind == "llvm")
+    return found
+
+
 def _targets(module: Any) -> list[tvm.target.Target]:
-    """The targets of a module's machine code."""
-    found = module._collect_from_import_tree(lambda each: each.kind == "llvm")
-    return [tvm.target.Target(each.get_function(_TARGET)()) for each in found]
+    return [tvm.target.Target(each.get_function(_TARGET)()) for each in _compiled(module)]
+
+
+@contextlib.contextmanager
+def _parallel_loops_call(address: int) -> Iterator[None]:
+    """While inside, code that TVM loads calls `address` for a parallel loop, and not TVM's pool.
+
+    TVM sets symbols in the order in which they were registered, and forgets none: the last one counts.
+    """
+    own = ctypes.cast(getattr(_runtime(), _LAUNCH), ctypes.c_void_p)
+    _register(ctypes.c_void_p(address))
+    try:
+        yield
+    finally:
+        _register(own)
+
+
+def _register(address: ctypes.c_void_p) -> None:
+    call = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()).TVMFFIEnvModRegisterContextSymbol
+    if call(f"__{_LAUNCH}".encode(), address):
+        raise RuntimeError(f"TVM does not register {_LAUNCH}")
+
+
+@functools.lru_cache(maxsize=1)
+def _runtime() -> ctypes.CDLL:
+    """TVM's runtime as it is loaded."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split()[-1] for line in maps if "libtvm_runtime." in line}
+    (path,) = paths
+    return ctypes.CDLL(path)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .locks import ForkSafeLock
 from .native_library import INTEGER, PREFIX, NativeLibrary, Value
-from .threads import processors_at_load
+from .threads import choose_cores, chosen_cores, processors_at_load
 
 SOURCE = Path(__file__).with_name("launch.c")
 SHARE = "tvm_tiling_share"
@@ -56,6 +57,44 @@ def take_over(library: NativeLibrary | None, cores: int) -> bool:
     return True
 
 
+def launch_address(library: Callable[[], NativeLibrary | None], cores: int) -> int | None:
+    """Where parallel loops of kernels begin that run on `cores` cores, in the threads of models. `library` is asked for
+    one where no model has been loaded; None where it gives none."""
+    if _first is None:
+        take_over(library(), cores)
+    elif cores > _threads:
+        take_over(_first[0], cores)
+    return None if _first is None else _first[1]
+
+
+_of_thread = threading.local()  # limit: what limit_thread set, 0 for none
+
+
+def limit_thread(threads: int) -> None:
+    """Have parallel loops of kernels that this thread calls run on so many threads at most; 0: on all."""
+    _of_thread.limit = threads
+    if _limit is not None:
+        _limit(threads)
+
+
+def use_all_cores(count: int | None = None) -> int:
+    """Let kernels called from this thread run on `count` cores; returns how many threads of TVM's pool that are.
+
+    Left out, `count` is TVM_NUM_THREADS where the user set it, else every usable core. A thread that does not call this
+    function gets the same, with the cores of the latest call in any thread, when it loads its first kernel that was
+    compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call it
+    before the search. Models from compile() have threads of their own (see its `threads`).
+
+    Sets the variable TVM_NUM_THREADS as well, for pools that other threads and child processes make later. A pool of
+    TVM's that this thread already has cannot grow; then the smaller number is returned, after a warning; kernels that
+    were loaded with a C compiler at hand do not run in it. In a process that has been forked off, TVM's pool runs in
+    one thread where the fork was made: its threads are not there.
+    """
+    threads = choose_cores(count)
+    limit_thread(chosen_cores())
+    return threads
+
+
 class _Limited:
     """A context in which loops that this thread begins have so many tasks at most."""
 
@@ -66,7 +105,7 @@ class _Limited:
         self._limit(self._threads)
 
     def __exit__(self, *_: object) -> None:
-        self._limit(0)
+        self._limit(getattr(_of_thread, "limit", 0))
 
 
 _UNLIMITED = contextlib.nullcontext()

@@ -2,8 +2,8 @@
 
 TVM halves the core count on x86, because it takes every core for half of a hyper-threaded one. It reads the count once
 per thread, when that thread first runs parallel code, and a pool cannot grow afterwards; making the pool also binds the
-thread to the cores that TVM counted. So :func:`use_all_cores` has to come before the first parallel kernel of a thread;
-where nobody calls it, :mod:`.first_kernel` does.
+thread to the cores that TVM counted. So the count has to be set before the first parallel kernel of a thread: by
+use_all_cores (launcher.py), or else by :mod:`.first_kernel`.
 
 The calling thread does its share of a kernel, and nothing keeps it off a worker's core. As idle threads of TVM yield
 instead of sleeping, the two may then share that core for good, and the kernel takes twice as long: on a 2-core virtual
@@ -82,23 +82,18 @@ _chosen: int | None = None  # the count of the latest call of use_all_cores
 _pool = threading.local()  # is_set: the pool of this thread has the cores of use_all_cores, and not those of a model
 
 
-def use_all_cores(count: int | None = None) -> int:
-    """Let TVM kernels called from this thread run on `count` cores; returns how many threads they really use.
-
-    Left out, `count` is TVM_NUM_THREADS where the user set it, else every usable core. A thread that does not call this
-    function gets the same, with the cores of the latest call in any thread, when it loads its first kernel that was
-    compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call it
-    before the search. Models from compile() run in threads of their own.
-
-    Sets the variable TVM_NUM_THREADS as well, for pools that other threads and child processes make later. A pool that
-    this thread already has cannot grow; then the smaller number is returned, after a warning. In a process that has
-    been forked off, TVM's kernels run in one thread where the fork was made: the threads of its pool are not there.
-    """
+def choose_cores(count: int | None) -> int:
+    """Have pools made from now on take `count` cores, the pool of this thread as well; gives how many it has."""
     global _chosen
     _chosen = count
     threads = set_pool(count)
     _pool.is_set = True
     return threads
+
+
+def chosen_cores() -> int:
+    """The count of the latest call of use_all_cores, left out that of TVM_NUM_THREADS, else every usable core."""
+    return _chosen or requested_thread_count() or usable_core_count()
 
 
 def pool_is_set() -> bool:
@@ -123,8 +118,7 @@ def set_pool(count: int | None = None) -> int:
         return _in_one_thread()
     import tvm
 
-    count = count or _chosen or requested_thread_count() or usable_core_count()
-    count = max(1, min(count, len(_USABLE)))
+    count = max(1, min(count or chosen_cores(), len(_USABLE)))
     os.environ["TVM_NUM_THREADS"] = str(count)
     # All usable processors are named even if fewer are to be used: a new pool gets a worker for each item of the list.
     tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, count, [str(cpu) for cpu in _USABLE])

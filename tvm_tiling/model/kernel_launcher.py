@@ -1,0 +1,36 @@
+"""What runs the parallel loops of kernels that no model brings: a library of launch.c, linked when the first is loaded.
+
+TVM calls register() when it is imported (entry point group "tvm.backends"), so nothing else is loaded before a kernel
+is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..runtime import first_kernel
+from ..runtime.native_library import NativeLibrary
+from ..temporary import temporary_folder
+
+
+def register() -> None:
+    """Have kernels run by launch.c where a C compiler makes it."""
+    first_kernel.provide(_library)
+
+
+def _library() -> NativeLibrary | None:
+    from tvm.support import cc
+
+    from .cache_folder import CacheFolder
+    from .kernel_cache import KernelCache
+    from .native_objects import launch_object
+
+    with temporary_folder() as folder:
+        objects = launch_object(folder, KernelCache(CacheFolder()))
+        if not objects:
+            return None
+        path = folder / "launch.so"
+        with contextlib.suppress(RuntimeError, OSError):  # kernels run in TVM's pool
+            cc.create_shared(str(path), objects, options=["-pthread"])
+            return NativeLibrary(path)
+    return None
