@@ -21,6 +21,7 @@ from .caches import read_caches
 from .cpu import Cpu
 from .cpuinfo import CpuInfo, parse_cpuinfo
 from .instruction_sets import MACHINES
+from .kernel_costs import KernelCosts
 from .microarchitecture import APPLE_M1, AVX512, GENERIC, Microarchitecture, find_arm, find_x86
 from .usable import affinity, cpu_limit, group_by_core, read_text, whole_cpus
 
@@ -78,6 +79,7 @@ def detect_cpu(
         l3_bytes_per_cycle=core.rates[1],
         memory_bytes_per_cycle=core.rates[2],
         assumed=tuple(assumed),
+        costs=KernelCosts(**core.costs) if core.costs else None,
     )
 
 

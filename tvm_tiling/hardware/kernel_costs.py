@@ -81,6 +81,9 @@ class KernelCosts:
     # ---- what does not overlap
     exposed_lesser: float = _measured(0.15, "share", "of the lesser of multiply-adds and arrival")
     exposed_miss: float = _measured(0.35, "share", "of a miss in L1 that out-of-order execution does not cover")
+    exposed_panel: float = _measured(
+        0.0, "share", "of the arrival of a packed panel from beyond L1, where multiply-adds take longer"
+    )
     exposed_pages: float = _measured(
         0.06, "share", "of the multiply-adds' time, where a B larger than L2 is read in place, page by page"
     )
@@ -94,12 +97,24 @@ class KernelCosts:
     depthwise_overlap: float = _measured(0.3, "share", "of the shorter of instructions and arrival from beyond L1")
     piece_start: float = _measured(512.0, "bytes", "that could have arrived while a new piece of a row starts to")
 
+    colliding_line: float = _measured(
+        1.0, "factor", "lines that arrive at each step of the reduction for a row of A whose lines collide in L1"
+    )
+    resumed_near: float = _measured(
+        0.0, "cycles", "to read and write a line of sums again for a further k-block, where they fit L2"
+    )
+    resumed_far: float = _measured(0.0, "cycles", "the same, where they do not")
+
     # ---- how much of a cache may be counted on
     l1_share: float = _measured(0.8, "share", "of L1 for a tile of A that stays, and for a cell's weights")
     l1_deepest: float = _measured(
         0.85, "share", "of L1 for a tile of A, at most, when the depth of a k-block is chosen"
     )
     l1_depthwise: float = _measured(0.6, "share", "of L1 for the input under a column of depthwise tiles")
+    l2_block: float = _measured(0.75, "share", "of L2 for a block of packed B")
+    l2_whole_panel: float = _measured(
+        0.0, "share", "of L2 that a panel of B may take for the whole reduction to be one k-block beyond what L1 holds"
+    )
     l2_share: float = _measured(0.8, "share", "of L2 for what stays there")
     last_level_share: float = _measured(
         0.35, "share", "of the last-level cache, which is shared with whatever else runs"
@@ -110,6 +125,7 @@ class KernelCosts:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            share = field.metadata["unit"] == "share"
-            value = checks.number("cpu.costs", field.name, getattr(self, field.name), most=1.0 if share else math.inf)
+            value, most = getattr(self, field.name), 1.0 if field.metadata["unit"] == "share" else math.inf
+            if value != 0 or field.default != 0:  # what no machine but some has may be 0
+                value = checks.number("cpu.costs", field.name, value, most=most)
             checks.put(self, field.name, value)

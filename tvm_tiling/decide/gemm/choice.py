@@ -148,10 +148,13 @@ class ProductChoice:
         # A shallower block is wider, and B's rows come from memory in longer pieces.
         depths = {w.k} if whole_k and tk == 1 else {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
         packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
+        if w.k * nr * word <= self.cpu.kernel_costs.l2_whole_panel * self.model.l2:
+            depths.add(w.k)  # sums are written once
         for deep in sorted(depths, reverse=True):
             count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
-            in_block = max(1, int(self.model.l2 * 0.75) // (ceil_div(depth, self.engine.group) * word * nr))
+            panel = ceil_div(depth, self.engine.group) * word * nr
+            in_block = max(1, int(self.model.l2 * self.cpu.kernel_costs.l2_block) // panel)
             columns = min(in_block, ceil_div(w.n, nr)) * nr
             for pack_b in packs:
                 if pack_b == "none" and w.trans_b:

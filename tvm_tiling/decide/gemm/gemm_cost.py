@@ -158,6 +158,8 @@ class CpuModel:
         """One register tile over the task's whole share of k."""
         word, b_word = self.word, self.b_word
         in_place = config.pack_b == "none"
+        # With one panel in a block there is no order of the two: a tile of A is read once and gone.
+        rows_outside = config.rows_outside and config.columns > config.vectors * self.lanes
         widened = min(config.keep, rows) * self.widened_a + (vectors * self.widened_b if in_place else 0.0)
         compute = self.step(rows, vectors) + widened
         exposed = 0.0
@@ -182,24 +184,28 @@ class CpuModel:
                 exposed += self.costs.exposed_pages * compute
             if not stays:
                 exposed += self.costs.exposed_collision * b_bytes
-        elif not config.rows_outside and panel <= self.l1 / 2:
+        elif not rows_outside and panel <= self.l1 / 2:
             b_bytes = 0.0
         else:
-            b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if config.rows_outside else panel)
+            b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if rows_outside else panel)
+            exposed += self.costs.exposed_panel * b_bytes
         a_tile = rows * block_groups * word
-        if config.rows_outside and a_tile <= self.l1 * self.costs.l1_share:
+        if rows_outside and a_tile <= self.l1 * self.costs.l1_share:
             a_bytes = 0.0
-        elif config.rows_outside:
+        elif rows_outside:
             a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
         else:
             a_bytes = rows * word / self.cpu.bytes_per_cycle(self.w.m * block_groups * word)
         if config.keep >= rows and self.is_bad(rows):
-            missed = rows * self.line / self.cpu.l2_bytes_per_cycle
+            missed = self.costs.colliding_line * rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
             exposed += self.costs.exposed_miss * missed
         step = max(compute, a_bytes + b_bytes) + exposed
         around = self.costs.tile_start + rows * vectors * 2.0 * self.vector_load
-        return groups * step + blocks * around
+        near = self.w.m * self.w.n * self.word <= self.l2 * self.costs.l2_share
+        line = self.costs.resumed_near if near else self.costs.resumed_far
+        resumed = (blocks - 1) * rows * ceil_div(nr * self.word, self.line) * line
+        return groups * step + blocks * around + resumed
 
     def _copies(self, config: CpuConfig, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
         copied = max(0, config.rows - config.keep)
