@@ -30,6 +30,7 @@ from ..lowering.loops import share, when
 from ..lowering.prim_func import ScheduledOperator, root, write_function
 from ..lowering.registers import in_register, register, small_buffer
 from ..lowering.samples import is_open
+from ..lowering.softmax_weight import softmax_weight
 from ..lowering.transpose import transpose
 from ..lowering.vector_math import with_vector_math
 from ..match.described import at_sample
@@ -199,7 +200,7 @@ class _Emitter:
         total = self.cleared(1)[0]
         with T.serial(0, vectors) as number:
             away = seen(number, vector(number), LOWEST) - self.spread(most[0])
-            value = self.kept(seen(number, self.each(tirx.exp, away), 0.0))
+            value = self.kept(seen(number, self.each(softmax_weight, away), 0.0))
             T.buffer_store(scores, value, [T.ramp(base + number * lanes, 1, lanes)])
             T.buffer_store(total, total[self.whole] + value, [self.whole])
         summed = lane_total(lambda x, y: x + y, [total], lanes, KIND)

@@ -15,6 +15,7 @@ from ...errors import ModelFormatError
 from ...lowering.bounded import bounded
 from ...lowering.integers import defined
 from ...lowering.no_terms import started
+from ...lowering.softmax_weight import with_softmax_weights
 from ...refusal import refused
 from . import boxes, extremes, functions, integers, positions
 
@@ -40,7 +41,7 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
         if isinstance(func, tirx.PrimFunc):
             exact = variable.name_hint.startswith(extremes.ROW_SUMS)
             plain = tvm_ffi.structural_map(func, (tirx.AttrStmt, _without_scope))
-            kept = defined(started(plain if exact else extremes.with_nan_kept(plain)))
+            kept = defined(started(with_softmax_weights(plain) if exact else extremes.with_nan_kept(plain)))
             checked = kept.attrs is not None and positions.CHECKED_HERE in kept.attrs
             updated.update_func(variable, kept if checked else bounded(kept))
     return updated

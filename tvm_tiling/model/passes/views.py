@@ -8,7 +8,7 @@ the last axis moves behind them, where it meets the next one and leaves the work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -280,7 +280,45 @@ def _before(rewriter: Rewriter, operand: Expr, shape: tuple[Extent, ...], before
         return _joined(rewriter, operand, before)
     if before and alike((own[-1],) * 3, (shape[-1], before[-1], product_of(own))):
         return _constant_or_joined(rewriter, operand, (own[-1],))
-    return None
+    moved = _broadcast_before(own, shape, before)
+    return None if moved is None else _constant_or_joined(rewriter, operand, moved)
+
+
+def _broadcast_before(
+    own: Sequence[Extent], shape: Sequence[Extent], before: Sequence[Extent]
+) -> tuple[Extent, ...] | None:
+    """The shape in which an operand of shape `own` is broadcast to `before` as it was to `shape`; None where an axis of
+    `before` would be broadcast in part. Axes of both go in groups of as many elements."""
+    padded = (*(1,) * (len(shape) - len(own)), *own)
+    moved: list[Extent] = []
+    first = 0
+    for group, end in _groups(shape, before):
+        mine, all_of = padded[first:end], shape[first:end]
+        if alike(mine, all_of):
+            moved += group
+        elif all(map(is_one, mine)):
+            moved += [1] * len(group)
+        else:
+            return None
+        first = end
+    return tuple(moved) if first == len(shape) and len(moved) == len(before) else None
+
+
+def _groups(shape: Sequence[Extent], before: Sequence[Extent]) -> Iterator[tuple[Sequence[Extent], int]]:
+    """Neighbouring axes of `before`, each time as few as have the elements of whole axes of `shape`, which end at the
+    number that comes with them. Axes of one element go with those before them."""
+    first = end = 0
+    for last in range(1, len(before) + 1):
+        group = before[first:last]
+        stop = end + 1
+        while stop < len(shape) and not same(product_of(shape[end:stop]), product_of(group)):
+            stop += 1
+        if stop > len(shape) or not same(product_of(shape[end:stop]), product_of(group)):
+            continue
+        while stop < len(shape) and is_one(shape[stop]):
+            stop += 1
+        yield group, stop
+        first, end = last, stop
 
 
 def _constant_or_joined(rewriter: Rewriter, operand: Expr, shape: tuple[Extent, ...]) -> Expr:
