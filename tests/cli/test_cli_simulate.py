@@ -131,7 +131,7 @@ def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"), "'power' is no objective"),
+        (("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"), "unknown objective 'power'"),
         (("--field", "near_tile.bw_a", "--field", "near_tile.bw_b", "--values", "8"), "2 --field and 1 --values"),
         (("--field", "clock_mhz", "--values", "8", "--field", "clock_mhz", "--values", "9"), "is given twice"),
         (
@@ -231,7 +231,7 @@ def test_a_convolution_is_config_anew_for_each_value_of_a_sweep(capsys):
 def test_what_is_no_convolution_is_one_line(capsys):
     for words, why in (
         ((*CONVOLUTION, "taps=3"), "word 11, 'taps=3': unknown key"),
-        ((*CONVOLUTION, "transposed=1"), "plain convolutions of two dimensions"),
+        ((*CONVOLUTION, "transposed=1"), "two-dimensional convolutions"),
         ((*CONVOLUTION, "groups=3"), "groups"),
         (CONVOLUTION[:4], "co"),
     ):
