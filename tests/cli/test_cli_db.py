@@ -125,7 +125,7 @@ def test_check_of_a_database_with_a_wrong_row(capsys, url):
 
 @pytest.mark.parametrize("command", ["list", "show", "check"])
 def test_databases_that_are_none(capsys, url, tmp_path, command):
-    assert "none.db is not there" in failed(capsys, "db", command, "none.db")
+    assert "none.db does not exist" in failed(capsys, "db", command, "none.db")
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "bad.db").write_bytes(b"nothing that SQLite wrote, and longer than its header is " * 40)
     before = (tmp_path / "bad.db").read_bytes()

@@ -81,7 +81,7 @@ def test_compile_takes_configs_from_a_database_that_is_there(files, capsys, tmp_
     (workload, hardware, prepacked, epilogue), *_ = asked
     config = list(neighbourhood(workload, hardware, prepacked=prepacked).configs())[3]
     words = ("compile", net, "-o", compiled, "--no-cache", "--database", url)
-    assert run(capsys, *words) == (1, "", f"error: {url} is not there; accepted: the file of a database of shapes\n")
+    assert run(capsys, *words) == (1, "", f"error: {url} does not exist; accepted: the file of a database of shapes\n")
     with tt.ShapeDatabase(url) as database:
         database.add(workload, config, 1e-6, target=hardware, epilogue=epilogue, prepacked=prepacked)
     assert run(capsys, *words)[0] == 0

@@ -104,8 +104,8 @@ def test_a_file_brings_the_same_model_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "no file of TilingCostModel.save"),
-        ("[1, 2]", "no file of TilingCostModel.save"),
+        ("", "was not written by TilingCostModel.save"),
+        ("[1, 2]", "was not written by TilingCostModel.save"),
         (json.dumps({"format": "tvm-tiling-cost-model", "version": 99, "samples": []}), "format version 99"),
         (json.dumps({"format": "tvm-tiling-cost-model", "version": 1}), "samples are corrupted"),
         (json.dumps({"format": "tvm-tiling-cost-model", "version": 1, "samples": [["g", 3, 1, 1]]}), "are corrupted"),

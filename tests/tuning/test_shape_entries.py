@@ -103,8 +103,8 @@ def test_costs_that_were_not_measured(db, cost):
         ({"config": "normal"}, "config = 'normal', accepted: a Config or a decision"),
         ({"config": config(op="conv")}, "config of a conv for a gemm"),
         ({"epilogue": 3}, "epilogue = 3"),
-        ({"workload": gemm(2**52, 4, 1)}, "multiply-adds"),
-        ({"workload": gemm(2**54, 1, 1)}, "an axis of"),
+        ({"workload": gemm(2**52, 4, 1)}, "multiply-accumulates"),
+        ({"workload": gemm(2**54, 1, 1)}, "an axis has"),
     ],
 )
 def test_entries_that_are_none(db, change, words):
@@ -179,7 +179,7 @@ DAMAGES = {
         "line 1: the file has format version 9, written by a newer tvm-tiling; expected 1 or 2 or 3",
     ),
     "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: list, accepted: a table"),
-    "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry before any fingerprint"),
+    "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry precedes the first fingerprint"),
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),
     "a wrong kind": (lambda lines: [*lines[:4], edited(lines[4], kind="x"), *lines[5:]], "line 5: kind = 'x'"),
     "a wrong cut": (
@@ -234,13 +234,13 @@ def test_a_file_that_is_not_there(db, tmp_path):
         ("UPDATE entries SET shape = '1x2' WHERE id = 1", "entry 1: "),
         ("UPDATE entries SET shape = 'x' WHERE id = 1", "entry 1: shape 'x'"),
         ("UPDATE entries SET cut = '{}' WHERE id = 1", "entry 1: config"),
-        ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: config: no JSON"),
+        ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: config: invalid JSON"),
         ("UPDATE entries SET kind = 'old' WHERE id = 1", "entry 1: kind = 'old'"),
         ("UPDATE shape_keys SET digest = 'x' WHERE id = 1", "key 1: digest"),
         ("UPDATE shape_keys SET record = '{' WHERE id = 1", "key 1: "),
         ("UPDATE shape_keys SET padding = '{}' WHERE id = 1", "key 1: padding"),
         ("UPDATE fingerprints SET digest = 'x' WHERE id = 1", "fingerprint 1: digest"),
-        ("DELETE FROM shape_keys WHERE id = 1", "belongs to a row of shape_keys that is not there"),
+        ("DELETE FROM shape_keys WHERE id = 1", "references a row of shape_keys that does not exist"),
     ],
 )
 def test_check_finds(full, tmp_path, statement, words):
