@@ -36,7 +36,7 @@ LEVEL = {"name": "unit", "bytes": 8}
         (WFold, {"dtypes": [8]}, "w_fold: dtypes = [8], accepted: a list of strings"),
         (Vector, {"lanes": 0}, "vector: lanes = 0, accepted: a whole number of at least 1"),
         (Vector, {"lanes": 1, "latency": -1}, "vector: latency = -1"),
-        (Vector, {"lanes": 1, "functions": ["ad"]}, "vector: functions with 'ad': did you mean 'add'?"),
+        (Vector, {"lanes": 1, "functions": ["ad"]}, "vector: unknown function 'ad': did you mean 'add'?"),
         (Column, {"multipliers": 0}, "column: multipliers = 0"),
         (Column, {"multipliers": 64, "tree_inputs": 48}, "column: tree_inputs = 48, accepted: a power of two of at mo"),
         (Column, {"multipliers": 64, "tree_inputs": 128}, "of at most multipliers = 64"),
