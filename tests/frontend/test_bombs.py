@@ -30,10 +30,10 @@ OTHERS = {  # refused by another sentence than that of a limit
     "batch_number": "batch = 1000000000000000000000000000000; accepted: a whole number from 1 to",
     "dims_number": "dims['width'] = 1000000000000000000000000000000; accepted: a whole number from 1 to",
     "shapes_number": "accepted: sizes from 0 to",
-    "functions_deep": "functions call each other more than 100 deep",
+    "functions_deep": "function calls are nested more than 100 deep",
     "functions_recursive": "a function calls itself",
-    "relay_deep_tuples": "tuples more than 100 deep",
-    "relay_types": "a type of more than 100000 parts",
+    "relay_deep_tuples": "tuples are nested more than 100 deep",
+    "relay_types": "a type has more than 100000 elements",
 }
 
 
@@ -120,7 +120,7 @@ def test_attention_of_a_large_model_is_within_the_defaults():
     assert load_model(bombs.relax_chain(1, 4096, 4096, body=body)).input_shapes == ((1, 4096, 4096),)
 
 
-# ---- how limits are given ------------------------------------------------------------------------------------------
+# ---- how limits are given -------------------------------------------------------------------------------------------
 
 
 def test_limits_are_read_from_the_environment(monkeypatch):

@@ -137,7 +137,10 @@ def test_logits_of_the_last_position_alone(decoder):
     executable = tt.compile(path, logits="last", cache=False)
     np.testing.assert_allclose(logits_by(executable), wanted[-1:], atol=1e-4 * np.abs(wanted).max())
     assert tt.generate(executable, TOKENS, 1).tokens == (wanted[-1].argmax(),)
-    for logits, said in (("first", "logits = 'first': accepted: all, last"), ("last", "is served for GGUF files")):
+    for logits, said in (
+        ("first", "logits = 'first': accepted: all, last"),
+        ("last", "is supported only for GGUF files"),
+    ):
         with pytest.raises(TilingError, match=said):
             tt.compile(path if logits == "first" else relax_model(), logits=logits, cache=False)
 
@@ -163,7 +166,7 @@ def test_rows_in_8_bits(decoder):
     ):
         with pytest.raises(tt.WorkloadError, match=said):
             tt.compile(path, cache=False, **given)
-    with pytest.raises(tt.WorkloadError, match="the model has no products of weights in blocks"):
+    with pytest.raises(tt.WorkloadError, match="the model has no matrix multiplications by blocked weights"):
         tt.compile(relax_model(), activations="int8", cache=False)
 
 
@@ -225,7 +228,7 @@ def test_the_command_ends_with_the_files_last_token(tmp_path, capsys, monkeypatc
     assert "holds no tokenizer; accepted: --tokenizer tokenizer.json" in capsys.readouterr().err
 
 
-# ---- files of strangers ----------------------------------------------------------------------------------------------
+# ---- files of strangers ---------------------------------------------------------------------------------------------
 
 SMALL = Sizes(layers=1, width=64, heads=2, groups=1, head=32, inner=64, words=40)
 
@@ -281,22 +284,28 @@ TABLE = b"token_embd.weight"
         (lambda c: c[:16] + struct.pack("<Q", 1 << 60) + c[24:], "values of metadata; accepted: up to 65536"),
         (lambda c: c.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0bloom"), "architecture 'bloom'; accepted"),
         (lambda c: patched(c, TABLE, "<I", 9), "'token_embd.weight' has 9 axes; accepted: 1 to 4"),
-        (lambda c: patched(c, TABLE, "<Q", 1 << 50, skip=4), "'token_embd.weight' is of shape .*; accepted: extents"),
-        (lambda c: patched(c, TABLE, "<I", 99, skip=20), "'token_embd.weight' is of type 99, which is not known"),
+        (lambda c: patched(c, TABLE, "<Q", 1 << 50, skip=4), "'token_embd.weight' has shape .*; accepted: extents"),
+        (lambda c: patched(c, TABLE, "<I", 99, skip=20), "'token_embd.weight' has unknown type 99"),
         (lambda c: patched(c, TABLE, "<Q", 1 << 40, skip=24), "'token_embd.weight' ends at byte"),
-        (lambda c: patched(c, TABLE, "<Q", 3, skip=24), "'token_embd.weight' begins at 3; accepted: multiples of 32"),
+        (
+            lambda c: patched(c, TABLE, "<Q", 3, skip=24),
+            "'token_embd.weight' starts at byte 3; accepted: multiples of 32",
+        ),
         (lambda c: patched(c, TABLE, "<Q", 2752, skip=24), "tensors .* overlap"),
-        (lambda c: c.replace(b"llama.rope.dimension_count", b"llama.rope.dimension_cannt"), "is not known; accepted"),
+        (
+            lambda c: c.replace(b"llama.rope.dimension_count", b"llama.rope.dimension_cannt"),
+            "unknown metadata .*; accepted",
+        ),
         (
             lambda c: patched(c, b"llama.block_count", "<I", 1 << 30, skip=4),
             "'blk.1073741823.attn_norm.weight' is m",
         ),
-        (lambda c: patched(c, b"llama.attention.head_count_kv", "<I", 3, skip=4), "2 heads share 3"),
+        (lambda c: patched(c, b"llama.attention.head_count_kv", "<I", 3, skip=4), "2 query heads for 3 key heads"),
         (lambda c: patched(c, b"rms_epsilon", "<f", float("nan"), skip=4), "rms_epsilon' is nan; accepted"),
         (lambda c: patched(c, b"llama.context_length", "<I", 1 << 30, skip=4), "the table of angles is a constant"),
-        (lambda c: patched(c, b"llama.feed_forward_length", "<I", 96, skip=4), r"is of shape \[64, 64\]; expected"),
+        (lambda c: patched(c, b"llama.feed_forward_length", "<I", 96, skip=4), r"has shape \[64, 64\]; expected"),
         (lambda c: c.replace(b"blk.0.ffn_down.weight", b"blk.0.ffn_dawn.weight"), "'blk.0.ffn_down.weight' is missing"),
-        (lambda c: patched(c, TABLE, "<I", 20, skip=20), "is of type IQ4_NL; accepted: F32"),
+        (lambda c: patched(c, TABLE, "<I", 20, skip=20), "has type IQ4_NL; accepted: F32"),
     ],
 )
 def test_what_is_wrong_is_said(small, change, said):

@@ -139,7 +139,10 @@ def reversed_rows(lengths, *, kept):
 
 @pytest.mark.parametrize(
     ("lengths", "kept", "said"),
-    [([2], True, "not known before the run"), ([2, 1], False, "2 lengths for 3 sequences; accepted: one for each")],
+    [
+        ([2], True, "not known at compile time"),
+        ([2, 1], False, "2 lengths for 3 sequences; accepted: one per sequence"),
+    ],
 )
 def test_lengths_of_other_sequences_than_there_are(lengths, kept, said):
     with pytest.raises(TilingError, match=said):

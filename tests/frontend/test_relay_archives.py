@@ -83,7 +83,7 @@ def test_archives_that_are_none_of_ours():
     for files, said in (
         ({"model.txt": b""}, "holds no Relay model"),
         ({"src/a.relay": b"", "src/b.relay": b""}, r"holds 2 models \(src/a.relay, src/b.relay\)"),
-        ({"model.relay": MODEL, "model.params": b"none"}, r"model\.params: cut short"),
+        ({"model.relay": MODEL, "model.params": b"none"}, r"model\.params: truncated"),
     ):
         with pytest.raises(ModelFormatError, match=said):
             load_model(tar_bytes(files))

@@ -80,7 +80,9 @@ def test_old_booleans_and_every_kind_of_number():
 
 def test_open_dimensions():
     text = b"def @main(%x: Tensor[(?, 3), float32]) { nn.relu(%x) }"
-    with pytest.raises(ModelFormatError, match=r"the shape of input 'x' \(\?, 3\) float32 is open; accepted: shapes"):
+    with pytest.raises(
+        ModelFormatError, match=r"the shape of input 'x' \(\?, 3\) float32 is dynamic; accepted: shapes"
+    ):
         load_model(text)
     assert load_model(text, batch=5).input_shapes == ((5, 3),)
     assert load_model(text, shapes={"x": (7, 3)}).input_shapes == ((7, 3),)

@@ -45,7 +45,7 @@ def test_operands_that_do_not_match():
     a, b = te.placeholder((8, 7), name="A"), te.placeholder((9, 8), name="B")
     x = te.reduce_axis((0, 9), "x")
     op = te.compute((8, 8), lambda i, j: te.sum(a[i, x] * b[x, j], x))
-    assert "A's axis 1 is read up to 9, it has 7" in message(tt.UnsupportedOperator, op)
+    assert "A's axis 1 is read up to 9, but has 7 elements" in message(tt.UnsupportedOperator, op)
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "bool", "uint32"])
@@ -60,17 +60,17 @@ def test_a_type_that_is_not_served(dtype):
 
 def test_operands_of_two_types():
     text = message(tt.UnsupportedOperator, matmul(dtype="float16", dtype_b="float32", out="float32"))
-    assert "its operands are float16 and float32, both must be of one type" in text
+    assert "its operands are float16 and float32; expected one type" in text
 
 
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (lambda x: topi.nn.relu(x), "it holds 0 reductions, one is needed"),
-        (lambda x: topi.nn.softmax(x), "it holds 2 reductions, one is needed"),
+        (lambda x: topi.nn.relu(x), "it has 0 reductions; expected one"),
+        (lambda x: topi.nn.softmax(x), "it has 2 reductions; expected one"),
         (lambda x: topi.sum(x, 1), "is not a sum of products"),
         (lambda x: topi.max(x, 1), "is not a sum of products"),
-        (lambda x: topi.matmul(topi.matmul(x, x), x), "it holds 2 reductions, one is needed"),
+        (lambda x: topi.matmul(topi.matmul(x, x), x), "it has 2 reductions; expected one"),
     ],
 )
 def test_what_is_no_product(make, part):
@@ -79,7 +79,7 @@ def test_what_is_no_product(make, part):
 
 def test_the_function_is_named():
     mod = tvm.IRModule({"exp": te.create_prim_func([x := te.placeholder((8,), name="X"), topi.exp(x)])})
-    assert message(tt.UnsupportedOperator, mod).startswith("exp: not a matrix product")
+    assert message(tt.UnsupportedOperator, mod).startswith("exp: not a matrix multiplication")
 
 
 def test_a_module_without_functions():
