@@ -1,8 +1,8 @@
-"""TVM's thread pool gets all cores when a thread loads its first kernel that was compiled for this CPU.
+"""Assigns all cores to TVM's thread pool when a thread loads its first kernel compiled for this CPU.
 
-TVM tells nobody of a kernel's first call, and a look in every call would cost small kernels more than it is worth. What
-tvm.compile returns makes its functions callable in Executable.jit, usually in the thread that then calls them: there
-the cores are set. A library that was exported and is loaded by tvm.runtime.load_module gets what TVM gives it.
+TVM has no hook for a kernel's first call, and a check in every call would be too expensive for small kernels.
+Executable.jit makes the functions of a tvm.compile result callable, usually in the thread that then calls them: the
+cores are set there. An exported library loaded by tvm.runtime.load_module gets TVM's default.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tvm.runtime import Executable
 from .threads import pool_is_set, set_pool_once
 
 _MARK = "tvm_tiling_sets_cores"
-_TARGET = "_get_target_string"  # of modules that LLVM compiled
+_TARGET = "_get_target_string"  # in modules compiled by LLVM
 
 
 def register(is_meant: Callable[[tvm.target.Target], bool]) -> None:
-    """Have the pool set before kernels are loaded whose target `is_meant`; once is enough."""
+    """Set the pool before kernels are loaded whose target satisfies `is_meant`; one call is enough."""
     original = Executable.jit
     if getattr(original, _MARK, False):
         return
