@@ -174,7 +174,7 @@ def test_symbolic_sizes_take_the_kernels_of_attention(mask, causal, form):
         ("MultiHeadAttention", {"v": None}, {}, "key and value do not have the same number of axes"),
         ("MultiHeadAttention", {"added": floats(1, 3, 5, 5)}, {}, "attention_bias has shape"),
         ("MultiHeadAttention", {"mask": np.ones(7, "int32")}, {}, "mask has 7 numbers for a batch of 2"),
-        ("Attention", {}, {"do_rotary": 1}, "do_rotary is set; accepted 0"),
+        ("Attention", {}, {"do_rotary": 1}, "do_rotary is set; accepted: 0"),
         ("Attention", {}, {"qkv_hidden_sizes": [32, 32, 30]}, "three multiples of the heads"),
     ],
     ids=str,

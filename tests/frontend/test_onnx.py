@@ -122,7 +122,7 @@ def test_types_that_tvm_rounds_otherwise_are_refused():
 def test_an_input_of_strings_is_refused_although_nothing_reads_it():
     strings = helper.make_tensor_value_info("words", TensorProto.STRING, [2])
     model = network([helper.make_node("Abs", ["x"], ["y"])], [value("x", [2]), strings], [value("y", [2])])
-    with pytest.raises(UnsupportedOperator, match="input 'words' is of type STRING; accepted: floats"):
+    with pytest.raises(UnsupportedOperator, match="input 'words' has type STRING; accepted: floats"):
         load_model(model)
 
 

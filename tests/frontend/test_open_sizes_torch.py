@@ -133,7 +133,7 @@ def test_what_pytorch_refuses_of_no_elements_is_refused():
         executable = at_each_size(
             function, examples, dynamic, [((1, 6, 5),), ((2, 6, 1),)], dims={"v": (0, 9)}, batch=(0, 3)
         )
-        with pytest.raises(WorkloadError, match="the model needs 1 <= v"):
+        with pytest.raises(WorkloadError, match="the model requires 1 <= v"):
             executable.run(np.zeros((2, 6, 0), "float32"))
 
 

@@ -53,7 +53,7 @@ def test_the_graph_tells_inputs_from_parameters_of_one_shape():
     """Operands of a product that have one shape: without the graph either could be the parameter."""
     text = "def @main(%a: Tensor[(3, 3), float32], %b: Tensor[(3, 3), float32]) { subtract(%a, %b) }"
     a, b = real(3, 3), real(3, 3)
-    with pytest.raises(ModelFormatError, match=r"p0 to p0 are those of the compiled model, and cannot be matched"):
+    with pytest.raises(ModelFormatError, match=r"p0 to p0 are those of the compiled model and cannot be matched"):
         load_model(library(text, [a], None))
     for name, sign in (("a", 1), ("b", -1)):
         model = load_model(library(text, [a if name == "b" else b], [name, "p0"]))
