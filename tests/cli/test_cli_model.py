@@ -247,7 +247,7 @@ def test_explain_tells_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys
     [
         (("explain", "net.onnx", "--form", "direct"), "--mode, --prefer, --form and --weights are for an operator"),
         (("explain", "gemm 4 4 4", "--batch", "2"), "--batch, --dim, --shape and --precision are for models"),
-        (("explain", "net.onnx", "--precision", "int8"), "precision = 'int8' is settled by running the model"),
+        (("explain", "net.onnx", "--precision", "int8"), "precision = 'int8' depends on running the model"),
         (("run", "net.onnx", "--tolerance", "0.1"), "--tolerance 0.1 belongs to --precision auto"),
         (("run", "net.onnx", "--precision", "int4"), "precision = 'int4': did you mean 'int8'?"),
         (("run", "net.onnx", "--precision", "int8"), "--precision int8 runs the model on inputs"),

@@ -46,7 +46,7 @@ def test_runs_by_order_and_by_name(compiled):
     ("arrays", "named", "said"),
     [
         ((), {}, "input 'x0' is missing; the model takes 'x0'"),
-        ((np.zeros(SHAPE, "float32"),) * 2, {}, "2 inputs are given, the model takes 1: 'x0'"),
+        ((np.zeros(SHAPE, "float32"),) * 2, {}, "2 inputs are given, but the model takes 1: 'x0'"),
         ((), {"y0": np.zeros(SHAPE, "float32")}, "the model has no input 'y0': accepted: x0"),
         ((np.zeros(SHAPE, "float32"),), {"x0": np.zeros(SHAPE, "float32")}, "input 'x0' is given twice"),
         ((np.zeros((1, 3, 32, 33), "float32"),), {}, "has shape (1, 3, 32, 33), the model was compiled for"),

@@ -49,7 +49,7 @@ def refusal(path, **options) -> str:
     return str(refused.value)
 
 
-# ---- owners, modes and digests ---------------------------------------------------------------------------------------
+# ---- owners, modes and digests --------------------------------------------------------------------------------------
 
 
 def test_a_file_that_everybody_may_write_is_refused_until_its_digest_is_given(file, saved):
@@ -57,7 +57,7 @@ def test_a_file_that_everybody_may_write_is_refused_until_its_digest_is_given(fi
     assert "everybody may write to it" in refusal(file) and "digest" in refusal(file)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     np.testing.assert_array_equal(tt.load(file, digest=digest.upper()).run(X), saved[2])
-    assert "is not the file of digest" in refusal(file, digest="0" * 64)
+    assert "has digest" in refusal(file, digest="0" * 64)
     file.chmod(0o600)
     np.testing.assert_array_equal(tt.load(file).run(X), saved[2])
 
@@ -88,7 +88,7 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
     assert "cannot be read" in refusal(tmp_path / "none.tar")
 
 
-# ---- what archives can hold ------------------------------------------------------------------------------------------
+# ---- what archives can hold -----------------------------------------------------------------------------------------
 
 
 def with_entry(entry: tarfile.TarInfo, content: bytes = b"") -> bytes:
@@ -141,7 +141,7 @@ def test_a_member_that_is_there_twice_is_refused(file):
     assert "'model.json' twice" in refusal(file)
 
 
-# ---- the cache -------------------------------------------------------------------------------------------------------
+# ---- the cache ------------------------------------------------------------------------------------------------------
 
 
 def kept(folder: CacheFolder, digit: str, size: int, age: float = 0.0) -> os.PathLike:

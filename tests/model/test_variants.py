@@ -104,5 +104,5 @@ def test_too_many_combinations_are_refused():
 
 
 def test_what_knows_no_configs_is_no_database():
-    with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db', accepted: a ShapeDatabase"):
+    with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db'; accepted: a ShapeDatabase"):
         tt.compile(open_product(), database="sqlite:///shapes.db", batch=1)

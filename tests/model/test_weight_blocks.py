@@ -111,5 +111,7 @@ def test_a_model_without_such_weights_is_refused():
     ends = [helper.make_tensor_value_info(name, 1, [4]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "none", ends[:1], ends[1:])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(tt.WorkloadError, match="the model has no products by float32 weights of 4096 elements or more"):
+    with pytest.raises(
+        tt.WorkloadError, match="the model has no matrix multiplications by float32 weights of 4096 elements or more"
+    ):
         tt.compile(proto, weights="int4", cache=False)
