@@ -83,12 +83,12 @@ def test_the_function_is_named():
 
 
 def test_a_module_without_functions():
-    assert message(tt.UnsupportedOperator, tvm.IRModule()).startswith("the IRModule holds no PrimFunc; accepted: ")
+    assert message(tt.UnsupportedOperator, tvm.IRModule()).startswith("the IRModule contains no PrimFunc; accepted: ")
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8, 8), "float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
-    assert "holds no PrimFunc" in message(tt.UnsupportedOperator, builder.get())
+    assert "contains no PrimFunc" in message(tt.UnsupportedOperator, builder.get())
 
 
 @pytest.mark.parametrize("op", ["gemm", 7, None])
@@ -98,7 +98,7 @@ def test_what_is_no_operator(op):
 
 @pytest.mark.parametrize("target", ["cuda", "llvm -mcpu=skylake", 7, tvm.target.Target("c")])
 def test_a_target_that_is_not_served(target):
-    assert "is not served; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
+    assert "is not supported; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
 
 
 def test_a_machine_without_a_unit_for_it():

@@ -63,7 +63,7 @@ def test_other_targets_are_what_they_were():
             "vsim/icelake-server-2c",
             "icelake-server-2c is not an accelerator; accepted: a description with at least one of",
         ),
-        ("vsim", "target 'vsim' is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>'"),
+        ("vsim", "target 'vsim' is not supported; accepted: 'llvm', a Hardware, 'vsim/<preset>'"),
     ],
 )
 def test_what_is_no_accelerator_is_refused(target, part):
