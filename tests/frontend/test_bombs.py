@@ -120,7 +120,7 @@ def test_attention_of_a_large_model_is_within_the_defaults():
     assert load_model(bombs.relax_chain(1, 4096, 4096, body=body)).input_shapes == ((1, 4096, 4096),)
 
 
-# ---- how limits are given -------------------------------------------------------------------------------------------
+# ---- how limits are given ------------------------------------------------------------------------------------------
 
 
 def test_limits_are_read_from_the_environment(monkeypatch):

@@ -228,7 +228,7 @@ def test_the_command_ends_with_the_files_last_token(tmp_path, capsys, monkeypatc
     assert "holds no tokenizer; accepted: --tokenizer tokenizer.json" in capsys.readouterr().err
 
 
-# ---- files of strangers ---------------------------------------------------------------------------------------------
+# ---- files of strangers ----------------------------------------------------------------------------------------------
 
 SMALL = Sizes(layers=1, width=64, heads=2, groups=1, head=32, inner=64, words=40)
 

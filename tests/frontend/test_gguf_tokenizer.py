@@ -53,7 +53,7 @@ def written(path, model, tokens, types, **more):
     return str(path)
 
 
-# ---- byte-level BPE -------------------------------------------------------------------------------------------------
+# ---- byte-level BPE --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_tokens_around_a_text(trained, tmp_path):
     assert tokenizer_of(path).encode("Hello") == [end, *inside, end]
 
 
-# ---- SentencePiece --------------------------------------------------------------------------------------------------
+# ---- SentencePiece ---------------------------------------------------------------------------------------------------
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
@@ -147,7 +147,7 @@ def test_the_best_pair_is_joined_first(distinct, prefix, tmp_path):
     assert found.decode([1, tokens.index("<0xC3>")]) == "\ufffd"
 
 
-# ---- refused --------------------------------------------------------------------------------------------------------
+# ---- refused ---------------------------------------------------------------------------------------------------------
 
 PLAIN = {"pre": "gpt-2", "merges": ["a b"]}
 JOINED = {"pre": "gpt-2", "merges": ["b a"]}
@@ -176,7 +176,7 @@ def test_what_cannot_be_built_is_refused(model, tokens, types, more, said, tmp_p
         tokenizer_of(written(tmp_path / "t.gguf", model, tokens, types, **more))
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------
+# ---- the command -----------------------------------------------------------------------------------------------------
 
 
 def test_the_command_takes_the_files_tokenizer(trained, tmp_path, capsys):

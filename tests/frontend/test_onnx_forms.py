@@ -25,7 +25,7 @@ def node(operator, inputs, outputs="y", **attributes):
     return helper.make_node(operator, inputs.split(","), outputs.split(","), **attributes)
 
 
-# ---- moved elements -------------------------------------------------------------------------------------------------
+# ---- moved elements --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
@@ -72,7 +72,7 @@ def test_uneven_splits_into_relus(sizes, count):
     check(model_of(nodes, given, {f"y{i}": "float32" for i in range(parts)}, constants), given)
 
 
-# ---- pools and convolutions -----------------------------------------------------------------------------------------
+# ---- pools and convolutions ------------------------------------------------------------------------------------------
 
 POOLS = [
     {"kernel_shape": [3, 3], "strides": [2, 2]},
@@ -177,7 +177,7 @@ def test_grid_sample_reflected_along_an_axis_of_one(mode):
         check(model_of([operator], given, FLOAT, opset=20), given, rtol=1e-4, atol=1e-5)
 
 
-# ---- elements that are chosen ---------------------------------------------------------------------------------------
+# ---- elements that are chosen ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("largest", [0, 1])
@@ -231,7 +231,7 @@ def test_non_max_suppression_without_a_limit_chooses_nothing():
     check(model_of([node("NonMaxSuppression", "b,s")], given, {"y": "int64"}), given)
 
 
-# ---- element by element ---------------------------------------------------------------------------------------------
+# ---- element by element ----------------------------------------------------------------------------------------------
 
 
 def test_equality_of_booleans():
@@ -356,7 +356,7 @@ def test_local_response_normalization_of_an_odd_and_an_even_number_of_channels(s
     np.testing.assert_allclose(by_package(model, given)[0], given["x"] / (1 + 0.5 / size * sums) ** beta, rtol=1e-5)
 
 
-# ---- recurrent layers -----------------------------------------------------------------------------------------------
+# ---- recurrent layers ------------------------------------------------------------------------------------------------
 
 
 def recurrent(operator, gates, directions, bias=True):
@@ -406,7 +406,7 @@ def test_an_lstm_into_a_norm(output):
     check(model_of(nodes, given, FLOAT, {**constants, "axes": [-1]}), given, rtol=1e-4, atol=1e-5)
 
 
-# ---- what is behind data-dependent shapes ---------------------------------------------------------------------------
+# ---- what is behind data-dependent shapes ----------------------------------------------------------------------------
 
 BEHIND = {
     "relu": ([("Relu", "a")], {}),
@@ -454,7 +454,7 @@ def test_reductions_of_integers(operator, opset):
     check(model_of([node(f"Reduce{operator}", "x")], given, {"y": "int64"}, opset=opset), given)
 
 
-# ---- windows and places ---------------------------------------------------------------------------------------------
+# ---- windows and places ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
@@ -483,7 +483,7 @@ def test_resize_with_aligned_corners_beside_an_axis_of_one(shape, mode):
     check(model_of([operator], given, FLOAT, {"s": np.array(scales, "float32")}), given)
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------
+# ---- refusals --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [[-5, 3], [2**31, 3], [3, 2**62]])
@@ -535,7 +535,7 @@ def test_means_of_nothing_are_what_the_reference_says():
     np.testing.assert_array_equal(by_package(model, given)[0], wanted[0])
 
 
-# ---- sequences ------------------------------------------------------------------------------------------------------
+# ---- sequences -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 11])
@@ -597,7 +597,7 @@ def test_extremes_of_nothing(operator, dtype, extremes):
     np.testing.assert_array_equal(result, np.full((2, 1, 3), extremes[operator == "ReduceMin"], dtype))
 
 
-# ---- training -------------------------------------------------------------------------------------------------------
+# ---- training --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("ratio", "training"), [(0.5, False), (0.0, True), (0.0, False)])
@@ -630,7 +630,7 @@ def test_nothing_has_no_element(inputs):
     assert not by_package(model, given)[0] and not by_reference(model, given)[0]
 
 
-# ---- quantisation, norms and versions -------------------------------------------------------------------------------
+# ---- quantisation, norms and versions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int16"])

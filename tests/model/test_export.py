@@ -186,7 +186,7 @@ def test_what_onnxruntime_says(tmp_path):
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-6)
 
 
-# ---- the interface in C ---------------------------------------------------------------------------------------------
+# ---- the interface in C ----------------------------------------------------------------------------------------------
 
 INTERFACE = Path(__file__).with_name("export_interface.c")
 
@@ -242,7 +242,7 @@ def test_a_refused_index_is_an_error_and_no_end(tmp_path):
     assert (made.returncode, made.stderr.strip()) == (1, str(refused.value))
 
 
-# ---- what is refused, and how folders are written -------------------------------------------------------------------
+# ---- what is refused, and how folders are written --------------------------------------------------------------------
 
 
 def test_an_operator_of_tvm_is_named(tmp_path):

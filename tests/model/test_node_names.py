@@ -62,7 +62,7 @@ def weights(*names, shape=(8, 8)):
     return {name: np.full(shape, 0.1, "float32") for name in names}
 
 
-# ---- which nodes ----------------------------------------------------------------------------------------------------
+# ---- which nodes -----------------------------------------------------------------------------------------------------
 
 
 def test_operators_name_the_nodes_that_are_fused_and_that_share_a_kernel():
@@ -206,7 +206,7 @@ def @main(%x: Tensor[(2, 3), float32], %w: Tensor[(4, 3), float32]) {{
     assert any(nodes[-1:] == ("block/relu",) for nodes in found)
 
 
-# ---- accelerators ---------------------------------------------------------------------------------------------------
+# ---- accelerators ----------------------------------------------------------------------------------------------------
 
 
 def test_regions_of_an_accelerator_are_called_by_their_first_node(tmp_path):
@@ -246,7 +246,7 @@ def test_no_two_regions_have_one_name(asked):
     assert all(made.startswith(name) for (name, _), made in zip(asked, found, strict=True))
 
 
-# ---- files and the cache --------------------------------------------------------------------------------------------
+# ---- files and the cache ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +298,7 @@ def test_a_model_equal_but_for_names_shares_kernels_and_reports_its_own(compiled
     assert again.from_cache and again.operators == first.operators
 
 
-# ---- names that nobody vouches for ----------------------------------------------------------------------------------
+# ---- names that nobody vouches for -----------------------------------------------------------------------------------
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m\nsecond line",
@@ -358,7 +358,7 @@ def test_a_relax_module_without_a_list_of_names_has_none_whatever_its_variables_
     assert set(nodes_of(plain.with_attr("tvm_tiling.nodes", 3))) == {()}
 
 
-# ---- PyTorch --------------------------------------------------------------------------------------------------------
+# ---- PyTorch ---------------------------------------------------------------------------------------------------------
 
 
 def residual_network():

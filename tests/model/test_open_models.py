@@ -185,7 +185,7 @@ def test_sizes_beyond_the_kernels_are_refused(compiled):
         tables.at({"batch": 1 << 62, "length": 1 << 62})
 
 
-# ---- what a caller says of open sizes -------------------------------------------------------------------------------
+# ---- what a caller says of open sizes --------------------------------------------------------------------------------
 
 
 def test_a_range_is_held_against():
@@ -304,7 +304,7 @@ def test_the_cache_tells_ranges_apart(tmp_path, monkeypatch):
     check(tt.compile(tokens(), batch=(1, 5)), given(5, 4))
 
 
-# ---- arithmetic of sizes --------------------------------------------------------------------------------------------
+# ---- arithmetic of sizes ---------------------------------------------------------------------------------------------
 
 
 def test_extents_are_plain_data():

@@ -164,7 +164,7 @@ def test_what_comes_in_the_meantime_is_not_replaced(tmp_path):
     assert stat.S_ISFIFO(path.lstat().st_mode) and [*tmp_path.iterdir()] == [path]
 
 
-# ---- everything that writes -----------------------------------------------------------------------------------------
+# ---- everything that writes ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

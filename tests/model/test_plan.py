@@ -110,7 +110,7 @@ def together(result) -> tuple[np.ndarray, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-# ---- the plan and the virtual machine -------------------------------------------------------------------------------
+# ---- the plan and the virtual machine --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", networks())
@@ -239,7 +239,7 @@ def test_times_of_operators():
     assert all(operator.measured_seconds is not None for operator in executable.report().operators)
 
 
-# ---- what has no plan -----------------------------------------------------------------------------------------------
+# ---- what has no plan ------------------------------------------------------------------------------------------------
 
 
 def topk() -> onnx.ModelProto:
@@ -299,7 +299,7 @@ def test_a_kernel_that_writes_to_an_input_has_no_plan():
     assert R is not None
 
 
-# ---- plans as data --------------------------------------------------------------------------------------------------
+# ---- plans as data ---------------------------------------------------------------------------------------------------
 
 
 def residual_plan() -> ExecutionPlan:
@@ -417,7 +417,7 @@ def test_a_file_whose_plan_was_changed_is_refused(change, tmp_path):
         tt.load(path)
 
 
-# ---- loading without TVM --------------------------------------------------------------------------------------------
+# ---- loading without TVM ---------------------------------------------------------------------------------------------
 
 LOADING = """
 import resource, sys

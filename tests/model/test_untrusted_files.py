@@ -49,7 +49,7 @@ def refusal(path, **options) -> str:
     return str(refused.value)
 
 
-# ---- owners, modes and digests --------------------------------------------------------------------------------------
+# ---- owners, modes and digests ---------------------------------------------------------------------------------------
 
 
 def test_a_file_that_everybody_may_write_is_refused_until_its_digest_is_given(file, saved):
@@ -88,7 +88,7 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
     assert "cannot be read" in refusal(tmp_path / "none.tar")
 
 
-# ---- what archives can hold -----------------------------------------------------------------------------------------
+# ---- what archives can hold ------------------------------------------------------------------------------------------
 
 
 def with_entry(entry: tarfile.TarInfo, content: bytes = b"") -> bytes:
@@ -141,7 +141,7 @@ def test_a_member_that_is_there_twice_is_refused(file):
     assert "'model.json' twice" in refusal(file)
 
 
-# ---- the cache ------------------------------------------------------------------------------------------------------
+# ---- the cache -------------------------------------------------------------------------------------------------------
 
 
 def kept(folder: CacheFolder, digit: str, size: int, age: float = 0.0) -> os.PathLike:

@@ -249,7 +249,7 @@ def test_products_stay_products():
     assert isinstance(match(prim_func_of(conv(X))), ConvProgram)
 
 
-# ---- Refusals -------------------------------------------------------------------------------------------------------
+# ---- Refusals ---------------------------------------------------------------------------------------------------
 
 
 def refusal(op: te.Tensor | tirx.PrimFunc) -> str:

@@ -184,7 +184,7 @@ def _is_known(extent: tirx.Expr, sizes: set[tirx.Var]) -> bool:
 
 _MOST_IN_EXTENTS = 1 << 24
 
-# ---- inlining -------------------------------------------------------------------------------------------------------
+# ---- inlining --------------------------------------------------------------------------------------------------------
 
 
 def _fold(sch: s_tir.Schedule, root: s_tir.schedule.SBlockRV) -> None:
@@ -263,7 +263,7 @@ def _extent(axis: tirx.IterVar) -> Extent:
     return number_of(axis.dom.extent)
 
 
-# ---- one block ------------------------------------------------------------------------------------------------------
+# ---- one block -------------------------------------------------------------------------------------------------------
 
 
 def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffer], sizes: set[tirx.Var]) -> Stage:

@@ -161,8 +161,7 @@ class OpenTuning(Tuning):
         )
         self._base = self._before or 0.0
 
-    # ---- queries of a search
-    # ------------------------------------------------------------------------------------------
+    # ---- queries of a search -----------------------------------------------------------------------------------------
 
     def _least(self, config: Config | None = None) -> float:
         return geometric_mean([least_cost(at_rows(self.workload, rows), self.hardware) for rows in self._sizes])
@@ -247,8 +246,7 @@ class OpenTuning(Tuning):
     def _possible(self, measured: Measured) -> Measured:
         return measured  # checked for each size
 
-    # ---- result
-    # --------------------------------------------------------------------------------------------------------
+    # ---- result ------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Measure the best configuration at other numbers of rows, and keep it if it is faster there beyond noise. If

@@ -68,7 +68,7 @@ def _whole(values: np.ndarray, block: int) -> np.ndarray:
     return values.reshape(len(values), -1, block)
 
 
-# ---- blocks of 32 ---------------------------------------------------------------------------------------------------
+# ---- blocks of 32 ----------------------------------------------------------------------------------------------------
 
 
 def _q4_0(data: np.ndarray) -> Blocks:
@@ -104,7 +104,7 @@ def _q8_0(data: np.ndarray) -> Blocks:
     return Blocks(values ^ np.uint8(128), _halves(scales))
 
 
-# ---- groups of 256 --------------------------------------------------------------------------------------------------
+# ---- groups of 256 ---------------------------------------------------------------------------------------------------
 
 
 def _scales_and_minima(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

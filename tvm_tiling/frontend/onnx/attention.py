@@ -25,7 +25,7 @@ Expr: TypeAlias = relax.Expr
 NEVER = -3.0e38  # a score with no weight in a softmax, chosen so that infinities are never subtracted
 
 
-# ---- rotary position embeddings -------------------------------------------------------------------------------------
+# ---- rotary position embeddings --------------------------------------------------------------------------------------
 
 
 class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
@@ -65,7 +65,7 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
         return moved(bb, made, 0, 2, 1, 3) if len(shape) == 4 else reshaped(bb, made, shape)
 
 
-# ---- attention over a cache -----------------------------------------------------------------------------------------
+# ---- attention over a cache ------------------------------------------------------------------------------------------
 
 
 def grouped_query_attention(

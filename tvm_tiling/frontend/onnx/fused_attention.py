@@ -161,7 +161,7 @@ def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size,
         )
 
 
-# ---- MultiHeadAttention ---------------------------------------------------------------------------------------------
+# ---- MultiHeadAttention ----------------------------------------------------------------------------------------------
 
 
 def multi_head_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any]) -> Expr:
@@ -266,7 +266,7 @@ class MultiHeadAttention(tvm_onnx.OnnxOpConverter):
         return multi_head_attention(bb, list(inputs), attr)
 
 
-# ---- Attention ------------------------------------------------------------------------------------------------------
+# ---- Attention -------------------------------------------------------------------------------------------------------
 
 
 def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any]) -> Expr:

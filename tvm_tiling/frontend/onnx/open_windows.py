@@ -87,7 +87,7 @@ def _col2im(node: OpenNode) -> relax.Expr | None:
     return node.converted({0: [batch, rows, node.shapes.agreed(columns, math.prod(counts))]})
 
 
-# ---- transposed convolutions ----------------------------------------------------------------------------------------
+# ---- transposed convolutions -----------------------------------------------------------------------------------------
 
 
 def _conv_transpose(node: OpenNode) -> relax.Expr | None:

@@ -222,7 +222,7 @@ def as_number(t: Translation, value: tirx.Expr) -> relax.Expr:
     return found
 
 
-# ---- operators that PyTorch rejects for empty axes ------------------------------------------------------------------
+# ---- operators that PyTorch rejects for empty axes -------------------------------------------------------------------
 
 
 def _reduced(arguments: Mapping[str, Value]) -> tuple[relax.Expr, Sequence[int]]:

@@ -316,7 +316,7 @@ def _whole(values: np.ndarray, bits: int) -> np.ndarray:
     return np.rint(np.asarray(values, np.float64) * 2.0**bits)
 
 
-# ---- conversion between real numbers and integers -------------------------------------------------------------------
+# ---- conversion between real numbers and integers --------------------------------------------------------------------
 
 
 def _fixed(rewriter: Rewriter, expr: Expr) -> Expr:

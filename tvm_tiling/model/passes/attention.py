@@ -164,7 +164,7 @@ def _behind(line: _Line, end: int) -> list[int]:
     return places
 
 
-# ---- the functions --------------------------------------------------------------------------------------------------
+# ---- the functions ---------------------------------------------------------------------------------------------------
 
 
 def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int]]) -> tvm.IRModule:

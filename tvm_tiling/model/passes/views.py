@@ -143,7 +143,7 @@ def _reshape(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
     return expr if alike(extents_of(expr), shape) else rewriter.emit(relax.op.reshape(expr, tuple(shape)))
 
 
-# ---- slices ---------------------------------------------------------------------------------------------------------
+# ---- slices ----------------------------------------------------------------------------------------------------------
 
 
 def _slice_of_take(rewriter: Rewriter, call: relax.Call) -> Expr | None:
@@ -202,7 +202,7 @@ def _numbers(expr: Expr) -> list[int] | None:
     return numbers if len(numbers) == len(expr.fields) else None
 
 
-# ---- operators that move before a reshape ---------------------------------------------------------------------------
+# ---- operators that move before a reshape ----------------------------------------------------------------------------
 
 
 def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:

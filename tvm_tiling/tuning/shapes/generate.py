@@ -313,8 +313,7 @@ class Generation:
 
         self._store.write(end)
 
-    # ---- reporting
-    # -----------------------------------------------------------------------------------------------------
+    # ---- reporting ---------------------------------------------------------------------------------------------------
 
     def _show(self, done: int, of: int, workload: Workload) -> None:
         if self._progress is not None:

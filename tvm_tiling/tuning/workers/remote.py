@@ -216,8 +216,7 @@ class RemoteMeasurer:
                         raise RunnerError(f"runner {self.address}: all workers were lost; measurements so far are kept")
                 self._changed.wait(1.0)
 
-    # ---- events of carriers
-    # --------------------------------------------------------------------------------------------
+    # ---- events of carriers ------------------------------------------------------------------------------------------
 
     def _heard(self, transport: Transport, event: dict[str, Any]) -> None:
         future: Future[str] | None = None

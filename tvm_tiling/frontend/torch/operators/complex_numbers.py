@@ -99,7 +99,7 @@ def _by_formula(t: Translation, name: str, elements: Any, *operands: Value) -> C
     return Complex(real, imag)
 
 
-# ---- conversion from and to real numbers ----------------------------------------------------------------------------
+# ---- conversion from and to real numbers -----------------------------------------------------------------------------
 
 
 def _both(*names: str) -> Callable[[Any], Any]:
@@ -171,7 +171,7 @@ def _angle(t: Translation, self: Complex) -> relax.Expr:
     return kernel(t, "angle", in_libm("atan2"), self.imag, self.real)
 
 
-# ---- products -------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 @converter_of_complex("mul.Tensor", "mul.Scalar")

@@ -29,7 +29,7 @@ def n(value: float) -> Expr:
     return tirx.const(float(value), _WIDE)
 
 
-# ---- digamma and polygamma ------------------------------------------------------------------------------------------
+# ---- digamma and polygamma -------------------------------------------------------------------------------------------
 
 
 def _of_positive(x: Expr) -> Expr:
@@ -92,7 +92,7 @@ def _trigamma(x: Expr) -> Expr:
     return tirx.Select(below, n(math.pi**2) / (sine * sine) - found, found)
 
 
-# ---- zeta -----------------------------------------------------------------------------------------------------------
+# ---- zeta ------------------------------------------------------------------------------------------------------------
 
 
 def _lined(t: Translation, value: Value, shape: tuple[int, ...]) -> relax.Expr:
@@ -141,7 +141,7 @@ def _zeta_of(t: Translation, order: Value, start: Value) -> relax.Expr:
     return reshaped(t, found, t.shape)
 
 
-# ---- incomplete gamma -----------------------------------------------------------------------------------------------
+# ---- incomplete gamma ------------------------------------------------------------------------------------------------
 
 _MOST = 2000  # terms
 _HUGE = 4503599627370496.0

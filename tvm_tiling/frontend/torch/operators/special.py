@@ -48,7 +48,7 @@ def _register(name: str, element: Callable[..., Expr], *tables: Table) -> None:
         return t.cast(found, t.dtype)
 
 
-# ---- modified Bessel functions of the first kind --------------------------------------------------------------------
+# ---- modified Bessel functions of the first kind ---------------------------------------------------------------------
 
 _NEAR = 16.0  # from here on, functions are expanded in 16/x
 
@@ -102,7 +102,7 @@ for _name in ("i0", "special_i0", "special_modified_bessel_i0"):
 for _name in ("special_i1", "special_modified_bessel_i1"):
     _register(_name, _grown(_i1e), *_I1)
 
-# ---- modified Bessel functions of the second kind -------------------------------------------------------------------
+# ---- modified Bessel functions of the second kind --------------------------------------------------------------------
 
 _K_NEAR = 2.0
 
@@ -147,7 +147,7 @@ for _order, _tables in ((0, _K0), (1, _K1)):
     _register(f"special_modified_bessel_k{_order}", _second_kind(_order, False), *_tables)
     _register(f"special_scaled_modified_bessel_k{_order}", _second_kind(_order, True), *_tables)
 
-# ---- Bessel functions -----------------------------------------------------------------------------------------------
+# ---- Bessel functions ------------------------------------------------------------------------------------------------
 
 
 def _wave(order: int, part: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -246,7 +246,7 @@ def _spherical(x: Expr) -> Expr:
 
 _register("special_spherical_bessel_j0", _spherical)
 
-# ---- the Airy function ----------------------------------------------------------------------------------------------
+# ---- the Airy function -----------------------------------------------------------------------------------------------
 
 _AIRY_NEAR = 2.09  # PyTorch switches to another expansion here, which differs by up to 3e-6 on the negative side
 _AIRY_ZERO = 103.892  # from here on PyTorch returns 0
@@ -307,7 +307,7 @@ def _airy_expansion(v: Expr) -> tuple[Expr, Expr]:
 
 _register("special_airy_ai", _airy, *_AIRY)
 
-# ---- the normal distribution ----------------------------------------------------------------------------------------
+# ---- the normal distribution -----------------------------------------------------------------------------------------
 
 
 def _erfcx_by_share(u: torch.Tensor) -> torch.Tensor:

@@ -305,7 +305,7 @@ def _offsets(shape: Sequence[int], strides: Sequence[int], start: int) -> np.nda
     return total
 
 
-# ---- writes of a slice into a copy ----------------------------------------------------------------------------------
+# ---- writes of a slice into a copy -----------------------------------------------------------------------------------
 
 
 @converter("slice_scatter.default")
@@ -368,7 +368,7 @@ def _written(t: Translation, value: relax.Expr, source: relax.Expr, place: Any) 
     return t.te(write, value, t.cast(source, t.dtype), primfunc_name_hint="write")
 
 
-# ---- blocks of pixels -----------------------------------------------------------------------------------------------
+# ---- blocks of pixels ------------------------------------------------------------------------------------------------
 
 
 @converter("pixel_shuffle.default")
