@@ -76,7 +76,7 @@ def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_pat
     code, _, err = run(capsys, "simulate", "gemm", "64", "x", "64")
     assert code == 1 and "word 3" in err
     code, _, err = run(capsys, "simulate", program, "--hardware", "zen4-server-8c")
-    assert code == 1 and "no accelerator" in err
+    assert code == 1 and "not an accelerator" in err
 
 
 def test_the_map_of_an_operator_is_printed_and_on_the_page(capsys, tmp_path, monkeypatch):

@@ -302,7 +302,10 @@ TABLE = b"token_embd.weight"
         ),
         (lambda c: patched(c, b"llama.attention.head_count_kv", "<I", 3, skip=4), "2 query heads for 3 key heads"),
         (lambda c: patched(c, b"rms_epsilon", "<f", float("nan"), skip=4), "rms_epsilon' is nan; accepted"),
-        (lambda c: patched(c, b"llama.context_length", "<I", 1 << 30, skip=4), "the table of angles is a constant"),
+        (
+            lambda c: patched(c, b"llama.context_length", "<I", 1 << 30, skip=4),
+            "the table of rotary angles is a constant",
+        ),
         (lambda c: patched(c, b"llama.feed_forward_length", "<I", 96, skip=4), r"has shape \[64, 64\]; expected"),
         (lambda c: c.replace(b"blk.0.ffn_down.weight", b"blk.0.ffn_dawn.weight"), "'blk.0.ffn_down.weight' is missing"),
         (lambda c: patched(c, TABLE, "<I", 20, skip=20), "has type IQ4_NL; accepted: F32"),
@@ -314,7 +317,7 @@ def test_what_is_wrong_is_said(small, change, said):
 
 
 def test_options(small):
-    with pytest.raises(tt.ModelFormatError, match="params given, but a GGUF file holds its weights"):
+    with pytest.raises(tt.ModelFormatError, match="params cannot be given: a GGUF file holds its weights"):
         tt.compile(small, params={"x": np.zeros(1)})
     with pytest.raises(tt.ModelFormatError, match="dims names 'length'; expected 'batch_size'"):
         tt.compile(small, dims={"length": 4})

@@ -180,7 +180,7 @@ def test_weights_that_declare_more_than_they_have(dims, raw):
         tensor.raw_data = W.tobytes()
     else:
         tensor.float_data.extend(W.ravel())
-    with pytest.raises(ModelFormatError, match=r"weight 'w' of shape \[.*\] needs \d+ (bytes|values) and has \d+"):
+    with pytest.raises(ModelFormatError, match=r"weight 'w' of shape \[.*\] needs \d+ (bytes|values), but has \d+"):
         load_model(model_with(tensor))
 
 

@@ -116,7 +116,7 @@ def test_a_shape_that_is_inferred_wrongly_without_a_declaration_is_refused(decla
     model = model_of(nodes, GIVEN, {"y": "int64"}, opset=19)
     if declared:
         model.graph.value_info.append(WRONG)
-    with pytest.raises(ModelFormatError, match=r"'a' is of shape \(.*\); expected \(.*\), as is declared or inferred"):
+    with pytest.raises(ModelFormatError, match=r"'a' has shape \(.*\); expected \(.*\), as declared or inferred"):
         compile_model(model, cache=False)
 
 

@@ -168,7 +168,7 @@ def test_a_cache_grows_by_the_new_steps():
     assert not judged(attention("before + s"), at, {"b": 1, "s": 1, "before": 9}).open_sizes.guards
     imported = judged(attention("total"), {**at, "total": 7})
     assert guards(imported) == ["before + s == total"]
-    with pytest.raises(WorkloadError, match=r"the model needs before \+ s == total"):
+    with pytest.raises(WorkloadError, match=r"the model requires before \+ s == total"):
         imported.open_sizes.require({**at, "total": 8})
 
 

@@ -115,7 +115,7 @@ def test_functions_that_double_each_other_are_limited():
     lines = ["def @f0(%x: Tensor[(2), float32]) { add(%x, %x) }"]
     lines += [f"def @f{n}(%x: Tensor[(2), float32]) {{ @f{n - 1}(@f{n - 1}(%x)) }}" for n in range(1, 40)]
     lines.append("def @main(%x: Tensor[(2), float32]) { @f39(%x) }")
-    with pytest.raises(ModelFormatError, match=r"written out: more than 1099511627776; accepted: up to 1000,"):
+    with pytest.raises(ModelFormatError, match=r"inlining functions: more than 1099511627776; accepted: up to 1000,"):
         load_model("\n".join(lines).encode(), limits=Limits(nodes=1000))
 
 

@@ -123,4 +123,4 @@ def test_operators_that_are_not_served_are_named_all_at_once():
     said = str(raised.value)
     assert "my.thing (lines 2, 5)" in said and "my.other (line 4)" in said
     assert "expand_dims: the attributes axis are missing (line 6)" in said
-    assert "nn.softmax: the attributes temperature are not served; accepted: axis (line 7)" in said
+    assert "nn.softmax: the attributes temperature are not supported; accepted: axis (line 7)" in said

@@ -284,7 +284,7 @@ def test_a_folder_is_written_again_and_others_are_left_alone(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("notes")
-    with pytest.raises(FileExistsError, match=r"holds notes\.txt that no export wrote"):
+    with pytest.raises(FileExistsError, match=r"contains notes\.txt not written by an export"):
         executable.export(other)
     with pytest.raises(FileExistsError, match="is not a directory"):
         executable.export(other / "notes.txt")

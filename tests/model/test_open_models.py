@@ -76,7 +76,7 @@ def test_every_batch_and_length(compiled):
 
 def test_what_does_not_fit_is_refused_in_a_sentence(compiled):
     with pytest.raises(
-        WorkloadError, match=r"the inputs have batch = 1, length = 65, and the model needs length <= 64"
+        WorkloadError, match=r"the inputs have batch = 1, length = 65, but the model requires length <= 64"
     ):
         compiled.run(given(1, 65))
     with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3\), the model takes \(batch, length, 24\)"):
@@ -291,7 +291,9 @@ def test_extents_of_which_tvm_concludes_too_much():
 def test_open_sizes_need_a_cpu(compiled, tmp_path):
     with pytest.raises(ModelFormatError, match="is dynamic; accepted"):
         tt.compile(tokens(), target="vsim/vta")
-    with pytest.raises(UnsupportedOperator, match=r"open sizes \(batch, length\), and a C library has fixed shapes"):
+    with pytest.raises(
+        UnsupportedOperator, match=r"dynamic dimensions \(batch, length\), but a C library requires static shapes"
+    ):
         compiled.export(tmp_path / "library")
 
 

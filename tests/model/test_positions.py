@@ -171,7 +171,7 @@ CONSTANTS = {
     ),
     "take: index 7 is out of range; expected 0 to 2": lambda x: relax.op.take(x, relax.prim_value(7), 0),
     "topk: k is 5; expected at most 4": lambda x: relax.op.topk(x, 5, 1, ret_type="values"),
-    "index_put: shapes [2], [3]; expected shapes that broadcast": lambda x: relax.op.index_put(
+    "index_put: shapes [2], [3] do not broadcast": lambda x: relax.op.index_put(
         x,
         relax.Tuple([relax.const(np.zeros(2, INT), INT)] * 2),
         relax.const(np.zeros(3, FLOAT), FLOAT),

@@ -163,5 +163,5 @@ def test_long_sums_in_int64_are_refused_where_int32_may_overflow(k, supported):
     if supported:
         tt.tiling_schedule(out, native())
         return
-    with pytest.raises(UnsupportedOperator, match="131072 products of int8 may exceed int32, and are summed in int64"):
+    with pytest.raises(UnsupportedOperator, match="131072 products of int8 may exceed int32, but accumulate in int64"):
         tt.tiling_schedule(out, native())

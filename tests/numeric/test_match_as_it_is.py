@@ -91,7 +91,7 @@ def test_so_many_products_of_integers_that_int32_may_wrap():
     f = te.compute((1, 2), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k), "C")
     func = te.create_prim_func([a, b, f])
     arrays = [np.full((1, 200_000), -128, "int8"), np.full((200_000, 2), -128, "int8"), np.zeros((1, 2), "float32")]
-    check(func, arrays, "200000 products of int8 may exceed int32, and are summed in float32")
+    check(func, arrays, "200000 products of int8 may exceed int32, but accumulate in float32")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

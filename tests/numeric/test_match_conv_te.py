@@ -274,8 +274,8 @@ def refusal(op: te.Tensor | tirx.PrimFunc) -> str:
             "not a sum of products",
         ),
         (lambda: conv(zeros_around(X, 1.0)), "an operand is padded with 1; only zeros are supported"),
-        (lambda: conv(zeros_around(X, float("-inf"))), "an operand is padded with -inf, only zeros are served"),
-        (lambda: conv(topi.sigmoid(zeros_around(X))), "is padded with elements, only zeros are served"),
+        (lambda: conv(zeros_around(X, float("-inf"))), "an operand is padded with -inf; only zeros are supported"),
+        (lambda: conv(topi.sigmoid(zeros_around(X))), "is padded with elements; only zeros are supported"),
         (
             lambda: conv(topi.nn.reflect_pad(X, (0, 1, 1, 0), (0, 1, 1, 0))),
             "along X's axis 1 the rows read are not stride * (output row) + dilation * tap - padding",
@@ -290,7 +290,7 @@ def refusal(op: te.Tensor | tirx.PrimFunc) -> str:
         ),
         (
             lambda: conv(topi.nn.pad(te.placeholder((2, 7, 8, 3), name="Y"), (0, 0, 0, 0), (0, 0, 0, 1))),
-            "Y is padded along other axes than those of an image",
+            "Y is padded along axes that are not image axes",
         ),
         (lambda: conv(topi.nn.upsampling(X, 2, 2, "NHWC")), "along X's axis 1 the rows read are not"),
         (
@@ -349,7 +349,7 @@ def by_hand(element, shape=(2, 5, 6, 6), taps=(3, 3, 4)) -> te.Tensor:
         ),
         (
             lambda n, y, x, o, i, j, c: (X[n, y + i, x + j, c] + X[n, y, x + j, c]) * W[i, j, c, o],
-            "X, fused before the input, is not read at the input's own rows",
+            "X, fused before the input, is not read at the rows of the input",
         ),
         (
             lambda n, y, x, o, i, j, c: (

@@ -72,7 +72,7 @@ def test_a_template_that_was_closed_starts_nothing(template, child):
     child.ask("work", 60)
     child.close()
     template.close()
-    with pytest.raises(ChildLost, match="was ended before it ran"):
+    with pytest.raises(ChildLost, match="was closed before"):
         child.ask("work", 60)
 
 

@@ -185,5 +185,5 @@ def test_the_model_of_metaschedule_keeps_what_it_learned(tmp_path):
     model.save(str(tmp_path / "model.json"))
     tt.TilingCostModel(CPU).load(str(tmp_path / "model.json"))
     (tmp_path / "model.json").write_text("{}")
-    with pytest.raises(tt.DatabaseError, match="no file of"):
+    with pytest.raises(tt.DatabaseError, match="was not written by"):
         tt.TilingCostModel(CPU).load(str(tmp_path / "model.json"))

@@ -160,7 +160,7 @@ def test_export_and_import_keep_everything(full, tmp_path):
 
 def test_export_overwrites_nothing(full, tmp_path):
     (tmp_path / "x.jsonl").write_text("mine")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         full.export(tmp_path / "x.jsonl")
     assert (tmp_path / "x.jsonl").read_text() == "mine"
 
@@ -171,9 +171,9 @@ def edited(line, **changes):
 
 DAMAGES = {
     "empty": (lambda lines: [], "is empty"),
-    "cut short": (lambda lines: lines[:-1], "it is cut short or edited"),
-    "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "line 33: no JSON"),
-    "no header": (lambda lines: lines[1:], "line 1: no header"),
+    "cut short": (lambda lines: lines[:-1], "it is truncated or edited"),
+    "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "line 33: invalid JSON"),
+    "no header": (lambda lines: lines[1:], "line 1: missing header"),
     "another version": (
         lambda lines: [edited(lines[0], version=9), *lines[1:]],
         "line 1: the file has format version 9, written by a newer tvm-tiling; expected 1 or 2 or 3",

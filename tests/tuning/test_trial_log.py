@@ -96,7 +96,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path):
 def test_a_file_of_something_else_is_left_alone(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(OSError, match="is there already and holds no trials"):
+    with pytest.raises(OSError, match="exists and is not a log of trials"):
         search(log=path)
     assert path.read_bytes() == content
     with pytest.raises(tt.DatabaseError, match="line 1: not a log of trials"):

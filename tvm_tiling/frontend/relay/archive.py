@@ -114,7 +114,7 @@ def read_archive(data: memoryview, where: str) -> Archive:
         models = [name for name in sources if name.endswith(".relay") or name == "src/relay.txt"]
     if len(models) != 1:
         what = f"{len(models)} models ({', '.join(sorted(models)[:5])})" if models else "no Relay model"
-        raise ModelFormatError(f"{where}: holds {what}; {ACCEPTED}")
+        raise ModelFormatError(f"{where}: contains {what}; {ACCEPTED}")
     beside = models[0].rpartition("/")[0]
     params = [name for name in held if name.endswith(".params") and (not beside or name.startswith("parameters/"))]
     graphs = [name for name in held if name.startswith(GRAPHS)]
