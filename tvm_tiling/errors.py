@@ -39,7 +39,7 @@ class ProgramError(ModelFormatError):
 
 
 class SimulationError(TilingError, RuntimeError):
-    """A program of the simulated accelerator cannot run: an out-of-range address, a read of uninitialized memory, two
+    """A program of the simulated accelerator cannot run: an out-of-range address, a read of uninitialised memory, two
     unordered accesses, or a deadlock of queues."""
 
 

@@ -161,7 +161,7 @@ def sequence(bb: relax.BlockBuilder, start: Size, step: Size, length: Size, dtyp
 def upsampled(
     bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, axis: int, factor: int, *, linear: bool
 ) -> relax.Expr:
-    """Each element of an axis repeated `factor` times, or, with `linear`, interpolated between the centers of two
+    """Each element of an axis repeated `factor` times, or, with `linear`, interpolated between the centres of two
     elements."""
     extents = extents_of(data)
     shape = [shapes.simplified(extent * factor) if place == axis else extent for place, extent in enumerate(extents)]

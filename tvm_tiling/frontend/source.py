@@ -28,7 +28,7 @@ _CLASSES = {
     ("torch", "Module"): "module",
     ("tvm", "IRModule"): "relax",
 }
-# Formats recognized by their first bytes, with advice.
+# Formats recognised by their first bytes, with advice.
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive, as written by PyTorch: load it with torch.export.load and pass the program",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",

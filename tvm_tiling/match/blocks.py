@@ -97,7 +97,7 @@ def _why_block(realize: s_tir.SBlockRealize, around: Loops) -> str | None:
     if block.init is not None:
         for store in _stores(block.init):
             if store.buffer not in places or not _same(store.indices, places[store.buffer]):
-                return f"block {name!r} initializes other elements than it reduces to"
+                return f"block {name!r} initialises other elements than it reduces to"
     for load in loads(block.body):
         if load.source not in places:
             continue

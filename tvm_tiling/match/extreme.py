@@ -1,4 +1,4 @@
-"""NaN-propagating maximum and minimum of two floats, as an expression that is created and recognized here.
+"""NaN-propagating maximum and minimum of two floats, as an expression that is created and recognised here.
 
 TIR's max(a, b) is a if a > b, else b: it drops a NaN in a and keeps one in b. No NaN is at least minus infinity.
 """

@@ -67,7 +67,7 @@ _REINTERPRET = tvm.ir.Op.get("tirx.reinterpret")
 
 def exact(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` with protected float differences, comparisons and products with 0. The result can only be built: it is no
-    longer recognized by any matcher."""
+    longer recognised by any matcher."""
     zeros: list[Expr] = []
     visits = [
         (tirx.FloatImm, lambda value: zeros.append(value) if value.value == 0 else None),

@@ -125,7 +125,7 @@ def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
         try:
             sch.compute_inline(block)
         except Exception as error:
-            raise refuse(name, f"block {hint!r} cannot be inlined into its neighbors") from error
+            raise refuse(name, f"block {hint!r} cannot be inlined into its neighbours") from error
     if len(outputs) != 1 or len(sch.get_consumers(product)) > 1:
         raise refuse(name, f"it has {max(len(outputs), 2)} outputs; expected one")
     return product

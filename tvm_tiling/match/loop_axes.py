@@ -1,4 +1,4 @@
-"""Transformations of stage axes: fusing neighbors, splitting an axis, and cutting an axis where a condition changes."""
+"""Transformations of stage axes: fusing neighbours, splitting an axis, and splitting it where a condition changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stride(address: tirx.Expr, variable: tirx.Var) -> int | None:
 
 
 def fused(stages: Sequence[Stage]) -> list[Stage]:
-    """Fuse neighboring axes of the stages where all addresses remain as simple.
+    """Fuse neighbouring axes of the stages where all addresses remain as simple.
 
     Axes of the same variable in several stages are the same loop: they are fused in all of them or in none.
     """

@@ -1,6 +1,6 @@
 """Matching of the convolution in a PrimFunc over images of dynamic height or width, channels last.
 
-A static convolution is recognized by its index values at every point. Here it is recognized by the form of its indices:
+A static convolution is recognised by its index values at every point. Here it is recognised by the form of its indices:
 an input row is stride * (output row) + dilation * tap - border, and the only condition on it is that it is a row of the
 image.
 """

@@ -60,7 +60,7 @@ class MatchedProgram:
     def result(self, accumulator: tirx.Expr, *indices: Index) -> tirx.Expr:
         """The value stored at fused `indices`: the epilogue applied to the final accumulator, in the output's type.
 
-        Math functions are expanded: kernels store vectors, and a vector of calls would be scalarized.
+        Math functions are expanded: kernels store vectors, and a vector of calls would be scalarised.
         """
         place = bind(self.out_axes, self.out_extents, indices)
         kind = str(accumulator.ty)

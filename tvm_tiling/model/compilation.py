@@ -166,7 +166,7 @@ def _in_blocks(
 
 def _settled(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:
     """A model with its dynamic dimensions limited to the ranges of a setting. Raises WorkloadError if it is to be
-    quantized, which requires static shapes."""
+    quantised, which requires static shapes."""
     if imported.open_sizes and precision not in OPEN_PRECISIONS:
         raise WorkloadError(
             f"precision = {precision!r} requires a size for every dimension, but "

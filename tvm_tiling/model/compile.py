@@ -59,16 +59,16 @@ def compile_model(
 
     `precision`: the type in which a CPU stores and multiplies the float32 operands of convolutions and matrix
     multiplications by weights; inputs, outputs, and everything else stay in float32. "float32"; "bfloat16" or
-    "float16", with 16-bit operands; "int8", with operands quantized by calibration data; "auto", the fastest of these
+    "float16", with 16-bit operands; "int8", with operands quantised by calibration data; "auto", the fastest of these
     whose results on the calibration data are close enough to float32. The executable's `precision` and its report give
     the error.
 
     `calibration`: inputs of a float32 model, each an array, a tuple of arrays in graph order, or arrays by name. They
-    are used to compare results with float32 and to quantize the model: on a CPU for precision="int8", and on an
+    are used to compare results with float32 and to quantise the model: on a CPU for precision="int8", and on an
     accelerator that only multiplies int8.
 
     `weights`: "int4" or "int8" stores the float32 weights of matrix multiplications and embeddings in this type, with
-    one scale per `block` of them (weight-only quantization). The report gives the error of each.
+    one scale per `block` of them (weight-only quantisation). The report gives the error of each.
 
     `activations`: the type to which rows multiplied by blocked weights may be rounded per block: "int8", "int16" or
     "float32", which does not round; by default as stated in the model (accuracy_level of an ONNX model), otherwise

@@ -38,7 +38,7 @@ from .space import require_space
 _READ = ("tirx.noalias", "s_tir", "tirx.is_host_func", TRUSTED)
 
 
-# LLVM's optimization level. Kernels are already tiled, vectorized and unrolled: level 3, TVM's default, duplicates
+# LLVM's optimisation level. Kernels are already tiled, vectorised and unrolled: level 3, TVM's default, duplicates
 # loops on conditions and takes a fifth to a third more processor time, without faster kernels (models took 0.94 to 1.00
 # of their time at level 1, measured with AVX2).
 _LEVEL = 1
@@ -69,7 +69,7 @@ class Kernels:
         never concurrently."""
         self.target = target
         optimised = at_level(target, _LEVEL)
-        # Packing functions run once, in less time than LLVM takes to optimize them. Unoptimized object files each have
+        # Packing functions run once, in less time than LLVM takes to optimise them. Unoptimised object files each have
         # a start-up function; TVM's JIT linker, used without a C compiler, supports only one.
         linked = cc.get_cc() is not None
         packing = at_level(target, 0) if linked else optimised

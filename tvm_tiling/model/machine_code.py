@@ -2,7 +2,7 @@
 
 The passes are those of TVM's pipeline for scheduled TIR that have an effect on a CPU, in the same order. Omitted are
 those for GPUs; RemoveNoOp and LoopPartition, which do not change the machine code of such kernels; and, for a function
-without blocks or conditions to optimize, the passes that compact block buffers and hoist conditions. A kernel that gets
+without blocks or conditions to optimise, the passes that compact block buffers and hoist conditions. A kernel that gets
 only memory allocated by the virtual machine, or constants, does not check its arguments again: the model's function has
 checked the types and shapes of its arguments; for dynamic sizes it still compares those of its tensors, which follow
 from each other by arithmetic. Those checks would be two thirds of a network's machine code, and a third of LLVM's time.
@@ -41,7 +41,7 @@ def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
 
 
 def at_level(target: tvm.target.Target, level: int) -> tvm.target.Target:
-    """`target` with this LLVM optimization level."""
+    """`target` with this LLVM optimisation level."""
     return tvm.target.Target({**target.export(), "opt-level": level})
 
 

@@ -90,7 +90,7 @@ class _Call:
 def schedule_operators(
     mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, *, ahead: bool
 ) -> tuple[tvm.IRModule, list[Operator]]:
-    """`mod`, legalized and fused, with every PrimFunc scheduled and without node names, which move to the operators;
+    """`mod`, legalised and fused, with every PrimFunc scheduled and without node names, which move to the operators;
     and the operators in the order of their first call.
 
     `kernels` compiles those that pack weights, and with `ahead` immediately also the others, for build(). Packed
@@ -291,7 +291,7 @@ def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights to be packed by the function `pack`, or in `panels`, from `source` to the zero-initialized `packed`."""
+    """Weights to be packed by the function `pack`, or in `panels`, from `source` to the zero-initialised `packed`."""
 
     pack: str
     source: tvm.runtime.Tensor | Stored

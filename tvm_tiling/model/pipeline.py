@@ -4,7 +4,7 @@ without_branches  compute both sides of an If, and select one
 without_empty     remove operators without elements
 roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
-integers          compute quantized regions in integers, on CPUs
+integers          compute quantised regions in integers, on CPUs
 join_views        merge and cancel reshapes and transpositions
 channels_last     convert regions around convolutions to channels last
 fuse_attention    fuse the matrix multiplications around a softmax
@@ -60,7 +60,7 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 
 
 def fused_for_cpu(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with one PrimFunc per operator group that becomes one kernel; quantized regions are computed in
+    """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
     return _fused(with_integers_on_cpu(straight(mod)), None)
 

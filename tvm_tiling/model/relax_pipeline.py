@@ -93,7 +93,7 @@ def _fixed(func: tvm.relax.Function) -> bool:
 
 
 def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule:
-    """`mod` legalized and fused, with operators scheduled as far as schedule rules support them."""
+    """`mod` legalised and fused, with operators scheduled as far as schedule rules support them."""
     import tvm
     from tvm import tirx
 

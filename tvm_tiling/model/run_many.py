@@ -1,6 +1,6 @@
 """Independent runs in parallel: several models or sequences share the cores, each run on one of them.
 
-A step of one sequence has to synchronize its cores; steps of different sequences are independent. Therefore as many
+A step of one sequence has to synchronise its cores; steps of different sequences are independent. Therefore as many
 runs are in progress as there are cores, including the caller's, and the next one starts when one has ended. Once fewer
 runs than cores remain, they use all cores. Implemented by launch.c, without Python in between. Runs that are faster one
 after the other are executed sequentially (execution_policy.py).

@@ -29,14 +29,14 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def aligned(size: int) -> np.ndarray:
-    """`size` uninitialized bytes, aligned to ALIGNMENT."""
+    """`size` uninitialised bytes, aligned to ALIGNMENT."""
     space = np.empty(size + ALIGNMENT, np.uint8)
     start = -space.ctypes.data % ALIGNMENT
     return space[start : start + size]
 
 
 def aligned_empty(shape: int | Sequence[int], dtype: str = "float32") -> np.ndarray:
-    """An uninitialized array aligned to 64 bytes: a run uses it as an input, and writes to it as `out`, without a copy.
+    """An uninitialised array aligned to 64 bytes: a run uses it as an input, and writes to it as `out`, without a copy.
     `dtype`: a name such as "float32" or "bfloat16"."""
     kind = numpy_type(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -64,7 +64,7 @@ def as_array(value: Any, what: str) -> np.ndarray:
     (including one with a gradient, or of bfloat16), or any object with DLPack.
 
     Raises WorkloadError, starting with `what`, for lists whose rows differ in length and for tensors that are sparse,
-    quantized, without memory or on another device.
+    quantised, without memory or on another device.
     """
     if isinstance(value, np.ndarray):
         return value

@@ -1,7 +1,7 @@
 """Ctrl-C during a TVM pass written in Python.
 
 TVM's foreign-function layer transfers errors of such passes by name. It does not know KeyboardInterrupt and turns it
-into an unspecific RuntimeError, which neither callers nor the command line recognize as an interrupt.
+into an unspecific RuntimeError, which neither callers nor the command line recognise as an interrupt.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from .windows import CONVERTERS as WINDOWS
 
 
 class LayerNormalization(tvm_onnx.LayerNormalization):
-    """Layer normalization that also returns the mean and the inverse standard deviation if requested: float32, the type
+    """Layer normalisation that also returns the mean and the inverse standard deviation if requested: float32, the type
     of the computation, except for float64."""
 
     @classmethod
@@ -62,7 +62,7 @@ class LayerNormalization(tvm_onnx.LayerNormalization):
 
 
 class BatchNormalization(tvm_onnx.BatchNormalization):
-    """Batch normalization; in training ONNX weights the previous statistics by the momentum, Relax the new ones."""
+    """Batch normalisation; in training ONNX weights the previous statistics by the momentum, Relax the new ones."""
 
     @classmethod
     def _impl_v15(cls, bb, inputs, attr, params):

@@ -48,7 +48,7 @@ def _fitting(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, 
         axis = 0
     by_blocks = attr.get("block_size", 0)
     zero = others[0] if others else None
-    if by_blocks:  # scales may have any sign: nothing is requantized by them
+    if by_blocks:  # scales may have any sign: nothing is requantised by them
         _require_blocks(data, scale, zero, axis, by_blocks)
     else:
         require_scales(data, scale, zero, axis)
@@ -72,7 +72,7 @@ def _require_blocks(data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None
 
 
 class _ByBlocks(tvm_onnx.OnnxOpConverter):
-    """Adds blockwise quantization to a converter of TVM: a subclass implements `_blocks` and names that converter as
+    """Adds blockwise quantisation to a converter of TVM: a subclass implements `_blocks` and names that converter as
     its second base."""
 
     @classmethod
@@ -87,7 +87,7 @@ class _ByBlocks(tvm_onnx.OnnxOpConverter):
 
 
 class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
-    """Quantization with scales and zero points per tensor, per position along an axis, or per block along it. 16-bit
+    """Quantisation with scales and zero points per tensor, per position along an axis, or per block along it. 16-bit
     data is divided in float32: float16 cannot represent the limits of 16-bit integers."""
 
     @classmethod
@@ -120,7 +120,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
 
 
 class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
-    """Dequantization to the type of the scales; values that overflow float16 become infinite."""
+    """Dequantisation to the type of the scales; values that overflow float16 become infinite."""
 
     @classmethod
     def get_converter(cls, opset: int) -> Any:
@@ -154,7 +154,7 @@ class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
 
 
 class QLinearMatMul(tvm_onnx.OnnxOpConverter):
-    """Matrix multiplication of 8-bit integers, requantized to 8 bits."""
+    """Matrix multiplication of 8-bit integers, requantised to 8 bits."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -170,7 +170,7 @@ class QLinearMatMul(tvm_onnx.OnnxOpConverter):
 
 
 class QLinearConv(tvm_onnx.OnnxOpConverter):
-    """Convolution of 8-bit integers, requantized to 8 bits."""
+    """Convolution of 8-bit integers, requantised to 8 bits."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):

@@ -1,5 +1,5 @@
-"""Operators on 8-bit integers as the float operator between dequantization of its operands and quantization of its
-result: the uniform representation of quantized graphs, from which integer kernels are derived later.
+"""Operators on 8-bit integers as the float operator between dequantisation of its operands and quantisation of its
+result: the uniform representation of quantised graphs, from which integer kernels are derived later.
 
 Operands and attributes follow the standard and onnxruntime (docs/ContribOperators.md of its repository).
 """
@@ -22,7 +22,7 @@ from .windows import Conv
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
 
-_STORED = ("int8", "uint8", "int16", "uint16")  # types that tensors are quantized to
+_STORED = ("int8", "uint8", "int16", "uint16")  # types that tensors are quantised to
 
 
 def pairs_serve(*values: Expr | None) -> bool:
@@ -53,7 +53,7 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
 
 
 def require_stored(zero: Expr) -> None:
-    """Raise ValueError for a zero point of a type that is not a quantized type."""
+    """Raise ValueError for a zero point of a type that is not a quantised type."""
     if dtype_of(zero) not in _STORED:
         raise ValueError(f"the zero point has type {dtype_of(zero)}; accepted: {', '.join(_STORED)}")
 
@@ -69,7 +69,7 @@ def as_many(scale: Expr, zero: Expr) -> tuple[Expr, Expr]:
 
 
 def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0) -> Expr:
-    """Dequantize an integer tensor to float32; `axis` applies to per-axis scales."""
+    """Dequantise an integer tensor to float32; `axis` applies to per-axis scales."""
     require_scales(value, scale, zero, axis)
     if zero is not None and dtype_of(zero) != dtype_of(value):
         raise ValueError(f"the zero point has type {dtype_of(zero)}; expected {dtype_of(value)}, the type of the data")
@@ -79,7 +79,7 @@ def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0
 
 
 def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, dtype: str = "uint8") -> Expr:
-    """Quantize a float tensor to the zero point's type; a missing zero point is 0 of `dtype`."""
+    """Quantise a float tensor to the zero point's type; a missing zero point is 0 of `dtype`."""
     zero = relax.const(0, dtype) if zero is None else _scalar(zero)
     value = bb.normalize(value)
     require_scales(value, scale, zero, 0)
@@ -133,7 +133,7 @@ class _Pair(tvm_onnx.OnnxOpConverter):
 
 
 class QLinearSigmoid(_Pair):
-    """Quantized sigmoid, 1 / (1 + exp(-x))."""
+    """Quantised sigmoid, 1 / (1 + exp(-x))."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -141,7 +141,7 @@ class QLinearSigmoid(_Pair):
 
 
 class QLinearLeakyRelu(_Pair):
-    """Quantized leaky ReLU: x, or alpha x for x < 0."""
+    """Quantised leaky ReLU: x, or alpha x for x < 0."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -200,13 +200,13 @@ class _PairOfTwo(tvm_onnx.OnnxOpConverter):
 
 
 class QLinearAdd(_PairOfTwo):
-    """Quantized A + B."""
+    """Quantised A + B."""
 
     function = staticmethod(op.add)
 
 
 class QLinearMul(_PairOfTwo):
-    """Quantized element-wise A * B."""
+    """Quantised element-wise A * B."""
 
     function = staticmethod(op.multiply)
 

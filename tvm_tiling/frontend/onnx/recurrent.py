@@ -266,8 +266,8 @@ class Lstm(_Recurrent):
 class DynamicQuantizeLstm(tvm_onnx.OnnxOpConverter):
     """The LSTM of com.microsoft with transposed 8-bit weights.
 
-    The weights are dequantized before the multiplication, so that inputs and states keep their precision; onnxruntime
-    quantizes those to 8 bits before each matrix multiplication.
+    The weights are dequantised before the multiplication, so that inputs and states keep their precision; onnxruntime
+    quantises those to 8 bits before each matrix multiplication.
     """
 
     @classmethod

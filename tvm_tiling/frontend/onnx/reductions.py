@@ -197,7 +197,7 @@ class ReduceLogSumExp(_Reduction):
 
 
 class LRN(tvm_onnx.OnnxOpConverter):
-    """Local response normalization over neighboring channels; an even size takes the extra channel after the center."""
+    """Local response normalisation over neighbouring channels; an even size takes the extra channel at the end."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):

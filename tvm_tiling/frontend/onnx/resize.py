@@ -1,6 +1,6 @@
 """Resize of ONNX: a weighted sum of a few elements along each axis, with weights known at compile time.
 
-The position of an output pixel in the input, its neighbors and their weights are functions of the index alone, so
+The position of an output pixel in the input, its neighbours and their weights are functions of the index alone, so
 indices and weights become constants. TVM's image resize is used where it gives the same result, because it needs no
 tables.
 """
@@ -77,7 +77,7 @@ class Form:
 
     @property
     def repeats(self) -> bool:
-        """Return whether integer factors repeat elements, or pick elements between the centers of two."""
+        """Return whether integer factors repeat elements, or pick elements between the centres of two."""
         halves = self.place in ("half_pixel", "pytorch_half_pixel")
         if self.antialias or self.exclude_outside:
             return False

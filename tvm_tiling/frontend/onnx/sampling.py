@@ -69,7 +69,7 @@ class RoiAlign(tvm_onnx.OnnxOpConverter):
 class RoiSamples:
     """Sampling positions of a RoiAlign: each region has `height` x `width` bins with `ratio` x `ratio` samples each,
     or, for ratio 0, as many as the bin has pixels. Regions are multiplied by `scale`. An empty bin, which TVM's
-    operator leaves uninitialized, is 0. A bin is the average of its samples, or with `largest` the largest product of a
+    operator leaves uninitialised, is 0. A bin is the average of its samples, or with `largest` the largest product of a
     pixel and its weight in any of them, as in the standard's reference implementation and unlike TVM's operator."""
 
     height: int

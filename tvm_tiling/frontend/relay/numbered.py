@@ -1,10 +1,10 @@
 """Parameters that TVM's compiler renamed to p0, p1 and so on.
 
 A compiled model is saved (in Model Library Format, or as the parameters of a library) with the constants that remained
-after optimization. The code generators numbered them in the order of a depth-first traversal from the result, operands
+after optimisation. The code generators numbered them in the order of a depth-first traversal from the result, operands
 from first to last. By then everything that depends only on constants had been folded, and biases had gained dimensions
 of size 1. So the constants of the source model are brought into the same order, and each has to match the elements of
-its number. After further optimization (folded scales, blocked weights) they do not match, and the model is rejected.
+its number. After further optimisation (folded scales, blocked weights) they do not match, and the model is rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Low-bit constant weights in PyTorch programs: integers and scales that represent floats.
 
-torchao's weight-only quantization stores a matrix as int8 and dequantizes it before the matrix multiplication: by
-torchao::dequantize_affine, or by a cast whose product is scaled afterwards. The matrix remains quantized (`FewBits`)
+torchao's weight-only quantisation stores a matrix as int8 and dequantises it before the matrix multiplication: by
+torchao::dequantize_affine, or by a cast whose product is scaled afterwards. The matrix remains quantised (`FewBits`)
 through transposition and casts, and a matrix multiplication takes it as blocked low-bit weights; any other consumer
 gets floats. The number of bits is the minimum that the values need: torchao stores its 4-bit values in bytes.
 """
@@ -55,7 +55,7 @@ class FewBits:
         return replace(self, turned=not self.turned)
 
     def floats(self) -> torch.Tensor:
-        """The dequantized matrix, rounded to its type."""
+        """The dequantised matrix, rounded to its type."""
         made = self.values.to(torch.float32)
         if self.scales is not None:
             groups = self.scales.shape[1]
@@ -70,7 +70,7 @@ _DEQUANTISE = "torchao::dequantize_affine"
 
 
 def of_constants(program: torch.export.ExportedProgram) -> set[Any]:
-    """torchao operators that dequantize only constants of the program, which PyTorch must not decompose."""
+    """torchao operators that dequantise only constants of the program, which PyTorch must not decompose."""
     inputs = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT}
 
     def is_constant(node: Any) -> bool:
@@ -91,7 +91,7 @@ def _packet(node: torch.fx.Node) -> str:
 
 
 def few_bits(t: Translation, name: str, arguments: Mapping[str, Value]) -> FewBits | None:
-    """The quantized matrix that this operator produces from constants; None if it produces tensors."""
+    """The quantised matrix that this operator produces from constants; None if it produces tensors."""
     if name == f"{_DEQUANTISE}.default":
         return _dequantised(t, **arguments)
     first = next(iter(arguments.values()), None)

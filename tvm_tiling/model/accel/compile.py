@@ -41,7 +41,7 @@ def compile_for_accelerator(
 ) -> AcceleratedExecutable:
     """An executable whose supported operators run on `hardware`, the others on this CPU.
 
-    A float32 model for a machine that only multiplies int8 is quantized by `calibration`: inputs of the model, each an
+    A float32 model for a machine that only multiplies int8 is quantised by `calibration`: inputs of the model, each an
     array, a tuple of arrays in graph order, or arrays by name. Raises HardwareError if it is missing. On a machine with
     a column engine, recurrent layers run there in its 16-bit fixed point, which needs no calibration.
     """

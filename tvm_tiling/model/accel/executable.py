@@ -96,7 +96,7 @@ class AcceleratedExecutable(Executable):
         return Simulation(self.program)
 
     def report(self) -> AcceleratorReport:  # type: ignore[override]
-        """Every operator with its placement: cycles, utilization and bytes on the accelerator, the reason on the
+        """Every operator with its placement: cycles, utilisation and bytes on the accelerator, the reason on the
         CPU."""
         return accelerator_report(
             self.simulation.on() if self.programs else None, self.operators, self.left, self.nodes

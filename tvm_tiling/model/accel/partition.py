@@ -57,7 +57,7 @@ def partition(
     configs: ConfigSource | None = None,
     regions: RegionNames | None = None,
 ) -> Partition:
-    """`mod`, legalized and fused, divided between `hardware` and the CPU; segments are numbered from `first`.
+    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first`.
 
     `configs` provides the configuration of each operator. `regions`: names already used by programs. Raises
     UnsupportedOperator if the graph has too many segments.

@@ -1,4 +1,4 @@
-"""Recurrent layers of a float32 graph on the column engine: quantized to its 16-bit fixed point, one program per layer.
+"""Recurrent layers of a float32 graph on the column engine: quantised to its 16-bit fixed point, one program per layer.
 
 Vectors and the tail have 12 fraction bits, so values outside -8 .. 8 saturate. Weights have as many as possible without
 a sum that could overflow 32 bits, for any x: a row's sum is bounded by that of its weights, those of x times 8 and

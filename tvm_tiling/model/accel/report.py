@@ -17,7 +17,7 @@ from ..report import OperatorRecord, nodes_text
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorOperator:
     """One call of an operator. On the accelerator, `cycles` are those from its first start to its last result, which
-    overlap with its neighbors', `utilisation` is its multiply-accumulates relative to the machine's peak in that time,
+    overlap with its neighbours', `utilisation` is its multiply-accumulates relative to the machine's peak in that time,
     `bytes` the data moved between chip and memory by operand. On the CPU these are None, and `why` gives the reason.
     `nodes`: the model nodes that it computes, the first of which names an operator on the accelerator."""
 
@@ -60,7 +60,7 @@ class AcceleratorReport:
                 lines.append(f"{o.name[:32]:<32} {o.where:<12} {figures}  {nodes_text(o.nodes)}".rstrip())
         if self.sim is not None:
             lines.append(
-                f"accelerator: {self.sim.cycles} cycles of {self.sim.hardware}, utilization {self.sim.utilisation:.1%}"
+                f"accelerator: {self.sim.cycles} cycles of {self.sim.hardware}, utilisation {self.sim.utilisation:.1%}"
             )
         return "\n".join(lines)
 

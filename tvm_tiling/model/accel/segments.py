@@ -22,7 +22,7 @@ _lock = ForkSafeLock()  # protects them
 
 
 class Segments:
-    """The programs of a compiled graph, by number. Reads of uninitialized memory are detected in the first run of each;
+    """The programs of a compiled graph, by number. Reads of uninitialised memory are detected in the first run of each;
     a program does the same in every run."""
 
     def __init__(self, programs: Sequence[Program]) -> None:

@@ -52,7 +52,7 @@ class SimulatedExecutable:
         return Simulation(self.program)
 
     def report(self) -> AcceleratorReport:
-        """The operator with its cycles, utilization and bytes, as in the report of a model."""
+        """The operator with its cycles, utilisation and bytes, as in the report of a model."""
         return accelerator_report(self.simulation.on(), (), {})
 
     def save(self, path: str | os.PathLike[str]) -> None:

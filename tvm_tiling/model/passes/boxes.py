@@ -1,4 +1,4 @@
-"""Operators on boxes and regions, legalized to TIR with range checks of image indices and box counts.
+"""Operators on boxes and regions, legalised to TIR with range checks of image indices and box counts.
 
 The column layout of a box is an attribute, which Relax has checked.
 """
@@ -17,13 +17,13 @@ Legalise: TypeAlias = Callable[[Builder, Any], relax.Expr]
 
 
 def _with(builder: Builder, call: Any, *arguments: relax.Expr) -> relax.Expr:
-    """TVM's legalization of the call with these arguments."""
+    """TVM's legalisation of the call with these arguments."""
     changed = builder.normalize(relax.Call(call.op, list(arguments), call.attrs, call.ty_args))
     return call.op.get_attr("FLegalize")(builder, changed)
 
 
 def _of_image(name: str) -> Legalise:
-    """Legalize operators on regions whose first column is the image index."""
+    """Legalise operators on regions whose first column is the image index."""
 
     def legalise(builder: Builder, call: Any) -> relax.Expr:
         data, regions = call.args

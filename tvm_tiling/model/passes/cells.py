@@ -2,7 +2,7 @@
 
 A tensor is treated as rows by columns, with the last axis as columns; reshapes, splits and slices that preserve this
 order are transparent. Each sigmoid or tanh is applied to a sum of matrix multiplications by weights, rows that are the
-same in every step (biases), and other terms. A cell is recognized by the computation of its gates, not by their layout
+same in every step (biases), and other terms. A cell is recognised by the computation of its gates, not by their layout
 in the weights.
 """
 

@@ -60,7 +60,7 @@ def _place_of(extreme: Callable[..., te.Tensor], name: str) -> Callable[[relax.B
 def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Callable[..., te.Tensor]) -> te.Tensor:
     """The first index of the `extreme` (topi.max or topi.min), or of a NaN, along an axis or in the flattened tensor.
 
-    In two vectorized steps: the extreme, then the smallest index that holds it.
+    In two vectorised steps: the extreme, then the smallest index that holds it.
     """
     rank, dtype = len(data.shape), str(data.dtype)
     reduced = list(range(rank)) if axis is None else [axis % rank]

@@ -1,4 +1,4 @@
-"""Legalization of Relax operators to TIR: TVM's LegalizeOps, except for float extremes, positions given by tensors, and
+"""Legalisation of Relax operators to TIR: TVM's LegalizeOps, except for float extremes, positions given by tensors, and
 integer divisions and shifts.
 
 In every resulting function, and in those written by a frontend, accesses are within their buffers, integer arithmetic

@@ -1,4 +1,4 @@
-"""Operators that read or write elements at positions given by tensors, legalized to TIR that first checks the
+"""Operators that read or write elements at positions given by tensors, legalised to TIR that first checks the
 positions.
 
 Constants are checked here, computed ones by a kernel at run time (lowering/positions.py). Negative positions count from

@@ -1,4 +1,4 @@
-"""Blocked low-bit weights of a float32 model with one scale per block: weight-only quantization.
+"""Blocked low-bit weights of a float32 model with one scale per block: weight-only quantisation.
 
 The scale of a block is searched: rounding with the step that represents its largest weight is compared with smaller
 steps, which clip that weight and fit the others better, and the one with the least squared error is used.
@@ -94,7 +94,7 @@ class Named:
 
 
 def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:
-    """The value of constant float32 weights to quantize."""
+    """The value of constant float32 weights to quantise."""
     shape = shape_of(expr)
     if shape is None or len(shape) != 2 or shape[0] * shape[1] < LEAST_WEIGHTS or min(shape) < block:
         return None
@@ -112,7 +112,7 @@ class _Stored:
 
 
 def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
-    """Quantize weights [n, k]. Raises WorkloadError if one is not finite."""
+    """Quantise weights [n, k]. Raises WorkloadError if one is not finite."""
     n, k = weights.shape
     product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
     made = record_memory(product)
@@ -124,7 +124,7 @@ def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
         lost += error
         whole += float(np.einsum("ijk,ijk->", rows, rows, dtype=np.float64))
     if not np.isfinite(whole):
-        raise WorkloadError("weights that are not finite cannot be quantized; accepted: finite ones")
+        raise WorkloadError("weights that are not finite cannot be quantised; accepted: finite ones")
     return _Stored(product, made, float(np.sqrt(lost / whole)) if whole else 0.0)
 
 

@@ -37,7 +37,7 @@ def in_precision(
     """`imported` for a machine; its inputs and outputs keep their types.
 
     `calibration` is required for "int8", for which the model is executed with kernels from `cache`, or newly compiled
-    ones. Raises WorkloadError if it does not match the model, or the model has nothing to quantize in float32.
+    ones. Raises WorkloadError if it does not match the model, or the model has nothing to quantise in float32.
     """
     if precision == "float32":
         return Written(imported)
@@ -48,7 +48,7 @@ def in_precision(
         return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision, dots=dots)))
     if holds_quantised(mod):
         raise WorkloadError(
-            "precision = 'int8': the model is already quantized; accepted: 'float32', which keeps it as it is"
+            "precision = 'int8': the model is already quantised; accepted: 'float32', which keeps it as it is"
         )
     if not any(is_product(binding.value) for block in mod["main"].body.blocks for binding in block.bindings):
         raise WorkloadError(

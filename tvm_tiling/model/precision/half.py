@@ -3,7 +3,7 @@ everything else is computed in float32.
 
 A tensor used as such an operand is rounded once, in the epilogue of its producer, and its other consumers use the
 rounded values too, so that it is stored only in 16 bits. Transposed tensors, slices and maxima have the same values in
-either type. Sums, biases, activations, normalization and softmax are in float32, as are the model's inputs and outputs.
+either type. Sums, biases, activations, normalisation and softmax are in float32, as are the model's inputs and outputs.
 Recurrent layers have 16-bit weights and float32 states.
 """
 

@@ -43,7 +43,7 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
         if told is None or told.activations == activations:
             return None
         x, *_, weights = value.args[1].fields
-        if told.activations == "int8":  # the rows before their quantization
+        if told.activations == "int8":  # the rows before their quantisation
             x = rewriter.value(rewriter.value(x).tuple_value).args[1].fields[0]
         product = BlockedProduct(rows=1, n=told.n, k=told.k, encoding=told.encoding)
         return product_in_blocks(Named(rewriter, mod, activations), x, weights, product, activations)

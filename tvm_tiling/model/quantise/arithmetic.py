@@ -1,4 +1,4 @@
-"""Requantization of int32 totals to 8 bits: in integer arithmetic, as in the vector engines of accelerators, or in
+"""Requantisation of int32 totals to 8 bits: in integer arithmetic, as in the vector engines of accelerators, or in
 float32, as on CPUs.
 
 Both round the real result to the nearest value of the result's scale. Integer arithmetic rounds halves upwards with
@@ -19,10 +19,10 @@ from .totals import Real, Total, bounded, integer, scalar_if_one
 
 
 class Arithmetic(Protocol):
-    """The arithmetic for requantization."""
+    """The arithmetic for requantisation."""
 
     everything: bool
-    """Whether to support machines that only multiply integers: float weights are quantized, and element-wise functions,
+    """Whether to support machines that only multiply integers: float weights are quantised, and element-wise functions,
     softmax and layer norm are computed in integers too, by tables."""
 
     def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:

@@ -1,4 +1,4 @@
-"""Operators after another one in a quantized graph that are computed with its integers: factors, biases, bounds; and
+"""Operators after another one in a quantised graph that are computed with its integers: factors, biases, bounds; and
 element-wise functions of one tensor, which become tables of 256 values."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm import relax
 from ..passes.dataflow import Expr, is_op
 
 Lookup = Callable[[Expr], Expr]  # the value bound to a variable, or the expression itself
-Known = Callable[[Expr], np.ndarray | None]  # the value of a constant, quantized or not
+Known = Callable[[Expr], np.ndarray | None]  # the value of a constant, quantised or not
 
 
 @dataclass(frozen=True)

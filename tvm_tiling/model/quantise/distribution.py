@@ -39,7 +39,7 @@ class Distribution:
 
     @property
     def centres(self) -> np.ndarray:
-        """A value for each bin: its center, and 0 for the bin that contains it, which often has many."""
+        """A value for each bin: its centre, and 0 for the bin that contains it, which often has many."""
         width = (self.high - self.low) / BINS
         found = self.low + width * (np.arange(BINS) + 0.5)
         if width > 0:
@@ -52,7 +52,7 @@ class Distribution:
         return min(scales, key=self.error)
 
     def error(self, scale: Scale) -> float:
-        """The mean square error after quantization."""
+        """The mean square error after quantisation."""
         reals = scale.scale * (scale.quantised(self.centres) - scale.zero)
         total = int(self.counts.sum())
         return float(self.counts @ np.square(reals - self.centres)) / total if total else 0.0

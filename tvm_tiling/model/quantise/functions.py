@@ -1,4 +1,4 @@
-"""Functions of quantized tensors that a multiplier array does not support, defined bit-exactly for all machines.
+"""Functions of quantised tensors that a multiplier array does not support, defined bit-exactly for all machines.
 
 table         an element-wise function f: the 256 values round(f(scale * (q - zero)) / scale_out) + zero_out
 softmax       exponentials e of d = q - max from a table, round(2^15 exp(scale * d)), summed in int32 to t;

@@ -1,7 +1,7 @@
-"""Quantization of tensors in a float32 graph: insertion of quantize and dequantize pairs.
+"""Quantisation of tensors in a float32 graph: insertion of quantize and dequantize pairs.
 
-For machines that only multiply integers, every tensor that integers can represent is quantized. CPUs have floats as
-well: there, the operands of convolutions and matrix multiplications by weights are quantized, and their results on the
+For machines that only multiply integers, every tensor that integers can represent is quantised. CPUs have floats as
+well: there, the operands of convolutions and matrix multiplications by weights are quantised, and their results on the
 way to the next one through a sum, a mean or a reordering.
 
 Weights are symmetric, with one scale per output channel. Other tensors have one scale, for integer machines from their
@@ -38,7 +38,7 @@ SHARE = Scale(float(np.float32(1 / HIGH)))  # scale of softmax, whose results ar
 
 
 def with_quantised_tensors(imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any]) -> tvm.IRModule:
-    """`mod`, simplified, whose "main" computes the same as `imported`, quantized by its ranges over `calibration`."""
+    """`mod`, simplified, whose "main" computes the same as `imported`, quantised by its ranges over `calibration`."""
     plan = _Plan(mod["main"])
     measured = dict(zip(plan.measured, ranges(imported, mod, plan.measured, calibration), strict=True))
     scales: dict[relax.Var, Scale] = {}

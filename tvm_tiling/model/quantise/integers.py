@@ -1,6 +1,6 @@
-"""Conversion of a graph with quantized tensors to integer arithmetic.
+"""Conversion of a graph with quantised tensors to integer arithmetic.
 
-A quantized model is recognized by pairs of operators: the computation in floats between dequantization and quantization
+A quantised model is recognised by pairs of operators: the computation in floats between dequantisation and quantisation
 is replaced by integer arithmetic, exactly as defined in the modules used here. Tensors are int8; uint8 tensors are
 shifted by 128. Operators without an integer version keep their floats between the two operators.
 """
@@ -32,12 +32,12 @@ def in_integers(mod: tvm.IRModule, arithmetic: Arithmetic) -> tvm.IRModule:
 
 
 def with_integers_on_cpu(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod`, simplified, with integer arithmetic where its tensors are quantized and the CPU multiplies them."""
+    """`mod`, simplified, with integer arithmetic where its tensors are quantised and the CPU multiplies them."""
     return simplify(in_integers(mod, Floats())) if holds_quantised(mod) else mod
 
 
 def holds_quantised(mod: tvm.IRModule) -> bool:
-    """Return whether tensors of a model are already quantized."""
+    """Return whether tensors of a model are already quantised."""
     return any(
         is_op(binding.value, "quantize", "dequantize")
         for block in mod["main"].body.blocks
@@ -47,7 +47,7 @@ def holds_quantised(mod: tvm.IRModule) -> bool:
 
 @dataclass(frozen=True)
 class _Weights:
-    """A quantized constant: scale * (values - zero), both of the rank of `values`."""
+    """A quantised constant: scale * (values - zero), both of the rank of `values`."""
 
     values: np.ndarray
     scale: np.ndarray
@@ -62,12 +62,12 @@ class _Weights:
 
 
 class _Integers:
-    """The known quantized values of the rewritten function."""
+    """The known quantised values of the rewritten function."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
-        self.stored: dict[relax.Var, Real] = {}  # quantized tensors
-        self.real: dict[relax.Var, Real] = {}  # their dequantized values
+        self.stored: dict[relax.Var, Real] = {}  # quantised tensors
+        self.real: dict[relax.Var, Real] = {}  # their dequantised values
         self.weights: dict[relax.Var, _Weights] = {}
         self.meant: dict[relax.Var, Expr] = {}  # the value to which a variable was bound before rewriting
         self.rewriter: Rewriter
@@ -97,7 +97,7 @@ class _Integers:
         return self.meant.get(expr, self.rewriter.value(expr)) if isinstance(expr, relax.Var) else expr
 
     def known(self, expr: Expr) -> np.ndarray | None:
-        """The value of a constant, quantized or not."""
+        """The value of a constant, quantised or not."""
         if isinstance(expr, relax.Var):
             return self.weights[expr].real if expr in self.weights else None
         return array(expr)
@@ -105,7 +105,7 @@ class _Integers:
     # ---- borders ----------------------------------------------------------------------------------------------------
 
     def dequantized(self, variable: relax.Var, call: relax.Call) -> Expr | None:
-        """Record a dequantization; the emitted call costs nothing if the floats are not used."""
+        """Record a dequantisation; the emitted call costs nothing if the floats are not used."""
         source = call.args[0]
         if array(source) is not None:
             weights = _weights(call)
@@ -177,7 +177,7 @@ class _Integers:
         return isinstance(expr, relax.Var) and expr in self.weights
 
     def _real_total(self, call: relax.Call) -> Expr | None:
-        """A matrix multiplication or convolution of quantized tensors in float32, for consumers that do not requantize
+        """A matrix multiplication or convolution of quantised tensors in float32, for consumers that do not requantise
         it; not computed if there are none."""
         total = self._sums().total(call, 1.0, None)
         found = None if total is None else self.arithmetic.real(self.rewriter, total)
@@ -189,7 +189,7 @@ class _Integers:
         return Sums(self.rewriter, self.real, self.lookup, self._kernel, self.arithmetic)
 
     def _stored_view(self, call: relax.Call) -> Expr:
-        """A view of a quantized tensor, if the model has it without the two operators."""
+        """A view of a quantised tensor, if the model has it without the two operators."""
         source = self.stored[call.args[0]]
         result = self.rewriter.emit(call)
         same = self.rewriter.emit(relax.Call(call.op, [source.value, *call.args[1:]], call.attrs, call.ty_args))

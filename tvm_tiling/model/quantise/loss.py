@@ -20,7 +20,7 @@ MOST_ROWS = 1 << 16  # of an input that are evaluated
 
 
 def decibels(call: relax.Call, inputs: Sequence[np.ndarray], scale: Scale) -> float:
-    """The ratio for a convolution or matrix multiplication by constant weights, with its input quantized by `scale`;
+    """The ratio for a convolution or matrix multiplication by constant weights, with its input quantised by `scale`;
     infinite without errors or values."""
     power, error = _powers(call, inputs, scale)
     weight, lost = _weights(call)

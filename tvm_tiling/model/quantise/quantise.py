@@ -1,4 +1,4 @@
-"""Models for machines that multiply 8-bit integers: quantized by calibration data, or as already quantized."""
+"""Models for machines that multiply 8-bit integers: quantised by calibration data, or as already quantised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MULTIPLIERS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.m
 def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
     """The model's graph in types that `hardware` multiplies.
 
-    A model with quantized tensors is used as it is, in integers. A float32 model is quantized if there is calibration
+    A model with quantised tensors is used as it is, in integers. A float32 model is quantised if there is calibration
     data, and stays in floats if there is none and the machine multiplies floats. Raises HardwareError if it does not.
     """
     if calibration is not None:
@@ -43,7 +43,7 @@ def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence
             )
         raise HardwareError(
             f"{hardware.name} does not support float32 multiplication, which the model uses; accepted: "
-            "calibration=[inputs], to quantize it to int8, or an int8 model (QDQ)"
+            "calibration=[inputs], to quantise it to int8, or an int8 model (QDQ)"
         )
     return mod
 

@@ -1,4 +1,4 @@
-"""Arithmetic of quantized tensors: scales from ranges, and a real factor as an integer multiplier between two shifts.
+"""Arithmetic of quantised tensors: scales from ranges, and a real factor as an integer multiplier between two shifts.
 
 An 8-bit tensor represents scale * (q - zero). An integer x becomes round(x * factor) by integer operations that every
 vector engine has: a right shift by `before`, a multiplication, and a right shift by `after`, each shift rounding halves

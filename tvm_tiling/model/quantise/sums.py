@@ -1,4 +1,4 @@
-"""Sums and matrix multiplications of quantized tensors in int32."""
+"""Sums and matrix multiplications of quantised tensors in int32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kernel = Callable[[Expr, int], tuple[np.ndarray, np.ndarray, np.ndarray] | None]
 
 
 class Sums:
-    """The int32 totals of operators on quantized tensors. `kernel` returns constant weights."""
+    """The int32 totals of operators on quantised tensors. `kernel` returns constant weights."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Sums:
         self.arithmetic = arithmetic
 
     def total(self, core: Expr, factor: float, out: Scale | None) -> Total | None:
-        """The total for factor * core, to be requantized to `out` if given; None if `core` is not a sum of quantized
+        """The total for factor * core, to be requantised to `out` if given; None if `core` is not a sum of quantised
         tensors."""
         if core in self.real:
             source = self.real[core]
@@ -64,7 +64,7 @@ class Sums:
     # ---- element-wise -----------------------------------------------------------------------------------------------
 
     def _two(self, call: relax.Call) -> tuple[Real, Real] | None:
-        """Both operands, if they are quantized tensors. The computation of the first continues with this call; the
+        """Both operands, if they are quantised tensors. The computation of the first continues with this call; the
         other is stored meanwhile, in 8 bits instead of 32."""
         left, right = (self.real.get(a) if isinstance(a, relax.Var) else None for a in call.args)
         if left is None or right is None:

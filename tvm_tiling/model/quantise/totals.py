@@ -1,4 +1,4 @@
-"""Quantized tensors while a graph is rewritten in integers: their 8-bit values, and sums of these in int32."""
+"""Quantised tensors while a graph is rewritten in integers: their 8-bit values, and sums of these in int32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .scale import Scale
 
 @dataclass(frozen=True)
 class Real:
-    """A quantized tensor: its int8 values, its scale, and the same values in int32 if available.
+    """A quantised tensor: its int8 values, its scale, and the same values in int32 if available.
 
     `number` increases with the position where it is computed.
     """

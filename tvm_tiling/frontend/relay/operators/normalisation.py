@@ -1,4 +1,4 @@
-"""Batch, layer, group and local response normalization, softmax, and losses on its results."""
+"""Batch, layer, group and local response normalisation, softmax, and losses on its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _batch_norm(call: Operands) -> Value:
 
 
 def _scaled(call: Operands, x: relax.Expr, rank: int, axis: int) -> Value:
-    """`x`, already normalized, times the second operand plus the third one along `axis`; `rank` is that of `x`."""
+    """`x`, already normalised, times the second operand plus the third one along `axis`; `rank` is that of `x`."""
     if call["scale"]:
         x = call.emit(op.multiply(x, call.emit(along(call.tensor(1), axis, rank))))
     if call["center"]:
@@ -89,12 +89,12 @@ def _l2_normalize(call: Operands) -> Value:
 
 
 def _lrn(call: Operands) -> Value:
-    """x / (bias + alpha / size * sum of the squares of `size` neighbors) ** beta."""
+    """x / (bias + alpha / size * sum of the squares of `size` neighbours) ** beta."""
     x, size = call.tensor(0), int(call["size"])
     shape, dtype = call.extents(x), dtype_of(x)
     axis = axis_in(call["axis"], len(shape))
     if not isinstance(shape[axis], int):
-        raise OpenOperand("neighbors along a dynamic dimension")
+        raise OpenOperand("neighbours along a dynamic dimension")
     if size < 1 or size % 2 == 0:
         raise ValueError(f"size = {size}; accepted: odd numbers from 1")
     widths = [width for place in range(len(shape)) for width in [size // 2 if place == axis else 0] * 2]

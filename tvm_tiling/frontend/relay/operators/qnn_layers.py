@@ -1,4 +1,4 @@
-"""Layers of quantized networks in integer arithmetic."""
+"""Layers of quantised networks in integer arithmetic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _centred_pair(call: Operands, axis: int) -> tuple[relax.Expr, relax.Expr]:
 def _moved_by(call: Operands, zeros: tuple[np.ndarray, np.ndarray], axes: tuple[int, ...]) -> np.ndarray | None:
     """The correction per output channel for a matrix multiplication of unshifted integers; None if it is not known.
 
-    Matrix engines multiply 8-bit integers, but centered ones need 9 bits. With a constant weight of zero point 0 and no
+    Matrix engines multiply 8-bit integers, but centred ones need 9 bits. With a constant weight of zero point 0 and no
     zero padding, the input's zero point shifts each output channel by a constant: zero * the sum of its weights.
     """
     data_zero, weight_zero = zeros
@@ -126,7 +126,7 @@ def _as_result(call: Operands, x: relax.Expr, source: Scale, target: Scale) -> r
 
 
 def _sum(function: Callable[..., relax.Expr], sign: int) -> Callable[[Operands], Value]:
-    """Requantize both operands to the scale of the result, then add or subtract."""
+    """Requantise both operands to the scale of the result, then add or subtract."""
 
     def convert(call: Operands) -> Value:
         left, right, target = _pair(call)
@@ -234,7 +234,7 @@ def _hardswish(x: relax.Expr) -> relax.Expr:
 
 
 def _through_reals(function: Callable[[relax.Expr], relax.Expr]) -> Callable[[Operands], Value]:
-    """Apply a function to the dequantized value and requantize to the result's scale."""
+    """Apply a function to the dequantised value and requantise to the result's scale."""
 
     def convert(call: Operands) -> Value:
         x = call.tensor(0)

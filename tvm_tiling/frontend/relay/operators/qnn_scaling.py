@@ -1,7 +1,7 @@
-"""Quantization, dequantization, and requantization between two scales.
+"""Quantisation, dequantisation, and requantisation between two scales.
 
 A real number is scale * (integer - zero point). Scales and zero points were attributes until 0.6 and are operands since
-0.7. Requantization uses a 31-bit integer ratio and a shift, 64-bit products, and rounds halves upwards ("UPWARD", the
+0.7. Requantisation uses a 31-bit integer ratio and a shift, 64-bit products, and rounds halves upwards ("UPWARD", the
 default of every release) or away from zero ("TONEAREST").
 """
 
@@ -94,7 +94,7 @@ def centred(call: Operands, x: relax.Expr, zero: np.ndarray, axis: int) -> relax
 def requantized(
     call: Operands, x: relax.Expr, source: Scale, target: Scale, dtype: str, rounding: str = "UPWARD"
 ) -> relax.Expr:
-    """Requantize integers to another scale, in the type `dtype`, bit-exactly as TVM does."""
+    """Requantise integers to another scale, in the type `dtype`, bit-exactly as TVM does."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding = {rounding!r}; accepted: {', '.join(ROUNDINGS)}")
     rank = rank_of(x)
@@ -144,7 +144,7 @@ def _shifted(value: Any, numbers: list[Any], rounding: str) -> Any:
 
 
 def _requantize_by_floats(call: Operands, source: Scale, target: Scale, dtype: str, rounding: str, kind: str) -> Value:
-    """Requantize in floats, as releases since 0.9 do if compute_dtype requests it."""
+    """Requantise in floats, as releases since 0.9 do if compute_dtype requests it."""
     x = call.tensor(0)
     rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
@@ -177,7 +177,7 @@ def _requantize(call: Operands) -> Value:
 
 
 def quantized(call: Operands, x: relax.Expr, target: Scale, dtype: str) -> relax.Expr:
-    """Quantize real numbers: divide, round halves away from zero, add the zero point, and clamp to the type."""
+    """Quantise real numbers: divide, round halves away from zero, add the zero point, and clamp to the type."""
     rank = rank_of(x)
     axis = axis_in(target.axis, rank) if rank else 0
     scale = call.emit(along(constant(target.scale, "float32"), axis, rank))
@@ -190,7 +190,7 @@ def quantized(call: Operands, x: relax.Expr, target: Scale, dtype: str) -> relax
 
 
 def dequantized(call: Operands, x: relax.Expr, source: Scale) -> relax.Expr:
-    """Dequantize integers to float32."""
+    """Dequantise integers to float32."""
     rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     real = call.emit(op.astype(centred(call, x, source.zero, axis), "float32"))

@@ -36,7 +36,7 @@ def _scalar_tensor(t: Translation, s: float, dtype: Any) -> relax.Expr:
 
 @converter("empty.memory_format", "empty_strided.default", "new_empty_strided.default")
 def _empty(t: Translation, size: list[int], dtype: Any, stride: Any = None, self: Value = None) -> relax.Expr:
-    """An uninitialized tensor, filled with zeros here."""
+    """An uninitialised tensor, filled with zeros here."""
     return filled(t, 0)
 
 

@@ -29,7 +29,7 @@ def _waves(t: Translation, rows: int, columns: int, size: int, forward: bool) ->
 
 
 def _along(t: Translation, value: Complex, axis: int, forward: bool) -> Complex:
-    """An unnormalized transform of complex numbers along an axis."""
+    """An unnormalised transform of complex numbers along an axis."""
     shape = shape_of(value.real)
     size = shape[axis]
     cosine, sine = _waves(t, size, size, size, forward)
@@ -46,7 +46,7 @@ def _along(t: Translation, value: Complex, axis: int, forward: bool) -> Complex:
 
 
 def _factor(t: Translation, sizes: Sequence[int], normalization: int) -> relax.Expr:
-    """PyTorch's three normalizations: 1, one over the square root of the number of elements, one over that number."""
+    """PyTorch's three normalisations: 1, one over the square root of the number of elements, one over that number."""
     count = prod(sizes)
     return t.cast({0: 1.0, 1: 1 / math.sqrt(count), 2: 1 / count}[normalization], t.dtype)
 

@@ -41,7 +41,7 @@ for _name, _function in {
 
 
 def _register_by_type(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
-    """In float32, Relax's operator, which is vectorized; in float64, where TVM loses digits, the C library."""
+    """In float32, Relax's operator, which is vectorised; in float64, where TVM loses digits, the C library."""
 
     @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:

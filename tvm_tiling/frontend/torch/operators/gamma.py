@@ -171,7 +171,7 @@ def _incomplete(
     q1: Any,
     last: Any,
 ) -> None:
-    """The regularized incomplete gamma function: the lower one, or the upper one with `upper`."""
+    """The regularised incomplete gamma function: the lower one, or the upper one with `upper`."""
     with tir.parallel(0, count) as i:
         factor = _exp(a[i] * _log(x[i]) - x[i] - _lgamma(a[i]))
         k[i] = n(0)

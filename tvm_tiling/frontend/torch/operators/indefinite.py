@@ -1,4 +1,4 @@
-"""L D L' factorizations of symmetric, possibly indefinite matrices, and solutions of equations by them.
+"""L D L' factorisations of symmetric, possibly indefinite matrices, and solutions of equations by them.
 
 The pivots are LAPACK's (Bunch-Kaufman): a block of D has one or two rows, and both pivots of a two-row block are
 negative. Only the lower triangle is read. Everything is computed in float64 and rounded once.
@@ -21,7 +21,7 @@ from .views import expanded, reshaped
 
 _WIDE = "float64"
 _SHARE = (1 + sqrt(17)) / 8  # minimum ratio of a pivot to the largest number in its column
-_PIVOT = "pivot of a factorization, counted from 1,"
+_PIVOT = "pivot of a factorisation, counted from 1,"
 
 
 @of_elements("linalg_ldl_factor_ex.default")

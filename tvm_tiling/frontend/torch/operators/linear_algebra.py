@@ -1,4 +1,4 @@
-"""Matrix factorizations, and solutions of equations by them, as in LAPACK, with the same pivots and signs.
+"""Matrix factorisations, and solutions of equations by them, as in LAPACK, with the same pivots and signs.
 
 They are computed in float64 for all operand types, matrix by matrix along the batch, and rounded once. A matrix that
 PyTorch rejects at run time, such as a singular one, ends the execution here too.
@@ -232,7 +232,7 @@ def _order(t: Translation, pivots: relax.Expr, rows: int) -> relax.Expr:
             with tir.serial(0, rows) as i:
                 order[b, i] = tirx.Cast("int64", i)
             with tir.serial(0, steps) as j:
-                # Out-of-range pivots, which no factorization returns, are clamped.
+                # Out-of-range pivots, which no factorisation returns, are clamped.
                 other = tirx.max(tirx.min(exchanged[b, j] - whole(1), whole(rows - 1)), whole(0))
                 held[b] = order[b, j]
                 order[b, j] = order[b, other]
@@ -507,4 +507,4 @@ def _refuse_in_run(t: Translation, status: relax.Expr, operator: str) -> None:
         t.checks.append(checked_positions(t.builder, flat, 1, operator, wraps=False, called=_STATUS))
 
 
-_STATUS = "status of a matrix, 0 if it can be factorized,"
+_STATUS = "status of a matrix, 0 if it can be factorised,"

@@ -1,4 +1,4 @@
-"""Batch, group, layer and instance normalization. 16-bit floats are computed in float32, whatever the type of the
+"""Batch, group, layer and instance normalisation. 16-bit floats are computed in float32, whatever the type of the
 parameters."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _batch_norm_in_training(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """Normalization by the statistics of the input, with updated running statistics."""
+    """Normalisation by the statistics of the input, with updated running statistics."""
     if not training:
         result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
         none = [t.emit(op.zeros((0,), NAMES[each.dtype])) for each in t.node.meta["val"][1:3]]  # type: ignore[union-attr]
@@ -123,7 +123,7 @@ def _by_statistics(
 def _batch_norm_by_input(
     t: Translation, input: relax.Expr, weight: Value, bias: Value, training: bool, momentum: float, eps: float
 ) -> list[Value]:
-    """Normalization by the mean and variance of the input."""
+    """Normalisation by the mean and variance of the input."""
     wide = computed_in(t.dtype)
     shape = shape_of(input)
     data = t.cast(input, wide)
@@ -134,7 +134,7 @@ def _batch_norm_by_input(
 
 
 def _normal(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float) -> relax.Expr:
-    """Normalize to mean 0 and variance 1 along `axes`."""
+    """Normalise to mean 0 and variance 1 along `axes`."""
     dtype = str(data.ty.dtype)
     mean = t.emit(op.mean(data, list(axes), keepdims=True))
     away = t.emit(op.subtract(data, mean))
@@ -160,7 +160,7 @@ def _statistics(t: Translation, data: relax.Expr, axes: Sequence[int], eps: floa
 
 
 def _rows(t: Translation, data: relax.Expr, weight: Value, bias: Value, axes: Sequence[int], eps: float) -> relax.Expr:
-    """Normalize to mean 0 and variance 1 along the last axes, then scale and shift by their parameters."""
+    """Normalise to mean 0 and variance 1 along the last axes, then scale and shift by their parameters."""
     dtype = str(data.ty.dtype)
     along = shape_of(data)[axes[0] :]
     if dtype != "float32":  # TVM's operator does not support float64

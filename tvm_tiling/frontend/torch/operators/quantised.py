@@ -1,4 +1,4 @@
-"""Quantization and dequantization in PyTorch's quantized programs (pt2e), in the library quantized_decomposed: pairs
+"""Quantisation and dequantisation in PyTorch's quantised programs (pt2e), in the library quantized_decomposed: pairs
 around float operators, from which integer kernels are derived later.
 
 Cases without a Relax equivalent, such as ranges narrower than their type or scales computed at run time, are expanded

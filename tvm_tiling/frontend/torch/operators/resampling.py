@@ -1,7 +1,7 @@
 """Image resizing: a weighted sum of a few elements along each axis, with weights known at compile time.
 
 The position of an output element in the input is a function of its index, by PyTorch's arithmetic in PyTorch's type, so
-neighbors and weights are tables. TVM's image resize is used where it gives the same table.
+neighbours and weights are tables. TVM's image resize is used where it gives the same table.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _grid_sampler(
     shape = t.shape
 
     def sample(x: te.Tensor, grid: te.Tensor) -> te.Tensor:
-        # Compute neighbors once for all channels: position, or -1 if outside the image, and weight, for each axis.
+        # Compute neighbours once for all channels: position, or -1 if outside the image, and weight, for each axis.
         lined = (shape[0], *shape[2:], taps)
         places, weights = [], []
         for axis, extent in enumerate(image):
@@ -73,7 +73,7 @@ def _grid_sampler(
 
 
 class _Sampler:
-    """Computes the neighbors of positions along an axis; arithmetic in type `dtype`."""
+    """Computes the neighbours of positions along an axis; arithmetic in type `dtype`."""
 
     def __init__(self, dtype: str, mode: int, padding: int, align: bool) -> None:
         self.dtype, self.mode, self.padding, self.align = dtype, mode, padding, align
@@ -99,7 +99,7 @@ class _Sampler:
         return ((place + self.number(1)) * self.number(extent) - self.number(1)) / self.number(2)
 
     def neighbour(self, place: Expr, extent: int, tap: Expr) -> tuple[Expr, Expr]:
-        """The `tap`-th neighbor of `place`, -1 if outside the image, and its weight."""
+        """The `tap`-th neighbour of `place`, -1 if outside the image, and its weight."""
         step = tirx.Cast(self.dtype, tap)
         if self.mode == _NEAREST:
             return self.whole(tirx.nearbyint(self.padded(place, extent)), extent), self.number(1)

@@ -2,7 +2,7 @@
 
 Functions without a short formula are piecewise polynomials: PyTorch's own float64 function is interpolated at Chebyshev
 nodes on equal intervals when the program is translated. Outside the ranges, the usual scaled forms in 1/x are used. The
-error is about 1e-13 relative to the function's magnitude in the neighborhood; near zeros of the function, it is that
+error is about 1e-13 relative to the function's magnitude in the neighbourhood; near zeros of the function, it is that
 small in absolute terms.
 """
 

@@ -28,7 +28,7 @@ _SMALL = 1e-16  # columns whose product is below this, relative to their norms, 
 
 
 def _rotation(cosine: Any, sine: Any, ratio: Any) -> None:
-    """Store the rotation that diagonalizes a symmetric 2 x 2 matrix; `ratio` is the difference of its diagonal over
+    """Store the rotation that diagonalises a symmetric 2 x 2 matrix; `ratio` is the difference of its diagonal over
     twice the other element."""
     size = tirx.abs(ratio)
     tangent = in_libm("copysign")(number(1) / (size + tirx.sqrt(number(1) + ratio * ratio)), ratio)

@@ -16,9 +16,9 @@ from ..types import NAMES
 
 @converter("torchao::dequantize_affine.default")
 def _dequantised(t: Translation, input: Value, **others: Any) -> Value:
-    """Constants remain quantized or are evaluated during translation; for other tensors PyTorch's own decomposition is
+    """Constants remain quantised or are evaluated during translation; for other tensors PyTorch's own decomposition is
     translated."""
-    raise Unserved("dequantization of values computed at run time is not supported; expected constants")
+    raise Unserved("dequantisation of values computed at run time is not supported; expected constants")
 
 
 @converter("_weight_int4pack_mm_for_cpu.default")
