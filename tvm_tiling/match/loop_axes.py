@@ -1,4 +1,4 @@
-"""Transformations of stage axes: fusing neighbours, splitting an axis, and splitting it where a condition changes."""
+"""Transformations of stage axes: fusing neighbours, and splitting an axis by a factor or where a condition changes."""
 
 from __future__ import annotations
 
