@@ -199,25 +199,30 @@ def _bytes_tokenizer(described: _Described) -> Tokenizer:
     )
 
 
-class _Bytes:
-    """A tokenizer of the package tokenizers, from its description."""
+def _made(plain: dict[str, Any], where: str) -> Tokenizer:
+    """A tokenizer of the package tokenizers, by its description."""
+    try:
+        from tokenizers import Tokenizer as Made
+        from tokenizers import pre_tokenizers
+    except ImportError:
+        raise UnsupportedOperator(
+            f"{where}: its tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or pass ids with "
+            "--tokens"
+        ) from None
+    if not plain["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
+        raise UnsupportedOperator(f"{where} has a tokenizer without byte tokens; {_ACCEPTED}")
+    try:
+        return OfPackage(Made.from_str(json.dumps(plain)))
+    except Exception as error:
+        said = " ".join(str(error).split())[:100]
+        raise ModelFormatError(f"{where}: cannot build a tokenizer from its metadata ({said})") from None
 
-    def __init__(self, plain: dict[str, Any], where: str) -> None:
-        try:
-            from tokenizers import Tokenizer as Made
-            from tokenizers import pre_tokenizers
-        except ImportError:
-            raise UnsupportedOperator(
-                f"{where}: its tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or "
-                "pass ids with --tokens"
-            ) from None
-        if not plain["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
-            raise UnsupportedOperator(f"{where} has a tokenizer without byte tokens; {_ACCEPTED}")
-        try:
-            self._made = Made.from_str(json.dumps(plain))
-        except Exception as error:
-            said = " ".join(str(error).split())[:100]
-            raise ModelFormatError(f"{where}: cannot build a tokenizer from its metadata ({said})") from None
+
+class OfPackage:
+    """A tokenizer of the package tokenizers."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
 
     def encode(self, text: str) -> list[int]:
         return list(self._made.encode(text).ids)

@@ -92,10 +92,7 @@ def _of_bytes(graph: OnnxGraph, node: onnx.NodeProto, values: np.ndarray, zeros:
 
 def _apart(data: np.ndarray, bits: int, count: int) -> np.ndarray:
     """Return the `count` elements that bytes hold along the last axis."""
-    if bits == 8:
-        return data
-    both = np.stack([data & 15, data >> 4], axis=-1)
-    return both.reshape(*data.shape[:-1], 2 * data.shape[-1])[..., :count]
+    return data if bits == 8 else values_of(data, bits)[..., :count]
 
 
 def _of_elements(parts: np.ndarray, block: int, axis: int, like: np.ndarray) -> np.ndarray:

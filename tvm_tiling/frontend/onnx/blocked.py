@@ -25,7 +25,7 @@ _ROWS = {1: "float32", 4: "int8"}
 
 def _require_block(block: int) -> None:
     if block < 16 or block & (block - 1):
-        raise ValueError(f"block_size = {block}; accepted: a power of two from 16 on")
+        raise ValueError(f"block_size = {block}; accepted: a power of two of at least 16")
 
 
 def _require_constants(*operands: tuple[str, relax.Expr | None]) -> None:
@@ -35,7 +35,7 @@ def _require_constants(*operands: tuple[str, relax.Expr | None]) -> None:
 
 
 def _encoding(bits: int, block: int, scales: relax.Expr, zeros: relax.Expr | None) -> Encoding:
-    """How such weights are stored."""
+    """The encoding of the weights."""
     return Encoding(format=f"int{bits}", block=block, scales=_kept_in(scales), zero_points=zeros is not None)
 
 
@@ -99,22 +99,13 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
             raise ValueError("N, K or block_size is missing; accepted: all three")
         if bits not in BITS:
             raise ValueError(f"bits = {bits}; accepted: {', '.join(map(str, BITS))}")
-        if block < 16 or block & (block - 1):
-            raise ValueError(f"block_size = {block}; accepted: a power of two of at least 16")
+        _require_block(block)
         if order is not None:
             raise ValueError("g_idx, a permutation of K, is given; accepted: weights without it")
-        for called, operand in (("weights", values), ("scales", scales), ("zero points", zeros)):
-            if operand is not None and known(operand) is None:
-                raise ValueError(f"{called} are computed by the model; accepted: constants")
+        _require_constants(("weights", values), ("scales", scales), ("zero points", zeros))
         if int(a.ty.shape[-1]) != k:
             raise ValueError(f"A has {int(a.ty.shape[-1])} columns, but K = {k}; accepted: the same number")
-        encoding = Encoding(
-            format=f"int{bits}",
-            block=block,
-            scales=_kept_in(scales),
-            zero_points=zeros is not None,
-        )
-        product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
+        product = BlockedProduct(rows=1, n=n, k=k, encoding=_encoding(bits, block, scales, zeros))
         if _count(values) != n * product.blocks * product.value_bytes or dtype_of(values) != "uint8":
             raise ValueError(
                 f"weights are {dtype_of(values)}{_shape(values)}; accepted: uint8[{n}, {product.blocks}, "
@@ -140,11 +131,8 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         bits, block = int(attr.get("bits", 4)), int(attr.get("block_size", 128))
         if bits not in BITS or dtype_of(data) != "uint8":
             raise ValueError(f"data is {dtype_of(data)} with bits = {bits}; accepted: uint8 with 4 or 8 bits")
-        if block < 16 or block & (block - 1):
-            raise ValueError(f"block_size = {block}; accepted: a power of two of at least 16")
-        for called, operand in (("data", data), ("scales", scales), ("zero points", zeros)):
-            if operand is not None and known(operand) is None:
-                raise ValueError(f"{called} are computed by the model; accepted: constants")
+        _require_block(block)
+        _require_constants(("data", data), ("scales", scales), ("zero points", zeros))
         shape = _shape(data)
         if len(shape) != 2 or attr.get("gather_axis", 0) != 0 or attr.get("quantize_axis", 1) not in (1, -1):
             raise ValueError(
@@ -155,13 +143,7 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         blocks = -(-width // block)
         if _shape(scales) != [rows, blocks]:
             raise ValueError(f"scales have shape {tuple(_shape(scales))}; accepted: {(rows, blocks)}")
-        encoding = Encoding(
-            format=f"int{bits}",
-            block=block,
-            scales=_kept_in(scales),
-            zero_points=zeros is not None,
-        )
-        product = BlockedProduct(rows=1, n=rows, k=width, encoding=encoding)
+        product = BlockedProduct(rows=1, n=rows, k=width, encoding=_encoding(bits, block, scales, zeros))
         weights = _weights(bb, data, scales, zeros, product)
         made = rows_of_blocks(bb, weights, places, product, "take", wraps=True)
         return as_type(bb, made, dtype_of(scales))

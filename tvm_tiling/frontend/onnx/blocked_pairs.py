@@ -120,11 +120,6 @@ def unsigned(values: np.ndarray, bits: int) -> np.ndarray:
     return (values.astype(np.int16) + start).astype(np.uint8)
 
 
-def packed(values: np.ndarray, bits: int) -> np.ndarray:
-    """Pack 4-bit values two to a byte, the first in the low bits; 8-bit values are unchanged."""
-    return values if bits == 8 else values[..., 0::2] | (values[..., 1::2] << 4)
-
-
 def _used(nodes: list[onnx.NodeProto], returned: set[str]) -> list[onnx.NodeProto]:
     """Return `nodes` without dequantisations and transpositions that are no longer used."""
     needed, kept = set(returned), []

@@ -41,7 +41,7 @@ def _of_heads(bb: Builder, value: Expr, heads: int, called: str) -> Expr:
     """Return [batch, heads, length, width] from [batch, length, heads * width]."""
     batch, length, columns = extents_of(value)
     if not isinstance(columns, int) or columns % heads:
-        raise ValueError(f"{called} has {columns} columns for {heads} heads; accepted: a multiple of the heads")
+        raise ValueError(f"{called} has {columns} columns for {heads} heads; expected a multiple of the heads")
     return moved(bb, reshaped(bb, value, [batch, length, heads, columns // heads]), 0, 2, 1, 3)
 
 
@@ -58,18 +58,18 @@ def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fi
     if rank in (2, 3):
         wanted = [batch, total] if rank == 2 else [batch, length, total]
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, wanted, strict=True)):
-            raise ValueError(f"the mask has shape {shape}; accepted: {wanted}")
+            raise ValueError(f"the mask has shape {shape}; expected {wanted}")
         seen = bb.emit(op.greater(mask, number(0, mask)))
         added = bb.emit(op.where(seen, zero, low))
         return reshaped(bb, added, [shape[0], *([1] * (4 - rank)), *shape[1:]])
     if rank != 1:
-        raise ValueError(f"the mask has {rank} axes; accepted: 1, 2 or 3")
+        raise ValueError(f"the mask has {rank} axes; expected 1, 2 or 3")
     if _same(shape[0], 3 * batch + 2):
         mask, shape = _part(bb, mask, 0, 0, batch), [batch]
     two = _same(shape[0], 2 * batch) and not _same(shape[0], batch)
     if not two and isinstance(shape[0], int) and isinstance(batch, int) and shape[0] != batch:
         raise ValueError(
-            f"the mask has {shape[0]} numbers for a batch of {batch}; accepted: one or two per batch element, "
+            f"the mask has {shape[0]} numbers for a batch of {batch}; expected one or two per batch element, "
             "or three and 2"
         )
     places = reshaped(bb, bb.emit(sequence(bb, 0, 1, total, "int32")), [1, 1, 1, total])
@@ -137,13 +137,13 @@ def _number(bb: Builder, size: Size) -> Expr:
 def _refuse(inputs: Sequence[Expr | None], named: dict[int, str]) -> None:
     for place, called in named.items():
         if place < len(inputs) and inputs[place] is not None:
-            raise ValueError(f"{called} is given; accepted: a node without it")
+            raise ValueError(f"{called} is given; expected a node without it")
 
 
 def _agreed(what: str, a: Size, b: Size) -> None:
     """Raise ValueError if two extents are different numbers."""
     if isinstance(a, int) and isinstance(b, int) and a != b:
-        raise ValueError(f"{what}: {a} and {b}; accepted: equal numbers")
+        raise ValueError(f"{what}: {a} and {b}; expected equal numbers")
 
 
 def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size, total: Size) -> None:
@@ -156,7 +156,7 @@ def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size,
         for e, allowed in zip(shape, wanted, strict=True)
     ):
         raise ValueError(
-            f"attention_bias has shape {shape}; accepted: {[one[0] for one in wanted]}, or 1 for either of "
+            f"attention_bias has shape {shape}; expected {[one[0] for one in wanted]}, or 1 for either of "
             "the first two"
         )
 
@@ -189,10 +189,10 @@ def multi_head_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[
     if attr.get("unidirectional", 0):
         _agreed("unidirectional rows and keys", length, extents_of(keys)[2])
     if (past_key is None) != (past_value is None):
-        raise ValueError("only one of past_key and past_value is given; accepted: both or neither")
+        raise ValueError("only one of past_key and past_value is given; expected both or neither")
     if past_key is not None and past_value is not None:
         if key is not None and rank_of(key) == 4:
-            raise ValueError("past_key is given with keys of 4 axes; accepted: one of the two")
+            raise ValueError("past_key is given with keys of 4 axes; expected one of the two")
         past = extents_of(past_key)[2]
         keys, values = (
             bb.emit(op.concat([before, now], axis=2)) for before, now in ((past_key, keys), (past_value, values))
@@ -215,18 +215,18 @@ def _operands(bb: Builder, heads: int, query: Expr, key: Expr | None, value: Exp
     if key is None:
         shape = extents_of(query)
         if value is not None or len(shape) != 5 or shape[2:4] != [heads, 3]:
-            raise ValueError(f"query has shape {shape} without keys; accepted: [batch, length, {heads}, 3, width]")
+            raise ValueError(f"query has shape {shape} without keys; expected [batch, length, {heads}, 3, width]")
         return _unpacked(bb, query)
     if rank_of(query) != 3:
-        raise ValueError(f"query has {rank_of(query)} axes with keys; accepted: 3")
+        raise ValueError(f"query has {rank_of(query)} axes with keys; expected 3")
     queries = _of_heads(bb, query, heads, "query")
     shape = extents_of(key)
     if len(shape) == 5:
         if value is not None or shape[2:4] != [heads, 2]:
-            raise ValueError(f"key has shape {shape}; accepted: [batch, length, {heads}, 2, width] and no value")
+            raise ValueError(f"key has shape {shape}; expected [batch, length, {heads}, 2, width] and no value")
         return [queries, *_unpacked(bb, key)]
     if value is None or rank_of(value) != len(shape):
-        raise ValueError("key and value do not have the same number of axes; accepted: both with 3 or both with 4 axes")
+        raise ValueError("key and value do not have the same number of axes; expected both with 3 or both with 4 axes")
     if len(shape) == 4:
         for each in (key, value):
             _agreed("num_heads and the heads of keys and values", heads, extents_of(each)[1])
@@ -249,7 +249,7 @@ def _biased(bb: Builder, parts: Sequence[Expr], bias: Expr, heads: int, *, alone
     widths = [int(extents_of(part)[3]) * heads for part in parts]
     columns = extents_of(bias)[0]
     if rank_of(bias) != 1 or columns not in ((sum(widths), widths[0]) if alone else (sum(widths),)):
-        raise ValueError(f"bias has shape {extents_of(bias)}; accepted: [{sum(widths)}]")
+        raise ValueError(f"bias has shape {extents_of(bias)}; expected [{sum(widths)}]")
     found, first = list(parts), 0
     for place, width in enumerate(widths[:1] if alone else widths):
         own = reshaped(bb, _part(bb, bias, 0, first, first + width), [1, heads, 1, width // heads])
@@ -279,7 +279,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     _refuse(taken, {6: "past_sequence_length, of a shared cache,"})
     for called in ("do_rotary", "past_present_share_buffer"):
         if attr.get(called, 0):
-            raise ValueError(f"{called} is set; accepted: 0")
+            raise ValueError(f"{called} is set; expected 0")
     assert x is not None and weights is not None  # required inputs
     if mask is not None and rank_of(mask) == 2 and _same(extents_of(mask)[1], 1):
         mask = None  # a single column masks nothing, by convention or since there is only one key
@@ -292,7 +292,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     sizes = [int(size) for size in attr.get("qkv_hidden_sizes", [])] or [int(columns) // 3] * 3
     if len(sizes) != 3 or sum(sizes) != columns or sizes[0] != sizes[1] or any(size % heads for size in sizes):
         raise ValueError(
-            f"qkv_hidden_sizes = {sizes} for {columns} columns and {heads} heads; accepted: three multiples "
+            f"qkv_hidden_sizes = {sizes} for {columns} columns and {heads} heads; expected three multiples "
             "of the heads that add up to the columns, the first two equal"
         )
     made = bb.emit(op.matmul(x, weights))
@@ -307,9 +307,9 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     if past is not None:
         shape = extents_of(past)
         if len(shape) != 5 or shape[0] != 2 or shape[2] != heads or shape[4] != sizes[0] // heads:
-            raise ValueError(f"past has shape {shape}; accepted: [2, batch, {heads}, rows, {sizes[0] // heads}]")
+            raise ValueError(f"past has shape {shape}; expected [2, batch, {heads}, rows, {sizes[0] // heads}]")
         if sizes[2] != sizes[0]:
-            raise ValueError(f"past with qkv_hidden_sizes = {sizes}; accepted: heads of one width")
+            raise ValueError(f"past with qkv_hidden_sizes = {sizes}; expected heads of one width")
         before = shape[3]
         keys, values = (
             bb.emit(op.concat([reshaped(bb, _part(bb, past, 0, at, at + 1), shape[1:]), now], axis=2))
@@ -322,7 +322,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     if _results(attr) < 2:
         return as_type(bb, result, kind)
     if sizes[2] != sizes[0]:
-        raise ValueError(f"present with qkv_hidden_sizes = {sizes}; accepted: heads of one width")
+        raise ValueError(f"present with qkv_hidden_sizes = {sizes}; expected heads of one width")
     stacked = bb.emit(op.concat([bb.emit(op.expand_dims(each, 0)) for each in (keys, values)], axis=0))
     return relax.Tuple([as_type(bb, each, kind) for each in (result, stacked)])
 
