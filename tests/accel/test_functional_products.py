@@ -122,7 +122,7 @@ def test_products_of_whole_numbers_are_summed_in_int32_and_of_floats_in_floats()
         SimulationError, match=r"instruction 0 \(GEMM.* accumulation of int8 in int8 is not supported, accepted: int32"
     ):
         gemm(ones, ones, "int8")
-    with pytest.raises(SimulationError, match="float32 summed in int32, accepted: a float type"):
+    with pytest.raises(SimulationError, match="float32 in int32 is not supported, accepted: a float type"):
         gemm(ones.astype(np.float32), ones.astype(np.float32), "int32")
 
 

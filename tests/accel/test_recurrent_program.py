@@ -235,10 +235,12 @@ def test_combined_weights_interleave_the_gates_of_a_unit():
 
 
 def test_what_the_engine_does_not_serve_is_refused():
-    with pytest.raises(tt.UnsupportedOperator, match=r"rnn: float32 summed in float32 .* accepted: int16 in int32"):
+    with pytest.raises(
+        tt.UnsupportedOperator, match=r"rnn: float32 accumulated in float32 .* accepted: int16 in int32"
+    ):
         tt.compile(layer(dtype="float32"), target=machine())
     small = dataclasses.replace(machine(), memories={"b": Memory(bytes=1000)})
-    with pytest.raises(tt.HardwareError, match="memory 'b' of 1000 bytes; accepted: at least 65536, for the weights"):
+    with pytest.raises(tt.HardwareError, match="memory 'b' has 1000 bytes; accepted: at least 65536, for the weights"):
         tt.compile(layer(), target=small)
     with pytest.raises(tt.WorkloadError, match=r"lengths = \(6,\), accepted: 1 of them, each of 0 to 5 steps"):
         compile_recurrent(layer(), machine(), given=Given(lengths=(6,)))

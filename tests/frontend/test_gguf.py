@@ -281,7 +281,7 @@ TABLE = b"token_embd.weight"
         (lambda c: c[:4] + struct.pack("<I", 1) + c[8:], "a GGUF file of version 1; accepted"),
         (lambda c: c[:4] + struct.pack(">I", 3) + c[8:], "a GGUF file big-endian; accepted"),
         (lambda c: c[:8] + struct.pack("<Q", 1 << 60) + c[16:], "1152921504606846976 tensors; accepted: up to 131072"),
-        (lambda c: c[:16] + struct.pack("<Q", 1 << 60) + c[24:], "values of metadata; accepted: up to 65536"),
+        (lambda c: c[:16] + struct.pack("<Q", 1 << 60) + c[24:], "metadata values; accepted: up to 65536"),
         (lambda c: c.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0bloom"), "architecture 'bloom'; accepted"),
         (lambda c: patched(c, TABLE, "<I", 9), "'token_embd.weight' has 9 axes; accepted: 1 to 4"),
         (lambda c: patched(c, TABLE, "<Q", 1 << 50, skip=4), "'token_embd.weight' has shape .*; accepted: extents"),

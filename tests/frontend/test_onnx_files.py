@@ -150,7 +150,7 @@ def test_weights_of_4_bits_beside_the_model(tmp_path, kind):
         (external("link.bin"), "accepted: a file in the model's directory"),
         (external(""), "accepted: a file in the model's directory"),
         (external(offset=8), "takes 48 bytes, but the model declares 48 from 8 in 'w.bin', which has 48"),
-        (external(offset=-4), "from -4 on"),
+        (external(offset=-4), "48 from -4 in"),
         (external(length=40), "takes 48 bytes, but the model declares 40"),
         (external(length=4 * 10**15, dims=(10**15,)), "takes 4000000000000000 bytes"),
         (external(dims=(-3, 4)), "accepted: sizes from 0"),

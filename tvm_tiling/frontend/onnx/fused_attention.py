@@ -156,8 +156,7 @@ def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size,
         for e, allowed in zip(shape, wanted, strict=True)
     ):
         raise ValueError(
-            f"attention_bias has shape {shape}; expected {[one[0] for one in wanted]}, or 1 for either of "
-            "the first two"
+            f"attention_bias has shape {shape}; expected {[one[0] for one in wanted]}, or 1 for either of the first two"
         )
 
 
