@@ -144,7 +144,7 @@ def test_what_is_no_limit_is_quoted(text):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "4G", None])
 def test_limits_are_whole_numbers(value):
-    with pytest.raises(WorkloadError, match=r"limit nodes = .*accepted: a whole number from 1"):
+    with pytest.raises(WorkloadError, match=r"limit nodes = .*accepted: a whole number of at least 1"):
         tt.Limits(nodes=value)
 
 

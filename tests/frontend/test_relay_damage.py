@@ -122,7 +122,7 @@ def test_functions_that_double_each_other_are_limited():
 def test_json_that_refers_to_what_is_not_there():
     whole = dense_json().decode()
     for before, after, said in (
-        (f'"root": {Nodes(whole, "whole").root}', '"root": 9999', "node 9999 is missing"),
+        (f'"root": {Nodes(whole, "whole").root}', '"root": 9999', "node 9999 does not exist"),
         ('"type_key": "Op"', '"type_key": "What"', "'What' is not a Relay expression"),
         ('"args": "', '"args": "9999', "is missing"),
     ):

@@ -130,8 +130,8 @@ def test_metadata_that_is_missing():
         ("@other(%x)", "@other is not defined"),
         ("ref_read(ref(%x))", "ref, *|ref_read"),
         ("%x(%x)", "calls a value that is not a function"),
-        ("%x.0", "field 0 of no tuple"),
-        ("(%x, %x).2", "field 2 of a tuple of 2"),
+        ("%x.0", "field 0 does not exist in"),
+        ("(%x, %x).2", "field 2 does not exist in"),
         ("fn (%v: float32) { %v }", "returns a function"),
     ],
 )

@@ -79,9 +79,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence(compiled):
         WorkloadError, match=r"the inputs have batch = 1, length = 65, but the model requires length <= 64"
     ):
         compiled.run(given(1, 65))
-    with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3\), the model takes \(batch, length, 24\)"):
+    with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3\), but the model takes \(batch, length, 24\)"):
         compiled.run(np.zeros((2, 3), "float32"))
-    with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3, 23\), the model takes"):
+    with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3, 23\), but the model takes"):
         compiled.run(np.zeros((2, 3, 23), "float32"))
     with pytest.raises(WorkloadError, match="size 'batch' of the inputs is 0; accepted: 1 to"):
         compiled.run(np.zeros((0, 3, 24), "float32"))

@@ -111,8 +111,8 @@ def entry(name: str = "model.json", **fields) -> tarfile.TarInfo:
         (entry(type=tarfile.SYMTYPE, linkname="/etc/passwd"), "is a link or not a regular file"),
         (entry(type=tarfile.LNKTYPE, linkname="../../secret"), "is a link or not a regular file"),
         (entry(type=tarfile.CHRTYPE), "is a link or not a regular file"),
-        (entry("../../model.json"), "holds no model.json"),
-        (entry("/model.json"), "holds no model.json"),
+        (entry("../../model.json"), "does not contain model.json"),
+        (entry("/model.json"), "does not contain model.json"),
     ],
 )
 def test_links_and_paths_that_lead_elsewhere_are_never_followed(member, said, tmp_path):

@@ -36,7 +36,7 @@ def topi_matmul(m, k, n):
 def test_a_size_below_one(axis, size):
     sizes = [8, 8, 8]
     sizes[axis] = size
-    assert f"of block 'T_matmul' has extent {size}, not 1 or more" in message(
+    assert f"of block 'T_matmul' has extent {size}; expected 1 or more" in message(
         tt.UnsupportedOperator, topi_matmul(*sizes)
     )
 
@@ -133,7 +133,7 @@ def test_forms_that_a_product_cannot_take(form):
 @pytest.mark.parametrize("weights", ["wrong", None, True])
 def test_weights_that_are_neither_plain_nor_packed(weights):
     text = message(tt.UnsupportedOperator, matmul(), weights=weights)
-    assert text == f"weights = {weights!r}, accepted: 'plain', 'packed'"
+    assert text == f"weights = {weights!r}; accepted: 'plain', 'packed'"
 
 
 def test_weights_that_cannot_be_packed_prepacked():

@@ -238,7 +238,7 @@ class Translator:
         if held is _UNSERVED:
             return held
         if not isinstance(held, tuple) or expr.index >= len(held):
-            what = f"a tuple of {len(held)}" if isinstance(held, tuple) else "no tuple"
+            what = f"a tuple of {len(held)}" if isinstance(held, tuple) else "a value that is not a tuple"
             raise self.fail(expr, f"field {expr.index} does not exist in {what}")
         return held[expr.index]
 
