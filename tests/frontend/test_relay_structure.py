@@ -91,8 +91,8 @@ def test_numbers():
 
 def test_stated_types_are_checked():
     for text, said in (
-        (f"def @main(%x: {T}) {{ abs(%x) /* ty=Tensor[(3, 2), float32] */ }}", "line 1: abs gives"),
-        (f"def @main(%x: {T}) {{\n  abs(%x) /* ty=Tensor[(2, 3), float16] */\n}}", "line 2: abs gives"),
+        (f"def @main(%x: {T}) {{ abs(%x) /* ty=Tensor[(3, 2), float32] */ }}", "line 1: abs returns"),
+        (f"def @main(%x: {T}) {{\n  abs(%x) /* ty=Tensor[(2, 3), float16] */\n}}", "line 2: abs returns"),
         (
             f"def @main(%x: {T}) {{ split(%x, indices_or_sections=3, axis=1) /* ty=({T}, {T}) */ }}",
             "but the file states",
