@@ -1,7 +1,8 @@
-"""tvm_tiling: fast TVM kernels without tuning. Tilings are decided from formulas and written as TVM schedules.
+"""tvm_tiling: fast TVM kernels without tuning. Loop tilings are chosen analytically and written as TVM schedules.
 
-What a name needs is imported when it is first used. Decisions need no TVM, nor do saved models that have a plan. The
-simulator needs NumPy only.
+Names are imported on first use. Decisions do not require TVM, nor do saved models with an execution plan. The simulator
+requires only NumPy.
+
 With TVM, "tvm_tiling" is a Relax pipeline, whichever of the two is imported first.
 """
 
@@ -67,8 +68,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Names are imported on first use: importing the package takes some hundredths of a second. Where they are, and their
-# names there.
+# Names are imported on first use, so that importing the package takes only some hundredths of a second. Each entry
+# gives the module and the name in it.
 _ON_FIRST_USE = {
     "Candidate": (".decide.conv.conv_tiling", "Candidate"),
     "ConvTiling": (".decide.conv.conv_tiling", "ConvTiling"),
@@ -212,12 +213,12 @@ __all__ = [
 ]
 
 
-# Names of the version before, and the new ones.
+# Names of the previous version, and the new ones.
 _OLD_NAMES = {"Cut": "Config", "cut_of": "config_of"}
 
 
-# A function has the name of a package, which Python would put in its place when something of it is imported. Imported
-# once and taken away, the package leaves the name to the function.
+# A function has the name of a subpackage, and Python would rebind the name to the subpackage on its first import.
+# Importing it once and deleting the attribute leaves the name to the function.
 importlib.import_module(".decide", __name__)
 del globals()["decide"]
 
@@ -237,8 +238,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _register_pipeline() -> None:
-    """What TVM does by itself when it is imported, by the entry point group "tvm.backends": where this package is run
-    from source, or is imported after TVM."""
+    """Register with TVM as TVM itself does on import by the entry point group "tvm.backends": required if this package
+    is run from source, or is imported after TVM."""
     if "tvm" in sys.modules:
         importlib.import_module(".runtime.interrupt", __name__).register()
         importlib.import_module(".model.relax_pipeline", __name__).register()

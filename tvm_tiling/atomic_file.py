@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and only where nothing or a regular file is."""
+"""Atomic file writes, which replace only regular files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_MOST_LINKS = 40  # from link to link, as Linux follows them
+_MOST_LINKS = 40  # from link to link, the limit of Linux
 _SPECIAL = {
-    stat.S_IFDIR: "a folder",
+    stat.S_IFDIR: "a directory",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
     stat.S_IFIFO: "a pipe",
@@ -25,11 +25,11 @@ _SPECIAL = {
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write bytes to, which is put at `path` when all went well; after an error nothing has changed.
+    """Open a file for writing bytes, which is moved to `path` on success; after an error nothing has changed.
 
-    A symbolic link stays, and what it leads to is written. OSError says in one sentence why `path` cannot be written:
-    folders, devices, pipes and sockets are never replaced. The partial file is locked as long as it is written: one
-    that is not was left by a process that was killed.
+    A symbolic link is kept, and its target is written. Raises OSError with the reason if `path` cannot be written:
+    directories, devices, pipes and sockets are never replaced. The partial file is locked while it is written: an
+    unlocked one was left by a killed process.
     """
     target = _writable(path)
     try:
@@ -38,10 +38,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise type(error)(f"{path} cannot be written: {error.strerror or error}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            with contextlib.suppress(OSError):  # not all file systems have locks
+            with contextlib.suppress(OSError):  # not all file systems support locks
                 fcntl.flock(handle, fcntl.LOCK_SH)
             yield file
-        _refuse_special(target, path)  # for it may have come in the meantime
+        _refuse_special(target, path)  # it may have been created in the meantime
         os.replace(partial, target)
     except BaseException as error:
         Path(partial).unlink(missing_ok=True)
@@ -51,14 +51,14 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def refuse_unwritable(path: str | os.PathLike[str]) -> None:
-    """OSError if no file can be put at `path`: to be asked before long work whose result goes there."""
+    """Raise OSError if no file can be written to `path`: checked before long work whose result goes there."""
     _writable(path)
 
 
 def _writable(path: str | os.PathLike[str]) -> Path:
-    """Where a file for `path` goes: there, or where links lead. OSError where none can go."""
+    """The path to write for `path`: itself, or the target of its links. Raises OSError if it cannot be written."""
     if "\0" in os.fspath(path):
-        raise OSError(f"{os.fspath(path)!r} cannot be written: a path holds no zero byte")
+        raise OSError(f"{os.fspath(path)!r} cannot be written: a path must not contain a null byte")
     target = _linked(path)
     _refuse_special(target, path)
     if not target.parent.is_dir():
@@ -66,16 +66,16 @@ def _writable(path: str | os.PathLike[str]) -> Path:
         fault = f"{target.parent} is not a directory" if exists else f"directory {target.parent} does not exist"
         raise FileNotFoundError(f"{path} cannot be written: {fault}")
     if not os.access(target.parent, os.W_OK):
-        raise PermissionError(f"{path} cannot be written: {target.parent} may not be written to")
+        raise PermissionError(f"{path} cannot be written: directory {target.parent} is not writable")
     return target
 
 
 def _linked(path: str | os.PathLike[str]) -> Path:
-    """The place that `path` names when its links are followed, be there something or not."""
+    """The path that `path` refers to after following its links, whether or not it exists."""
     target = Path(path)
     for _ in range(_MOST_LINKS):
         if not target.name or target.name == "..":
-            return target  # a folder
+            return target  # a directory
         folder = Path(os.path.realpath(target.parent))
         if folder.parts[:2] == ("/", "proc"):
             raise PermissionError(
@@ -86,19 +86,21 @@ def _linked(path: str | os.PathLike[str]) -> Path:
         target = folder / target.name
         _refuse_foreign(target, path)
         target = folder / os.readlink(target)
-    raise OSError(f"{path} cannot be written: its links lead in a circle; accepted: the path of a file")
+    raise OSError(f"{path} cannot be written: its links form a cycle; accepted: the path of a file")
 
 
 def _refuse_foreign(link: Path, path: str | os.PathLike[str]) -> None:
-    """PermissionError for a link that somebody else put into a folder that is everybody's, such as /tmp."""
+    """Raise PermissionError for a link created by another user in a world-writable directory such as /tmp."""
     folder, owner = link.parent.stat(), link.lstat().st_uid
     shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
     if shared and owner not in (os.geteuid(), folder.st_uid):
-        raise PermissionError(f"{path} cannot be written: it is a link that another user made; accepted: one's own")
+        raise PermissionError(
+            f"{path} cannot be written: it is a link created by another user; accepted: a link of this user"
+        )
 
 
 def _refuse_special(target: Path, path: str | os.PathLike[str]) -> None:
-    """OSError where something other than a regular file is."""
+    """Raise OSError if the path exists and is not a regular file."""
     try:
         kind = stat.S_IFMT(target.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -109,5 +111,5 @@ def _refuse_special(target: Path, path: str | os.PathLike[str]) -> None:
         return
     refusal = IsADirectoryError if kind == stat.S_IFDIR else PermissionError
     raise refusal(
-        f"{path} cannot be written: it is {_SPECIAL.get(kind, 'no regular file')}; accepted: the path of a file"
+        f"{path} cannot be written: it is {_SPECIAL.get(kind, 'not a regular file')}; accepted: the path of a file"
     )

@@ -1,6 +1,6 @@
-"""The errors a user can cause.
+"""The errors that a user can cause.
 
-Every one derives from :class:`TilingError` and its message says what was wrong, where, and what would be accepted.
+All are subclasses of :class:`TilingError`; the message says what is wrong, where, and what is accepted.
 """
 
 from __future__ import annotations
@@ -14,44 +14,47 @@ R = TypeVar("R")
 
 
 class TilingError(Exception):
-    """Base of every error that a user of this package can cause."""
+    """Base class of all errors that a user of this package can cause."""
 
 
 class WorkloadError(TilingError, ValueError):
-    """A workload has an impossible size, type or stride."""
+    """A workload has an invalid size, type or stride."""
 
 
 class HardwareError(TilingError, ValueError):
-    """A hardware description is wrong, or no configuration of the workload fits the machine described."""
+    """A hardware description is invalid, or no configuration of the workload fits the described machine."""
 
 
 class ModelFormatError(TilingError, ValueError):
-    """A model cannot be read: cut short, of another format, or not as its format demands."""
+    """A model cannot be read: the file is truncated, malformed or of another format."""
 
 
 class LimitError(ModelFormatError):
-    """A model asks for more memory or work than its limits allow; the message says which limit to raise."""
+    """A model exceeds a limit on memory or work; the message says which limit to raise."""
 
 
 class ProgramError(ModelFormatError):
-    """A program of the simulated accelerator is none: an impossible instruction or table, a corrupted file or text."""
+    """A program of the simulated accelerator is invalid: an impossible instruction or table, a corrupted file or
+    text."""
 
 
 class SimulationError(TilingError, RuntimeError):
-    """A program of the simulated accelerator cannot run as written: an address out of its memory, a read of what was
-    never written, two accesses in no order, queues that wait for each other."""
+    """A program of the simulated accelerator cannot run: an out-of-range address, a read of uninitialised memory, two
+    unordered accesses, or a deadlock of queues."""
 
 
 class UnsupportedOperator(TilingError):
-    """No schedule rule serves this operator."""
+    """No schedule rule supports this operator."""
 
 
 def attempted(function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R | UnsupportedOperator:
-    """What `function` returns; where no rule serves the operator, the error that says why, not raised."""
+    """The result of `function`; if no rule supports the operator, the error with the reason, returned instead of
+    raised."""
     try:
         return function(*arguments, **options)
     except UnsupportedOperator as error:
-        # Frames, which hold models with their weights, would stay until the garbage collector finds them.
+        # Frames, which reference models with their weights, would otherwise stay until the garbage collector finds
+        # them.
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
 
@@ -61,11 +64,11 @@ class DatabaseError(TilingError):
 
 
 class LeftToTorch(UserWarning):
-    """torch.compile: PyTorch itself runs a graph, for the reason that the message gives."""
+    """torch.compile: PyTorch itself runs a graph, for the reason given in the message."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of an error sentence: the known names, led by the one most like `name`."""
+    """The end of an error message: the known names, preceded by the most similar one to `name`."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
@@ -73,8 +76,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def other_version(found: object, readable: Sequence[int], instead: str) -> str:
-    """The tail of an error sentence for a file of a format version that is not in `readable`; `instead` says what to do
-    about one that is older."""
+    """The end of an error message for a file with a format version not in `readable`; `instead` says what to do about
+    an older one."""
     expected = " or ".join(map(str, readable))
     if isinstance(found, int) and found > max(readable):
         return f"format version {found}, written by a newer tvm-tiling; expected {expected}: install that tvm-tiling"

@@ -1,9 +1,9 @@
-"""What reading and compiling a model may take, however small its file: one record of limits, which users can raise.
+"""Limits on the memory and work of reading and compiling a model, however small its file; users can raise them.
 
-A file of a hundred bytes can name tensors of terabytes, constants to be computed of any size, and functions that call
-each other twice at every level. Each is refused as soon as its size is known, before memory is taken for it. Weights
-are bounded by the file that holds them, so no limit concerns them: what is computed from weights alone may be as large
-as the limit, or a multiple of the weights.
+A file of a hundred bytes can name tensors of terabytes, constants of any size to be computed, and functions that call
+each other twice at every level. Each is rejected as soon as its size is known, before memory is allocated for it.
+Weights are bounded by the file that contains them and not limited: constants computed from weights alone may be as
+large as the limit, or a multiple of the weights.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from .errors import LimitError, WorkloadError, nearest
 
 VARIABLE = "TVM_TILING_LIMITS"
 MAX_EXTENT = 2**31 - 1  # of one dimension: kernels count elements along an axis in 32 bits
-GROWTH = 8  # constants computed from weights per byte of them: 4-bit weights as float32
+GROWTH = 8  # bytes of constants computed from weights per byte of weights: 4-bit weights as float32
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}  # binary, as exponents of two
 _MANY = 1 << 40
-_ACCEPTED = "accepted: NAME=NUMBER, the number with K, M, G or T behind it for powers of 1024, as in tensor_bytes=16G"
+_ACCEPTED = "accepted: NAME=NUMBER, with an optional suffix K, M, G or T for powers of 1024, as in tensor_bytes=16G"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that a model may ask for.
+    """The limits of a model.
 
     tensor_bytes: bytes of one tensor that the model takes or computes. The default, 4 GiB, holds the scores of 32 heads
-    of attention over 5,792 tokens in float32. constant_bytes: bytes of all constants that are computed when the model
-    is read, or eight times the weights in the file where that is more; the default, 640 MiB, holds VGG-19's weights,
-    which the onnx package makes of a number each. nodes: operators when functions are written out, and tensors within
-    one tuple. operations: multiply-accumulates of one run; the default is that of 70 billion parameters over 16,000
-    tokens.
+    of attention over 5,792 tokens in float32. constant_bytes: bytes of all constants computed when the model is read,
+    or eight times the weights in the file if that is more; the default, 640 MiB, holds VGG-19's weights, which the onnx
+    package represents as one number each. nodes: operators after inlining of functions, and tensors within one tuple.
+    operations: multiply-accumulates of one run; the default is that of 70 billion parameters over 16,000 tokens.
     """
 
     tensor_bytes: int = 1 << 32
@@ -42,10 +41,10 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise WorkloadError(f"limit {field.name} = {value!r}; accepted: a whole number from 1")
+                raise WorkloadError(f"limit {field.name} = {value!r}; accepted: a whole number of at least 1")
 
     def require_tensor(self, what: str, size: int, weights: int = 0) -> None:
-        """LimitError where `what` is a tensor of too many bytes; `weights`: bytes of the weights in the file."""
+        """Raise LimitError if the tensor `what` has too many bytes; `weights`: bytes of the weights in the file."""
         if size > max(self.tensor_bytes, weights):
             raise LimitError(
                 f"{what} is a tensor of {readable(size)}; accepted: up to {readable(self.tensor_bytes)}, "
@@ -53,30 +52,31 @@ class Limits:
             )
 
     def require_constants(self, what: str, size: int, weights: int = 0) -> None:
-        """LimitError where constants of so many bytes are to be computed, the last of which is `what`."""
+        """Raise LimitError if the constants to be computed, of which `what` is the last one, have too many bytes."""
         if size > max(self.constant_bytes, GROWTH * weights):
             raise LimitError(
-                f"{what} is a constant to be computed, with which such constants take {readable(size)}; accepted: "
-                f"up to {readable(self.constant_bytes)}, or {GROWTH} times the weights in the file, "
-                f"{raised('constant_bytes', size)}"
+                f"{what} is a constant to be computed, which increases the size of such constants to "
+                f"{readable(size)}; accepted: up to {readable(self.constant_bytes)}, or {GROWTH} times the "
+                f"weights in the file, {raised('constant_bytes', size)}"
             )
 
     def require_nodes(self, what: str, count: int, held: int = 0) -> None:
-        """LimitError where `what` are too many operators or tensors; `held`: how many are in the file."""
+        """Raise LimitError if `what` are too many operators or tensors; `held`: their number in the file."""
         if count > max(self.nodes, held):
             many = str(count) if count < _MANY else f"more than {_MANY}"
             raise LimitError(f"{what}: {many}; accepted: up to {self.nodes}, {raised('nodes', min(count, _MANY))}")
 
     def require_operations(self, what: str, count: int) -> None:
-        """LimitError where a run up to `what` takes too many multiply-accumulates."""
+        """Raise LimitError if a run up to `what` takes too many multiply-accumulates."""
         if count > self.operations:
             raise LimitError(
-                f"{what}: a run takes {count:.3g} multiply-accumulates by then; accepted: up to "
+                f"{what}: a run up to it takes {count:.3g} multiply-accumulates; accepted: up to "
                 f"{self.operations:.3g}, {raised('operations', count)}"
             )
 
     def with_text(self, text: str) -> Limits:
-        """These limits with others by name, as in "tensor_bytes=16G,nodes=100000". WorkloadError says what is none."""
+        """These limits with changes by name, as in "tensor_bytes=16G,nodes=100000". Raises WorkloadError for invalid
+        text."""
         changed: dict[str, int] = {}
         known = [field.name for field in fields(self)]
         for part in filter(None, (part.strip() for part in text.split(","))):
@@ -91,12 +91,12 @@ class Limits:
 
 
 def usual() -> Limits:
-    """The limits where none are given: the defaults with what the environment variable TVM_TILING_LIMITS changes."""
+    """The limits if none are given: the defaults with the changes in the environment variable TVM_TILING_LIMITS."""
     return Limits().with_text(os.environ.get(VARIABLE, ""))
 
 
 def raised(name: str, needed: int) -> str:
-    """How to raise a limit so that `needed` is within it."""
+    """How to raise a limit to at least `needed`."""
     enough = 1 << max(0, needed - 1).bit_length()
     exponent = min((enough.bit_length() - 1) // 10 * 10, 40)
     unit = next(unit for unit, power in _UNITS.items() if power == exponent).upper()
@@ -105,7 +105,7 @@ def raised(name: str, needed: int) -> str:
 
 
 def readable(size: int) -> str:
-    """Bytes as people read them."""
+    """Bytes in human-readable form."""
     for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 1 << power:
             return f"{size / (1 << power):.4g} {unit}"

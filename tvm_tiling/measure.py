@@ -1,7 +1,7 @@
-"""How long callables take: paired runs, a stop rule, and a record of the machine (page 10).
+"""Measurement of callables: paired benchmarks, a stop rule, and a record of the machine.
 
-Machines are shared and drift by tens of percent, so an absolute time says little. Two callables that alternate
-(A B A B ...) drift together: their ratio, pair by pair, is what can be trusted. All times are in seconds.
+Machines are shared and drift by tens of percent, so absolute times are not comparable. Two callables that alternate (A
+B A B ...) drift together: their ratio, pair by pair, is reliable. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Side:
     around: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
-LEAST_SAMPLE = 1e-3  # a shorter sample is mostly the clock, the interpreter and whatever a thread still does on waking
+LEAST_SAMPLE = 1e-3  # a shorter sample is dominated by the clock, the interpreter and the wake-up of threads
 WARM_UP = 1e-3  # seconds of untimed calls before a warm sample: a core that slept is slower at first
-ALWAYS_PAIRS = 3  # a median of fewer is none
-RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices matter little
+ALWAYS_PAIRS = 3  # a median requires at least this many
+RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices are negligible
 MOST_RETAKES = 5
 DOUBTFUL = 0.5  # share of disturbed samples above which a result is doubtful
 RECORDED_PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "onnx")
 
 
 class Status(str, Enum):
-    """What became of one measurement."""
+    """The outcome of one measurement."""
 
     OK = "ok"
     WRONG = "wrong result"
@@ -56,10 +56,10 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StopRule:
-    """When enough pairs have been run: the median is settled, or the time or the pairs are used up.
+    """When to stop running pairs: the median has converged, or the time or the number of pairs is used up.
 
-    `spread` is the half-width of the ratio's 95 percent interval, relative to its median. It is asked only after
-    `least_pairs`; the bound on time holds before that as well, but three pairs are always run.
+    `spread` is the half-width of the ratio's 95 percent interval, relative to its median. It is checked only after
+    `least_pairs`; the time limit applies before that as well, but three pairs are always run.
     """
 
     least_pairs: int = 7
@@ -68,7 +68,8 @@ class StopRule:
     spread: float = 0.01
 
     def reached(self, ratios: Sequence[float], elapsed: float) -> bool:
-        """Whether to stop after these ratios and so many seconds; another pair costs what the mean one did."""
+        """Return whether to stop after these ratios and this many seconds; another pair is assumed to take the mean
+        time."""
         pairs = len(ratios)
         if pairs < ALWAYS_PAIRS:
             return pairs >= self.most_pairs
@@ -86,15 +87,15 @@ def interquartile_range(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that so many percent of `values` do not exceed, between two of them in proportion; not a number for
-    none. Of fewer than 100 values the 99th is close to the largest."""
+    """The value that `percent` percent of `values` do not exceed, linearly interpolated; NaN for no values. With fewer
+    than 100 values the 99th percentile is close to the largest."""
     if len(values) < 2:
         return values[0] if values else math.nan
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def throughput(seconds: Sequence[float]) -> float:
-    """Calls per second, one after the other, that take so many seconds each; 0 for none."""
+    """Calls per second for sequential calls that take these numbers of seconds; 0 for none."""
     total = sum(seconds)
     return len(seconds) / total if total else 0.0
 
@@ -102,7 +103,7 @@ def throughput(seconds: Sequence[float]) -> float:
 def uncertainty(values: Sequence[float]) -> float:
     """Half-width of the median's 95 percent interval, relative to the median; infinite for fewer than two values.
 
-    1.57 * IQR / sqrt(n): McGill, Tukey and Larsen's notch, which asks nothing of the distribution's tails.
+    1.57 * IQR / sqrt(n): the notch of McGill, Tukey and Larsen, which is independent of the distribution's tails.
     """
     if len(values) < 2:
         return math.inf
@@ -113,7 +114,7 @@ def uncertainty(values: Sequence[float]) -> float:
 class Timing:
     """Samples of one callable, in seconds per call; `inner` calls make one sample.
 
-    `disturbed` counts the short ones during which a thread was put off its core even when they were taken again.
+    `disturbed` counts the short ones during which a thread was preempted even when they were repeated.
     """
 
     seconds: tuple[float, ...] = ()
@@ -124,12 +125,12 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Seconds per call; not a number where there is no sample."""
+        """Median seconds per call; NaN without samples."""
         return statistics.median(self.seconds) if self.seconds else math.nan
 
     @property
     def disturbed_share(self) -> float:
-        """Share of the samples that were disturbed; 0 where there is none."""
+        """Share of the samples that were disturbed; 0 without samples."""
         return self.disturbed / len(self.seconds) if self.seconds else 0.0
 
     @property
@@ -138,7 +139,7 @@ class Timing:
         return interquartile_range(self.seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a figure that does not exist is None. Percentiles are of samples, each the mean of
+        """Plain values for JSON; a value that does not exist is None. Percentiles are of samples, each the mean of
         `inner` calls; `throughput` is calls per second."""
         measured = bool(self.seconds)
         return {
@@ -158,7 +159,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """Alternating samples of `ours` and of `peer`; ratios above 1 mean that ours is the faster."""
+    """Alternating samples of `ours` and of `peer`; ratios above 1 mean that `ours` is faster."""
 
     ours: Timing = field(default_factory=Timing)
     peer: Timing = field(default_factory=Timing)
@@ -167,22 +168,22 @@ class Paired:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Per pair, the peer's seconds over ours."""
+        """Seconds of the peer divided by ours, for each pair."""
         return tuple(p / o for o, p in zip(self.ours.seconds, self.peer.seconds, strict=True))
 
     @property
     def ratio(self) -> float:
-        """Median of the pairs' ratios; not a number where there is none."""
+        """Median of the pairs' ratios; NaN without pairs."""
         return statistics.median(self.ratios) if self.ours.seconds else math.nan
 
     @property
     def doubtful(self) -> bool:
-        """Whether other work kept threads off their cores in more than half of either side's samples."""
+        """Return whether threads were preempted by other work in more than half of the samples of either side."""
         return self.disturbed > DOUBTFUL
 
     @property
     def disturbed(self) -> float:
-        """Share of the samples in which other work kept threads off their cores, of the side that has more of them."""
+        """Share of the samples in which threads were preempted by other work; the larger one of both sides."""
         return max(self.ours.disturbed_share, self.peer.disturbed_share)
 
     @property
@@ -191,7 +192,7 @@ class Paired:
         return interquartile_range(self.ratios)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a figure that does not exist is None."""
+        """Plain values for JSON; a value that does not exist is None."""
         return {
             "status": self.status.value,
             "reason": self.reason,
@@ -216,7 +217,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def switches() -> int:
-    """How often a thread of this process has been put off its core so far; 0 where the system does not count."""
+    """Involuntary context switches of this process so far; 0 if the system does not count them."""
     try:
         import resource
     except ImportError:  # Windows
@@ -232,7 +233,7 @@ def _timed_calls(run: Run, inner: int, clock: Callable[[], float]) -> float:
 
 
 def quickest_call(side: Side, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of the quickest of up to 20 calls; no further call is made once 50 ms are spent."""
+    """Seconds of the fastest of up to 20 calls; no further call is made after 50 ms."""
     start, quickest = clock(), math.inf
     with side.around():
         for _ in range(20):
@@ -243,21 +244,21 @@ def quickest_call(side: Side, clock: Callable[[], float] = time.perf_counter) ->
 
 
 def inner_repetitions(seconds: float) -> int:
-    """Calls of so many seconds that together last LEAST_SAMPLE."""
+    """The number of calls of `seconds` each that together take LEAST_SAMPLE."""
     return max(1, math.ceil(LEAST_SAMPLE / max(seconds, 1e-9)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What happens around each sample.
+    """The conditions of each sample.
 
     Warm (`flush` is None): wait `settle` seconds, so that the other side's threads, which spin for a while after a
-    call, have gone to sleep; then call untimed for WARM_UP, so that our own are awake and the data is in the caches.
+    call, go to sleep; then make untimed calls for WARM_UP, so that our own are awake and the data is in the caches.
     Cold: call `flush`, then take one call as the sample.
 
-    Two threads of one product may wake up on the same core, and stay there for some time slices of 4 ms: a product of
-    0.3 ms then takes 16. That is the scheduler's doing and not the product's. So a short sample during which a thread
-    was put off its core is taken again, a few times at most; the last one counts.
+    Two threads of one kernel may wake up on the same core and stay there for some time slices of 4 ms: a kernel of 0.3
+    ms then takes 16. This is an effect of the scheduler, not of the kernel. Therefore a short sample during which a
+    thread was preempted is repeated, up to a few times; the last one counts.
     """
 
     settle: float = 0.0
@@ -267,7 +268,8 @@ class Condition:
     switches: Callable[[], int] = switches
 
     def sample(self, side: Side, inner: int) -> tuple[float, bool]:
-        """Seconds per call of `side`, of which a warm sample makes `inner`; and whether it was disturbed even so."""
+        """Seconds per call of `side`, with `inner` calls in a warm sample; and whether it was disturbed despite
+        repetitions."""
         with side.around():
             return self._sample(side.run, inner)
 
@@ -290,7 +292,7 @@ class Condition:
 
 
 class _Samples:
-    """Samples of one callable as they are gathered."""
+    """Samples of one callable while they are collected."""
 
     def __init__(self, side: Run | Side) -> None:
         self.side = side if isinstance(side, Side) else Side(side)
@@ -310,9 +312,9 @@ class _Samples:
 def paired(
     ours: Run | Side, peer: Run | Side, rule: StopRule | None = None, condition: Condition | None = None
 ) -> Paired:
-    """Run `ours` and `peer` alternately until `rule` is reached; both repeat equally often within a sample.
+    """A paired benchmark: run `ours` and `peer` alternately until `rule` is reached.
 
-    What either of them raises becomes the result's status and reason. Source: page 10.
+    Both are repeated equally often within a sample. An exception of either becomes the result's status and reason.
     """
     rule, condition = rule or StopRule(), condition or Condition()
     our_samples, peer_samples = _Samples(ours), _Samples(peer)
@@ -337,7 +339,7 @@ def paired(
 
 
 def timed(run: Run | Side, rule: StopRule | None = None, condition: Condition | None = None) -> Timing:
-    """Run one callable alone until `rule` is reached by its own samples. For figures that no ratio is made of."""
+    """Run one callable alone until `rule` is reached by its own samples; for values that are not used in a ratio."""
     rule, condition = rule or StopRule(), condition or Condition()
     samples = _Samples(run)
     inner = 1
@@ -370,7 +372,7 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, with "+" where files differ from it; None outside of a checkout."""
+    """The checkout's commit, with "+" if files differ from it; None outside of a checkout."""
     where = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
@@ -395,9 +397,9 @@ def _versions() -> dict[str, str]:
 
 
 def machine_record(hardware: Hardware | None = None) -> dict[str, Any]:
-    """What a result must carry to be understood later: processor, caches (bytes), cores, versions, date, commit, load.
+    """The context required to interpret a result later: processor, caches (bytes), cores, versions, date, commit, load.
 
-    Caches and instruction sets are recorded only where `hardware` has a CPU.
+    Caches and instruction sets are recorded only if `hardware` has a CPU.
     """
     cpu = hardware.cpu if hardware else None
     return {

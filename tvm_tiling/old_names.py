@@ -1,4 +1,4 @@
-"""Names of the version before, accepted with a DeprecationWarning until the next one."""
+"""Names of the previous version, accepted with a DeprecationWarning until the next one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ R = TypeVar("R")
 
 
 def old_arguments(**renamed: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Accept keyword arguments by their old names: `old_arguments(cut="config")`. TypeError if both are given."""
+    """Accept keyword arguments by their old names: `old_arguments(cut="config")`. Raises TypeError if both are
+    given."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -31,5 +32,5 @@ def old_arguments(**renamed: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def deprecated(old: str, new: str) -> None:
-    """Warn the caller's caller that `old` is called `new`."""
+    """Warn the caller's caller that `old` is now called `new`."""
     warnings.warn(f"{old} is deprecated; use {new}", DeprecationWarning, stacklevel=3)

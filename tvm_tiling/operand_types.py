@@ -1,4 +1,4 @@
-"""Types of elements, the types of a matrix multiplication's operands, and how its second operand is stored."""
+"""Element types, the types of a matrix multiplication's operands, and the storage of its second operand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import WorkloadError, nearest
 
 
 class Element(NamedTuple):
-    """Bits of an element, and the type that its products are summed in; None where nothing multiplies it."""
+    """Bits of an element, and the type in which its products are accumulated; None if it is not multiplied."""
 
     bits: int
     accumulator: str | None
@@ -27,34 +27,34 @@ ELEMENTS = {
     "uint8": Element(8, "int32"),
 }
 OPERAND_TYPES = tuple(name for name, element in ELEMENTS.items() if element.accumulator)
-"""Types that something multiplies. What a CPU multiplies, its instructions say (decide/gemm/dot_engine.py); what an
-accelerator does, its description."""
+"""Operand types of multiplications. The types supported by a CPU depend on its instructions
+(decide/gemm/dot_engine.py), those of an accelerator on its description."""
 
 HALVES = ("bfloat16", "float16")
 
 
 def held_as(dtype: str) -> str:
-    """The type of packed elements of `dtype`: TVM turns those of bfloat16 into floats wherever it computes with them,
-    so that they are kept as their bits."""
+    """The type of packed elements of `dtype`: TVM converts bfloat16 to float32 wherever it computes with it, so packed
+    elements are kept as bits."""
     return "int16" if dtype == "bfloat16" else dtype
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of one element of `dtype`; WorkloadError if the type is unknown."""
+    """Bytes of one element of `dtype`. Raises WorkloadError if the type is unknown."""
     if dtype not in ELEMENTS:
         raise WorkloadError(f"unknown element type {dtype!r}: {nearest(dtype, ELEMENTS)}")
     return ELEMENTS[dtype].bits // 8
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether elements are whole numbers."""
+    """Return whether elements are integers."""
     return dtype.lstrip("u").startswith("int")
 
 
 @dataclass(frozen=True)
 class OperandTypes:
-    """Types of A, of B once it is decoded, of the accumulators, and of the result. Of a convolution A is the input and
-    B the kernels, of recurrent layers B the weights."""
+    """Types of A, of B after decoding, of the accumulators, and of the result. For a convolution A is the input and B
+    the kernels; for recurrent layers B is the weights."""
 
     a: str
     b: str
@@ -63,34 +63,37 @@ class OperandTypes:
 
     @property
     def operands(self) -> str:
-        """Those of A and B as text: one name where they are equal."""
+        """Types of A and B as text: one name if they are equal."""
         return self.a if self.a == self.b else f"{self.a} by {self.b}"
 
     @classmethod
     def of(cls, owner: str, a: str, b: str | None, acc: str | None, out: str | None) -> OperandTypes:
-        """The types that a workload has: B is as A, sums are in the accumulator of the wider operand, results are as
-        sums, where nothing else is said. WorkloadError, naming the workload, for types that do not go together."""
+        """The types of a workload, by default: B as A, accumulators of the wider operand's accumulator type, and
+        results as accumulators. Raises WorkloadError with the name of the workload for incompatible types."""
         b = b or a
         for dtype in (a, b):
             if dtype not in OPERAND_TYPES:
                 raise WorkloadError(f"{owner}: unknown element type {dtype!r}: {nearest(dtype, OPERAND_TYPES)}")
         if is_integer(a) != is_integer(b):
-            raise WorkloadError(f"{owner}: b_dtype = {b!r} beside dtype = {a!r}; accepted: integers or floats for both")
+            raise WorkloadError(f"{owner}: b_dtype = {b!r} with dtype = {a!r}; accepted: integers or floats for both")
         usual = ELEMENTS[max(a, b, key=lambda dtype: ELEMENTS[dtype].bits)].accumulator
-        assert usual is not None  # of operand types
+        assert usual is not None  # operand types have an accumulator
         acc = acc or usual
         for dtype in (acc, out or acc):
             element_bytes(dtype)
         if is_integer(acc) != is_integer(usual):
-            raise WorkloadError(f"{owner}: acc_dtype = {acc!r} cannot sum products of {a}; accepted: {usual}")
+            raise WorkloadError(f"{owner}: acc_dtype = {acc!r} cannot accumulate products of {a}; accepted: {usual}")
         return cls(a, b, acc, out or acc)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightFormat:
-    """A way to store B. `bits` of an element in blocks that share a scale, None: elements as they are; `decode`: vector
-    instructions that make a vector of floats from the stored elements, loads not counted; `separate`: those that make
-    a vector of a dot instruction's bytes; `emitted`: whether kernels read it."""
+    """A storage format of B.
+
+    `bits` of an element in blocks that share a scale, None: elements stored unchanged; `decode`: vector instructions
+    that make a vector of floats from the stored elements, without loads; `separate`: those that make a vector of a dot
+    instruction's bytes; `emitted`: whether kernels can read it.
+    """
 
     bits: int | None = None
     decode: float = 0.0
@@ -105,20 +108,21 @@ WEIGHT_FORMATS = {
     "int6": WeightFormat(bits=6, decode=4.25, separate=5.0, emitted=True),  # four bits and two joined before
     "int4": WeightFormat(bits=4, decode=3.0, separate=1.5, emitted=True),  # as 8 bits
 }
-"""Every way to store B, by name."""
+"""All storage formats of B, by name."""
 
-BLOCK = 32  # elements along k that share a scale where nothing else is said
+BLOCK = 32  # elements along k that share a scale by default
 _ZERO_POINTS, _OFFSETS = "zero_points", "offsets"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How B is stored: its `format`, a row of WEIGHT_FORMATS; of one in blocks the elements along k of a `block`, the
-    type of its `scales`, and whether it has a zero point, of as many bits as an element, or `offsets`: q scale -
-    offset, an offset of the scales' type for each block. Scales and offsets of "int8" are whole numbers times float16s
-    that `grouped` blocks share.
+    """The encoding of B: its `format`, a row of WEIGHT_FORMATS.
 
-    As text: "int4:32:float16:zero_points", of which all but the format may be left out; "int4:32:int8/8:offsets".
+    For a blocked format also the elements along k of a `block`, the type of its `scales`, and whether it has a zero
+    point with as many bits as an element, or `offsets`: q scale - offset, with an offset of the scales' type for each
+    block. Scales and offsets of "int8" are integers times float16 values shared by `grouped` blocks.
+
+    As text: "int4:32:float16:zero_points", of which all but the format are optional; "int4:32:int8/8:offsets".
     """
 
     format: str = "plain"
@@ -145,21 +149,22 @@ class Encoding:
         if (self.scales != "int8" and is_integer(self.scales)) or (self.scales == "int8") != (self.grouped > 0):
             blocks = f"{self.scales}/{self.grouped}" if self.grouped else self.scales
             raise WorkloadError(
-                f"encoding: scales of {blocks}; accepted: a floating-point type, int8/8 where 8 blocks share a factor"
+                f"encoding: scales of {blocks}; accepted: a floating-point type, or as in int8/8 if 8 blocks "
+                "share a factor"
             )
         if self.offsets and self.zero_points:
-            raise WorkloadError("encoding: offsets beside zero_points; accepted: one of them")
+            raise WorkloadError("encoding: offsets and zero_points are both given; accepted: one of them")
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
-        """The encoding that `str` wrote."""
+        """The encoding for the result of `str`."""
         name, *rest = text.split(":")
         last = rest[-1] if rest and rest[-1] in (_ZERO_POINTS, _OFFSETS) else ""
         block, scales, *more = [*rest[: len(rest) - bool(last)], "", ""]
         scales, slash, grouped = scales.partition("/")
         numbers = re.fullmatch("[0-9]{0,9}", block) and re.fullmatch("[0-9]{1,9}" if slash else "", grouped)
         if any(more) or not numbers:
-            raise WorkloadError(f"encoding: {text!r}, accepted: as in 'plain' or 'int4:32:float16:zero_points'")
+            raise WorkloadError(f"encoding: {text!r}; accepted: as in 'plain' or 'int4:32:float16:zero_points'")
         return cls(
             format=name,
             block=int(block or 0),
@@ -182,7 +187,7 @@ class Encoding:
         return WEIGHT_FORMATS[self.format]
 
     def element_bytes(self, dtype: str) -> float:
-        """Bytes that one element of `dtype` takes, with its share of what its block has in common."""
+        """Bytes of one element of `dtype`, including its share of the values common to its block."""
         if self.how.bits is None:
             return element_bytes(dtype)
         own = 8 * element_bytes(self.scales) + (16 / self.grouped if self.grouped else 0)

@@ -1,7 +1,7 @@
-"""What this machine can do at best, measured: multiply-adds in registers, and a copy at each level of memory (page 10).
+"""Measured peak performance of this machine: multiply-adds in registers, and copies at each memory level.
 
-A result means something only as a share of these. Every kernel is TIR compiled by the same LLVM as the kernels that are
-judged by it, so the peak is one that LLVM's code can reach.
+A result is meaningful only as a fraction of these. Every kernel is TIR compiled by the same LLVM as the kernels under
+test, so the peak is reachable by LLVM's code.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .runtime.threads import own_core, set_pool
 SECONDS_PER_FIGURE = 0.15
 LEAST_CALLS = 10
 CALL_SECONDS = 2e-3
-ASSUMED_CLOCK_HZ = 3e9  # only sets the length of a call
+ASSUMED_CLOCK_HZ = 3e9  # determines only the length of a call
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bandwidth:
-    """GB/s (bytes read plus bytes written) that all cores copy at, where the data fits into `capacity` bytes."""
+    """Copy bandwidth of all cores in GB/s (bytes read plus bytes written) for data that fits into `capacity` bytes."""
 
     level: str
     capacity: float
@@ -35,8 +35,8 @@ class Bandwidth:
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """Measured peaks. `gops_int8` count a multiply and an add as two, like `gflops`; None without such instructions.
-    `gflops_half`: of all cores, by type of half precision, those that the CPU multiplies without converting."""
+    """Measured peaks. `gops_int8` counts a multiply and an add as two, like `gflops`; None without such instructions.
+    `gflops_half`: of all cores, by half-precision type, for types that the CPU multiplies natively."""
 
     gflops_one_core: float
     gflops: float
@@ -46,21 +46,21 @@ class Peak:
     gflops_half: dict[str, float] = field(default_factory=dict)
 
     def arithmetic(self, dtype: str) -> float:
-        """Giga-operations per second of all cores on `dtype`; the float32 figure where there is none for it."""
+        """Giga-operations per second of all cores for `dtype`; the float32 value if it has none."""
         if dtype in ("int8", "uint8") and self.gops_int8:
             return self.gops_int8
         return self.gflops_half.get(dtype, self.gflops)
 
     def bandwidth(self, footprint: float) -> float:
-        """GB/s of the nearest level of memory that holds `footprint` bytes."""
+        """GB/s of the nearest memory level that holds `footprint` bytes."""
         return next(b.gbytes for b in self.bandwidths if footprint <= b.capacity)
 
     def roofline(self, operations: float, footprint: float, dtype: str) -> float:
-        """Giga-operations per second that work of so many operations on so many bytes, each moved once, can reach."""
+        """Attainable giga-operations per second for `operations` on `footprint` bytes, each moved once."""
         return min(self.arithmetic(dtype), operations / footprint * self.bandwidth(footprint))
 
     def or_better(self, other: Peak) -> Peak:
-        """Of each figure the higher one: two measurements of one machine as one."""
+        """The higher value of each figure: merges two measurements of one machine."""
         numbers = {name: _higher(getattr(self, name), getattr(other, name)) for name in _NUMBERS}
         names = {*self.gflops_half, *other.gflops_half}
         half = {name: max(self.gflops_half.get(name, 0.0), other.gflops_half.get(name, 0.0)) for name in names}
@@ -106,7 +106,7 @@ def instruction_module(instruction: DotInstruction, bits: int, chains: int, core
 
     def step(x: Any, a: Any, b: Any) -> Any:
         if instruction.in_place:
-            return x * a + b  # which stays near 2 as x + a*b would not
+            return x * a + b  # stays near 2, unlike x + a*b
         left = tirx.reinterpret(f"{instruction.word}x{lanes}", a)
         packed = f"{instruction.operand}x{bits // (8 * element_bytes(instruction.operand))}"
         return dot(instruction, x, left, tirx.reinterpret(packed, b), lanes)
@@ -122,7 +122,7 @@ def _register_loop(
     step: Callable[[Any, Any, Any], Any],
     around: AbstractContextManager[object],
 ) -> Any:
-    """TIR that keeps `chains` vectors x in registers and does x = step(x, a, b), again and again."""
+    """TIR that keeps `chains` vectors x in registers and repeats x = step(x, a, b)."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T  # noqa: N812
 
@@ -131,7 +131,7 @@ def _register_loop(
     whole = T.ramp(0, 1, lanes)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
-        # Without aliases LLVM keeps x in registers.
+        # Without aliasing LLVM keeps x in registers.
         T.func_attr({"global_symbol": "main", "tirx.noalias": True})
         seed = T.arg("seed", T.Buffer((2, lanes), dtype))
         out = T.arg("out", T.Buffer((cores, chains * lanes), dtype))
@@ -177,7 +177,7 @@ def compiled(prim_func: Any, target: Any) -> Any:
 
 
 def _best_rate(run: Callable[[], object], amount: float) -> float:
-    """Giga-units per second of the quickest call: a peak is what nothing disturbed."""
+    """Giga-units per second of the fastest call: a peak is the least disturbed measurement."""
     quickest, calls = math.inf, 0
     with own_core():
         run()
@@ -199,8 +199,8 @@ def _arithmetic(instruction: DotInstruction, cpu: Cpu, target: Any, cores: int) 
     lanes = bits // (8 * instruction.acc_bytes)
     main = compiled(instruction_module(instruction, bits, chains, cores), target)["main"]
     steps = int(CALL_SECONDS * ASSUMED_CLOCK_HZ / chains)
-    # a = 0.5 and b = 1: x stays near 2, clear of infinities and of slow subnormal numbers. The upper half of a float's
-    # bits is the same number in bfloat16.
+    # a = 0.5 and b = 1: x stays near 2, without infinities or slow subnormal numbers. The upper half of a float's bits
+    # is the same value in bfloat16.
     seed = np.array([[1], [1]] if is_integer(instruction.acc) else [[0.5], [1.0]])
     seed = np.repeat(seed, lanes, axis=1).astype(instruction.acc)
     arguments = (tvm.runtime.tensor(seed), tvm.runtime.tensor(np.zeros((cores, chains * lanes), seed.dtype)), steps)
@@ -208,7 +208,7 @@ def _arithmetic(instruction: DotInstruction, cpu: Cpu, target: Any, cores: int) 
 
 
 def byte_instruction(cpu: Cpu) -> DotInstruction | None:
-    """The dot product of bytes with the most multiply-adds a vector of this CPU; None without one."""
+    """The dot product of bytes with the most multiply-adds per vector of this CPU; None without one."""
     kinds = (("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"))
     found = (fastest(cpu, a, b, "int32", emitted=False) for a, b in kinds)
     bytes_alone = [row for row in found if row is not None and not row.takes]
@@ -216,7 +216,7 @@ def byte_instruction(cpu: Cpu) -> DotInstruction | None:
 
 
 def levels(cpu: Cpu) -> list[tuple[str, float]]:
-    """Name and capacity (bytes, of all cores together) of each cache from the second on, then of main memory."""
+    """Name and capacity (bytes, of all cores together) of L2 and later caches, then of main memory."""
     found = [
         (f"L{cache.level}", float(cache.size * max(1, cpu.cores // cache.cores)))
         for cache in cpu.caches
@@ -235,7 +235,7 @@ def _bandwidths(cpu: Cpu, target: Any, cores: int) -> tuple[Bandwidth, ...]:
     largest = max((capacity for _, capacity in known if math.isfinite(capacity)), default=32 << 20)
     found = []
     for level, capacity in known:
-        # Source and target fill half of a cache, or four times the last one where memory is meant.
+        # Source and target fill half of a cache; for main memory, four times the last-level cache.
         total = capacity / 2 if math.isfinite(capacity) else min(4 * largest, 512 << 20)
         vectors = max(1, int(total / 2 / cores / lanes / 4))
         moved = 2.0 * cores * vectors * lanes * 4

@@ -1,4 +1,4 @@
-"""Plain values out of text that nobody vouches for: JSON and TOML, refused by one kind of error whatever is wrong."""
+"""Parsing of plain values from untrusted text: JSON and TOML, with one class of error for all defects."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST_CHARACTERS = 160  # of a name that is shown
-MOST_INTEGER = 2**63  # as TOML has it; JSON names no bound, and numbers beyond it are used nowhere
+MOST_CHARACTERS = 160  # of a displayed name
+MOST_INTEGER = 2**63  # as in TOML; JSON defines no bound, and larger numbers are not used
 
 
 class TextError(TilingError, ValueError):
-    """A text is not JSON or TOML, is nested too deeply, or holds a number that is none."""
+    """A text is not JSON or TOML, is nested too deeply, or contains an invalid number."""
 
 
 def printable(name: str) -> str:
-    """A name on one line, of at most MOST_CHARACTERS before what follows: the middle is left out of longer ones, and
-    characters that are not printed, such as a terminal's escapes, are written as "\\x1b" and the like."""
+    """A name on one line, of at most MOST_CHARACTERS before escaping: longer ones are shortened in the middle, and
+    unprintable characters, such as a terminal's escapes, are written as "\\x1b" and the like."""
     if len(name) > MOST_CHARACTERS:
         kept = (MOST_CHARACTERS - 1) // 2
         name = f"{name[: MOST_CHARACTERS - 1 - kept]}\N{HORIZONTAL ELLIPSIS}{name[-kept:]}"
@@ -34,7 +34,8 @@ def printable(name: str) -> str:
 
 
 def plain_json(text: Any) -> Any:
-    """The values of a JSON text, a string or UTF-8 bytes. TextError for anything else, and for NaN and Infinity."""
+    """The values of a JSON text, a string or UTF-8 bytes. Raises TextError for anything else, and for NaN and
+    Infinity."""
     try:
         return json.loads(text, parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
     except TextError:
@@ -46,7 +47,7 @@ def plain_json(text: Any) -> Any:
 
 
 def plain_toml(text: str) -> dict[str, Any]:
-    """The table of a TOML text. TextError for anything else."""
+    """The table of a TOML text. Raises TextError for anything else."""
     try:
         table = tomllib.loads(text)
     except RecursionError:
@@ -63,20 +64,20 @@ def plain_toml(text: str) -> dict[str, Any]:
         elif isinstance(value, list):
             left += value
         elif isinstance(value, int) and not -MOST_INTEGER <= value < MOST_INTEGER:
-            raise TextError("not TOML: an integer of more than 64 bits")
+            raise TextError("not TOML: an integer with more than 64 bits")
     return table
 
 
 def _integer(digits: str) -> int:
     if len(digits) > 20 or not -MOST_INTEGER <= int(digits) < 2 * MOST_INTEGER:
-        raise TextError(f"{digits[:40]} is an integer of more than 64 bits")
+        raise TextError(f"{digits[:40]} is an integer with more than 64 bits")
     return int(digits)
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise TextError(f"{text[:40]} is beyond floating-point numbers of 64 bits")
+        raise TextError(f"{text[:40]} exceeds the range of 64-bit floating-point numbers")
     return value
 
 

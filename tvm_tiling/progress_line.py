@@ -1,4 +1,4 @@
-"""Long work as one line of a terminal."""
+"""Progress of long-running work as one line of a terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Shown = TypeVar("Shown", bound="ProgressLine")
 
 
 class ProgressLine:
-    """How much of a long piece of work is done, with a note, on standard error or another file; none where that is no
-    terminal. `counted` is what is counted, as a word behind the numbers."""
+    """The progress of long-running work, with a note, on standard error or another file; nothing if that is not a
+    terminal. `counted` is the unit, a word after the numbers."""
 
     def __init__(self, title: str, counted: str = "", file: TextIO | None = None) -> None:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""From an operator to a scheduled kernel: match it, decide, write the decision as TIR."""
+"""Scheduling of an operator: pattern matching, decision, and code generation as TIR."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
-    """This CPU (or `hardware`) as a TVM target, with all its cores. TVM's thread pool is set when the first kernel that
-    was compiled for it is loaded; use_all_cores sets it at once."""
+    """This CPU (or `hardware`) as a TVM target, with all its cores. TVM's thread pool is set when the first kernel
+    compiled for it is loaded; use_all_cores sets it at once."""
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no cpu to compile for")
@@ -69,7 +69,7 @@ def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
 
 
 def _is_for_this_cpu(target: tvm.target.Target) -> bool:
-    """Whether kernels of this target were compiled for llvm_target(); never before that was asked for."""
+    """Return whether kernels of this target were compiled for llvm_target(); False before that was called."""
     if not this_cpu.cache_info().currsize or this_cpu().cpu is None:
         return False
     own = llvm_target().attrs
@@ -100,29 +100,32 @@ def tiling_schedule(
     decision: Decision | str | None = None,
     primitives: bool = False,
 ) -> s_tir.Schedule:
-    """A schedule of `op`, decided from formulas and ready for tvm.compile.
+    """A schedule of `op`, chosen analytically and ready for tvm.compile.
 
-    op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
-    `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream", of a convolution
-    "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" takes the formulas as
-    printed, on accelerators; `prefer` is what the schedule is best in there, as decide() has it. `microkernel` =
-    (rows, vectors) is a product's register tile. `weights="packed"`: the second operand is expected packed, by a second
-    function `<name>_pack` of the same module. `winograd=False` leaves that form out; it is taken only where its
-    predicted error is at most `tolerance` beside the largest output.
-    `config`, of a decision, a database or a search, is taken instead of a decision; `configs`, such as a ShapeDatabase,
-    are asked for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function;
-    given as `decision`, it is written again: the same function, or a refusal where it is not a decision of this
-    operator.
+    op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix multiplications and
+    convolutions.
 
-    The kernels are written as loops, in blocks with names, and the trace is empty. `primitives=True` applies the same
-    decision with TVM's primitives alone: its trace replays to the same module, and the decision is an annotation of the
-    root block; docs/schedules.md says what this costs, and of which operators it serves.
+    `form` forces an algorithm: for a matrix multiplication "normal", "inline", "nocopy", "pack" or "stream", for a
+    convolution "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" uses the analytical
+    formulas without search, on accelerators; `prefer` is the objective there, as in decide(). `microkernel` = (rows,
+    vectors) is the register tile of a matrix multiplication. `weights="packed"`: the second operand is expected
+    prepacked, by a second function `<name>_pack` of the same module. `winograd=False` excludes that algorithm; it is
+    chosen only if its predicted error is at most `tolerance` relative to the largest output.
 
-    Raises UnsupportedOperator for what no rule serves, HardwareError for a target, form or cut that is not possible.
+    `config`, from a decision, a database or a search, replaces the decision; `configs`, such as a ShapeDatabase, are
+    queried for one for each operator. The decision is stored in the attribute "tvm_tiling.decision" of each function;
+    passed as `decision`, it generates the same function again, or is rejected if it does not belong to this operator.
+
+    The kernels are written as loops, in named blocks, and the trace is empty. `primitives=True` applies the same
+    decision with TVM's schedule primitives only: its trace replays to the same module, and the decision is an
+    annotation of the root block; docs/schedules.md describes the cost and the supported operators.
+
+    Raises UnsupportedOperator if no rule supports the operator, and HardwareError for an invalid target, form or
+    configuration.
     """
     hardware = hardware_of(target)
     if weights not in ("plain", "packed"):
-        raise UnsupportedOperator(f"weights = {weights!r}, accepted: 'plain', 'packed'")
+        raise UnsupportedOperator(f"weights = {weights!r}; accepted: 'plain', 'packed'")
     options = Options(
         form=form,
         microkernel=microkernel,
@@ -154,33 +157,37 @@ def _functions(op: Operator) -> dict[str, tirx.PrimFunc]:
         return {"main": prim_func_of(op)}
     functions = {g.name_hint: f for g, f in op.functions.items() if isinstance(f, tirx.PrimFunc)}
     if not functions:
-        raise UnsupportedOperator("the IRModule holds no PrimFunc; accepted: one or more PrimFuncs of scheduled TIR")
+        raise UnsupportedOperator("the IRModule contains no PrimFunc; accepted: one or more PrimFuncs of scheduled TIR")
     return functions
 
 
 def schedule_operator(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options | None = None
 ) -> ScheduledOperator:
-    """Decide and write one operator, a product or a convolution."""
+    """Decide and generate one operator, a matrix multiplication or a convolution."""
     options = options or Options()
     if hardware.cpu is None:
         if options.prepacked or options.microkernel is not None:
-            raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights and no microkernel")
-        from .schedules.accel import schedule_for_accelerator  # a CPU does without
+            raise HardwareError(
+                f"{hardware.name} has no cpu, so packed weights and microkernel are not supported; accepted: neither"
+            )
+        from .schedules.accel import schedule_for_accelerator  # not required for a CPU
 
         return schedule_for_accelerator(func, name, hardware, options)
     if options.mode != "best":
-        raise HardwareError(f"mode = {options.mode!r} is for accelerators, {hardware.name} has a cpu; accepted: 'best'")
+        raise HardwareError(
+            f"mode = {options.mode!r} applies to accelerators, but {hardware.name} has a cpu; accepted: 'best'"
+        )
     if (found := _over_open_images(func, name, hardware, options, lambda _: options.prepacked)) is not None:
         return found[0]
-    # A configuration that is given tells the operands apart, so they stay in their places.
+    # A given configuration distinguishes the operands, so they keep their positions.
     return _schedule(_matched(func, name, options.prepacked or options.config is not None), hardware, options)
 
 
 def schedule_for_weights(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram]:
-    """The same without blocks, prepacked where `known` says of the weights, a parameter of `func`, that they can be."""
+    """The same without blocks, prepacked if `known` returns True for the weights, a parameter of `func`."""
     leading = leading_axis(func) if is_open_func(func) else None
     if leading is not None and (found := _for_each_place(leading, name, hardware, options, known)) is not None:
         return found
@@ -199,7 +206,7 @@ def schedule_for_weights(
 def _for_each_place(
     leading: LeadingAxis, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram] | None:
-    """A convolution of an open number of images, each by the kernel of one; None where it is no convolution."""
+    """A convolution of a dynamic number of images, each by the kernel of one; None if it is not a convolution."""
     one, numbers = leading.one, {parameter: n for n, parameter in enumerate(leading.one.params)}
     if not isinstance(attempted(match, one, name, may_swap=False, keep_taps=True), ConvProgram):
         return None
@@ -215,7 +222,8 @@ def _for_each_place(
 def _over_open_images(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
 ) -> tuple[ScheduledOperator, ConvProgram] | None:
-    """A convolution of open images that is better no product of pixels; None for all others."""
+    """A convolution of dynamic image sizes for which a matrix multiplication of pixels is not better; None for all
+    others."""
     if not is_open_func(func) or hardware.cpu is None:
         return None
     program = attempted(match_open_conv, func, name)
@@ -228,7 +236,7 @@ def _over_open_images(
 
 
 def is_open_func(func: tirx.PrimFunc) -> bool:
-    """Whether a parameter has an extent that only a run brings."""
+    """Return whether a parameter has a dynamic extent."""
     return any(isinstance(p.ty, BufferType) and any(map(is_open, p.shape)) for p in func.params)
 
 
@@ -239,17 +247,19 @@ def open_variables(func: tirx.PrimFunc) -> list[str]:
 
 
 def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
-    """The parameter that may be prepacked: a convolution's kernels, a product's second operand."""
+    """The parameter that may be prepacked: a convolution's kernels, a matrix multiplication's second operand."""
     return program.w if isinstance(program, ConvProgram) else program.b.buffer
 
 
 def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | ConvProgram:
-    # The operand that is prepacked is the source's second one, so it has to stay in its place.
+    # The operand that is prepacked is the source's second one, so it has to keep its position.
     if is_open_func(func):
         return match_gemm(func, name, may_swap=not in_place, may_open=True)
     program = match(func, name, may_swap=not in_place, keep_taps=True)
     if program.workload.dtype not in multiplied():
-        raise refuse(name, f"its operands are {program.workload.dtype}; accepted: {', '.join(multiplied())}")
+        raise refuse(
+            name, f"operands of type {program.workload.dtype} are not supported; accepted: {', '.join(multiplied())}"
+        )
     return program
 
 
@@ -263,7 +273,7 @@ def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: O
 
 
 class PackedOperator:
-    """A compiled operator whose weights are prepacked: `pack` them once, then call with what that returned."""
+    """A compiled operator with prepacked weights: `pack` them once, then call it with the result."""
 
     def __init__(self, scheduled: ScheduledOperator, module: Any, name: str) -> None:
         self.tiling = scheduled.tiling
@@ -271,7 +281,7 @@ class PackedOperator:
         self._main, self._pack = module[name], module[f"{name}_pack"]
 
     def pack(self, weights: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """The weights as the kernel wants them."""
+        """The weights in the layout of the kernel."""
         shape, dtype = self._scheduled.packed_shape, self._scheduled.packed_dtype
         assert shape is not None and dtype is not None
         packed = packed_memory(shape, dtype)
@@ -279,7 +289,7 @@ class PackedOperator:
         return packed
 
     def __call__(self, *arguments: tvm.runtime.Tensor) -> None:
-        """Run on the operator's arguments in its own order, weights packed."""
+        """Run on the operator's arguments in its own order, with packed weights."""
         self._main(*arguments)
 
 
@@ -294,9 +304,10 @@ def packed_operator(
     tolerance: float = TOLERANCE,
     config: Config | None = None,
 ) -> PackedOperator:
-    """Compile an operator for constant weights, to be packed once by the result's `pack`; options as tiling_schedule.
+    """Compile an operator for constant weights, to be packed once by the result's `pack`; options as in
+    tiling_schedule.
 
-    The weights are a convolution's kernels, or a product's second operand.
+    The weights are a convolution's kernels, or a matrix multiplication's second operand.
     """
     hardware = hardware_of(target)
     options = Options(
@@ -309,8 +320,9 @@ def packed_operator(
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.ApplyTiling")
 class ApplyTiling:
-    """A pass that schedules every PrimFunc it serves and leaves the others; `target` as in tiling_schedule. `configs`,
-    such as a ShapeDatabase, are asked for each operator; where they know none, formulas decide."""
+    """A pass that schedules every supported PrimFunc and leaves the others unchanged; `target` as in tiling_schedule.
+    `configs`, such as a ShapeDatabase, are queried for each operator; operators they do not contain are decided
+    analytically."""
 
     @old_arguments(cuts="configs")
     def __init__(self, target: Target = "llvm", *, configs: ConfigSource | None = None) -> None:

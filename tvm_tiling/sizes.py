@@ -1,7 +1,8 @@
-"""Sizes that only a run brings: names for them, arithmetic on them, and what has to hold of them.
+"""Dynamic dimensions: names, arithmetic, and constraints.
 
-Plain data without TVM. An extent is a whole number, or an expression of open sizes by name. In JSON a name is a string,
-a number a number, and an operation a list of its symbol and two operands, as in ["*", "batch", ["+", "tokens", 1]].
+Plain data without TVM. An extent is an integer, or an expression of dynamic dimensions by name. In JSON a name is a
+string, a number a number, and an operation a list of its symbol and two operands, as in ["*", "batch", ["+", "tokens",
+1]].
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, TypeAlias
 from .errors import WorkloadError
 from .limits import MAX_EXTENT
 
-APART = ".."  # between the ends of a range, as it is written
-USUAL = 128  # of an open size that nothing is said of
+APART = ".."  # between the ends of a range in text
+USUAL = 128  # default value of a dynamic dimension for decisions
 MOST_DEPTH = 64  # operations within operations
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -34,14 +35,14 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True)
 class Range:
-    """Sizes from `first` to `last`, which is None where nobody says where they end."""
+    """Sizes from `first` to `last`, which is None if unbounded."""
 
     first: int
     last: int | None = None
 
     @classmethod
     def of(cls, what: str, given: Range | tuple[int, int]) -> Range:
-        """A range, or a pair of its ends; WorkloadError, beginning with `what`, for anything else."""
+        """A range, or a pair of its ends. Raises WorkloadError, starting with `what`, for anything else."""
         ends = (given.first, given.last) if isinstance(given, Range) else given
         if isinstance(ends, tuple) and len(ends) == 2 and type(ends[0]) is int and ends[0] >= 1:
             first, last = ends
@@ -53,7 +54,7 @@ class Range:
         return self.first <= size and (self.last is None or size <= self.last)
 
     def covers(self, other: Range) -> bool:
-        """Whether all of another range lies within this one."""
+        """Return whether another range lies completely within this one."""
         ends = self.last is None or (other.last is not None and other.last <= self.last)
         return self.first <= other.first and ends
 
@@ -63,7 +64,7 @@ class Range:
 
 @dataclass(frozen=True)
 class OpenSize:
-    """A size that inputs bring, from `least` to `most` elements."""
+    """A dynamic dimension of the inputs, with `least` to `most` elements."""
 
     name: str
     least: int = 1
@@ -72,7 +73,7 @@ class OpenSize:
 
 @dataclass(frozen=True)
 class MayBeEmpty:
-    """The open sizes that may be 0: those of these `names`, and with `leading` those of the first dimensions of
+    """The dynamic dimensions that may be 0: those of these `names`, and with `leading` the first dimensions of
     inputs."""
 
     names: frozenset[str] = frozenset()
@@ -82,13 +83,13 @@ class MayBeEmpty:
         return bool(self.names) or self.leading
 
     def least(self, name: str, leading: Collection[str]) -> int:
-        """What the size of this name is at least; `leading`: those that are first dimensions."""
+        """The minimum of the dimension of this name; `leading`: names of first dimensions."""
         return 0 if name in self.names or (self.leading and name in leading) else 1
 
 
 @dataclass(frozen=True)
 class Named:
-    """The open size of this name."""
+    """The dynamic dimension of this name."""
 
     name: str
 
@@ -120,8 +121,8 @@ Shape: TypeAlias = tuple[Extent, ...]
 
 @dataclass(frozen=True)
 class Guard:
-    """What has to hold of the sizes of a run: `left` and `right` in the `relation` "==", "!=" or "<="; `why` says of
-    what operator."""
+    """A constraint on the sizes of a run: `left` and `right` in the `relation` "==", "!=" or "<="; `why` names the
+    operator."""
 
     left: Extent
     relation: str
@@ -132,13 +133,13 @@ class Guard:
         return f"{self.left} {self.relation} {self.right}" + (f" ({self.why})" if self.why else "")
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it does for these sizes."""
+        """Return whether it holds for these sizes."""
         return _RELATIONS[self.relation](evaluated(self.left, sizes), evaluated(self.right, sizes))
 
 
 @dataclass(frozen=True)
 class OpenSizes:
-    """All that a model says of its open sizes."""
+    """The dynamic dimensions of a model and their constraints."""
 
     sizes: tuple[OpenSize, ...] = ()
     guards: tuple[Guard, ...] = ()
@@ -148,16 +149,16 @@ class OpenSizes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the sizes, in order."""
+        """The names of the dimensions, in order."""
         return tuple(size.name for size in self.sizes)
 
     def usual(self, leading: Collection[str]) -> dict[str, int]:
-        """Sizes that the model is decided for, and tried with where no inputs are given: of those that are first
-        dimensions 1, of others USUAL, as near as their ranges allow."""
+        """The sizes used for decisions, and for example inputs: 1 for first dimensions, USUAL for others, clamped to
+        their ranges."""
         return {size.name: max(size.least, min(size.most, 1 if size.name in leading else USUAL)) for size in self.sizes}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; from_dict() reads them."""
+        """Plain values for JSON; the inverse of from_dict()."""
         return {
             "sizes": [[size.name, size.least, size.most] for size in self.sizes],
             "guards": [[to_plain(g.left), g.relation, to_plain(g.right), g.why] for g in self.guards],
@@ -165,7 +166,8 @@ class OpenSizes:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> OpenSizes:
-        """What to_dict() made, as JSON gives it back. ValueError or TypeError where it is no such thing."""
+        """The dimensions for the result of to_dict() after a JSON round trip. Raises ValueError or TypeError for
+        anything else."""
         sizes = tuple(OpenSize(str(name), int(least), int(most)) for name, least, most in plain.get("sizes", ()))
         guards = tuple(
             Guard(from_plain(left), str(relation), from_plain(right), str(why))
@@ -173,13 +175,13 @@ class OpenSizes:
         )
         known = {size.name for size in sizes}
         if strange := {*names_of(side for g in guards for side in (g.left, g.right))} - known:
-            raise ValueError(f"a guard names {min(strange)[:40]!r}, which is no size")
+            raise ValueError(f"a guard refers to the unknown size {min(strange)[:40]!r}")
         if any(guard.relation not in _RELATIONS for guard in guards):
-            raise ValueError("a guard has another relation than ==, != and <=")
+            raise ValueError("a guard has a relation other than ==, != and <=")
         return cls(sizes, guards)
 
     def require(self, sizes: Mapping[str, int]) -> None:
-        """WorkloadError where a size is out of its range or a guard does not hold."""
+        """Raise WorkloadError if a size is out of its range or a guard does not hold."""
         for size in self.sizes:
             if not size.least <= sizes[size.name] <= size.most:
                 raise WorkloadError(
@@ -188,11 +190,11 @@ class OpenSizes:
         for guard in self.guards:
             if not guard.holds(sizes):
                 listed = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-                raise WorkloadError(f"the inputs have {listed}, and the model needs {guard}")
+                raise WorkloadError(f"the inputs have {listed}, but the model requires {guard}")
 
     def bound(self, shapes: Sequence[Shape], given: Sequence[tuple[int, ...]], names: Sequence[str]) -> dict[str, int]:
-        """The size of every name where inputs called `names`, of `shapes`, have the shapes `given`, checked as
-        require() does. WorkloadError says which input has another shape."""
+        """The size of every name if inputs called `names`, of `shapes`, have the shapes `given`, checked as by
+        require(). Raises WorkloadError with the input that has another shape."""
         sizes: dict[str, int] = {}
         for shape, found in zip(shapes, given, strict=True):
             for extent, number in zip(shape, found, strict=False):
@@ -203,25 +205,27 @@ class OpenSizes:
                 evaluated(extent, sizes) != number for extent, number in zip(shape, found, strict=True)
             ):
                 known = "".join(f", {size} = {number}" for size, number in sizes.items())
-                raise WorkloadError(f"input {name!r} has shape {found}, the model takes {shape_text(shape)}{known}")
+                raise WorkloadError(f"input {name!r} has shape {found}, but the model takes {shape_text(shape)}{known}")
         self.require(sizes)
         return sizes
 
 
 def evaluated(extent: Extent, sizes: Mapping[str, int]) -> int:
-    """The value of an extent. WorkloadError where it divides by 0."""
+    """The value of an extent. Raises WorkloadError if it divides by 0."""
     if isinstance(extent, int):
         return extent
     if isinstance(extent, Named):
         return sizes[extent.name]
     left, right = evaluated(extent.left, sizes), evaluated(extent.right, sizes)
     if right == 0 and extent.symbol in ("//", "%"):
-        raise WorkloadError(f"a size is {extent}, and {extent.right} is 0 for these inputs; accepted: other sizes")
+        raise WorkloadError(
+            f"size {extent} divides by {extent.right}, which is 0 for these inputs; accepted: other sizes"
+        )
     return _OPERATIONS[extent.symbol](left, right)
 
 
 def names_of(extents: Iterable[Extent]) -> Iterator[str]:
-    """The names that stand in extents, in order, again where they do so again."""
+    """The names in extents, in order, with repetitions."""
     for extent in extents:
         if isinstance(extent, Named):
             yield extent.name
@@ -230,7 +234,7 @@ def names_of(extents: Iterable[Extent]) -> Iterator[str]:
 
 
 def leading_of(shapes: Iterable[Shape]) -> tuple[str, ...]:
-    """The names that are first dimensions, in order."""
+    """The names of first dimensions, in order."""
     first = (shape[0] for shape in shapes if shape)
     return tuple(dict.fromkeys(extent.name for extent in first if isinstance(extent, Named)))
 
@@ -242,19 +246,19 @@ def fixed(shape: Shape) -> tuple[int, ...] | None:
 
 
 def shape_text(shape: Shape) -> str:
-    """A shape as a sentence shows it."""
+    """A shape as displayed in a message."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def to_plain(extent: Extent) -> Any:
-    """An extent as plain values for JSON; from_plain() reads them."""
+    """An extent as plain values for JSON; the inverse of from_plain()."""
     if isinstance(extent, Operation):
         return [extent.symbol, to_plain(extent.left), to_plain(extent.right)]
     return extent.name if isinstance(extent, Named) else extent
 
 
 def from_plain(plain: Any, depth: int = 0) -> Extent:
-    """What to_plain() made, as JSON gives it back. ValueError where it is no such thing."""
+    """The extent for the result of to_plain() after a JSON round trip. Raises ValueError for anything else."""
     if type(plain) is int:
         return plain
     if isinstance(plain, str):

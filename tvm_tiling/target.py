@@ -1,5 +1,5 @@
-"""Which machine a target means: this CPU, or a simulated accelerator, "vsim/<preset>" or "vsim/<file.toml>", which TVM
-knows by tags of the same names. No TVM is loaded for targets that are not TVM's own."""
+"""The machine of a target: this CPU, or a simulated accelerator, "vsim/<preset>" or "vsim/<file.toml>", for which TVM
+has tags of the same names. TVM is not loaded for targets that are not TVM's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Target: TypeAlias = "str | Hardware | tvm.target.Target"
 
 PREFIX = "vsim/"
-# Of a TVM target, a preset or file; TVM keeps attributes of this kind and refuses others that it does not know.
+# The attribute of a TVM target with a preset or file; TVM keeps attributes of this kind and rejects other unknown ones.
 ATTRIBUTE = "feature.vsim.hardware"
 
 
@@ -31,9 +31,9 @@ def this_cpu() -> Hardware:
 
 
 def hardware_of(target: Target, threads: int | None = None) -> Hardware:
-    """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
-    TVM targets of these names likewise; a Hardware is itself. `threads`: with so many cores of its CPU. HardwareError
-    for anything else."""
+    """The machine of a target: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, as are the
+    TVM targets of these names; a Hardware is returned unchanged. `threads`: with this number of CPU cores. Raises
+    HardwareError for anything else."""
     found = _hardware_of(target)
     return found if threads is None else found.with_cores(threads)
 
@@ -41,7 +41,7 @@ def hardware_of(target: Target, threads: int | None = None) -> Hardware:
 def _hardware_of(target: Target) -> Hardware:
     if isinstance(target, Hardware):
         return target
-    kind: Any = getattr(target, "kind", None)  # of a target of TVM's
+    kind: Any = getattr(target, "kind", None)  # of a TVM target
     if (kind is not None or isinstance(target, str)) and (machine := vsim_hardware(target)) is not None:
         return machine
     named = target if kind is None else str(kind.name)
@@ -49,14 +49,14 @@ def _hardware_of(target: Target) -> Hardware:
         return this_cpu()
     said = repr(named) if isinstance(named, str) else f"of type {type(named).__name__}"
     raise HardwareError(
-        f"target {said} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
-        "tvm.target.Target of kind llvm"
+        f"target {said} is not supported; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', "
+        "or a tvm.target.Target of kind llvm"
     )
 
 
 def vsim_hardware(target: str | tvm.target.Target) -> Hardware | None:
-    """The accelerator that a target names, None for a target that names none. HardwareError where there is no such
-    machine, or it is not an accelerator."""
+    """The accelerator named by a target, None for other targets. Raises HardwareError if there is no such machine, or
+    if it is not an accelerator."""
     if isinstance(target, str):
         name = target.removeprefix(PREFIX) if target.startswith(PREFIX) else None
     else:
@@ -70,8 +70,8 @@ def vsim_hardware(target: str | tvm.target.Target) -> Hardware | None:
 
 
 def register_tags() -> None:
-    """Make every accelerator among the presets a tag of TVM, so that tvm.target.Target("vsim/vta") is one. TVM calls it
-    when it is imported (entry point tvm.backends), so this module must not import TVM itself."""
+    """Register every accelerator among the presets as a tag of TVM, as in tvm.target.Target("vsim/vta"). TVM calls it
+    on import (entry point tvm.backends), so this module must not import TVM itself."""
     import tvm
 
     for name in preset_names():

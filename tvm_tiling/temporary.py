@@ -1,8 +1,8 @@
-"""Temporary folders. Those that killed processes left are removed by the next process that makes one.
+"""Temporary folders. Those of killed processes are removed by the next process that makes one.
 
-A process holds a lock on each of its folders. The system releases the lock when the process ends, however it
-ended, and not before all forks that share it have ended. So a folder without a lock is abandoned, whatever its age;
-process numbers, which are reused and differ between containers, decide nothing.
+A process holds a lock on each of its folders. The system releases the lock when the process and all forks that share it
+have ended, however they ended. A folder without a lock is therefore abandoned, whatever its age; process numbers, which
+are reused and differ between containers, are not used.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "tvm-tiling-"
-_NAME = re.compile(rf"{PREFIX}\d+-[a-z0-9_]{{8}}")  # prefix, process number and chance
+_NAME = re.compile(rf"{PREFIX}\d+-[a-z0-9_]{{8}}")  # prefix, process number and random characters
 _PIECE = re.compile(r"\d{6}")
-_FILE = re.compile(r"[\w-]+\.(o|so|c|vsim)")  # objects, libraries, sources of C, simulated programs
-_MOST_ENTRIES = 20_000  # of the system's folder that are looked at: some 10 ms
-_REMOVING_SECONDS = 0.1  # after which the folders that are left are the next process's
+_FILE = re.compile(r"[\w-]+\.(o|so|c|vsim)")  # object files, libraries, C sources, simulated programs
+_MOST_ENTRIES = 20_000  # examined entries of the system's folder: about 10 ms
+_REMOVING_SECONDS = 0.1  # after which the remaining folders are left to the next process
 _uses = itertools.count()
 
 
 class TemporaryFolder:
     """A new folder at `path` among the system's temporary ones, locked until `close` removes it.
 
-    It is for folders that `piece` makes, objects, libraries and programs: with a file of another kind in it, it stays
-    after a kill. The first one of a process removes what killed processes left. Raises OSError if no folder can be
-    made there.
+    It is for the folders made by `piece`, object files, libraries and programs: if it contains a file of another kind,
+    it is not removed after a kill. The first one of a process removes the folders of killed processes. Raises OSError
+    if no folder can be made there.
     """
 
     def __init__(self) -> None:
@@ -46,10 +46,10 @@ class TemporaryFolder:
             pass
 
     def _made(self) -> bool:
-        """Make and lock the folder; False if another process took it for abandoned before it was locked, or has one of
-        that name.
+        """Make and lock the folder; False if another process considered it abandoned before it was locked, or owns one
+        of that name.
 
-        Ctrl-C may come at any time, so its removal is settled before the folder is there.
+        Ctrl-C may arrive at any time, so the removal is registered before the folder exists.
         """
         self.path = Path(tempfile.gettempdir()) / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         held = contextlib.ExitStack()
@@ -63,7 +63,7 @@ class TemporaryFolder:
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             held.callback(os.close, lock)
-            with contextlib.suppress(OSError):  # not all file systems have locks
+            with contextlib.suppress(OSError):  # not all file systems support locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if self.path.exists():
                 return True
@@ -71,27 +71,26 @@ class TemporaryFolder:
         return False
 
     def piece(self) -> Path:
-        """Make a new folder within. Not to be called from two threads at once."""
+        """Make a new folder within. Not thread-safe."""
         self._pieces += 1
         found = self.path / f"{self._pieces:06}"
         found.mkdir()
         return found
 
     def close(self) -> None:
-        """Remove the folder with all that is in it. In a fork of the process that made it, leave it to that one."""
+        """Remove the folder with its contents. In a fork of the process that made it, leave it to that process."""
         self._release()
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder, which is removed with all that is in it when the context is left. Raises OSError if none can be
-    made."""
+    """A new folder, which is removed with its contents when the context is left. Raises OSError if none can be made."""
     with contextlib.closing(TemporaryFolder()) as folder:
         yield folder.path
 
 
 def _remove(path: Path, process: int) -> None:
-    """Remove a folder of this process, to the end if Ctrl-C comes meanwhile, which is raised then."""
+    """Remove a folder of this process, completely even on Ctrl-C, which is then raised."""
     if process != os.getpid():
         return
     try:
@@ -104,8 +103,8 @@ def _remove(path: Path, process: int) -> None:
 def remove_abandoned(parent: Path) -> None:
     """Remove the folders of this user's processes that ended without removing them.
 
-    Nothing else is touched: no folder of a live process, none that is named or filled otherwise, nothing behind a link.
-    In a long list of entries, or with many folders to remove, it stops early and leaves the rest to the next process.
+    Nothing else is touched: no folder of a live process, none with another name or other contents, and nothing behind a
+    link. With many entries or many folders to remove, it stops early and leaves the rest to the next process.
     """
     until = time.monotonic() + _REMOVING_SECONDS
     for path in _own_in(parent):
@@ -116,7 +115,7 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def _own_in(parent: Path) -> list[Path]:
-    """Folders of this user that are named as those of this package."""
+    """Folders of this user with a name used by this package."""
     found = []
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in itertools.islice(entries, _MOST_ENTRIES):
@@ -128,7 +127,7 @@ def _own_in(parent: Path) -> list[Path]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a folder that is filled as those of this package. OSError if a process has its lock."""
+    """Remove a folder whose contents are those of this package. Raises OSError if a process holds its lock."""
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Workloads: what is to be computed, without a word on how. Sizes in elements, all immutable."""
+"""Workloads: operators to compute, independent of how. Sizes in elements, all immutable."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MEMORIES = ("external", "internal")
 
 
 def require_positive(owner: str, name: str, value: object) -> None:
-    """Raise WorkloadError, naming the field and what is accepted, unless `value` is a whole number of at least 1."""
+    """Raise WorkloadError with the field and the accepted values unless `value` is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
 
 
 class _SumOfProducts:
-    """What every workload of multiply-adds tells of itself, from its `macs` and its fields of types."""
+    """Properties common to all workloads of multiply-accumulates, derived from `macs` and the fields of types."""
 
     op: ClassVar[str]
     dtype: str
@@ -30,10 +30,10 @@ class _SumOfProducts:
     encoding: Encoding = PLAIN
 
     def _settle_types(self, owner: str) -> None:
-        """Check the types while the record is being made; what says nothing is None, so that equal types are equal."""
+        """Check the types during construction; defaults are stored as None, so that equal types compare equal."""
         encoding = Encoding.parse(self.encoding) if isinstance(self.encoding, str) else self.encoding
         if not isinstance(encoding, Encoding):
-            raise WorkloadError(f"{owner}: encoding = {encoding!r}, accepted: an Encoding or its text")
+            raise WorkloadError(f"{owner}: encoding = {encoding!r}; accepted: an Encoding or its text")
         types = OperandTypes.of(owner, self.dtype, self.b_dtype, self.acc_dtype, self.out_dtype)
         settled = {
             "acc_dtype": types.acc,
@@ -51,8 +51,8 @@ class _SumOfProducts:
         return OperandTypes(self.dtype, self.b_dtype or self.dtype, acc, self.out_dtype or acc)
 
     def type_fields(self, *, exchanged: bool = False) -> dict[str, Any]:
-        """The fields that settle types, for another workload of the same operands, which change places where
-        `exchanged`. UnsupportedOperator where that would make an encoded operand the first one."""
+        """The fields that determine types, for another workload of the same operands, which are swapped if `exchanged`.
+        Raises UnsupportedOperator if that made an encoded operand the first one."""
         types = self.types
         if exchanged and self.encoding != PLAIN:
             refuse_encoding(self.encoding)
@@ -76,7 +76,7 @@ class _SumOfProducts:
 
     @cached_property
     def b_bytes(self) -> float:
-        """Bytes per element of B as it is stored: a fraction where several share a byte, or a scale."""
+        """Bytes per element of B as stored: a fraction if several share a byte or a scale."""
         return self.encoding.element_bytes(self.types.b)
 
     @cached_property
@@ -90,8 +90,8 @@ class _SumOfProducts:
         return element_bytes(self.types.out)
 
     def to_dict(self) -> dict[str, Any]:
-        """The operator's name and every field, as plain values for JSON; those that workloads once did not have only
-        where they say something, so that what older releases wrote stays as it is."""
+        """The operator's name and every field, as plain values for JSON. Fields added later are omitted if they have
+        their default, so that files of older releases remain unchanged."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         for name in _ADDED:
             if plain.get(name) in (None, PLAIN):
@@ -105,12 +105,12 @@ _ADDED = ("b_dtype", "out_dtype", "encoding")
 
 
 def refuse_encoding(encoding: Encoding) -> NoReturn:
-    """Raise UnsupportedOperator: nothing reads B as it is stored."""
+    """Raise UnsupportedOperator: no kernel reads B as it is stored."""
     known = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is None)
     blocks = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is not None)
     raise UnsupportedOperator(
-        f"encoding = '{encoding}': no kernel here reads B stored like this; accepted: {known}, and of products in "
-        f"floats {blocks} in blocks of 16, 32, 64, ..."
+        f"encoding = '{encoding}': no kernel reads B in this format; accepted: {known}, and for matrix "
+        f"multiplications in floats {blocks} in blocks of 16, 32, 64, ..."
     )
 
 
@@ -118,13 +118,13 @@ def refuse_encoding(encoding: Encoding) -> NoReturn:
 class GemmWorkload(_SumOfProducts):
     """C[batch, m, n] = A[batch, m, k] * B[batch, k, n], all row-major.
 
-    `trans_a` and `trans_b` say that the operand lies transposed in memory (A as [k, m], B as [n, k]; the latter is a
-    dense layer's weight). `lda`, `ldb`, `ldc` are the elements between the starts of two stored rows; left out, rows
-    are dense. `memory_a`, `memory_b` name where the operand lies on machines that have several
-    memories (page 01). A batch that shares B is one product of batch*m rows.
+    `trans_a` and `trans_b`: the operand is stored transposed (A as [k, m], B as [n, k]; the latter is a dense layer's
+    weight). `lda`, `ldb`, `ldc` are the elements between the starts of two stored rows; by default rows are dense.
+    `memory_a`, `memory_b` name the memory of the operand on machines with several memories. A batch that shares B is
+    one matrix multiplication of batch*m rows.
 
-    `dtype` is A's type, and B's unless `b_dtype` says otherwise; products are summed in `acc_dtype`, which is the
-    result's type too unless there is an `out_dtype`. `encoding` tells how B is stored: an Encoding or its text.
+    `dtype` is A's type, and B's unless `b_dtype` is given; products are accumulated in `acc_dtype`, which is the
+    result's type too unless `out_dtype` is given. `encoding` defines how B is stored: an Encoding or its text.
     """
 
     op: ClassVar[str] = "gemm"
@@ -164,7 +164,7 @@ class GemmWorkload(_SumOfProducts):
                 raise WorkloadError(f"gemm: {name} = {value} is shorter than a row of {row} elements")
         for name in ("memory_a", "memory_b"):
             if getattr(self, name) not in MEMORIES:
-                raise WorkloadError(f"gemm: {name} = {getattr(self, name)!r}, accepted: {', '.join(MEMORIES)}")
+                raise WorkloadError(f"gemm: {name} = {getattr(self, name)!r}; accepted: {', '.join(MEMORIES)}")
 
     @property
     def macs(self) -> int:
@@ -177,7 +177,7 @@ class GemmWorkload(_SumOfProducts):
         return self.batch * (self.m * self.k * self.a_bytes + stored + self.m * self.n * self.out_bytes)
 
     def exchanged(self) -> GemmWorkload:
-        """The same multiplication with its operands exchanged: the transposed C is B transposed times A transposed."""
+        """The same multiplication with its operands swapped: the transposed C is B transposed times A transposed."""
         row_a = self.n == 1 and self.ldb == 1 and not self.trans_b  # a column, as a row of adjacent elements
         return replace(
             self,
@@ -194,7 +194,7 @@ class GemmWorkload(_SumOfProducts):
         )
 
 
-# Names of the activations' axes; a number behind "c" is the channels of one block, e.g. "NCHW16c".
+# Names of the activations' axes; a number after "c" is the channels of one block, e.g. "NCHW16c".
 LAYOUTS = ("NHWC", "NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c")
 
 
@@ -202,13 +202,14 @@ LAYOUTS = ("NHWC", "NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c")
 class ConvWorkload(_SumOfProducts):
     """A convolution: `n` images of [d x] h x w x ci, `co` kernels of [kd x] kh x kw x ci/groups.
 
-    `padding` is (top, left, bottom, right). `layout` names the activations' axes, in and out. One dimension is h = kh =
-    1; three dimensions have d and kd, whose stride, padding (front, back), dilation and output padding end in `_d`.
+    `padding` is (top, left, bottom, right). `layout` names the axes of input and output. One dimension is h = kh = 1;
+    three dimensions have d and kd, whose stride, padding (front, back), dilation and output padding end in `_d`.
+
     `transposed`: output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows,
     columns) are added at the bottom and the right, `output_padding_d` planes at the back.
 
-    Types as a GemmWorkload's: A is the input, B the kernels. `memory_a` and `memory_b` are those of the matrix
-    multiplication on page 01's machine, whose first operand are the kernels.
+    Types as in GemmWorkload: A is the input, B the kernels. `memory_a` and `memory_b` are those of the matrix
+    multiplication on accelerators, whose first operand is the kernels.
     """
 
     op: ClassVar[str] = "conv"
@@ -266,7 +267,7 @@ class ConvWorkload(_SumOfProducts):
         for end, more, strides in (("", self.output_padding, self.stride), ("_d", (behind,), (self.stride_d,))):
             told = f"conv: output_padding{end} = {getattr(self, f'output_padding{end}')}"
             if any(more) and not self.transposed:
-                raise WorkloadError(f"{told} belongs to transposed convolutions")
+                raise WorkloadError(f"{told} requires a transposed convolution")
             if self.transposed and any(p >= s for p, s in zip(more, strides, strict=True)):
                 raise WorkloadError(f"{told} must be below stride{end} = {getattr(self, f'stride{end}')}")
         self._settle_types("conv")
@@ -301,7 +302,7 @@ class ConvWorkload(_SumOfProducts):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, those with the padding border included."""
+        """Multiply-accumulates, including those with the padding."""
         points = self.d * self.h * self.w if self.transposed else self.do * self.ho * self.wo
         return self.n * points * self.co * (self.ci // self.groups) * self.kd * self.kh * self.kw
 
@@ -314,19 +315,19 @@ class ConvWorkload(_SumOfProducts):
         return image * self.a_bytes + math.ceil(kernels * self.b_bytes) + result * self.out_bytes
 
 
-# Gates of a unit, whose sums are beside each other in the combined weights (page 04).
+# Gates of a unit, whose sums are adjacent in the combined weights (design page 04).
 CELL_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 ACTIVATIONS = ("tanh", "relu")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RnnWorkload(_SumOfProducts):
-    """Recurrent layers: `batch` sequences of `steps` vectors of `input_size` numbers through `layers` layers of
-    `hidden_size` units, in both directions where `bidirectional` (the next layer then takes 2 * hidden_size numbers).
+    """Recurrent layers: `batch` sequences of `steps` vectors of `input_size` elements through `layers` layers of
+    `hidden_size` units, in both directions if `bidirectional` (the next layer then takes 2 * hidden_size elements).
 
-    `cell` is "lstm", "gru" or "rnn". `linear_before_reset`, a GRU's: the reset gate multiplies the product with h, as
-    in PyTorch and cuDNN; else it multiplies h, and the product waits for it (page 04). `activation`, a plain RNN's:
-    "tanh" or "relu".
+    `cell` is "lstm", "gru" or "rnn". `linear_before_reset`, of a GRU: the reset gate multiplies the matrix product with
+    h, as in PyTorch and cuDNN; otherwise it multiplies h, and the matrix multiplication depends on it. `activation`, of
+    a plain RNN: "tanh" or "relu".
     """
 
     op: ClassVar[str] = "rnn"
@@ -352,36 +353,37 @@ class RnnWorkload(_SumOfProducts):
             if not isinstance(getattr(self, name), bool):
                 raise WorkloadError(f"rnn: {name} = {getattr(self, name)!r}, must be True or False")
         if self.activation not in ACTIVATIONS:
-            raise WorkloadError(f"rnn: activation = {self.activation!r}, accepted: {', '.join(ACTIVATIONS)}")
+            raise WorkloadError(f"rnn: activation = {self.activation!r}; accepted: {', '.join(ACTIVATIONS)}")
         if self.activation != "tanh" and self.cell != "rnn":
             raise WorkloadError(
-                f"rnn: activation = {self.activation!r} belongs to cell = 'rnn', accepted for {self.cell!r}: 'tanh'"
+                f"rnn: activation = {self.activation!r} requires cell = 'rnn'; accepted for {self.cell!r}: 'tanh'"
             )
         self._settle_types("rnn")
 
     @cached_property
     def types(self) -> OperandTypes:
-        """Types of inputs and states, of weights, of sums, and of what a step leaves, which the next one takes."""
+        """Types of inputs and states, of weights, of accumulators, and of the state after a step, which is the input of
+        the next one."""
         return replace(super().types, out=self.dtype)
 
     @property
     def gates(self) -> int:
-        """Sums of a unit that the cell is defined by."""
+        """Gates per unit of the cell."""
         return CELL_GATES[self.cell]
 
     @property
     def directions(self) -> int:
-        """Two where it is bidirectional, else one."""
+        """Two if bidirectional, otherwise one."""
         return 2 if self.bidirectional else 1
 
     @property
     def input_sizes(self) -> tuple[int, ...]:
-        """Of each layer, the numbers that a step takes beside the state."""
+        """The number of elements that a step of each layer takes in addition to the state."""
         return (self.input_size,) + (self.directions * self.hidden_size,) * (self.layers - 1)
 
     @property
     def weights(self) -> int:
-        """Elements of all layers' weights, biases apart."""
+        """Elements of all layers' weights, without biases."""
         columns = sum(size + self.hidden_size for size in self.input_sizes)
         return self.directions * self.gates * self.hidden_size * columns
 

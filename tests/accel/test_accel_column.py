@@ -119,7 +119,7 @@ def test_a_changed_schedule_changes_the_program():
     assert set(after.instructions["immediate"][after.instructions["op"] == Opcode.COLMV][:, 1]) == {8.0}
     assert simulate(after).cycles > simulate(before).cycles
     schedule.unannotate(block, "vsim.ep")
-    with pytest.raises(tt.UnsupportedOperator, match=r"vsim\.ep = None; accepted: a whole number, 1 or more"):
+    with pytest.raises(tt.UnsupportedOperator, match=r"vsim\.ep = None; accepted: a whole number of at least 1"):
         record(schedule.mod, RNN)
 
 

@@ -33,7 +33,7 @@ def test_the_program_of_a_workload_gives_its_result(machine, case):
 
 @pytest.mark.parametrize("case", [{"transposed": True}, {"d": 3}, {"layout": "NCHW4c"}])
 def test_what_is_not_written_is_named(case):
-    with pytest.raises(tt.UnsupportedOperator, match="plain convolutions of two dimensions in NHWC, NCHW"):
+    with pytest.raises(tt.UnsupportedOperator, match="two-dimensional convolutions, not transposed, in NHWC, NCHW"):
         workload_program(tt.ConvWorkload(**SIZES, **case), tt.Hardware.load("vta"))
 
 

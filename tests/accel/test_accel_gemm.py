@@ -151,7 +151,9 @@ def test_shifts_run_on_vta_which_has_no_clip():
 
 
 def test_a_function_that_the_vector_engine_lacks_is_named():
-    with pytest.raises(tt.UnsupportedOperator, match=r"needs scale, which the machine's vector engine has not"):
+    with pytest.raises(
+        tt.UnsupportedOperator, match=r"needs scale, which the machine's vector engine does not support"
+    ):
         simulated(epilogue("int8 scale"), with_field(tt.Hardware.load("vta"), "vector.dtypes", ()))
 
 

@@ -178,5 +178,5 @@ def test_operands_that_share_a_level_are_refused_together():
     used = {memory.name: memory.bytes for memory in program.memories}
     own = [used[f"chip.{operand}"] for operand in ("a", "b", "out")]
     chip = dataclasses.replace(hardware.levels[0], bytes=max(own) + min(own) - 1)
-    with pytest.raises(tt.HardwareError, match=r"memory 'chip\.\w+' .* of them taken; accepted: smaller tiles"):
+    with pytest.raises(tt.HardwareError, match=r"memory 'chip\.\w+' .* of them in use; accepted: smaller tiles"):
         record(schedule.mod, dataclasses.replace(hardware, levels=(chip, *hardware.levels[1:])))

@@ -121,7 +121,7 @@ def test_sums_of_int16_that_may_need_more_than_int32_are_refused():
     a, b = (te.placeholder((8, 8), name=name, dtype="int16") for name in "AB")
     k = te.reduce_axis((0, 8), name="k")
     op = te.compute((8, 8), lambda i, j: te.sum(a[i, k].astype("int64") * b[k, j].astype("int64"), axis=k), name="C")
-    with pytest.raises(tt.UnsupportedOperator, match="8 products of int16 may exceed int32, and are summed in int64"):
+    with pytest.raises(tt.UnsupportedOperator, match="8 products of int16 may exceed int32, but accumulate in int64"):
         tt.tiling_schedule(op, target=NEAR)
 
 

@@ -97,9 +97,9 @@ def test_constants_keep_their_bits():
         (lambda b: b.constant("t", np.zeros(2), operand="b"), "element type 'float64': did you mean 'float"),
         (
             lambda b: b.constant("t", np.zeros(2, "i4"), operand="b", dtype="int8"),
-            "values of int32, accepted: int8 for",
+            "the values are int32, accepted: int8 for",
         ),
-        (lambda b: [b.tensor("t", "int8", (1,), role="input", operand="a") for _ in "ab"], "'t' is there already"),
+        (lambda b: [b.tensor("t", "int8", (1,), role="input", operand="a") for _ in "ab"], "'t' already exists"),
     ],
 )
 def test_what_cannot_be_written_is_refused(make, part):
@@ -109,7 +109,7 @@ def test_what_cannot_be_written_is_refused(make, part):
 
 
 def test_machines_and_queues_that_cannot_be():
-    with pytest.raises(HardwareError, match="icelake-server-2c is no accelerator"):
+    with pytest.raises(HardwareError, match="icelake-server-2c is not an accelerator"):
         ProgramBuilder(Hardware.load("icelake-server-2c"))
     for queues in ((), tuple("abcdefghi")):
         with pytest.raises(ProgramError, match=f"program: {len(queues)} queues, accepted: 1 to 8"):
@@ -121,12 +121,15 @@ def test_machines_and_queues_that_cannot_be():
     [
         ({"tensors": (Tensor("t", "int8", (0,), "a", 0, "input", "a"),)}, "tensor 't': shape (0,), accepted: whole"),
         ({"tensors": (Tensor("t", "int8", (2,), "b", 0, "input", "a"),)}, "tensor 't': memory = 'b'"),
-        ({"tensors": (Tensor("t", "int8", (2,), "a", 3, "input", "a"),)}, "2 bytes at 3 of memory 'a', which has 4"),
+        (
+            {"tensors": (Tensor("t", "int8", (2,), "a", 3, "input", "a"),)},
+            "2 bytes at address 3 exceed memory 'a', which has 4",
+        ),
         ({"tensors": (Tensor("t", "int8", (2,), "a", 0, "constant", "a"),)}, "'t' is a constant tensor without values"),
-        ({"constants": {"t": np.zeros(2, "i1")}}, "'t' is values of no constant tensor"),
-        ({"instructions": np.zeros(2)}, "instructions of float64, accepted: an array of INSTRUCTION"),
+        ({"constants": {"t": np.zeros(2, "i1")}}, "'t' is a value without a constant tensor"),
+        ({"instructions": np.zeros(2)}, "the instructions are float64, accepted: an array of INSTRUCTION"),
         ({"memories": (Memory("a", -1),)}, "memory 'a': -1 bytes, accepted: 0 to"),
-        ({"queues": ("q", "q")}, "queue 'q', accepted: names that are not empty, printable, each once"),
+        ({"queues": ("q", "q")}, "queue 'q', accepted: non-empty, printable, unique names"),
     ],
 )
 def test_tables_that_cannot_be(change, part):

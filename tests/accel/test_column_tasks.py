@@ -291,18 +291,18 @@ def test_what_is_no_task_is_refused():
     program, *_ = lstm((64, 64, 16), hardware)
     for tasks, said in (
         ([], "no tasks; accepted: at least one"),
-        ([program], r"task 1: Program, accepted: \(program, steps, arrival\)"),
-        ([(3, 4, 0)], "program = a int, accepted: a Program"),
+        ([program], r"task 1 has type Program, accepted: \(program, steps, arrival\)"),
+        ([(3, 4, 0)], "program has type int, accepted: a Program"),
         ([(program, 0, 0)], "steps = 0, accepted: a whole number of at least 1"),
         ([(program, 2.0, 0)], "steps = 2.0, accepted"),
         ([(program, 2, -1)], "arrival = -1, accepted: a whole number of at least 0"),
     ):
         with pytest.raises(tt.SimulationError, match=said):
             tt.simulate(tasks)
-    with pytest.raises(tt.HardwareError, match="neartile has no column engine, which tasks share"):
+    with pytest.raises(tt.HardwareError, match="neartile has no column engine for tasks to share"):
         tt.simulate([(program, 2, 0)], hardware="neartile")
     other, *_ = lstm((64, 64, 16), machine(threads=2, name="other"))
-    with pytest.raises(tt.HardwareError, match="made for 'rnn' and for another machine, 'other'; accepted: hardware="):
+    with pytest.raises(tt.HardwareError, match="made for different machines, 'rnn' and 'other'; accepted: hardware="):
         tt.simulate([(program, 2, 0), (other, 2, 0)])
     assert tt.simulate([(program, 2, 0), (other, 2, 0)], hardware=hardware).cycles > 0
 

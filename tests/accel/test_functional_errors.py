@@ -53,9 +53,7 @@ def test_strides_of_0_do_not_make_more_than_a_computer_holds():
     row = product().instructions[2]
     extent, stride = row["extent"].tolist(), row["a_stride"].tolist()
     extent[3], stride[3] = 2**26, 0
-    with pytest.raises(
-        SimulationError, match=r"operand a is walked over 1.28849e[+]10 elements, accepted: at most 268435456"
-    ):
+    with pytest.raises(SimulationError, match=r"operand a has 1.28849e[+]10 elements, accepted: at most 268435456"):
         run(changed(product(), 2, extent=extent, a_stride=stride), {"a": A})
 
 
@@ -141,8 +139,8 @@ def test_an_output_must_be_written_completely():
 @pytest.mark.parametrize(
     "inputs, sentence",
     [
-        ({}, "input 'a': missing, given: none"),
-        ({"a": A, "b": A}, "input 'b': unknown, accepted: a"),
+        ({}, "input 'a' is missing, given: none"),
+        ({"a": A, "b": A}, "input 'b' is unknown, accepted: a"),
         ({"a": A.T}, r"input 'a': int8\[24, 32\], accepted: int8\[32, 24\]"),
         ({"a": A.astype(np.int16)}, r"input 'a': int16\[32, 24\], accepted: int8\[32, 24\]"),
     ],
@@ -156,9 +154,7 @@ def test_memories_beyond_this_computer_are_refused():
     program = product()
     memories = (Memory("external", 1 << 40), *program.memories[1:])
     assert program.memories[0].name == "external"
-    with pytest.raises(
-        SimulationError, match=r"memory 'external' of 1099511627776 bytes: \d+ bytes to run, this computer"
-    ):
+    with pytest.raises(SimulationError, match=r"memory 'external' has 1099511627776 bytes: the run needs \d+ bytes"):
         run(dataclasses.replace(program, memories=memories), {"a": A})
 
 

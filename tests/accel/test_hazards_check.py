@@ -36,5 +36,5 @@ def test_operands_outside_deadlocks_and_hazards_are_found():
 def test_memories_are_those_of_the_machine():
     small = Hardware.neartile(buf_a=64, buf_b=4096, acc_max=4096, bw_a=16, bw_b=16, macs_per_cycle=256)
     program = dataclasses.replace(product(block=8), hardware=small)
-    with pytest.raises(HardwareError, match="takes 384 bytes of memory 'a', which has 128"):
+    with pytest.raises(HardwareError, match="needs 384 bytes of memory 'a', which has 128"):
         check(program)

@@ -85,7 +85,7 @@ def test_a_run_keeps_to_the_buffers_of_the_machine():
     build.append(Opcode.STORE, "store", (65536,), a=near, c=back)
     program = build.build()
     values = {"x": np.arange(65536).astype(np.int8)}
-    with pytest.raises(HardwareError, match="takes 65536 bytes of memory 'a', which has 32768"):
+    with pytest.raises(HardwareError, match="needs 65536 bytes of memory 'a', which has 32768"):
         run(program, values)
     wide = dataclasses.replace(
         program, hardware=dataclasses.replace(machine, near_tile=dataclasses.replace(machine.near_tile, buf_a=32768))

@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_levels_and_a_streaming_array_are_refused():
     level = Level(name="cluster", bytes=4096)
-    with pytest.raises(HardwareError, match="'streamed' with storage levels"):
+    with pytest.raises(HardwareError, match="'streamed' is not supported with storage levels"):
         replace(ARRAY, levels=(level, replace(level, name="unit")))
 
 

@@ -116,27 +116,33 @@ HUGE = 1 << 62
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda h: h.update(instructions=HUGE), "instructions = 4611686018427387904, accepted: as many as the file"),
+        (
+            lambda h: h.update(instructions=HUGE),
+            "instructions = 4611686018427387904, accepted: at most as many as the file",
+        ),
         (lambda h: h.update(instructions=True), "instructions = True"),
-        (lambda h: h["tensors"][1].update(shape=[HUGE, HUGE]), "constant 'b' is cut short"),
+        (lambda h: h["tensors"][1].update(shape=[HUGE, HUGE]), "constant 'b' is truncated"),
         (lambda h: h["tensors"][0].update(shape=[HUGE]), "tensor 'a': shape (4611686018427387904,), accepted: whole"),
-        (lambda h: h["tensors"][0].update(address=HUGE), "tensor 'a': 54 bytes at 4611686018427387904 of memory"),
-        (lambda h: h["tensors"][0].update(address=-1), "tensor 'a': 54 bytes at -1 of memory 'external'"),
+        (
+            lambda h: h["tensors"][0].update(address=HUGE),
+            "tensor 'a': 54 bytes at address 4611686018427387904 exceed memory",
+        ),
+        (lambda h: h["tensors"][0].update(address=-1), "tensor 'a': 54 bytes at address -1 exceed memory 'external'"),
         (lambda h: h["tensors"][0].update(shape=["3"]), "tensor 'a': shape ('3',)"),
         (lambda h: h["tensors"][0].update(dtype="int9"), "tensor 'a': dtype = 'int9', did you mean 'int8'?"),
-        (lambda h: h["tensors"][1].update(dtype=3), "a row of tensors does not hold exactly name, dtype"),
+        (lambda h: h["tensors"][1].update(dtype=3), "a row of tensors must contain exactly name, dtype"),
         (lambda h: h["tensors"][0].update(role="imput"), "tensor 'a': role = 'imput', did you mean 'input'?"),
-        (lambda h: h["tensors"][1].update(role="input"), "24 bytes behind the last constant, accepted: none"),
-        (lambda h: h["tensors"].append(h["tensors"][0]), "tensor 'a', accepted: names that are not empty"),
-        (lambda h: h["tensors"].append(3), "a row of tensors does not hold exactly"),
+        (lambda h: h["tensors"][1].update(role="input"), "24 bytes after the last constant, accepted: none"),
+        (lambda h: h["tensors"].append(h["tensors"][0]), "tensor 'a', accepted: non-empty"),
+        (lambda h: h["tensors"].append(3), "a row of tensors must contain exactly"),
         (lambda h: h["memories"][0].update(bytes=HUGE), "memory 'external': 4611686018427387904 bytes, accepted"),
         (lambda h: h["memories"].pop(), "instruction 3: a_memory = 3, accepted: 0 to 2"),
         (lambda h: h.update(memories={}), "memories = {}, accepted: a list"),
         (lambda h: h["queues"].pop(), "instruction 4: queue = 4, accepted: 0 to 3"),
-        (lambda h: h["queues"].extend("abcd"), "9 of the kind queue, accepted: at most 8"),
-        (lambda h: h.update(queues=[1]), "queue 1, accepted: names that are not empty"),
-        (lambda h: h.update(regions=[{"name": 1}]), "a row of regions does not hold exactly"),
-        (lambda h: h.pop("regions"), "its header does not hold exactly hardware, instructions, memories"),
+        (lambda h: h["queues"].extend("abcd"), "9 entries of kind queue, accepted: at most 8"),
+        (lambda h: h.update(queues=[1]), "queue 1, accepted: non-empty"),
+        (lambda h: h.update(regions=[{"name": 1}]), "a row of regions must contain exactly"),
+        (lambda h: h.pop("regions"), "its header must contain exactly hardware, instructions, memories"),
         (lambda h: h["hardware"]["near_tile"].update(buf_a=0), "near_tile: buf_a = 0, accepted: a whole number"),
         (lambda h: h.update(hardware=[]), "hardware: [], accepted: a table"),
     ],
@@ -161,10 +167,10 @@ def test_claims_of_size_take_no_memory(tmp_path, content):
 def test_other_files_and_versions(tmp_path, content):
     assert issubclass(ProgramError, ModelFormatError)
     for data, part in (
-        (b"", "no program of the simulated accelerator"),
-        (b"PK\x03\x04" + content, "no program of the simulated accelerator"),
+        (b"", "is not a program of the simulated accelerator"),
+        (b"PK\x03\x04" + content, "is not a program of the simulated accelerator"),
         (content[:8] + struct.pack("<I", 2) + content[12:], "format version 2, written by a newer tvm-tiling"),
-        (signed(content[:24] + b"{" + content[25:].replace(b"{", b"[")), "its header is no JSON"),
+        (signed(content[:24] + b"{" + content[25:].replace(b"{", b"[")), "its header is not valid JSON"),
     ):
         with pytest.raises(ProgramError, match=part):
             load_bytes(tmp_path, data)

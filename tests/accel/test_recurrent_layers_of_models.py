@@ -147,8 +147,8 @@ def test_inputs_beyond_the_format_saturate_and_large_weights_lose_bits_not_sums(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"lengths": "given"}, "lengths of sequences that are known in the run alone"),
-        ({"R": 1e5}, "whose sums reach"),
+        ({"lengths": "given"}, "sequence lengths known only at run time"),
+        ({"R": 1e5}, "with sums of up to"),
     ],
     ids=str,
 )
@@ -157,7 +157,7 @@ def test_layers_that_the_engine_does_not_take_run_on_the_cpu_and_say_why(changed
     weights["R"] = weights["R"] * changed.get("R", 1)
     exe = tt.compile(model_of("lstm", weights, changed.get("lengths")), target="vsim/rnn16k")
     assert exe.steps == () and any(said in why for why in exe.left.values())
-    with pytest.raises(tt.UnsupportedOperator, match="a task of 0 recurrent layers"):
+    with pytest.raises(tt.UnsupportedOperator, match="a task with 0 recurrent layers"):
         tt.simulate([(exe, STEPS, 0)])
 
 
@@ -200,5 +200,5 @@ def test_torch_layers_in_both_directions():
     both = tt.RnnWorkload(input_size=INPUTS, hidden_size=HIDDEN, layers=2, bidirectional=True, **layers)
     decided = tt.decide(both, machine)
     assert decided.cycles <= sim.cycles <= decided.cycles + sum(config.cx for config in decided.layers)
-    with pytest.raises(tt.UnsupportedOperator, match="a task of 4 recurrent layers and directions"):
+    with pytest.raises(tt.UnsupportedOperator, match="a task with 4 recurrent layers and directions"):
         tt.simulate([(exe, STEPS, 0)])

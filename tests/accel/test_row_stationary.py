@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(HardwareError, match="needs 12 elements; accepted: at most near_tile"):
         configured(conv, mapping, machine(elements=11))
     for memory, small in {"a": "buf_a", "b": "buf_b", "acc": "acc_max"}.items():
-        with pytest.raises(HardwareError, match=f"bytes of memory '{memory}' for a pass"):
+        with pytest.raises(HardwareError, match=f"needs .* bytes of memory '{memory}'"):
             row_stationary_convolution(conv, mapping, machine(**{small: 16}))
     with pytest.raises(WorkloadError, match="does not divide 1 images, 2 and 4 channels of a group"):
         row_stationary_convolution(conv, replace(mapping, q=4), machine())

@@ -204,7 +204,9 @@ def test_a_queue_of_depth_1_holds_back_those_behind():
 def test_a_queue_too_short_for_the_program_is_an_error_that_names_it():
     program = bare([2, 2, 0], [(2, 0)])
     assert timed(program, costs(program, 10, depth=2)).start.tolist() == [10, 20, 0]
-    with pytest.raises(SimulationError, match=r"queue 'matrix' of depth 1 .*no room for instruction 1 .*instruction 2"):
+    with pytest.raises(
+        SimulationError, match=r"queue 'matrix' of depth 1 .*no space for instruction 1 .*instruction 2"
+    ):
         timed(program, costs(program, 10, depth=1))
 
 

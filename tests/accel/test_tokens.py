@@ -133,7 +133,7 @@ def test_a_surplus_wait_is_a_deadlock_that_names_the_queues():
     message = str(caught.value)
     assert message.startswith("deadlock: queue 'matrix' waits at instruction")
     assert (
-        f"instruction {gemm} (GEMM, queue 'matrix', of 'product') for token 5 of queue 'load_a', which gives it 4"
+        f"instruction {gemm} (GEMM, queue 'matrix', of 'product') for token 5 of queue 'load_a', which puts 4 of them"
         in (message)
     )
     assert re.search(r"queue 'vector' waits at instruction \d+ \(ALU RELU.* for a token of instruction", message)

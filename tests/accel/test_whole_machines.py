@@ -57,7 +57,7 @@ def test_a_machine_without_a_rate_for_results_says_so_first():
     report = tt.simulate(program)
     assert report.free == {"transfers from acc to external": f"{64 * 64 * 4} bytes"}
     assert headline(report)[1] == (
-        "not a whole machine: its description gives no rate for transfers from acc to external (16384 bytes), which "
+        "incomplete machine description: it gives no rate for transfers from acc to external (16384 bytes), which "
         "took no cycles"
     )
     assert report.to_dict()["free"] == report.free

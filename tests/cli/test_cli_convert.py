@@ -58,7 +58,7 @@ def test_what_cannot_be_converted_is_one_line(files, capsys):
         ((files / "net.onnx",), "is not a Relay model"),
         ((files / "odd.relay",), "strange (line 2)"),
         ((files / "none.relay",), "does not exist"),
-        ((files / "model.relay", "--params", files / "model.relay"), "no params file"),
+        ((files / "model.relay", "--params", files / "model.relay"), "not a params file"),
         ((files / "model.relay", "--shape", "q=3"), "shapes names 'q'"),
     ):
         code, out, err = run(capsys, "convert", *words, "-o", files / "out.json")

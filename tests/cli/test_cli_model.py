@@ -81,7 +81,7 @@ def test_compile_takes_configs_from_a_database_that_is_there(files, capsys, tmp_
     (workload, hardware, prepacked, epilogue), *_ = asked
     config = list(neighbourhood(workload, hardware, prepacked=prepacked).configs())[3]
     words = ("compile", net, "-o", compiled, "--no-cache", "--database", url)
-    assert run(capsys, *words) == (1, "", f"error: {url} is not there; accepted: the file of a database of shapes\n")
+    assert run(capsys, *words) == (1, "", f"error: {url} does not exist; accepted: the file of a database of shapes\n")
     with tt.ShapeDatabase(url) as database:
         database.add(workload, config, 1e-6, target=hardware, epilogue=epilogue, prepacked=prepacked)
     assert run(capsys, *words)[0] == 0
@@ -103,7 +103,7 @@ def test_without_the_onnx_package_a_model_is_one_line(files):
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: net.onnx: ONNX models take the onnx package, which is not installed; accepted: pip install "
+        "error: net.onnx: ONNX models require the onnx package, which is not installed; accepted: pip install "
         "'tvm-tiling[onnx]'\n"
     )
 
@@ -247,7 +247,7 @@ def test_explain_tells_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys
     [
         (("explain", "net.onnx", "--form", "direct"), "--mode, --prefer, --form and --weights are for an operator"),
         (("explain", "gemm 4 4 4", "--batch", "2"), "--batch, --dim, --shape and --precision are for models"),
-        (("explain", "net.onnx", "--precision", "int8"), "precision = 'int8' is settled by running the model"),
+        (("explain", "net.onnx", "--precision", "int8"), "precision = 'int8' depends on running the model"),
         (("run", "net.onnx", "--tolerance", "0.1"), "--tolerance 0.1 belongs to --precision auto"),
         (("run", "net.onnx", "--precision", "int4"), "precision = 'int4': did you mean 'int8'?"),
         (("run", "net.onnx", "--precision", "int8"), "--precision int8 runs the model on inputs"),

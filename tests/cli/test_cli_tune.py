@@ -82,13 +82,13 @@ def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
     [
         (("nothing.onnx",), "'nothing.onnx' is neither a file nor an operator; accepted: a model, or an operator"),
         (("gemm", "64"), "gemm: n is missing"),
-        (("gemm", "64", "64", "64", "--target", "cuda"), "target 'cuda' is not served"),
+        (("gemm", "64", "64", "64", "--target", "cuda"), "target 'cuda' is not supported"),
         (("gemm", "64", "64", "64", "--runner", "ssh://x"), "runner 'ssh://x'; accepted: 'local', or 'rpc://"),
-        (("gemm", "64", "64", "64", "--batch", "4"), "of a model"),
+        (("gemm", "64", "64", "64", "--batch", "4"), "for a model only"),
         (("gemm", "64", "64", "64", "--database", "/no/such/folder/x.db"), "/no/such/folder"),
         (("gemm", "64", "64", "64", "--log", "/no/such/folder/x.jsonl"), "directory /no/such/folder does not exist"),
         (("gemm", "64", "64", "64", "--html", "/no/such/folder/x.html"), "directory /no/such/folder does not exist"),
-        (("gemm", "64", "64", "64", "--log", "."), "cannot be written: it is a folder"),
+        (("gemm", "64", "64", "64", "--log", "."), "cannot be written: it is a directory"),
     ],
 )
 def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, words, error):

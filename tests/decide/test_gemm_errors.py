@@ -69,8 +69,8 @@ def test_an_unknown_memory():
         ({"padding": (1, 1)}, "padding = (1, 1)"),
         ({"groups": 3}, "groups = 3 must divide"),
         ({"kh": 9}, "larger than the padded"),
-        ({"output_padding": (1, 0)}, "output_padding = (1, 0) belongs to transposed convolutions"),
-        ({"output_padding_d": 1}, "output_padding_d = 1 belongs to transposed convolutions"),
+        ({"output_padding": (1, 0)}, "output_padding = (1, 0) requires a transposed convolution"),
+        ({"output_padding_d": 1}, "output_padding_d = 1 requires a transposed convolution"),
         ({"output_padding_d": -1}, "output_padding_d = -1, must be a whole number of at least 0"),
         (
             {"transposed": True, "stride": (2, 2), "output_padding": (1, 2)},

@@ -188,8 +188,8 @@ def test_the_decision_tells_of_itself():
         ({"cell": "lstn"}, "unknown cell 'lstn': did you mean 'lstm'[?] accepted: gru, lstm, rnn"),
         ({"steps": 0}, "steps = 0, must be a whole number of at least 1"),
         ({"bidirectional": 1}, "bidirectional = 1, must be True or False"),
-        ({"activation": "gelu"}, "activation = 'gelu', accepted: tanh, relu"),
-        ({"activation": "relu"}, "activation = 'relu' belongs to cell = 'rnn', accepted for 'lstm': 'tanh'"),
+        ({"activation": "gelu"}, "activation = 'gelu'; accepted: tanh, relu"),
+        ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; accepted for 'lstm': 'tanh'"),
         ({"dtype": "float31"}, "unknown element type 'float31'"),
     ],
 )

@@ -161,10 +161,10 @@ def cause(said: str) -> str:
         return said
     if not said.startswith("refused"):
         return "wrong result" if said.startswith("wrong") else "error that is no refusal"
-    if found := re.search(r"of type (\w+); accepted", said):
-        return f"element type {re.sub(r'[0-9].*', '', found[1]).lower()} of 8 bits or fewer not served"
-    if found := re.search(r"operators that are not served: (\w+)", said):
-        return f"operator {found[1]} not served"
-    if found := re.search(r"\((\w+)\) is not served in this form", said):
-        return f"form of {found[1]} not served"
+    if found := re.search(r"(?:of|has) type (\w+); accepted", said):
+        return f"element type {re.sub(r'[0-9].*', '', found[1]).lower()} of 8 bits or fewer not supported"
+    if found := re.search(r"unsupported operators: (\w+)", said):
+        return f"operator {found[1]} not supported"
+    if found := re.search(r"\((\w+)\) is not supported in this form", said):
+        return f"form of {found[1]} not supported"
     return said.removeprefix("refused: ")

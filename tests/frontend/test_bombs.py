@@ -30,10 +30,10 @@ OTHERS = {  # refused by another sentence than that of a limit
     "batch_number": "batch = 1000000000000000000000000000000; accepted: a whole number from 1 to",
     "dims_number": "dims['width'] = 1000000000000000000000000000000; accepted: a whole number from 1 to",
     "shapes_number": "accepted: sizes from 0 to",
-    "functions_deep": "functions call each other more than 100 deep",
+    "functions_deep": "function calls are nested more than 100 deep",
     "functions_recursive": "a function calls itself",
-    "relay_deep_tuples": "tuples more than 100 deep",
-    "relay_types": "a type of more than 100000 parts",
+    "relay_deep_tuples": "tuples are nested more than 100 deep",
+    "relay_types": "a type has more than 100000 elements",
 }
 
 
@@ -144,7 +144,7 @@ def test_what_is_no_limit_is_quoted(text):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "4G", None])
 def test_limits_are_whole_numbers(value):
-    with pytest.raises(WorkloadError, match=r"limit nodes = .*accepted: a whole number from 1"):
+    with pytest.raises(WorkloadError, match=r"limit nodes = .*accepted: a whole number of at least 1"):
         tt.Limits(nodes=value)
 
 

@@ -156,19 +156,19 @@ JOINED = {"pre": "gpt-2", "merges": ["b a"]}
 @pytest.mark.parametrize(
     ("model", "tokens", "types", "more", "said"),
     [
-        ("bert", ["a"], None, {}, "holds a tokenizer 'bert'; accepted: --tokenizer tokenizer.json"),
-        ("none", ["a"], None, {}, "holds no tokenizer; accepted"),
+        ("bert", ["a"], None, {}, "has a tokenizer 'bert'; accepted: --tokenizer tokenizer.json"),
+        ("none", ["a"], None, {}, "has no tokenizer; accepted"),
         ("gpt2", ["a"], None, {"merges": ["a b"]}, "a tokenizer without 'pre'; accepted"),
-        ("gpt2", ["a"], None, {"pre": "tekken", "merges": ["a b"]}, "whose pieces are 'tekken'; accepted"),
-        ("gpt2", ["a", "b", "a"], None, PLAIN, "has tokens twice"),
-        ("gpt2", ["a", "b"], None, PLAIN, "merges' has 'a b', which makes no token"),
+        ("gpt2", ["a"], None, {"pre": "tekken", "merges": ["a b"]}, "with unknown pre-tokenizer 'tekken'; accepted"),
+        ("gpt2", ["a", "b", "a"], None, PLAIN, "has duplicate tokens"),
+        ("gpt2", ["a", "b"], None, PLAIN, "merges' has 'a b', which does not form a token"),
         ("gpt2", ["a", "b"], None, {"pre": "gpt-2"}, "'tokenizer.ggml.merges' is not an array of strings"),
         ("gpt2", ["a", "b"], [1], PLAIN, "'tokenizer.ggml.token_type' is not an array of 2 numbers"),
-        ("gpt2", ["a", "b"], [1, 9], PLAIN, "other types than 1 to 6"),
+        ("gpt2", ["a", "b"], [1, 9], PLAIN, "types other than 1 to 6"),
         ("gpt2", ["a", "b", "ba"], None, {**JOINED, "bos_token_id": 3, "add_bos_token": True}, "bos_token_id' is 3"),
-        ("gpt2", ["a", "b", "ba"], None, JOINED, "without tokens for bytes"),
+        ("gpt2", ["a", "b", "ba"], None, JOINED, "without byte tokens"),
         ("llama", ["a", "b"], None, {}, "'tokenizer.ggml.scores' is missing"),
-        ("llama", ["a", "b"], None, {"scores": [0.0, 1.0]}, "without tokens for bytes"),
+        ("llama", ["a", "b"], None, {"scores": [0.0, 1.0]}, "without byte tokens"),
     ],
 )
 def test_what_cannot_be_built_is_refused(model, tokens, types, more, said, tmp_path):
@@ -199,4 +199,4 @@ def test_the_command_takes_the_files_tokenizer(trained, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*words, "--prompt", "Hello"])
     assert ended.value.code == 1
-    assert "holds no tokenizer; accepted: --tokenizer tokenizer.json" in capsys.readouterr().err
+    assert "has no tokenizer; accepted: --tokenizer tokenizer.json" in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_a_function_of_another_version_whose_operators_are_the_same():
 @pytest.mark.parametrize(("operator", "version"), [("Softmax", 12), ("Gelu", 20)])
 def test_a_function_of_another_version_whose_operators_differ_is_refused(operator, version):
     made = model([own("F", "x", "y")], [function("F", [helper.make_node(operator, ["a"], ["b"])], version=version)])
-    words = rf"function 'F' has {operator} of version {version} .* version 18, which the model has"
+    words = rf"function 'F' uses {operator} of operator set {version}, .* operator set 18 of the model"
     with pytest.raises(ModelFormatError, match=words):
         load_model(made)
 

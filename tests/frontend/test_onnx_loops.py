@@ -65,7 +65,7 @@ def test_a_loop_whose_number_is_given_before_the_run():
     given = {"x": FLOATS, "s": FLOATS * 2}
     loop = node("Loop", "n,,s", "y,rows", body=counted())
     model = model_of([loop], {**given, "n": np.array(3)}, {"y": "float32", "rows": "float32"})
-    with pytest.raises(UnsupportedOperator, match=r"Loop .* not known before the run, except with params={'n': value}"):
+    with pytest.raises(UnsupportedOperator, match=r"Loop .* not known at compile time, unless params={'n': value}"):
         load_model(model)
     executable = compile_model(model, params={"n": np.array(3)}, cache=False)
     expected = by_onnxruntime(model, {**given, "n": np.array(3)})
@@ -123,7 +123,7 @@ def test_a_loop_that_never_ends_is_refused():
 def test_a_loop_whose_counter_starts_at_an_input_is_refused():
     given = {"x": FLOATS, "first": np.float32(0)}
     loop = node("Loop", ",,first,x", "count,y,rows", body=while_loop(4.0))
-    with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known before the run"):
+    with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known at compile time"):
         load_model(model_of([loop], given, {"y": "float32"}))
 
 
@@ -131,7 +131,7 @@ def test_a_loop_whose_end_the_run_decides_is_refused():
     body = counted(node("ReduceSum", "state_in", "total", keepdims=0), node("Less", "total,factor", "less"))
     body.output[0].name = "less"
     given = {"x": FLOATS, "s": FLOATS}
-    with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known before the run"):
+    with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known at compile time"):
         load_model(model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"y": "float32"}, {"n": np.int64(3)}))
 
 
@@ -157,14 +157,14 @@ def test_a_scan_of_version_8_of_sequences_that_end_before(known):
     scan = node("Scan", "n,s,x", "y", body=body, num_scan_inputs=1)
     lengths = {"n": np.array([3, 2])}
     model = model_of([scan], given if known else {**given, **lengths}, {"y": "float32"}, lengths if known else {}, 8)
-    with pytest.raises(UnsupportedOperator, match="Scan whose sequence_lens are not known before the run to be"):
+    with pytest.raises(UnsupportedOperator, match="Scan whose sequence_lens are not known at compile time to be"):
         load_model(model)
 
 
 def test_an_output_that_is_a_sequence_is_refused():
     model = model_of([node("SequenceConstruct", "x,x", "y")], {"x": FLOATS}, {"y": "float32"})
     model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(model.graph.output[0].type))
-    with pytest.raises(ModelFormatError, match="output 'y' is of kind sequence; accepted: tensors"):
+    with pytest.raises(ModelFormatError, match="output 'y' has kind sequence; accepted: tensors"):
         load_model(model)
 
 

@@ -116,7 +116,7 @@ def test_a_shape_that_is_inferred_wrongly_without_a_declaration_is_refused(decla
     model = model_of(nodes, GIVEN, {"y": "int64"}, opset=19)
     if declared:
         model.graph.value_info.append(WRONG)
-    with pytest.raises(ModelFormatError, match=r"'a' is of shape \(.*\); expected \(.*\), as is declared or inferred"):
+    with pytest.raises(ModelFormatError, match=r"'a' has shape \(.*\); expected \(.*\), as declared or inferred"):
         compile_model(model, cache=False)
 
 
@@ -139,7 +139,10 @@ def reversed_rows(lengths, *, kept):
 
 @pytest.mark.parametrize(
     ("lengths", "kept", "said"),
-    [([2], True, "not known before the run"), ([2, 1], False, "2 lengths for 3 sequences; accepted: one for each")],
+    [
+        ([2], True, "not known at compile time"),
+        ([2, 1], False, "2 lengths for 3 sequences; accepted: one per sequence"),
+    ],
 )
 def test_lengths_of_other_sequences_than_there_are(lengths, kept, said):
     with pytest.raises(TilingError, match=said):

@@ -79,8 +79,8 @@ def test_the_batch_has_a_name_too(model):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, r"'x' \(batch, seq, 3\).*is open; accepted: batch=.*dims=\{'batch': \.\.\.\}"),
-        ({"batch": 4}, r"'x' \(.*seq, 3\).*is open; accepted: batch="),
+        ({}, r"'x' \(batch, seq, 3\).*is dynamic; accepted: batch=.*dims=\{'batch': \.\.\.\}"),
+        ({"batch": 4}, r"'x' \(.*seq, 3\).*is dynamic; accepted: batch="),
         ({"batch": 4, "dims": {"sequence": 7}}, "dims names 'sequence'; .* 'batch', 'seq'"),
         ({"batch": 4, "dims": {"batch": 5, "seq": 7}}, "batch"),
         ({"batch": 0, "dims": {"seq": 7}}, "batch = 0; accepted: a number from 1"),
@@ -96,13 +96,13 @@ def test_the_rest_is_refused_by_name(model, options, words):
 def test_a_batch_for_a_model_that_leaves_none_open_is_refused(model):
     if isinstance(model, tvm.IRModule):
         fixed = load_model(model, batch=4, dims={"seq": 7}).module
-        with pytest.raises(ModelFormatError, match=r"no input leaves its first dimension open"):
+        with pytest.raises(ModelFormatError, match=r"no input has a dynamic first dimension"):
             load_model(fixed, batch=4)
 
 
 def test_a_size_that_a_program_excludes_is_refused():
     program = torch_program()
-    with pytest.raises(ModelFormatError, match=r"it does not take 'x' \(9, 2, 3\)"):
+    with pytest.raises(ModelFormatError, match=r"it does not accept 'x' \(9, 2, 3\)"):
         load_model(program, batch=9, dims={"seq": 2})
 
 
@@ -112,6 +112,6 @@ def test_fixed_shapes_take_no_batch():
     for value in (*model.graph.input, *model.graph.output):
         for dim, size in zip(value.type.tensor_type.shape.dim, (2, 1, 3), strict=True):
             dim.dim_value = size
-    with pytest.raises(ModelFormatError, match="batch given, but no input leaves its first dimension open"):
+    with pytest.raises(ModelFormatError, match="batch is given, but no input has a dynamic first dimension"):
         load_model(model, batch=2)
     assert isinstance(model, onnx.ModelProto)

@@ -75,7 +75,7 @@ def test_sizes_that_are_given_are_numbers_and_without_leave_open_all_have_to_be(
     fixed = loaded(made, batch=2, dims={"s": 4})
     assert not fixed.open_sizes
     assert fixed.input_shapes == ((2, 4, 3), (2, 1, 3))
-    with pytest.raises(ModelFormatError, match="is open; accepted"):
+    with pytest.raises(ModelFormatError, match="is dynamic; accepted"):
         load_model(made.SerializeToString())
     with pytest.raises(ModelFormatError, match="dims names 'q'; expected 'b', 's'"):
         loaded(made, dims={"q": 4})
@@ -140,7 +140,7 @@ def test_open_sizes_are_broadcast_beside_1_alone():
     assert (guard.left, guard.relation, guard.right) == (Named("s"), "==", Named("t"))
     assert "'-> z' (Add)" in guard.why
     assert guards(loaded(model(ADD, {"x": ["b", "s"], "y": [4]}, "z"))) == ["s == 4"]
-    with pytest.raises(TilingError, match="is not served in this form: 3 elements beside 4"):
+    with pytest.raises(TilingError, match="is not supported in this form: 3 elements do not match 4"):
         loaded(model(ADD, {"x": ["b", 3], "y": [4]}, "z"))
 
 
@@ -168,7 +168,7 @@ def test_a_cache_grows_by_the_new_steps():
     assert not judged(attention("before + s"), at, {"b": 1, "s": 1, "before": 9}).open_sizes.guards
     imported = judged(attention("total"), {**at, "total": 7})
     assert guards(imported) == ["before + s == total"]
-    with pytest.raises(WorkloadError, match=r"the model needs before \+ s == total"):
+    with pytest.raises(WorkloadError, match=r"the model requires before \+ s == total"):
         imported.open_sizes.require({**at, "total": 8})
 
 

@@ -37,7 +37,7 @@ def test_some_sizes_may_be_given():
     module = module_of(relax.op.add, (b, s, 3), (b, 1, 3))
     assert load_model(module, leave_open=True, batch=4).open_sizes.names == ("s",)
     assert not load_model(module, leave_open=True, dims={"b": 1, "s": 2}).open_sizes
-    with pytest.raises(ModelFormatError, match="is open; accepted"):
+    with pytest.raises(ModelFormatError, match="is dynamic; accepted"):
         load_model(module)
 
 
@@ -68,6 +68,6 @@ def test_shapes_of_unknown_extents_are_refused():
     x = relax.Var("x", relax.TensorType(ndim=2, dtype="float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.exp(x)))
-    with pytest.raises(ModelFormatError, match=r"parameter 'x' \(of any shape\) is open"):
+    with pytest.raises(ModelFormatError, match=r"parameter 'x' \(of any shape\) is dynamic"):
         load_model(builder.get(), leave_open=True)
     assert isinstance(builder.get(), tvm.IRModule)

@@ -67,7 +67,7 @@ def test_some_sizes_may_be_given():
     assert not loaded(module, examples, dynamic, batch=2, dims={"seq": 7}).open_sizes
     with pytest.raises(ModelFormatError, match="a size is 70; the program accepts 2 to 64"):
         loaded(module, examples, dynamic, dims={"seq": 70})
-    with pytest.raises(ModelFormatError, match="is open; accepted"):
+    with pytest.raises(ModelFormatError, match="is dynamic; accepted"):
         load_model(export(module, examples, dynamic_shapes=(dynamic,)))
 
 
@@ -133,7 +133,7 @@ def test_what_pytorch_refuses_of_no_elements_is_refused():
         executable = at_each_size(
             function, examples, dynamic, [((1, 6, 5),), ((2, 6, 1),)], dims={"v": (0, 9)}, batch=(0, 3)
         )
-        with pytest.raises(WorkloadError, match="the model needs 1 <= v"):
+        with pytest.raises(WorkloadError, match="the model requires 1 <= v"):
             executable.run(np.zeros((2, 6, 0), "float32"))
 
 

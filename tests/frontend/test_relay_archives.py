@@ -56,7 +56,7 @@ def test_what_is_no_plain_file(kind):
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
 @pytest.mark.parametrize("size", [1 << 20, 1 << 32, 1 << 60, -512, -(1 << 60)])
 def test_sizes_that_lie(kind, size):
-    refused(entry(kind, size=size) + MODEL + bytes(2048), "cut short|corrupted|leads out")
+    refused(entry(kind, size=size) + MODEL + bytes(2048), "truncated|corrupted|leads out")
 
 
 def test_headers_that_lead_to_headers():
@@ -81,9 +81,9 @@ def test_names_in_extended_headers_are_checked_too():
 
 def test_archives_that_are_none_of_ours():
     for files, said in (
-        ({"model.txt": b""}, "holds no Relay model"),
-        ({"src/a.relay": b"", "src/b.relay": b""}, r"holds 2 models \(src/a.relay, src/b.relay\)"),
-        ({"model.relay": MODEL, "model.params": b"none"}, r"model\.params: cut short"),
+        ({"model.txt": b""}, "contains no Relay model"),
+        ({"src/a.relay": b"", "src/b.relay": b""}, r"contains 2 models \(src/a.relay, src/b.relay\)"),
+        ({"model.relay": MODEL, "model.params": b"none"}, r"model\.params: truncated"),
     ):
         with pytest.raises(ModelFormatError, match=said):
             load_model(tar_bytes(files))

@@ -80,7 +80,9 @@ def test_old_booleans_and_every_kind_of_number():
 
 def test_open_dimensions():
     text = b"def @main(%x: Tensor[(?, 3), float32]) { nn.relu(%x) }"
-    with pytest.raises(ModelFormatError, match=r"the shape of input 'x' \(\?, 3\) float32 is open; accepted: shapes"):
+    with pytest.raises(
+        ModelFormatError, match=r"the shape of input 'x' \(\?, 3\) float32 is dynamic; accepted: shapes"
+    ):
         load_model(text)
     assert load_model(text, batch=5).input_shapes == ((5, 3),)
     assert load_model(text, shapes={"x": (7, 3)}).input_shapes == ((7, 3),)
@@ -121,4 +123,4 @@ def test_operators_that_are_not_served_are_named_all_at_once():
     said = str(raised.value)
     assert "my.thing (lines 2, 5)" in said and "my.other (line 4)" in said
     assert "expand_dims: the attributes axis are missing (line 6)" in said
-    assert "nn.softmax: the attributes temperature are not served; accepted: axis (line 7)" in said
+    assert "nn.softmax: the attributes temperature are not supported; accepted: axis (line 7)" in said

@@ -338,7 +338,7 @@ def test_ratios_of_scales():
 
 def test_scales_that_are_not_known_are_refused():
     text = b'def @main(%x: Tensor[(2), int32], %s: float32) { qnn.requantize(%x, %s, 0, 1f, 0, out_dtype="int8") }'
-    said = r"qnn.requantize: input_scale \(operand 2\) is not known before the run; accepted: a constant \(line 1\)"
+    said = r"qnn.requantize: input_scale \(operand 2\) is not known at compile time; accepted: a constant \(line 1\)"
     with pytest.raises(UnsupportedOperator, match=said):
         load_model(text)
     assert load_model(text, params={"s": np.array(0.5, "float32")}).input_names == ("x",)
@@ -361,5 +361,5 @@ def test_scales_of_another_number_than_channels_are_refused():
     text = """def @main(%x: Tensor[(1, 6, 2), int32], %s: Tensor[(4), float32]) {
   qnn.requantize(%x, %s, 0, 30f, 1, axis=1, out_dtype="int8")
 }"""
-    with pytest.raises(UnsupportedOperator, match=r"qnn\.requantize: 6 elements beside 4"):
+    with pytest.raises(UnsupportedOperator, match=r"qnn\.requantize: 6 elements do not match 4"):
         load_model(text.encode(), params={"s": np.ones(4, "float32")})

@@ -91,8 +91,8 @@ def test_numbers():
 
 def test_stated_types_are_checked():
     for text, said in (
-        (f"def @main(%x: {T}) {{ abs(%x) /* ty=Tensor[(3, 2), float32] */ }}", "line 1: abs gives"),
-        (f"def @main(%x: {T}) {{\n  abs(%x) /* ty=Tensor[(2, 3), float16] */\n}}", "line 2: abs gives"),
+        (f"def @main(%x: {T}) {{ abs(%x) /* ty=Tensor[(3, 2), float32] */ }}", "line 1: abs returns"),
+        (f"def @main(%x: {T}) {{\n  abs(%x) /* ty=Tensor[(2, 3), float16] */\n}}", "line 2: abs returns"),
         (
             f"def @main(%x: {T}) {{ split(%x, indices_or_sections=3, axis=1) /* ty=({T}, {T}) */ }}",
             "but the file states",
@@ -125,13 +125,13 @@ def test_metadata_that_is_missing():
     "body, said",
     [
         ("match (%x) { Nil => 1f }", "match"),
-        ("let %f = fn (%v: float32) { %f(%v) }; %f(%x)", "recursion is not served"),
-        ("@main(%x)", "recursion is not served"),
+        ("let %f = fn (%v: float32) { %f(%v) }; %f(%x)", "recursion is not supported"),
+        ("@main(%x)", "recursion is not supported"),
         ("@other(%x)", "@other is not defined"),
         ("ref_read(ref(%x))", "ref, *|ref_read"),
-        ("%x(%x)", "calls what is not a function"),
-        ("%x.0", "field 0 of no tuple"),
-        ("(%x, %x).2", "field 2 of a tuple of 2"),
+        ("%x(%x)", "calls a value that is not a function"),
+        ("%x.0", "field 0 does not exist in"),
+        ("(%x, %x).2", "field 2 does not exist in"),
         ("fn (%v: float32) { %v }", "returns a function"),
     ],
 )

@@ -371,7 +371,7 @@ def test_nearest_places_are_not_folded_into_a_product():
     functions = [f for v, f in module.functions.items() if v.name_hint.startswith("grid_sample")]
     assert functions
     for function in functions:
-        with pytest.raises(UnsupportedOperator, match="gives places that the product reads at"):
+        with pytest.raises(UnsupportedOperator, match="computes indices of the reads"):
             sum_of_products(function, "grid_sample")
 
 

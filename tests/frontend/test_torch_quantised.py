@@ -126,9 +126,12 @@ def test_a_product_of_integers_as_dynamic_quantisation_writes_it():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda x: Q.quantize_per_tensor(x, 0.0, 0, -128, 127, torch.int8), "a scale of 0; expected numbers above 0"),
-        (lambda x: Q.quantize_per_tensor(x, float("nan"), 0, -128, 127, torch.int8), "a scale of nan"),
-        (lambda x: Q.quantize_per_tensor(x, 0.1, 300, 0, 255, torch.uint8), "a zero point of 300 for uint8"),
+        (lambda x: Q.quantize_per_tensor(x, 0.0, 0, -128, 127, torch.int8), "a scale is 0; expected positive numbers"),
+        (lambda x: Q.quantize_per_tensor(x, float("nan"), 0, -128, 127, torch.int8), "a scale is nan"),
+        (
+            lambda x: Q.quantize_per_tensor(x, 0.1, 300, 0, 255, torch.uint8),
+            "a zero point of 300 is out of range for uint8",
+        ),
     ],
 )
 def test_what_is_refused_by_name(call, said):

@@ -109,7 +109,7 @@ def test_weights_that_are_inputs_are_refused_by_name():
             return product(x, packed, pairs)
 
     module = int4(16, 64, 32, torch.float32, 1)
-    with pytest.raises(UnsupportedOperator, match=r"_weight_int4pack_mm_for_cpu.*weights that only the run knows"):
+    with pytest.raises(UnsupportedOperator, match=r"_weight_int4pack_mm_for_cpu.*weights computed at run time"):
         tt.compile(Product(), example_inputs=(torch.randn(2, 64), module.packed, module.pairs), cache=False)
 
 

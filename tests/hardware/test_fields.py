@@ -59,7 +59,12 @@ def test_a_field_is_changed_and_nothing_else(preset, path, value):
         ("neartile", "near_tile", 0, "near_tile: near_tile is a table; accepted: one of its fields"),
         ("neartile", "near_tile.bandwidth.extrnal", 1, "'extrnal', did you mean 'external'?"),
         ("neartile", "near_tile.bandwidth.external.x", 1, "near_tile.bandwidth.external has no fields"),
-        ("neartile", "column.threads", 2, "column.threads: the machine has no column; accepted: fields of what it has"),
+        (
+            "neartile",
+            "column.threads",
+            2,
+            "column.threads: the machine has no column; accepted: fields of units that it has",
+        ),
         ("neartile", "memories.external", 2, "memories.external is a table"),
         ("neartile", "memories.extrnal.ports", 2, "'extrnal', did you mean 'external'?"),
         ("neartile", "memories.external.port", 2, "unknown field 'port' of memories.external: did you mean 'ports'?"),

@@ -131,7 +131,9 @@ def test_a_vector_engine_alone_is_a_machine():
     machine = Machine(Hardware(name="v", vector=Vector(lanes=8, functions=["tanh", "add"])))
     assert machine.queues == ("load_a", "load_b", "vector", "store")
     assert machine.vector.functions == ("add", "tanh") and machine.macs(4) == 0
-    with pytest.raises(HardwareError, match="icelake-server-2c is no accelerator; accepted: a description with at lea"):
+    with pytest.raises(
+        HardwareError, match="icelake-server-2c is not an accelerator; accepted: a description with at lea"
+    ):
         preset("icelake-server-2c")
 
 

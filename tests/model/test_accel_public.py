@@ -148,14 +148,16 @@ def test_the_page_of_a_model_opens_alone_and_holds_every_figure(model, tmp_path)
 
 def test_inputs_of_another_shape_or_type_are_named(model):
     executable, x = model
-    with pytest.raises(tt.WorkloadError, match=r"has shape \(1, 16, 24\), the model was compiled for \(1, 17, 24\)"):
+    with pytest.raises(
+        tt.WorkloadError, match=r"has shape \(1, 16, 24\), but the model was compiled for \(1, 17, 24\)"
+    ):
         executable.simulate(x[:, :16])
-    with pytest.raises(tt.WorkloadError, match="is float64, the model takes float32"):
+    with pytest.raises(tt.WorkloadError, match="is float64, but the model takes float32"):
         executable.simulate(x.astype(np.float64))
     operator = tt.compile(product(), target="vsim/neartile")
-    with pytest.raises(tt.WorkloadError, match=r"input 'A' has the shape \(60, 40\); accepted: \(40, 60\)"):
+    with pytest.raises(tt.WorkloadError, match=r"input 'A' has shape \(60, 40\); accepted: \(40, 60\)"):
         operator.simulate(X.T, W)
-    with pytest.raises(tt.WorkloadError, match="input 'B' is float32; accepted: int8"):
+    with pytest.raises(tt.WorkloadError, match="input 'B' has type float32; accepted: int8"):
         operator.simulate(X, W.astype(np.float32))
 
 

@@ -83,7 +83,7 @@ def test_values_that_decide_shapes_are_asked_for_by_name():
     node = helper.make_node("Reshape", ["x", "sizes"], ["y"])
     model = model_of([node], [("x", FLOAT, [2, 6]), ("sizes", INT64, [2])], [("y", FLOAT, ["a", "b"])])
     said = refusal(UnsupportedOperator, lambda: tt.compile(model, cache=False))
-    assert "'sizes', which is not known before the run; accepted: params={'sizes': value}" in said
+    assert "'sizes', which is not known at compile time; accepted: params={'sizes': value}" in said
     exe = tt.compile(model, params={"sizes": np.array([3, 4])}, cache=False)
     x = np.arange(12, dtype="float32").reshape(2, 6)
     assert exe.signature.input_names == ("x",)
@@ -137,7 +137,7 @@ def test_inputs_that_do_not_fit(product):
         "'x' has shape (3, 2)": lambda: exe.run(x.T),
         "'x' is float64": lambda: exe.run(x.astype("float64")),
         "'x' is int32": lambda: exe.run(x=x.astype("int32")),
-        "2 inputs are given, the model takes 1": lambda: exe.run(x, x),
+        "2 inputs are given, but the model takes 1": lambda: exe.run(x, x),
         "'x' is missing": lambda: exe.run(),
         "no input 'data'": lambda: exe.run(data=x),
         "'x' is given twice": lambda: exe.run(x, x=x),
@@ -171,7 +171,7 @@ def test_an_executable_that_cannot_be_written(product, tmp_path):
     exe = tt.compile(product, cache=False)
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "folder").mkdir()
-    targets = {tmp_path / "none" / "y.tar": "does not exist", tmp_path / "folder": "is a folder"}
+    targets = {tmp_path / "none" / "y.tar": "does not exist", tmp_path / "folder": "is a directory"}
     targets[tmp_path / "file" / "y.tar"] = "is not a directory"
     for target, why in targets.items():
         said = refusal(OSError, lambda target=target: exe.save(target))

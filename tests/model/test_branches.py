@@ -56,7 +56,7 @@ def test_the_condition_chooses_at_every_run():
 def test_results_of_two_shapes_are_refused():
     then = side(helper.make_node("Identity", ["x"], ["a"]), outputs=["a"])
     other = side(helper.make_node("ReduceSum", ["x"], ["b"]), outputs=["b"])
-    said = r"\(If\): its branches give float32 of shape \(2, 3\) and float32 of shape \(1, 1\), and the run decides"
+    said = r"\(If\): its branches return float32 of shape \(2, 3\) and float32 of shape \(1, 1\), selected at run time"
     with pytest.raises(UnsupportedOperator, match=said):
         tt.compile(model(then, other, ("y",)), cache=False)
 

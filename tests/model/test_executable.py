@@ -46,11 +46,11 @@ def test_runs_by_order_and_by_name(compiled):
     ("arrays", "named", "said"),
     [
         ((), {}, "input 'x0' is missing; the model takes 'x0'"),
-        ((np.zeros(SHAPE, "float32"),) * 2, {}, "2 inputs are given, the model takes 1: 'x0'"),
+        ((np.zeros(SHAPE, "float32"),) * 2, {}, "2 inputs are given, but the model takes 1: 'x0'"),
         ((), {"y0": np.zeros(SHAPE, "float32")}, "the model has no input 'y0': accepted: x0"),
         ((np.zeros(SHAPE, "float32"),), {"x0": np.zeros(SHAPE, "float32")}, "input 'x0' is given twice"),
         ((np.zeros((1, 3, 32, 33), "float32"),), {}, "has shape (1, 3, 32, 33), the model was compiled for"),
-        ((np.zeros(SHAPE, "float64"),), {}, "input 'x0' is float64, the model takes float32"),
+        ((np.zeros(SHAPE, "float64"),), {}, "input 'x0' is float64, but the model takes float32"),
     ],
 )
 def test_bad_input_is_one_sentence(compiled, arrays, named, said):
@@ -253,13 +253,13 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path)
     [
         (b"", "is not a saved executable"),
         (b"\x7fELF" * 300, "is not a saved executable"),
-        (tar(other=b"x"), "holds no model.json"),
+        (tar(other=b"x"), "does not contain model.json"),
         (tar(model_json=b"{}", constants_bin=b""), "its description is corrupted"),
         (tar(model_json=b"[1", constants_bin=b""), "its description is corrupted"),
         (tar(model_json=description(version=9)), "format version 9, written by a newer tvm-tiling; expected 2 or 3"),
         (tar(model_json=description(format="other")), "its description is corrupted"),
-        (tar(model_json=description(libraries=["0"])), "holds no model_0.so"),
-        (tar(model_json=description()), "holds no constants.bin"),
+        (tar(model_json=description(libraries=["0"])), "does not contain model_0.so"),
+        (tar(model_json=description()), "does not contain constants.bin"),
         (tar(model_json=description(), constants_bin=b""), "its description is corrupted"),
         (
             tar(model_json=description(libraries=["0"]), **{"model=0_so": b"x"}, constants_bin=b""),

@@ -87,6 +87,6 @@ def test_powers_of_integers_are_refused(dtype):
         with builder.dataflow():
             out = builder.emit_output(op.power(x, x))
         builder.emit_func_output(out)
-    with pytest.raises(tt.ModelFormatError, match=f"power: operands are {dtype}; expected floats") as refused:
+    with pytest.raises(tt.ModelFormatError, match=f"power: operands have type {dtype}; expected floats") as refused:
         tt.compile(builder.finalize(), cache=False)
     assert "\n" not in str(refused.value)

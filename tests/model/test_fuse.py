@@ -66,7 +66,9 @@ def test_a_block_that_writes_more_or_less_than_the_sums_is_refused(columns):
     a, b, k = te.placeholder((6, 7), name="A"), te.placeholder((7, 5), name="B"), te.reduce_axis((0, 7))
     sums = te.compute((6, 5), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="sums")
     last = te.compute((6, columns), lambda i, j: te.if_then_else(j < 5, sums[i, j], 0.0), name="last")
-    with pytest.raises(UnsupportedOperator, match=f"'last' behind the product writes {columns} for 5 of its sums"):
+    with pytest.raises(
+        UnsupportedOperator, match=f"'last' after the sum of products writes {columns} for 5 of its sums"
+    ):
         tt.tiling_schedule(te.create_prim_func([a, b, last]))
 
 

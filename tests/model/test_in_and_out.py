@@ -262,12 +262,18 @@ REFUSED = {
         [ZEROS, np.zeros((16, 6), "float32"), np.zeros(96, "float32")],
         "'output_1' has shape (16, 6); expected (6,",
     ),
-    "type": ([ZEROS, np.zeros(SHAPE), np.zeros(96, "float32")], "'output_1' is float64; expected float32"),
-    "byte order": ([ZEROS.astype(">f4"), ZEROS.copy(), np.zeros(96, "float32")], "'output_0' is >f4; expected float32"),
+    "type": ([ZEROS, np.zeros(SHAPE), np.zeros(96, "float32")], "'output_1' has type float64; expected float32"),
+    "byte order": (
+        [ZEROS.astype(">f4"), ZEROS.copy(), np.zeros(96, "float32")],
+        "'output_0' has type >f4; expected float32",
+    ),
     "gaps": ([np.zeros((6, 32), "float32")[:, ::2], ZEROS, np.zeros(96, "float32")], "'output_0' has strides (128, 8)"),
     "read-only": ([ZEROS, ZEROS.copy(), read_only(96)], "'output_2' is read-only"),
     "twice": ([ZEROS, ZEROS, np.zeros(96, "float32")], "'output_1' shares memory with another output"),
-    "a list": ([ZEROS, [1.0], np.zeros(96, "float32")], "'output_1' is a list; expected a writable array"),
+    "a list": (
+        [ZEROS, [1.0], np.zeros(96, "float32")],
+        "'output_1' has type list; expected a writable contiguous array",
+    ),
     "a name": ({"output_0": ZEROS, "other": ZEROS}, "no output 'other'"),
     "a missing name": ({"output_0": ZEROS}, "out 'output_1' is missing"),
 }

@@ -63,7 +63,7 @@ def test_caches_in_place(executable, theirs):
 def test_a_cache_that_is_full_says_so_and_stays(executable):
     session = executable.session(room=8)
     session.run(input_ids=np.array([PROMPT]), attention_mask=np.ones((1, 7), np.int64))
-    full = r"the cache of 'present.0.key' has room for 8 rows, and 9 are needed"
+    full = r"the cache of 'present.0.key' has room for 8 rows, but 9 are needed"
     with pytest.raises(tt.WorkloadError, match=full):
         session.run(input_ids=np.array([[1, 2]]), attention_mask=np.ones((1, 9), np.int64))
     session.run(input_ids=np.array([[1]]), attention_mask=np.ones((1, 8), np.int64))
@@ -197,7 +197,7 @@ def test_a_model_without_states_is_told():
         executable.session({"z": "x"})
     session = executable.session({"y": "x"})
     assert session.states == {"y": "x"}
-    with pytest.raises(tt.WorkloadError, match="accepted: one of token ids named 'input_ids'"):
+    with pytest.raises(tt.WorkloadError, match="accepted: one of token ids, named 'input_ids'"):
         tt.generate(executable, [1])
 
 

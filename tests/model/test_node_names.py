@@ -272,7 +272,7 @@ def test_files_with_other_nodes_than_names_are_refused(compiled, tmp_path):
         path = edited(
             tmp_path / "saved.tar", lambda known, n=nodes: known["variants"][0]["operators"][0].update(nodes=n)
         )
-        with pytest.raises(ModelFormatError, match="nodes of an operator that are not names"):
+        with pytest.raises(ModelFormatError, match="nodes of an operator are not names"):
             tt.load(path)
 
 

@@ -94,11 +94,11 @@ def test_folders_are_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
     for name in ("folder", "link", "folder/.", "folder/.."):
-        assert "it is a folder" in refusal(tmp_path / name)
+        assert "it is a directory" in refusal(tmp_path / name)
     assert "does not exist" in refusal(tmp_path / "none" / "file")
     write(tmp_path / "file")
     assert "is not a directory" in refusal(tmp_path / "file" / "inside")
-    assert "zero byte" in refusal(str(tmp_path / "a\0b"))
+    assert "null byte" in refusal(str(tmp_path / "a\0b"))
 
 
 def test_links_to_files_stay_and_are_written_through(tmp_path):
@@ -125,7 +125,7 @@ def test_links_to_nothing_make_the_file(tmp_path):
 def test_links_in_a_circle_are_refused(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    assert "its links lead in a circle" in refusal(tmp_path / "a")
+    assert "its links form a cycle" in refusal(tmp_path / "a")
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="streams have names under /proc")
@@ -153,7 +153,7 @@ def test_links_of_others_in_shared_folders_are_refused(tmp_path, monkeypatch):
         return os.stat_result((*found[:4], 54321, *found[5:])) if self == tmp_path else found
 
     monkeypatch.setattr(module.Path, "stat", described)
-    assert "a link that another user made" in refusal(tmp_path / "link")
+    assert "a link created by another user" in refusal(tmp_path / "link")
 
 
 def test_what_comes_in_the_meantime_is_not_replaced(tmp_path):

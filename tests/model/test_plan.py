@@ -483,7 +483,7 @@ def test_a_model_of_the_cache_is_found_without_tvm(tmp_path, monkeypatch):
     # Options that no compilation accepts are refused beside a model that is kept.
     with pytest.raises(tt.WorkloadError, match="block = 24"):
         tt.compile(path, block=24)
-    with pytest.raises(tt.HardwareError, match="calibration says nothing"):
+    with pytest.raises(tt.HardwareError, match="calibration has no effect"):
         tt.compile(path, weights="int8", calibration=[np.zeros((1, 64), np.float32)])
 
 

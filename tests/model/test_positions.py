@@ -163,15 +163,17 @@ def test_torch_compile_refuses_indices_out_of_range():
 
 FLOAT, INT = "float32", "int64"
 CONSTANTS = {
-    "gather_elements: 5 indices along dimension 0; expected at most 3": lambda x: relax.op.gather_elements(
+    "gather_elements: 5 indices along dimension 0 are too many; expected at most 3": lambda x: relax.op.gather_elements(
         x, relax.const(np.zeros((5, 2), INT), INT), 1
     ),
-    "scatter_elements: 4 indices along dimension 0; expected at most 3": lambda x: relax.op.scatter_elements(
-        x, relax.const(np.zeros((4, 2), INT), INT), relax.const(np.zeros((4, 2), FLOAT), FLOAT), 1
+    "scatter_elements: 4 indices along dimension 0 are too many; expected at most 3": lambda x: (
+        relax.op.scatter_elements(
+            x, relax.const(np.zeros((4, 2), INT), INT), relax.const(np.zeros((4, 2), FLOAT), FLOAT), 1
+        )
     ),
     "take: index 7 is out of range; expected 0 to 2": lambda x: relax.op.take(x, relax.prim_value(7), 0),
     "topk: k is 5; expected at most 4": lambda x: relax.op.topk(x, 5, 1, ret_type="values"),
-    "index_put: shapes [2], [3]; expected shapes that broadcast": lambda x: relax.op.index_put(
+    "index_put: shapes [2], [3] do not broadcast": lambda x: relax.op.index_put(
         x,
         relax.Tuple([relax.const(np.zeros(2, INT), INT)] * 2),
         relax.const(np.zeros(3, FLOAT), FLOAT),

@@ -279,16 +279,20 @@ def test_a_model_of_half_precision_keeps_its_types():
         ({"precision": "half"}, tt.WorkloadError, "precision = 'half'"),
         ({"precision": np.float16}, tt.WorkloadError, "precision = <class 'numpy.float16'>: accepted: auto, bfloat16"),
         ({"precision": None}, tt.WorkloadError, "precision = None: accepted: auto"),
-        ({"precision": "int8", "calibration": "x.npz"}, tt.WorkloadError, "calibration is a str; accepted: a list"),
-        ({"precision": "int8"}, tt.WorkloadError, "takes the ranges of tensors from calibration"),
+        ({"precision": "int8", "calibration": "x.npz"}, tt.WorkloadError, "calibration has type str; accepted: a list"),
+        ({"precision": "int8"}, tt.WorkloadError, "for the ranges of tensors"),
         ({"precision": "auto"}, tt.WorkloadError, "on calibration=\\[inputs\\]"),
         ({"precision": "int8", "calibration": []}, tt.WorkloadError, "calibration is empty"),
-        ({"precision": "int8", "calibration": np.zeros(3)}, tt.WorkloadError, "calibration is a ndarray"),
-        ({"precision": "bfloat16", "calibration": {}}, tt.WorkloadError, "calibration is a dict"),
+        ({"precision": "int8", "calibration": np.zeros(3)}, tt.WorkloadError, "calibration has type ndarray"),
+        ({"precision": "bfloat16", "calibration": {}}, tt.WorkloadError, "calibration has type dict"),
         ({"precision": "int8", "calibration": [np.zeros((2, 2), np.float32)]}, tt.WorkloadError, "has shape"),
         ({"precision": "int8", "calibration": [np.full((12, 32), np.inf, np.float32)]}, tt.WorkloadError, "not finite"),
-        ({"calibration": [np.zeros((12, 32), np.float32)]}, tt.HardwareError, "calibration says nothing of"),
-        ({"precision": "bfloat16", "target": "vsim/vta"}, tt.HardwareError, "multiplies what its description says"),
+        ({"calibration": [np.zeros((12, 32), np.float32)]}, tt.HardwareError, "calibration has no effect"),
+        (
+            {"precision": "bfloat16", "target": "vsim/vta"},
+            tt.HardwareError,
+            "multiplies in the types of its description",
+        ),
     ],
 )
 def test_what_is_refused(options, error, said):
@@ -302,7 +306,7 @@ def test_an_open_size_is_named():
     w = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
     graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
-    with pytest.raises(tt.WorkloadError, match=r"'int8' takes a size for every dimension.* leaves 'rows' open"):
+    with pytest.raises(tt.WorkloadError, match=r"'int8' requires a size for every dimension.* 'rows' are dynamic"):
         tt.compile(model, precision="int8", calibration=[np.ones((2, 4), np.float32)], cache=False)
 
 
@@ -328,7 +332,7 @@ def test_the_input_that_is_wrong_is_numbered(precision, wrong, said, tmp_path, m
 
 def test_nothing_to_quantise_is_refused():
     model = function([(4, 8)], lambda builder, x: op.nn.relu(x))
-    with pytest.raises(tt.WorkloadError, match="multiplies nothing by float32 weights"):
+    with pytest.raises(tt.WorkloadError, match="has no matrix multiplications or convolutions by float32 weights"):
         tt.compile(model, precision="int8", calibration=given(model), cache=False)
 
 

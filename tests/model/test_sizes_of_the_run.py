@@ -26,11 +26,11 @@ SHAPES = {
     "negative": [0],
 }
 LARGE = (
-    "WorkloadError: a size in the model: it is computed in the run and too large; expected tensors that memory can hold"
+    "WorkloadError: a size in the model: it is computed at run time and too large; expected tensors that fit in memory"
 )
 NEGATIVE = (
-    "WorkloadError: the run failed: there is no memory for a tensor whose size is computed in the run; expected sizes "
-    "that are not negative"
+    "WorkloadError: the run failed: there is not enough memory for a tensor whose size is computed at run time; "
+    "expected nonnegative sizes"
 )
 SENTENCES = {name: LARGE if name.startswith(("bytes", "elements")) else SAID for name in SHAPES} | {
     "negative": NEGATIVE

@@ -102,7 +102,7 @@ def test_what_is_refused(compiled):
     for out, message in (
         (torch.zeros(6, 10, requires_grad=True), "requires gradients"),
         (torch.zeros(10, 6).T, "has strides"),
-        (torch.zeros(6, 10, dtype=torch.float64), "is float64; expected float32"),
+        (torch.zeros(6, 10, dtype=torch.float64), "has type float64; expected float32"),
         (torch.zeros(6, 10, device="meta"), "on device 'meta'"),
         (torch.zeros(6, 10).to_sparse(), "sparse"),
         (torch._neg_view(torch.zeros(6, 10)), "another form"),

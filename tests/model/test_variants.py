@@ -99,10 +99,10 @@ def test_what_is_no_size_is_refused(wrong):
 
 
 def test_too_many_combinations_are_refused():
-    with pytest.raises(WorkloadError, match=r"make 65 combinations.*accepted: 64"):
+    with pytest.raises(WorkloadError, match=r"result in 65 combinations.*accepted: 64"):
         tt.compile(open_product(), batch=tuple(range(1, 66)))
 
 
 def test_what_knows_no_configs_is_no_database():
-    with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db', accepted: a ShapeDatabase"):
+    with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db'; accepted: a ShapeDatabase"):
         tt.compile(open_product(), database="sqlite:///shapes.db", batch=1)

@@ -104,7 +104,7 @@ def ran(work: Callable[[], Any]) -> Any:
         return work()
     except TilingError as error:
         # A valid graph that TVM refuses within is one that nobody here knew of.
-        within = any(words in str(error) for words in ("TVM does not lower", "Check failed"))
+        within = any(words in str(error) for words in ("TVM does not support lowering", "Check failed"))
         return f"{'error' if within else 'refused'}: {error}"
     except Exception as error:
         said = str(error).strip().splitlines()

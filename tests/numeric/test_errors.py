@@ -36,7 +36,7 @@ def topi_matmul(m, k, n):
 def test_a_size_below_one(axis, size):
     sizes = [8, 8, 8]
     sizes[axis] = size
-    assert f"of block 'T_matmul' has extent {size}, not 1 or more" in message(
+    assert f"of block 'T_matmul' has extent {size}; expected 1 or more" in message(
         tt.UnsupportedOperator, topi_matmul(*sizes)
     )
 
@@ -45,7 +45,7 @@ def test_operands_that_do_not_match():
     a, b = te.placeholder((8, 7), name="A"), te.placeholder((9, 8), name="B")
     x = te.reduce_axis((0, 9), "x")
     op = te.compute((8, 8), lambda i, j: te.sum(a[i, x] * b[x, j], x))
-    assert "A's axis 1 is read up to 9, it has 7" in message(tt.UnsupportedOperator, op)
+    assert "A's axis 1 is read up to 9, but has 7 elements" in message(tt.UnsupportedOperator, op)
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "bool", "uint32"])
@@ -60,17 +60,17 @@ def test_a_type_that_is_not_served(dtype):
 
 def test_operands_of_two_types():
     text = message(tt.UnsupportedOperator, matmul(dtype="float16", dtype_b="float32", out="float32"))
-    assert "its operands are float16 and float32, both must be of one type" in text
+    assert "its operands are float16 and float32; expected one type" in text
 
 
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (lambda x: topi.nn.relu(x), "it holds 0 reductions, one is needed"),
-        (lambda x: topi.nn.softmax(x), "it holds 2 reductions, one is needed"),
+        (lambda x: topi.nn.relu(x), "it has 0 reductions; expected one"),
+        (lambda x: topi.nn.softmax(x), "it has 2 reductions; expected one"),
         (lambda x: topi.sum(x, 1), "is not a sum of products"),
         (lambda x: topi.max(x, 1), "is not a sum of products"),
-        (lambda x: topi.matmul(topi.matmul(x, x), x), "it holds 2 reductions, one is needed"),
+        (lambda x: topi.matmul(topi.matmul(x, x), x), "it has 2 reductions; expected one"),
     ],
 )
 def test_what_is_no_product(make, part):
@@ -79,16 +79,16 @@ def test_what_is_no_product(make, part):
 
 def test_the_function_is_named():
     mod = tvm.IRModule({"exp": te.create_prim_func([x := te.placeholder((8,), name="X"), topi.exp(x)])})
-    assert message(tt.UnsupportedOperator, mod).startswith("exp: not a matrix product")
+    assert message(tt.UnsupportedOperator, mod).startswith("exp: not a matrix multiplication")
 
 
 def test_a_module_without_functions():
-    assert message(tt.UnsupportedOperator, tvm.IRModule()).startswith("the IRModule holds no PrimFunc; accepted: ")
+    assert message(tt.UnsupportedOperator, tvm.IRModule()).startswith("the IRModule contains no PrimFunc; accepted: ")
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8, 8), "float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
-    assert "holds no PrimFunc" in message(tt.UnsupportedOperator, builder.get())
+    assert "contains no PrimFunc" in message(tt.UnsupportedOperator, builder.get())
 
 
 @pytest.mark.parametrize("op", ["gemm", 7, None])
@@ -98,7 +98,7 @@ def test_what_is_no_operator(op):
 
 @pytest.mark.parametrize("target", ["cuda", "llvm -mcpu=skylake", 7, tvm.target.Target("c")])
 def test_a_target_that_is_not_served(target):
-    assert "is not served; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
+    assert "is not supported; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
 
 
 def test_a_machine_without_a_unit_for_it():
@@ -133,7 +133,7 @@ def test_forms_that_a_product_cannot_take(form):
 @pytest.mark.parametrize("weights", ["wrong", None, True])
 def test_weights_that_are_neither_plain_nor_packed(weights):
     text = message(tt.UnsupportedOperator, matmul(), weights=weights)
-    assert text == f"weights = {weights!r}, accepted: 'plain', 'packed'"
+    assert text == f"weights = {weights!r}; accepted: 'plain', 'packed'"
 
 
 def test_weights_that_cannot_be_packed_prepacked():
@@ -163,5 +163,5 @@ def test_long_sums_in_int64_are_refused_where_int32_may_overflow(k, supported):
     if supported:
         tt.tiling_schedule(out, native())
         return
-    with pytest.raises(UnsupportedOperator, match="131072 products of int8 may exceed int32, and are summed in int64"):
+    with pytest.raises(UnsupportedOperator, match="131072 products of int8 may exceed int32, but accumulate in int64"):
         tt.tiling_schedule(out, native())

@@ -52,14 +52,14 @@ def product(left: str, right: str, term) -> tirx.PrimFunc:
 def test_products_that_wrap_before_they_are_summed(dtype, total):
     func = product(dtype, dtype, lambda a, b: (a * b).astype(total))
     arrays = [numbers(dtype, (M, K), 1), numbers(dtype, (K, N), 2), np.zeros((M, N), total)]
-    check(func, arrays, "not a sum of products that their type holds")
+    check(func, arrays, "not a sum of products that fit in their type")
 
 
 @pytest.mark.parametrize("total", ["float32", "float64"])
 def test_products_that_are_rounded_before_they_are_summed(total):
     func = product("float16", "float16", lambda a, b: (a * b).astype(total))
     arrays = [numbers("float16", (M, K), 1), numbers("float16", (K, N), 2), np.zeros((M, N), total)]
-    check(func, arrays, "not a sum of products that their type holds")
+    check(func, arrays, "not a sum of products that fit in their type")
 
 
 def test_products_that_are_narrowed():
@@ -82,7 +82,7 @@ def test_products_that_their_type_holds_are_served(dtype, between):
 def test_products_of_bytes_in_words_that_do_not_hold_them():
     func = product("uint8", "uint8", lambda a, b: (a.astype("int16") * b.astype("int16")).astype("int32"))
     arrays = [numbers("uint8", (M, K), 1), numbers("uint8", (K, N), 2), np.zeros((M, N), "int32")]
-    check(func, arrays, "not a sum of products that their type holds")
+    check(func, arrays, "not a sum of products that fit in their type")
 
 
 def test_so_many_products_of_integers_that_int32_may_wrap():
@@ -91,7 +91,7 @@ def test_so_many_products_of_integers_that_int32_may_wrap():
     f = te.compute((1, 2), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k), "C")
     func = te.create_prim_func([a, b, f])
     arrays = [np.full((1, 200_000), -128, "int8"), np.full((200_000, 2), -128, "int8"), np.zeros((1, 2), "float32")]
-    check(func, arrays, "200000 products of int8 may exceed int32, and are summed in float32")
+    check(func, arrays, "200000 products of int8 may exceed int32, but accumulate in float32")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -191,13 +191,13 @@ def then_over_itself(A: T.Buffer((9, 11)), B: T.Buffer((11, 17)), C: T.Buffer((9
 @pytest.mark.parametrize(
     ("func", "said"),
     [
-        (starts_at_one, "sums from another value than 0"),
-        (adds_to_what_is_there, "changes C in place"),
-        (under_a_condition, "runs under a condition"),
-        (some_rows, "do not pass once over each point"),
-        (from_another_place, "reads C, which it writes, at other places"),
-        (twice_into_one, "stores several points at one place"),
-        (then_over_itself, "changes C in place"),
+        (starts_at_one, "does not accumulate from 0"),
+        (adds_to_what_is_there, "modifies C in place"),
+        (under_a_condition, "is conditional"),
+        (some_rows, "do not execute each point"),
+        (from_another_place, "reads C, which it writes, at other indices"),
+        (twice_into_one, "stores several points to one element"),
+        (then_over_itself, "modifies C in place"),
     ],
     ids=lambda value: value.attrs["global_symbol"] if isinstance(value, tirx.PrimFunc) else "",
 )

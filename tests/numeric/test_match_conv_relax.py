@@ -173,5 +173,5 @@ def test_the_first_of_two_layers_is_no_obstacle():
 
 
 def test_the_function_is_named():
-    with pytest.raises(Exception, match=r"^layer: not a matrix product or convolution"):
+    with pytest.raises(Exception, match=r"^layer: not a matrix multiplication or convolution"):
         match(only(fused([(2, 4)], "float32", ACTIVATIONS["relu"])), "layer")

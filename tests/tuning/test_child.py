@@ -27,7 +27,7 @@ def template(monkeypatch):
 
 @pytest.fixture
 def child(template):
-    child = Child("child_functions:do", "it ran", template)
+    child = Child("child_functions:do", "running", template)
     yield child
     child.close()
 
@@ -42,19 +42,19 @@ def test_kernels_of_a_fork_run_on_all_cores(monkeypatch):
     """TVM is imported before the fork, but no pool of threads is made, so none is lost."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     with contextlib.closing(Template.of("child_functions:threads", TIMING)) as template:
-        child = Child("child_functions:threads", "it ran", template)
+        child = Child("child_functions:threads", "running", template)
         assert child.ask(2, 60) == 2
         child.close()
 
 
 def test_what_is_printed_is_no_answer(template):
-    child = Child("child_functions:echo", "it ran", template)
+    child = Child("child_functions:echo", "running", template)
     assert child.ask({"a": (1, 2)}, 60) == {"a": (1, 2)}
     child.close()
 
 
 def test_children_of_a_template_are_apart(template):
-    first, second = (Child("child_functions:do", "it ran", template) for _ in range(2))
+    first, second = (Child("child_functions:do", "running", template) for _ in range(2))
     assert first.ask("work", 60) != second.ask("work", 60)
     with pytest.raises(ChildLost):
         first.ask("segfault", 60)
@@ -65,14 +65,14 @@ def test_children_of_a_template_are_apart(template):
 
 def test_a_function_that_is_not_there_is_told_with_its_error(template):
     with pytest.raises(ChildLost, match=r"ended with exit code 1 .*no_such_function"):
-        Child("child_functions:no_such_function", "it ran", template).ask("work", 60)
+        Child("child_functions:no_such_function", "running", template).ask("work", 60)
 
 
 def test_a_template_that_was_closed_starts_nothing(template, child):
     child.ask("work", 60)
     child.close()
     template.close()
-    with pytest.raises(ChildLost, match="was ended before it ran"):
+    with pytest.raises(ChildLost, match="was closed before"):
         child.ask("work", 60)
 
 
@@ -81,7 +81,7 @@ def test_a_template_that_was_killed_is_started_again(template, child):
     child.ask("work", 60)
     (own,) = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1:2]
     os.kill(int(own), signal.SIGKILL)
-    with pytest.raises(ChildLost, match=r"^ended \(out of memory\) while it ran"):
+    with pytest.raises(ChildLost, match=r"^ended \(out of memory\) while running"):
         child.ask("exit", 60)
     assert child.ask("work", 60) == f"work in {child.pid}"
 
@@ -96,9 +96,9 @@ def test_an_exception_is_told_in_its_last_line_and_the_process_stays(child):
 @pytest.mark.parametrize(
     ("deed", "end"),
     [
-        ("segfault", "killed by SIGSEGV while it ran"),
-        ("abort", "killed by SIGABRT while it ran"),
-        ("exit", r"ended with exit code 3 \(out of memory\) while it ran"),
+        ("segfault", "killed by SIGSEGV while running"),
+        ("abort", "killed by SIGABRT while running"),
+        ("exit", r"ended with exit code 3 \(out of memory\) while running"),
     ],
 )
 def test_a_child_that_ends_is_replaced(child, deed, end):
@@ -113,7 +113,7 @@ def test_a_child_that_ends_is_replaced(child, deed, end):
 def test_a_child_that_hangs_is_ended(child):
     child.ask("work", 60)
     pid, start = child.pid, time.monotonic()
-    with pytest.raises(ChildLost, match=r"timed out after 0\.5 s while it ran"):
+    with pytest.raises(ChildLost, match=r"timed out after 0\.5 s while running"):
         child.ask("hang", 0.5)
     assert time.monotonic() - start < 5
     with pytest.raises(ProcessLookupError):

@@ -104,8 +104,8 @@ def test_a_file_brings_the_same_model_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "no file of TilingCostModel.save"),
-        ("[1, 2]", "no file of TilingCostModel.save"),
+        ("", "was not written by TilingCostModel.save"),
+        ("[1, 2]", "was not written by TilingCostModel.save"),
         (json.dumps({"format": "tvm-tiling-cost-model", "version": 99, "samples": []}), "format version 99"),
         (json.dumps({"format": "tvm-tiling-cost-model", "version": 1}), "samples are corrupted"),
         (json.dumps({"format": "tvm-tiling-cost-model", "version": 1, "samples": [["g", 3, 1, 1]]}), "are corrupted"),
@@ -185,5 +185,5 @@ def test_the_model_of_metaschedule_keeps_what_it_learned(tmp_path):
     model.save(str(tmp_path / "model.json"))
     tt.TilingCostModel(CPU).load(str(tmp_path / "model.json"))
     (tmp_path / "model.json").write_text("{}")
-    with pytest.raises(tt.DatabaseError, match="no file of"):
+    with pytest.raises(tt.DatabaseError, match="was not written by"):
         tt.TilingCostModel(CPU).load(str(tmp_path / "model.json"))

@@ -52,10 +52,10 @@ def test_every_kind_of_failure_is_one_trial_with_its_reason(measurer):
     assert [measured.job for measured in found] == jobs
     assert [measured.reason for measured in found] == [
         None,
-        "killed by SIGSEGV while it ran",
-        "timed out after 2 s while it ran",
+        "killed by SIGSEGV while running",
+        "timed out after 2 s while running",
         "ValueError: no such tile",
-        "killed by SIGSEGV while it was built",
+        "killed by SIGSEGV while building",
         "ValueError: no such tile",
         None,
     ]

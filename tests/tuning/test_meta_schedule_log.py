@@ -79,11 +79,11 @@ def test_each_trial_is_told_with_its_cause(tmp_path, caplog):
     first, second = list(SPACE.configs(2))
     assert [trial.config for trial in trials[:3]] == [first, second, None]
     assert [trial.predicted for trial in trials[:3]] == [SPACE.predicted(first), SPACE.predicted(second), None]
-    assert trials[1].reason.startswith("timed out after 30 s while it was built; each process of TVM's LocalBuilder")
+    assert trials[1].reason.startswith("timed out after 30 s while building; each process of TVM's LocalBuilder")
     assert "tt.local_builder()" in trials[1].reason
-    assert [trial.reason for trial in trials[4:]] == ["TVMError: no such loop", "timed out after 2 s while it ran"]
+    assert [trial.reason for trial in trials[4:]] == ["TVMError: no such loop", "timed out after 2 s while running"]
     first, second = (record.getMessage() for record in caplog.records if "trials failed" in record.getMessage())
-    assert first.startswith("fused_dense: 1 of 3 trials failed, 1 times: timed out after 30 s while it was built")
+    assert first.startswith("fused_dense: 1 of 3 trials failed, 1 times: timed out after 30 s while building")
     assert second.startswith("fused_dense: 2 of 3 trials failed, ") and "TVMError: no such loop" in second
 
 
@@ -97,10 +97,10 @@ def test_rounds_without_failures_say_nothing(caplog):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (None, "it was not measured, and no reason was given"),
-        ("", "it was not measured, and no reason was given"),
+        (None, "not measured, no reason was given"),
+        ("", "not measured, no reason was given"),
         ("LocalRunner: An exception occurred\nProcessError: gone", "ProcessError: gone"),
-        ("timed out after 60 s while it was built", "timed out after 60 s while it was built"),
+        ("timed out after 60 s while building", "timed out after 60 s while building"),
         ("RPCRunner: An exception occurred\n  first\n\n  last  \n", "last"),
     ],
 )
@@ -124,4 +124,4 @@ def test_time_outs_of_the_builder_here_are_not_those_of_intrinsics(monkeypatch):
     given = ms.builder.BuilderInput(tvm.IRModule({"main": FUNC}), tt.llvm_target())
     kept, late = tt.local_builder(timeout_sec=7.5).build([given, given])
     assert (str(kept.artifact_path), kept.error_msg) == ("path", None)
-    assert cause(late.error_msg) == "timed out after 7.5 s while it was built"
+    assert cause(late.error_msg) == "timed out after 7.5 s while building"

@@ -155,7 +155,7 @@ def blocks_of(schedule):
 @pytest.mark.parametrize("damage", [{PICK + "columns": 99}, {SPACE: "{}"}, {SPACE: "no JSON"}])
 def test_damaged_annotations_are_refused_in_one_sentence(damage):
     annotations = {**dict(root_annotations(sampled(layer(), 1).mod["main"])), **damage}
-    with pytest.raises(tt.DatabaseError, match="does not go with its picks"):
+    with pytest.raises(tt.DatabaseError, match="does not match its picks"):
         picked(annotations)
 
 

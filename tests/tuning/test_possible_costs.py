@@ -68,7 +68,10 @@ def test_a_cost_that_stays_impossible_is_a_failure_that_says_why():
     assert [float(number) * 1e-6 for number in numbers.groups()] == pytest.approx(
         [DESCRIBED / 10, DESCRIBED / 9, DESCRIBED / 2], rel=1e-3
     )
-    assert f"{WORKLOAD.macs} multiply-adds and {WORKLOAD.bytes} bytes of form '{FIRST.config.form}'" in found.reason
+    assert (
+        f"{WORKLOAD.macs} multiply-accumulates and {WORKLOAD.bytes} bytes of algorithm '{FIRST.config.form}'"
+        in found.reason
+    )
 
 
 def test_a_clock_above_the_described_one_makes_costs_possible():
@@ -111,7 +114,7 @@ def test_sessions_that_fail_say_why():
     impossible = Bench(pair(1.2, DESCRIBED / 10), DESCRIBED / 9, least=DESCRIBED / 2)
     assert Incumbents().side_by_side(FIRST, SECOND, impossible).startswith("impossible cost")
     once = Bench(pair(1.2, DESCRIBED / 10), 3 * DESCRIBED, least=DESCRIBED / 2)
-    assert "beside the other one" in Incumbents().side_by_side(FIRST, SECOND, once)
+    assert "in the comparison, but" in Incumbents().side_by_side(FIRST, SECOND, once)
 
 
 # ---- what is added by hand, or imported -----------------------------------------------------------------------------
@@ -288,7 +291,7 @@ def test_a_busy_machine_is_told_and_kept(database):
     report = searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.3, 0.8), disturbed=0.6))
     assert report.doubtful and report.disturbed_trials == 8
     said = (
-        "before and after are doubtful, other work kept threads off their cores; 8 of 8 trials were disturbed; "
+        "before and after are doubtful, because other work kept threads off their cores; 8 of 8 trials were disturbed; "
         "repeat this on an idle machine"
     )
     assert said in str(report)
@@ -300,8 +303,8 @@ def test_a_busy_machine_is_told_and_kept(database):
 
 
 def test_a_session_that_could_not_be_held_is_told(database):
-    report = searched(database, Comparing(by_text, session="killed by SIGSEGV while it ran"))
-    assert "before and after are of different moments: killed by SIGSEGV while it ran" in str(report)
+    report = searched(database, Comparing(by_text, session="killed by SIGSEGV while running"))
+    assert "before and after were measured at different times: killed by SIGSEGV while running" in str(report)
     assert database.match(WORKLOAD, target=CPU).entry.disturbed is None
 
 
@@ -319,5 +322,5 @@ def test_shares_out_of_range_are_refused(database):
     searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.01, 0.2)))
     ((_, entry),) = database.entries()
     for share in (-0.1, 1.5, "all", float("nan")):
-        with pytest.raises(tt.DatabaseError, match="accepted: None or a share, 0 to 1"):
+        with pytest.raises(tt.DatabaseError, match="accepted: None or a fraction, 0 to 1"):
             dataclasses.replace(entry, disturbed=share)

@@ -48,16 +48,16 @@ def test_questions_and_answers_survive_the_wire():
         Alone(seconds=1e-3, uncertainty=0.01),
         PairedResult(ratio=1.1, uncertainty=0.01, seconds=1e-3, pairs=7),
         Simulated(123.0, 4.5),
-        Failed("killed by SIGSEGV while it ran"),
+        Failed("killed by SIGSEGV while running"),
     ):
         assert answer_of(answer_text(answer)) == answer
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"workload": {"op": "gemm"}}', '{"alone": {"x": 1}}', "null"])
 def test_what_is_no_message_is_refused(text):
-    with pytest.raises(tt.TilingError, match=r"no question|workload|gemm"):
+    with pytest.raises(tt.TilingError, match=r"invalid question|workload|gemm"):
         Question.from_json(text)
-    with pytest.raises(tt.DatabaseError, match="no answer of a worker"):
+    with pytest.raises(tt.DatabaseError, match="invalid answer of a worker"):
         answer_of(text)
 
 
@@ -110,7 +110,7 @@ def test_what_is_no_tracker_is_said():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(RunnerError, match="what listens there is not a TVM tracker"):
+        with pytest.raises(RunnerError, match="the server at this address is not a TVM tracker"):
             workers_at(Address("127.0.0.1", server.getsockname()[1], "cpu"))
         thread.join()
 
@@ -164,7 +164,7 @@ def test_a_killed_worker_is_started_anew_and_the_others_stay():
         os.kill(first, signal.SIGKILL)
         fleet.workers[0].wait(10)
         (sentence,) = fleet.keep_up()
-        assert f"worker 1 (process {first}) was killed by SIGKILL" in sentence and "takes its place" in sentence
+        assert f"worker 1 (process {first}) was killed by SIGKILL" in sentence and "replaces it" in sentence
         assert fleet.workers[1].pid == second
         processes = {process.pid for process in fleet.workers}
         told(fleet.address, lambda found: {own.process for own in found} == processes)
@@ -279,7 +279,7 @@ def test_when_all_workers_are_lost_the_session_says_so_and_keeps_what_it_has(mon
             if progress.done == 2:
                 os.kill(fleet.workers[0].pid, signal.SIGKILL)
 
-        with pytest.raises(RunnerError, match="all workers were lost; what was measured is kept"):
+        with pytest.raises(RunnerError, match="all workers were lost; measurements so far are kept"):
             tune(WORKLOAD, database=url, trials=20, runner=str(fleet.address), progress=kill)
     with tt.ShapeDatabase(url) as database:
         entry = database.match(WORKLOAD, target=HARDWARE).entry
@@ -298,7 +298,7 @@ def test_a_worker_that_does_not_answer_is_not_waited_for():
             while sum(measurer.live()) < 4:
                 time.sleep(0.01)
             (measured,) = measurer.measure([job])
-            assert measured.reason == "3 workers were lost over it, the last: no answer for 0.3 s"
+            assert measured.reason == "3 workers were lost over it; the last: no answer for 0.3 s"
         finally:
             measurer.close()
 
@@ -311,6 +311,6 @@ def test_real_workers_measure_this_machine_and_no_other(tmp_path):
         report = tune(tt.GemmWorkload(m=64, n=64, k=64), trials=3, runner=runner, progress=False)
         assert (report.trials, report.failures) == (3, ())
         assert 0 < report.cost_after <= report.cost_before < 1
-        with pytest.raises(RunnerError, match=r"no worker serves this target: it is cpu .*, wanted is cpu"):
+        with pytest.raises(RunnerError, match=r"no worker supports this target: it is cpu .*, but cpu"):
             tune(WORKLOAD, target=other, trials=3, runner=runner, progress=False)
         assert json.loads(json.dumps(report.to_dict()))["trials"] == 3

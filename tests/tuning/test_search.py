@@ -78,7 +78,7 @@ def test_the_best_is_the_cheapest_and_failures_are_none():
 def test_it_ends_near_the_least_cost_there_is():
     search = Search(Space(), [], SearchRules(explore=0.0), least=0.98)
     assert run(search, lambda number: 1.0 if number == 6 else 2.0, at_once=1) == list(range(7))
-    assert search.stopped == "within 3% of the least cost there is"
+    assert search.stopped == "within 3% of the lower bound on the cost"
 
 
 def test_it_ends_without_gain_for_long():
@@ -93,7 +93,7 @@ def test_it_ends_where_predictions_and_their_error_leave_nothing():
     search = Search(Space(), [], SearchRules(trials=150, patience=100, explore=0.0))
     found = run(search, lambda number: 1.01**number * (1 + (number % 3 - 1) / 200), at_once=1)
     assert 8 <= len(found) <= 12
-    assert search.stopped.startswith("no configuration left could gain 1%")
+    assert search.stopped.startswith("no remaining configuration could gain 1%")
 
 
 def test_it_goes_on_where_predictions_are_off():

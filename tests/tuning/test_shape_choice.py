@@ -109,7 +109,7 @@ def test_a_gain_carries_over_only_where_the_same_caches_hold_the_blocks():
         cost = min(1.0, even.decided / even.estimate) / 1.3
         choice = choice_of(Entry(workload=shape, config=other, cost=cost, decided_cost=1.0), wanted, CPU)
         assert choice.config != decided(wanted, CPU) and choice.decided >= 1.29 * choice.estimate
-        assert choice.taken == taken and ("held by other caches" in choice.why) == (not taken)
+        assert choice.taken == taken and ("held by other cache levels" in choice.why) == (not taken)
 
 
 def test_a_gain_is_not_believed_to_be_more_than_was_measured():
@@ -129,14 +129,14 @@ def test_an_entry_without_the_decisions_cost_serves_where_it_does_not_grow_faste
     assert choice_of(Entry(workload=shape, config=other, cost=1.0), shape, CPU).taken
     assert not choice_of(Entry(workload=shape, config=other, cost=1.0, kind="boundary"), shape, CPU).taken
     here = choice_of(Entry(workload=shape, config=decided(larger, CPU), cost=1.0, kind="boundary"), larger, CPU)
-    assert here.taken and here.why == "the formulas decide the same"
+    assert here.taken and here.why == "the formulas' decision is the same"
 
 
 def test_what_the_machine_cannot_do_is_said():
     small = Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=0, bw_a=16, bw_b=16, macs_per_cycle=256, name="no sums")
     entry = Entry(workload=gemm(16, 16, 64), config=decided(gemm(16, 16, 64), small), cost=1)
     choice = choice_of(entry, gemm(16, 16, 65536), small)
-    assert choice.config is None and not choice.taken and "cannot do the entry's configuration" in choice.why
+    assert choice.config is None and not choice.taken and "does not support the entry's configuration" in choice.why
 
 
 def test_any_multiple_of_the_shape_itself_or_of_its_padded_extents_is_served():

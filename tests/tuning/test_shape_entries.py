@@ -103,8 +103,8 @@ def test_costs_that_were_not_measured(db, cost):
         ({"config": "normal"}, "config = 'normal', accepted: a Config or a decision"),
         ({"config": config(op="conv")}, "config of a conv for a gemm"),
         ({"epilogue": 3}, "epilogue = 3"),
-        ({"workload": gemm(2**52, 4, 1)}, "multiply-adds"),
-        ({"workload": gemm(2**54, 1, 1)}, "an axis of"),
+        ({"workload": gemm(2**52, 4, 1)}, "multiply-accumulates"),
+        ({"workload": gemm(2**54, 1, 1)}, "an axis has"),
     ],
 )
 def test_entries_that_are_none(db, change, words):
@@ -160,7 +160,7 @@ def test_export_and_import_keep_everything(full, tmp_path):
 
 def test_export_overwrites_nothing(full, tmp_path):
     (tmp_path / "x.jsonl").write_text("mine")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         full.export(tmp_path / "x.jsonl")
     assert (tmp_path / "x.jsonl").read_text() == "mine"
 
@@ -171,15 +171,15 @@ def edited(line, **changes):
 
 DAMAGES = {
     "empty": (lambda lines: [], "is empty"),
-    "cut short": (lambda lines: lines[:-1], "it is cut short or edited"),
-    "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "line 33: no JSON"),
-    "no header": (lambda lines: lines[1:], "line 1: no header"),
+    "cut short": (lambda lines: lines[:-1], "it is truncated or edited"),
+    "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "line 33: invalid JSON"),
+    "no header": (lambda lines: lines[1:], "line 1: missing header"),
     "another version": (
         lambda lines: [edited(lines[0], version=9), *lines[1:]],
         "line 1: the file has format version 9, written by a newer tvm-tiling; expected 1 or 2 or 3",
     ),
     "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: list, accepted: a table"),
-    "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry before any fingerprint"),
+    "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry precedes the first fingerprint"),
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),
     "a wrong kind": (lambda lines: [*lines[:4], edited(lines[4], kind="x"), *lines[5:]], "line 5: kind = 'x'"),
     "a wrong cut": (
@@ -234,13 +234,13 @@ def test_a_file_that_is_not_there(db, tmp_path):
         ("UPDATE entries SET shape = '1x2' WHERE id = 1", "entry 1: "),
         ("UPDATE entries SET shape = 'x' WHERE id = 1", "entry 1: shape 'x'"),
         ("UPDATE entries SET cut = '{}' WHERE id = 1", "entry 1: config"),
-        ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: config: no JSON"),
+        ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: config: invalid JSON"),
         ("UPDATE entries SET kind = 'old' WHERE id = 1", "entry 1: kind = 'old'"),
         ("UPDATE shape_keys SET digest = 'x' WHERE id = 1", "key 1: digest"),
         ("UPDATE shape_keys SET record = '{' WHERE id = 1", "key 1: "),
         ("UPDATE shape_keys SET padding = '{}' WHERE id = 1", "key 1: padding"),
         ("UPDATE fingerprints SET digest = 'x' WHERE id = 1", "fingerprint 1: digest"),
-        ("DELETE FROM shape_keys WHERE id = 1", "belongs to a row of shape_keys that is not there"),
+        ("DELETE FROM shape_keys WHERE id = 1", "references a row of shape_keys that does not exist"),
     ],
 )
 def test_check_finds(full, tmp_path, statement, words):

@@ -90,7 +90,7 @@ def test_a_database_of_something_else(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE films (title TEXT)")
     connection.close()
-    assert "holds other tables, films" in refused(path)
+    assert "contains other tables, films" in refused(path)
 
 
 def test_a_newer_schema(tmp_path):
@@ -111,11 +111,11 @@ def test_a_schema_that_is_none(tmp_path):
 
 
 def test_what_is_not_there_where_nothing_is_to_be_made(tmp_path):
-    with pytest.raises(DatabaseError, match="is not there"):
+    with pytest.raises(DatabaseError, match="does not exist"):
         ShapeDatabase(tmp_path / "x.db", create=False)
     assert not list(tmp_path.iterdir())
     (tmp_path / "y.db").touch()
-    assert "holds no shapes" in refused(tmp_path / "y.db", create=False)
+    assert "contains no shapes" in refused(tmp_path / "y.db", create=False)
 
 
 def test_places_where_no_file_can_be(tmp_path):
@@ -280,7 +280,7 @@ def test_a_writer_that_another_one_holds_up(tmp_path, monkeypatch):
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with ShapeDatabase(path) as db:
-        with pytest.raises(DatabaseError, match="held by another process"):
+        with pytest.raises(DatabaseError, match="locked by another process"):
             db.add(gemm(8, 8, 8), config(), 1, target=PLAIN)
         assert db.match(gemm(64, 64, 64), target=PLAIN)  # readers wait for nobody
         holder.execute("ROLLBACK")

@@ -134,7 +134,7 @@ def test_where_predictions_hold_it_ends_soon():
     told = Told()
     report = tune(network(), trials=200, runner=told, progress=False)
     assert len(told.jobs) < 100
-    assert report.stopped.startswith(("no operator is left", "every search"))
+    assert report.stopped.startswith(("no remaining operator", "every search"))
     assert "all calls" in str(report)
     assert report.to_dict()["tasks"][0]["calls"] >= 1
 

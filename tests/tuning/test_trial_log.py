@@ -30,7 +30,7 @@ class Told:
             yield Measured(
                 job=job,
                 cost=None if failed else 1e-3 * (1 + number % 1009 / 300),
-                reason="timed out after 60 s while it was built" if failed else None,
+                reason="timed out after 60 s while building" if failed else None,
                 seconds_spent=0.25,
                 disturbed=0.125,
             )
@@ -52,7 +52,7 @@ def test_every_trial_is_told_with_its_reason_and_the_best_so_far(tmp_path):
         if trial.cost is not None:
             best = min(trial.cost, best or trial.cost)
         assert (trial.number, trial.best, trial.unit) == (number, best, "s")
-        assert (trial.cost is None) == (trial.reason == "timed out after 60 s while it was built")
+        assert (trial.cost is None) == (trial.reason == "timed out after 60 s while building")
         assert trial.predicted == SPACE.predicted(trial.config)
         assert (trial.seconds, trial.disturbed) == (0.25, 0.125)
     assert 0 < sum(trial.cost is None for trial in heard) == sum(count for _, count in report.failures)
@@ -96,22 +96,22 @@ def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path):
 def test_a_file_of_something_else_is_left_alone(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(OSError, match="is there already and holds no trials"):
+    with pytest.raises(OSError, match="exists and is not a log of trials"):
         search(log=path)
     assert path.read_bytes() == content
-    with pytest.raises(tt.DatabaseError, match="line 1: no log of trials"):
+    with pytest.raises(tt.DatabaseError, match="line 1: not a log of trials"):
         read_trials(path)
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("not json", "line 3: no trial"),
-        ("[]", "line 3: no trial"),
-        ("{}", "line 3: no trial"),
-        (lambda record: {**record, "cost": "cheap"}, "line 3: no trial .*cost = 'cheap'"),
-        (lambda record: {**record, "config": {"op": "sort"}}, "line 3: no trial .*op = 'sort'"),
-        (lambda record: {**record, "more": 1}, "line 3: no trial"),
+        ("not json", "line 3: invalid trial"),
+        ("[]", "line 3: invalid trial"),
+        ("{}", "line 3: invalid trial"),
+        (lambda record: {**record, "cost": "cheap"}, "line 3: invalid trial .*cost = 'cheap'"),
+        (lambda record: {**record, "config": {"op": "sort"}}, "line 3: invalid trial .*op = 'sort'"),
+        (lambda record: {**record, "more": 1}, "line 3: invalid trial"),
     ],
 )
 def test_what_is_no_trial_is_named(tmp_path, line, words):

@@ -313,7 +313,9 @@ def test_the_rows_of_a_function_are_its_variable(database):
 
 @pytest.mark.parametrize("more", [{"transposed": True}, {"batched": True}])
 def test_what_no_known_configuration_serves_is_not_searched(database, more):
-    with pytest.raises(WorkloadError, match="accepted of open sizes: a product whose rows alone are"):
+    with pytest.raises(
+        WorkloadError, match="accepted of symbolic shapes: a matrix multiplication with only its rows symbolic"
+    ):
         tune(function(**more), database=database, trials=2, runner=Turns(by_depth), progress=False)
 
 
@@ -321,13 +323,13 @@ def test_what_no_known_configuration_serves_is_not_searched(database, more):
     ("op", "change", "error", "words"),
     [
         (PRODUCT, {"dims": {"k": (1, 8)}}, WorkloadError, "dims names 'k': accepted: m"),
-        (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; accepted of an operator: a range of sizes"),
+        (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; accepted for an operator: a range of sizes"),
         (PRODUCT, {"dims": {"m": [1, 8]}}, WorkloadError, "a range of sizes"),
-        (tt.GemmWorkload(m=1, n=8, k=8, trans_a=True), {"dims": ROWS}, WorkloadError, "lies transposed; accepted"),
+        (tt.GemmWorkload(m=1, n=8, k=8, trans_a=True), {"dims": ROWS}, WorkloadError, "is transposed; accepted"),
         (function(), {"dims": {"n": (1, 8)}}, WorkloadError, "dims names 'n': accepted: rows"),
-        (PRODUCT, {"dims": ROWS, "batch": 3}, WorkloadError, "batch: of a model"),
-        (PRODUCT, {"dims": ROWS, "target": "vsim/vta"}, tt.HardwareError, "products of fixed sizes"),
-        (PRODUCT, {"dims": ROWS, "runner": object()}, RunnerError, "accepted for products of open rows: 'local'"),
+        (PRODUCT, {"dims": ROWS, "batch": 3}, WorkloadError, "batch: accepted for a model only"),
+        (PRODUCT, {"dims": ROWS, "target": "vsim/vta"}, tt.HardwareError, "fixed shapes only"),
+        (PRODUCT, {"dims": ROWS, "runner": object()}, RunnerError, "accepted for a dynamic number of rows: 'local'"),
         (
             tt.ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3),
             {"dims": ROWS},

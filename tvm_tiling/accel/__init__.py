@@ -1,1 +1,1 @@
-"""The simulated accelerator (page 06): programs, their results and their time. Programs run without TVM."""
+"""The simulated accelerator: programs, their functional results and their timing. Programs run without TVM."""

@@ -1,8 +1,8 @@
-"""A convolution as a program of loads, products and stores, tile by tile of a given mapping.
+"""A convolution as a program of loads, matrix operations and stores, tile by tile of a given mapping.
 
-Each tile loads its weights and its part of the image, and one product multiplies them. Results leave after the last
-tile that adds to them, cut to 8 bits with saturation. Tiles alternate between two halves of each buffer, so that the
-loads of a tile and the stores of another run beside a product. The program computes what it times.
+Each tile loads its weights and its part of the image, and one instruction multiplies them. Results are stored after the
+last tile that adds to them, saturated to 8 bits. Tiles alternate between two halves of each buffer, so that the loads
+of one tile and the stores of another overlap with computation. The program computes what it times.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from .program.program import Program
 
 
 def mapped_convolution(workload: ConvWorkload, mapping: ConvMapping, hardware: Hardware) -> Program:
-    """The program of an int8 `workload` under a `mapping`: inputs x[h, w, ci] and w[kh, kw, ci, co], output
+    """Return the program of an int8 `workload` under a `mapping`: inputs x[h, w, ci] and w[kh, kw, ci, co], output
     y[ho, wo, co].
 
-    WorkloadError where the mapping does not divide the workload. HardwareError where a tile does not fit: operands
-    share near_tile.buf_a bytes, sums have near_tile.acc_max; both are halves of what the chip has."""
+    WorkloadError if the mapping does not divide the workload. HardwareError if a tile does not fit: operands share
+    near_tile.buf_a bytes, sums have near_tile.acc_max bytes; both are half of what the chip has.
+    """
     build = ProgramBuilder(hardware)
     parts = _Parts(build, workload, mapping)
     t, tiles = mapping, mapping.tiles(workload)
@@ -38,7 +39,7 @@ def mapped_convolution(workload: ConvWorkload, mapping: ConvMapping, hardware: H
 
 
 class _Parts:
-    """The instructions of a tile. Halves of buffers are 0 or 1, places are elements of the axes."""
+    """The instructions of a tile. Halves of buffers are 0 or 1; positions are elements along the axes."""
 
     def __init__(self, build: ProgramBuilder, workload: ConvWorkload, mapping: ConvMapping) -> None:
         c, t = workload, mapping
@@ -49,8 +50,9 @@ class _Parts:
         weights, inputs = t.s * t.r * t.c * t.k, self.high * self.wide * t.c
         if unit is None or weights + inputs > unit.buf_a or self.sums > unit.acc_max or c.dtype != "int8":
             raise HardwareError(
-                f"{build.machine.hardware.name}: {c.dtype} tile of {weights} + {inputs} bytes of operands and "
-                f"{self.sums} of sums; accepted: int8, near_tile.buf_a bytes of operands and near_tile.acc_max of sums"
+                f"{build.machine.hardware.name}: a {c.dtype} tile has {weights} + {inputs} bytes of operands "
+                f"and {self.sums} of sums; accepted: int8, near_tile.buf_a bytes of operands and "
+                "near_tile.acc_max of sums"
             )
         self.half = unit.buf_a
         build.region("conv", repr(c), repr(t))
@@ -59,7 +61,7 @@ class _Parts:
         self.y = build.tensor("y", "int8", (c.ho, c.wo, c.co), role="output", operand="out")
 
     def load(self, half: int, k: int, c: int, q: int, p: int, s: int, r: int) -> None:
-        """Weights and the part of the image."""
+        """Load the weights and the part of the image."""
         conv, t = self.conv, self.tile
         place = self.w.address + ((s * conv.kw + r) * conv.ci + c) * conv.co + k
         lines = (conv.kw * conv.ci * conv.co, conv.ci * conv.co, conv.co, 1)
@@ -85,7 +87,7 @@ class _Parts:
         )
 
     def multiply(self, half: int, turn: int, *, accumulate: bool) -> None:
-        """All of a tile."""
+        """Multiply a whole tile."""
         conv, t = self.conv, self.tile
         line = self.wide * t.c
         self.build.append(
@@ -99,7 +101,7 @@ class _Parts:
         )
 
     def store(self, turn: int, k: int, q: int, p: int) -> None:
-        """Results that are complete."""
+        """Store complete results."""
         conv, t = self.conv, self.tile
         self.build.append(
             Opcode.STORE,

@@ -1,4 +1,4 @@
-"""A convolution workload as the operator that it is, written plainly in TE."""
+"""Reference TE implementation of a convolution workload."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ LAYOUTS = ("NHWC", "NCHW")
 
 
 def plain_convolution(workload: ConvWorkload) -> tuple[list[te.Tensor], te.Tensor]:
-    """x and w, and y = conv(x, w) with the workload's sizes, types and layout; kernels lie as kh, kw, ci, co beside
-    NHWC, as co, ci, kh, kw beside NCHW. UnsupportedOperator for transposed ones, three dimensions and channels in
-    blocks."""
+    """Return x and w, and y = conv(x, w), with the sizes, types and layout of the workload. Kernels are laid out kh,
+    kw, ci, co with NHWC and co, ci, kh, kw with NCHW. UnsupportedOperator for transposed and three-dimensional
+    convolutions and for blocked channels."""
     c = workload
     if c.transposed or c.d > 1 or c.kd > 1 or c.layout not in LAYOUTS:
         raise UnsupportedOperator(
-            f"conv: transposed = {c.transposed}, d = {c.d}, kd = {c.kd}, layout = {c.layout!r} are not simulated from "
-            f"a description; accepted: plain convolutions of two dimensions in {', '.join(LAYOUTS)}"
+            f"conv: transposed = {c.transposed}, d = {c.d}, kd = {c.kd}, layout = {c.layout!r} are not "
+            "simulated from a description; accepted: two-dimensional convolutions, not transposed, in "
+            f"{', '.join(LAYOUTS)}"
         )
     last, per_group = c.layout == "NHWC", c.ci // c.groups
     x = te.placeholder(_image(c.n, c.h, c.w, c.ci, last), c.dtype, name="x")
@@ -44,7 +45,7 @@ def _image(n: Any, h: Any, w: Any, c: Any, last: bool) -> tuple[Any, ...]:
 
 
 def _padded(x: te.Tensor, c: ConvWorkload, last: bool) -> te.Tensor:
-    """The image with its border of zeros."""
+    """Return the image with its border of zeros."""
     top, left, bottom, right = c.padding
     if not any(c.padding):
         return x

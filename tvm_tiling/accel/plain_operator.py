@@ -1,4 +1,4 @@
-"""A product or a convolution and its epilogue, written plainly as TVM's tensor expressions say it; and its program."""
+"""Reference TE implementation of a matrix multiplication or convolution with its epilogue."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from ..errors import UnsupportedOperator
 from ..workload import ConvWorkload, GemmWorkload
 from .plain_convolution import plain_convolution
 
-ROWS = "m"  # the variable of a product of open rows
+ROWS = "m"  # the variable of a matrix multiplication with a symbolic number of rows
 
 
 def plain_operator(
     workload: GemmWorkload | ConvWorkload, epilogue: str = "", *, open_rows: bool = False
 ) -> tirx.PrimFunc:
-    """The workload as TE writes it, and behind it the steps that `epilogue` names (decide/epilogue.py); with
-    `open_rows` a product of any number of rows, which are a variable. Parameters: left, right, what the steps add in
-    their order, result. UnsupportedOperator for operands with longer rows than their data, for convolutions that
-    plain_convolution does not write, and for epilogues without a name."""
+    """Return the workload in TE, followed by the steps that `epilogue` names (decide/epilogue.py). With `open_rows`,
+    the number of rows of a matrix multiplication is a variable.
+
+    Parameters: left, right, the operands of the steps in order, result. UnsupportedOperator for operands with padded
+    rows, for convolutions that plain_convolution does not support, and for unknown epilogues.
+    """
     steps = steps_of(epilogue)
     if isinstance(workload, ConvWorkload):
         inputs, result = plain_convolution(workload)
@@ -45,7 +47,7 @@ def _dense_product(workload: GemmWorkload, open_rows: bool) -> tuple[list[te.Ten
 
 
 def plain_product(workload: GemmWorkload, rows: Any = None) -> tuple[list[te.Tensor], te.Tensor]:
-    """A and B, and C = A * B of the workload's types, transposes and batch; of `rows` rows where they are given."""
+    """Return A and B, and C = A * B with the types, transposes and batch of the workload; `rows` overrides its m."""
     w, m = workload, workload.m if rows is None else rows
     batch = (w.batch,) if w.batch > 1 else ()
     a = te.placeholder((*batch, *((w.k, m) if w.trans_a else (m, w.k))), w.dtype, name="A")
@@ -62,7 +64,8 @@ def plain_product(workload: GemmWorkload, rows: Any = None) -> tuple[list[te.Ten
 
 
 def _behind(result: te.Tensor, steps: Sequence[str], column: int) -> tuple[list[te.Tensor], te.Tensor]:
-    """The operands that the steps add, and what they make of `result`; `column` is its axis that a bias has."""
+    """Return the operands that the steps add, and the result of the steps applied to `result`; `column` is the axis
+    that a bias is indexed by."""
     added: list[te.Tensor] = []
     for number, step in enumerate(steps):
         if step in (BIAS, RESIDUAL):

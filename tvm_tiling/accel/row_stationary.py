@@ -1,16 +1,16 @@
 """A convolution on a row-stationary array as a program, pass by pass of a given mapping.
 
-Each processing element convolves a row of a kernel with a row of the image. R elements one above the other make a row
-of results, e such columns make a set; r sets add their sums, t sets have other kernels. An element interleaves the rows
-of p kernels and q channels. What is computed with one load of the kernels is a pass:
+Each processing element convolves a row of a kernel with a row of the image. R stacked elements produce a row of
+results, e such columns form a set; r sets add their sums, t sets use different kernels. An element interleaves the rows
+of p kernels and q channels. A pass is what is computed with one load of the kernels:
 
     passes     n images, e rows of results, m output channels at a time; of these q * r input channels and p * t kernels
-    ramp       kernels of the pass come from the global buffer into the elements, and the first window of the image
-    step       one column of results: the next columns of the image, sums so far from the global buffer, p * q * S
-               cycles of every element, sums back into the global buffer
+    ramp       loads the kernels of the pass and the first window of the image from the global buffer into the elements
+    step       one column of results: loads the next image columns and the partial sums from the global buffer, takes
+               p * q * S cycles of every element, stores the sums to the global buffer
 
-Sums stay in the global buffer until all input channels are through. The engine's block is t x e x (r * R): the elements
-that the mapping has at work, each doing one multiply-accumulate per cycle. The program computes what it times.
+Sums stay in the global buffer until all input channels are processed. The block of the engine is t x e x (r * R), the
+elements that the mapping uses, each doing one multiply-accumulate per cycle. The program computes what it times.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MOST_IN_FLIGHT = 16
 
 @dataclass(frozen=True, kw_only=True)
 class RowMapping:
-    """Sizes of a pass: `n` images, `e` rows of results, `p` * `t` kernels, `q` * `r` channels; `m` output channels have
-    their sums in the global buffer."""
+    """The sizes of a pass: `n` images, `e` rows of results, `p` * `t` kernels, `q` * `r` channels; the sums of `m`
+    output channels are in the global buffer."""
 
     n: int
     m: int
@@ -43,12 +43,12 @@ class RowMapping:
     t: int
 
     def elements(self, workload: ConvWorkload) -> int:
-        """Processing elements at work."""
+        """Return the number of processing elements used."""
         return self.t * self.e * self.r * workload.kh
 
 
 def configured(workload: ConvWorkload, mapping: RowMapping, hardware: Hardware) -> Hardware:
-    """The machine with its array as a mapping has it. HardwareError where it has fewer elements."""
+    """Return the machine with its array configured for a mapping. HardwareError if it has too few elements."""
     unit = hardware.near_tile
     working = mapping.elements(workload)
     if unit is None or working > unit.macs_per_cycle:
@@ -64,23 +64,24 @@ def configured(workload: ConvWorkload, mapping: RowMapping, hardware: Hardware) 
 
 
 def row_stationary_convolution(workload: ConvWorkload, mapping: RowMapping, hardware: Hardware) -> Program:
-    """The program of an int16 `workload` in NCHW on `hardware` as :func:`configured` has it: inputs x[n, ci, h, w] and
-    w[co, ci / groups, kh, kw], output y[n, co, ho, wo], sums of 16 bits that wrap round.
+    """Return the program of an int16 `workload` in NCHW on `hardware` as :func:`configured` configures it: inputs x[n,
+    ci, h, w] and w[co, ci / groups, kh, kw], output y[n, co, ho, wo], 16-bit sums with wraparound.
 
     WorkloadError for other layouts and types, dilation, and numbers of images or channels that the mapping does not
-    divide. HardwareError where elements are too few or a buffer is too small."""
+    divide. HardwareError if there are too few elements or a buffer is too small.
+    """
     c, t = workload, mapping
     inner, outer = c.ci // c.groups, c.co // c.groups
     plain = not c.transposed and c.dilation == (1, 1) and c.d == c.kd == 1
     if c.layout != "NCHW" or c.dtype != "int16" or not plain or max(c.padding) >= min(c.kh, c.kw):
         raise WorkloadError(
-            f"row-stationary: {c}; accepted: int16 in NCHW, not transposed, not dilated, of two dimensions, a border "
-            "narrower than the kernel"
+            f"row-stationary: {c}; accepted: int16 in NCHW, two-dimensional, not transposed, not dilated, a "
+            "border narrower than the kernel"
         )
     if c.n % t.n or outer % t.m or t.m % (t.p * t.t) or inner % (t.q * t.r):
         raise WorkloadError(
-            f"row-stationary: {t} does not divide {c.n} images, {inner} and {outer} channels of a group; accepted: n, "
-            "q * r and m that do, and p * t that divides m"
+            f"row-stationary: {t} does not divide {c.n} images, {inner} and {outer} channels of a group; "
+            "accepted: n, q * r and m that divide them, and p * t that divides m"
         )
     parts = _Passes(c, t, configured(c, t, hardware))
     for group, n, e, m in itertools.product(
@@ -97,9 +98,9 @@ def row_stationary_convolution(workload: ConvWorkload, mapping: RowMapping, hard
 
 
 class _Passes:
-    """The instructions of passes. In the global buffer lie rows of the image [n, channel, row, column] with their
-    border, the kernels of a pass, and the sums [n, m, row, column]. As many columns of sums as the elements hold are on
-    their way at once, so that they stream beside the products."""
+    """The instructions of passes. The global buffer holds rows of the image [n, channel, row, column] with their
+    border, the kernels of a pass, and the sums [n, m, row, column]. As many columns of sums are in flight as the
+    elements hold, so that transferring them overlaps with computation."""
 
     def __init__(self, workload: ConvWorkload, mapping: RowMapping, hardware: Hardware) -> None:
         c, t = workload, mapping
@@ -113,7 +114,7 @@ class _Passes:
         fitting = MOST_IN_FLIGHT if room is None else room // (2 * self.sums_of_column)
         self.in_flight = max(1, min(MOST_IN_FLIGHT, fitting))
         window = -(-c.kw // c.stride[1]) * c.stride[1]
-        self.ring = window + c.stride[1]  # columns of the image in the elements: a window, and the next ones
+        self.ring = window + c.stride[1]  # columns of the image in the elements: a window, and the next columns
         self.at_kernels = _up(2 * t.n * self.channels * self.rows * self.width)
         self.at_sums = self.at_kernels + _up(2 * self.kernels * self.channels * self.taps)
         self._check_room()
@@ -125,7 +126,7 @@ class _Passes:
         self.turn = 0
 
     def _check_room(self) -> None:
-        """HardwareError for a buffer that does not hold a pass."""
+        """Raise HardwareError if a buffer is too small for a pass."""
         c, t = self.conv, self.map
         needed = {
             "a": self.kernels * self.channels * self.taps,
@@ -138,11 +139,11 @@ class _Passes:
             if room is not None and 2 * numbers > room:
                 name = self.build.machine.hardware.name
                 raise HardwareError(
-                    f"{name}: {2 * numbers} bytes of memory {memory!r} for a pass of {t}; accepted: at most {room}"
+                    f"{name}: a pass of {t} needs {2 * numbers} bytes of memory {memory!r}; accepted: at most {room}"
                 )
 
     def load_image(self, n: int, channel: int, e: int, rows: int) -> None:
-        """Rows of the image from DRAM, for each image."""
+        """Load rows of each image from DRAM."""
         c, (top, left, _, _) = self.conv, self.conv.padding
         high = (rows - 1) * c.stride[0] + c.kh
         above, begin = max(0, top - e * c.stride[0]), e * c.stride[0] - top
@@ -163,7 +164,7 @@ class _Passes:
         return image * self.channels * self.rows * self.width
 
     def load_kernels(self, kernel: int, channel: int) -> None:
-        """Kernels of a pass from DRAM, and when the elements are free, into them."""
+        """Load the kernels of a pass from DRAM and, once the elements are free, into them."""
         inner = self.conv.ci // self.conv.groups
         row = self.channels * self.taps
         near = At("internal", self.at_kernels, (row, 1), "int16")
@@ -173,13 +174,13 @@ class _Passes:
         self.build.append(Opcode.LOAD, "kernels", extent, a=near, c=At("a", 0, (row, 1), "int16"))
 
     def run(self, kernel: int, rows: int, *, first: bool) -> None:
-        """A pass, `first` if no sums have been added up before. Images follow each other without a gap."""
+        """Run a pass, `first` if there are no partial sums yet. Images follow each other without a gap."""
         c, step = self.conv, self.conv.stride[1]
         for image in range(self.map.n):
             there, start = (
                 0,
                 image * self.width,
-            )  # columns of this image that the elements have had, and of those before
+            )  # columns of this image already loaded, and columns of the images before
             for column in range(c.wo):
                 needed = min(self.width, -(-(column * step + c.kw) // step) * step)
                 together = needed if not image and not column else step
@@ -189,7 +190,7 @@ class _Passes:
                 self._step(image, kernel, column, start + column * step, rows, first)
 
     def _columns(self, image: int, begin: int, end: int, start: int, rows: int) -> None:
-        """Columns of the image into the elements, which have had `start` columns of other images before."""
+        """Load columns of the image into the elements, which have received `start` columns of other images before."""
         high = (rows - 1) * self.conv.stride[0] + self.conv.kh
         while begin < end:
             slot = (start + begin) % self.ring
@@ -204,7 +205,7 @@ class _Passes:
             begin += count
 
     def _step(self, image: int, kernel: int, column: int, begin: int, rows: int, first: bool) -> None:
-        """One column of results of all kernels, whose window begins with column `begin` of the pass."""
+        """Compute one column of results of all kernels, whose window begins with column `begin` of the pass."""
         c, build = self.conv, self.build
         near = 2 * (self.turn % self.in_flight) * self.sums_of_column
         self.turn += 1
@@ -236,7 +237,7 @@ class _Passes:
         build.append(Opcode.STORE, "sums_out", extent, a=sums, c=kept)
 
     def store(self, n: int, channel: int, e: int, rows: int) -> None:
-        """Sums that are complete to DRAM."""
+        """Store complete sums to DRAM."""
         c, t = self.conv, self.map
         for image in range(t.n):
             place = ((n + image) * c.co + channel) * c.ho * c.wo + e * c.wo

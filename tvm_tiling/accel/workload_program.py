@@ -1,5 +1,8 @@
-"""The program of a workload, from its reference implementation: what databases and simulations measure, and maps show.
-It is a file of its own because processes that build kernels for a CPU need the reference implementation alone."""
+"""The program of a workload, from its reference implementation, as measured by databases and simulations and shown in
+maps.
+
+This is a separate module because processes that build CPU kernels need only the reference implementation.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,18 @@ def workload_program(
     epilogue: str = "",
     prefer: Prefer = "utilisation",
 ) -> Program:
-    """The program of `tiling_schedule` for a product or a convolution, cut as `config` says where one is given, else as
-    is best in `prefer`.
-    UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
+    """Return the program of `tiling_schedule` for a matrix multiplication or convolution, tiled as `config` says or,
+    without one, for the best `prefer`.
+
+    UnsupportedOperator as in plain_operator; HardwareError if the machine does not support the workload.
+    """
     return record(_scheduled(workload, hardware, config, epilogue, prefer), hardware)
 
 
 def workload_blocks(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, prefer: Prefer = "utilisation"
 ) -> RecordedBlocks:
-    """The same program block by block, for its map. Errors as workload_program()."""
+    """Return the same program block by block, for its map. Raises the errors of workload_program()."""
     return blocks_of(_scheduled(workload, hardware, None, "", prefer), hardware)
 
 

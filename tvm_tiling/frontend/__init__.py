@@ -1,6 +1,6 @@
-"""Models of other frameworks brought into one form: a Relax module of fixed shapes with its weights inside.
+"""Import of models from other frameworks into one form: a Relax module with its weights inside.
 
-Names are imported on first use: what is asked of a file's header alone needs no TVM.
+Names are imported on first use: reading only the header of a file needs no TVM.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Weights in blocks of few bits in the graph: as they are stored, until they are packed, and what is computed by them.
+"""Block-quantised weights in the graph, as stored until they are packed, and the operators that use them.
 
-A graph holds them as a call of the constants that a file stores, whose value is their records (weight_panels.py tells
-what these are): `stored()` emits it. Nothing computes it but the packing of the kernels that read it, some rows at a
-time, so that weights are read from a mapped file one after the other and never become records or floats as a whole.
+A graph represents them as a call on the constants stored in the file, whose value is their records (weight_panels.py
+describes these); `stored()` emits it. The call is never executed: only the packing of the kernels that read it
+evaluates it, some rows at a time, so that weights are read sequentially from a mapped file and are never expanded to
+records or floats as a whole.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from .described_call import described_call
 from .gguf.types import TENSOR_TYPES
 from .open_shapes import whole
 
-ALIGNED = 16  # elements of k that are decoded together; rows of other lengths get zeros behind them
-_STORED = "tvm_tiling.stored"  # the function that is called, with the layout, the encoding and k behind
-_AT_ONCE = 1 << 22  # weights that become records at a time
+ALIGNED = 16  # elements of K that are decoded together; rows of other lengths are padded with zeros
+_STORED = "tvm_tiling.stored"  # the called function; its name is followed by the layout, the encoding and K
+_AT_ONCE = 1 << 22  # weights converted to records at a time
 
 
 def _bits(parts: Sequence[np.ndarray], product: BlockedProduct) -> Blocks:
-    """As MatMulNBits has them: values, scales, zero points where there are any, which are packed as the values are, or
-    one number for each block; or offsets in their place."""
+    """Return blocks from the layout of MatMulNBits: values, scales and, if present, zero points, which are packed like
+    the values or are one number per block; or offsets in their place."""
     values, scales, *zeros = parts
     rows = len(values)
     shape = (rows, product.blocks)
@@ -45,7 +46,7 @@ def _bits(parts: Sequence[np.ndarray], product: BlockedProduct) -> Blocks:
         found = zeros[0].reshape(rows, -1)
         if found.dtype == np.uint8:
             found = values_of(found, product.bits)[:, : product.blocks]
-    missing = product.blocks * product.value_bytes - values.shape[1]  # of the last block
+    missing = product.blocks * product.value_bytes - values.shape[1]  # bytes missing from the last block
     packed = (np.pad(values, ((0, 0), (0, missing))) if missing else values).reshape(*shape, product.value_bytes)
     return Blocks(values_of(packed, product.bits), scales.reshape(shape), found, offsets)
 
@@ -54,20 +55,20 @@ _LAYOUTS: dict[str, Callable[[Sequence[np.ndarray], BlockedProduct], Blocks]] = 
     "bits": _bits,
     **{kind.name: kind.read for kind in TENSOR_TYPES.values() if kind.blocks is not None},
 }
-"""What makes blocks of some rows of the constants, by the name of the layout."""
-RECORDS = "records"  # the layout of constants that are records
+"""Functions that return blocks from some rows of the constants, by the name of the layout."""
+RECORDS = "records"  # the layout of constants that already are records
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Weights of a product: `parts` are constants with a row for each column of the product, in a layout."""
+    """Weights of a matrix multiplication: `parts` are constants with a row for each output column, in a layout."""
 
     layout: str
     parts: tuple[tvm.runtime.Tensor, ...]
     product: BlockedProduct
 
     def rows(self) -> BlocksOf:
-        """Its blocks, some rows at a time."""
+        """Return its blocks, some rows at a time."""
         arrays = [array for part in self.parts if (array := array_of(part)) is not None]
         if self.layout == RECORDS:
             return blocks_of_records(arrays[0], self.product)
@@ -79,7 +80,7 @@ class Stored:
         return some
 
     def records(self) -> tvm.runtime.Tensor:
-        """All of them."""
+        """Return all rows as records."""
         rows, product = self.rows(), self.product
         made = record_memory(product)
         step = max(1, _AT_ONCE // product.k)
@@ -90,7 +91,7 @@ class Stored:
 
 
 def stored(bb: Any, layout: str, parts: Sequence[relax.Expr], product: BlockedProduct) -> relax.Expr:
-    """The weights of a product, n by k, that constants hold."""
+    """Return the weights of a matrix multiplication, N x K, that constants hold."""
     name = f"{_STORED} {layout} {product.encoding} {product.k}"
     shape, dtype = product.inputs["weights"]
     kind = relax.TensorType(shape, dtype)
@@ -98,7 +99,7 @@ def stored(bb: Any, layout: str, parts: Sequence[relax.Expr], product: BlockedPr
 
 
 def stored_of(value: relax.Expr) -> Stored | None:
-    """What such a call says; None for any other expression."""
+    """Return the content of such a call, or None for any other expression."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
     if value.op.name != "relax.call_pure_packed":
@@ -116,8 +117,10 @@ def stored_of(value: relax.Expr) -> Stored | None:
 def product_in_blocks(
     bb: Any, x: relax.Expr, weights: relax.Expr, product: BlockedProduct, activations: str
 ) -> relax.Expr:
-    """x w', float32[..., n], of x float32[..., k] and the weights of a product, as stored() gives them or as records.
-    `activations` "int8" quantises rows of x in the weights' blocks, "int16" lets kernels round them to 16 bits."""
+    """Return x w', float32[..., N], of x float32[..., K] and weights given by stored() or as records.
+
+    `activations` "int8" quantises rows of x in the blocks of the weights, "int16" lets kernels round them to 16 bits.
+    """
     n, k, encoding = product.n, product.k, product.encoding
     lead = [whole(extent) for extent in list(x.ty.shape)[:-1]]
     rows = product_of(lead) if lead else 1
@@ -139,8 +142,8 @@ def product_in_blocks(
 def rows_of_blocks(
     bb: Any, weights: relax.Expr, places: relax.Expr, product: BlockedProduct, operator: str, *, wraps: bool
 ) -> relax.Expr:
-    """float32[places..., k]: rows of a table that is stored as the weights of a product are. Places outside of it are
-    refused under the name of an operator; with `wraps`, -1 is the last row."""
+    """Return float32[places..., K]: rows of a table stored like the weights of a matrix multiplication. Indices out of
+    range are refused, naming `operator`; with `wraps`, -1 is the last row."""
     checked = checked_positions(bb, places, product.n, operator, wraps=wraps)
     lead = [whole(extent) for extent in checked.ty.shape]
     rows = product_of(lead) if lead else 1

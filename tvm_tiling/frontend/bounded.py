@@ -1,6 +1,6 @@
-"""What a model in Relax asks for, held against limits: every tensor's size, constants to be computed, work, fields.
+"""Limits on what a Relax model requests: tensor sizes, constants to be computed, work, tuple fields.
 
-Sizes are those of the types that TVM inferred, so nothing is computed to find them.
+Sizes are those of the types that TVM inferred, so nothing is computed to determine them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..limits import Limits
 from ..match.access import substitute, variables
 from .node_names import names_in, nodes_named, numbers_of
 
-# Operators without tensors as operands: TVM computes those of up to 1,024 elements ahead of a run, and no others.
+# Operators without tensor operands: TVM constant-folds those of up to 1,024 elements, and no others.
 _FOLDED_ELEMENTS = 1024
-_DEPTH = 100  # of tuples in tuples: TVM's passes recurse
+_DEPTH = 100  # of nested tuples: TVM's passes recurse
 _Type: TypeAlias = tvm.ir.Type
 
 
 def refuse_tuples(module: tvm.IRModule, limits: Limits, where: str) -> None:
-    """LimitError where a tuple holds too many tensors, tuples within it counted; ModelFormatError where tuples are
-    nested too deeply. To be asked before any pass of TVM, which walks every field of ((x, x), (x, x)) and so on."""
+    """Raise LimitError if a tuple holds too many tensors, including nested tuples, and ModelFormatError if tuples are
+    nested too deeply. Must run before any TVM pass, since these visit every field of ((x, x), (x, x)) and so on."""
     for function in _functions(module):
         sizes = _Sizes()
         for variable in (*function.params, *(binding.var for binding in _bindings(function))):
@@ -34,7 +34,7 @@ def refuse_tuples(module: tvm.IRModule, limits: Limits, where: str) -> None:
 
 
 def refuse_excess(module: tvm.IRModule, limits: Limits, where: str) -> None:
-    """LimitError where the model asks for more than its limits; it names the operator, the size and the limit."""
+    """Raise LimitError, naming the operator, the size and the limit, if the model exceeds its limits."""
     for function in _functions(module):
         _Bounds(function, names_in(module), limits, where).check()
 
@@ -47,7 +47,7 @@ def _refuse_tuple(what: str, size: _Size, limits: Limits) -> None:
 
 @dataclass(frozen=True)
 class _Size:
-    """Of a type: how many tensors it holds, how deep in tuples, bytes of all and of the largest."""
+    """Size of a type: its number of tensors, tuple nesting depth, total bytes, and bytes of the largest tensor."""
 
     tensors: int
     depth: int
@@ -56,11 +56,11 @@ class _Size:
 
 
 class _Sizes:
-    """Sizes of types; a type that is one object is measured once, however often tuples hold it."""
+    """Sizes of types. A type object is measured once, however often tuples contain it."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Size] = {}
-        self._kept: list[_Type] = []  # so that no other object gets the place of one that is known
+        self._kept: list[_Type] = []  # keeps types alive, so that addresses are not reused
 
     def of(self, kind: _Type) -> _Size:
         stack = [kind]
@@ -90,7 +90,7 @@ class _Sizes:
 
 
 class _Bounds:
-    """One walk over a function's bindings."""
+    """One pass over the bindings of a function."""
 
     def __init__(self, function: relax.Function, nodes: Sequence[str], limits: Limits, where: str) -> None:
         self.nodes = nodes
@@ -98,7 +98,7 @@ class _Bounds:
         self.weights = sum(_constant_bytes(function))
         self.computed = self.operations = 0
         self.sizes = _Sizes()
-        self.known: set[int] = set()  # variables that depend on constants alone, by the place of the object
+        self.known: set[int] = set()  # variables that depend only on constants, by object address
 
     def check(self) -> None:
         for variable in self.function.params:
@@ -119,7 +119,7 @@ class _Bounds:
                 self.limits.require_constants(what, self.computed, self.weights)
 
     def called(self, variable: relax.Var) -> str:
-        """The node of the model that makes a variable, or else the variable's name."""
+        """Return the node of the model that produces a variable, or the name of the variable."""
         nodes = nodes_named(self.nodes, numbers_of(variable.name))
         return nodes[0] if nodes else str(variable.name)
 
@@ -142,7 +142,7 @@ def _functions(module: tvm.IRModule) -> list[relax.Function]:
 
 
 def _bindings(function: relax.Function) -> Iterator[relax.Binding]:
-    """The bindings of a function, those in branches too."""
+    """Yield the bindings of a function, including those in branches."""
     bodies = [function.body]
     while bodies:
         body = bodies.pop()
@@ -155,7 +155,7 @@ def _bindings(function: relax.Function) -> Iterator[relax.Binding]:
 
 
 def _tensors(args: Iterable[relax.Expr]) -> Iterator[relax.Expr]:
-    """Operands that are tensors or tuples of them."""
+    """Yield operands that are tensors, including those in tuples."""
     for arg in args:
         if isinstance(arg, relax.Tuple):
             yield from _tensors(arg.fields)
@@ -173,7 +173,7 @@ def _name(value: relax.Expr) -> str:
 
 
 def _constant_bytes(function: relax.Function) -> list[int]:
-    """Bytes of every constant, one that is used twice counted once."""
+    """Return the bytes of every constant, each counted once."""
     found: dict[int, int] = {}
 
     def constant(expr: object) -> None:
@@ -185,7 +185,8 @@ def _constant_bytes(function: relax.Function) -> list[int]:
 
 
 def _shape(kind: _Type) -> list[int] | None:
-    """The shape of a tensor, open sizes at their least; None where the data decides it, and of what is not a tensor."""
+    """Return the shape of a tensor with symbolic extents at their minimum; None if it is data-dependent, and for values
+    that are not tensors."""
     shape = kind.shape if isinstance(kind, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr):
         return None
@@ -193,7 +194,7 @@ def _shape(kind: _Type) -> list[int] | None:
 
 
 def _least(extent: tirx.Expr) -> int:
-    """An extent where every open size is 1."""
+    """Return an extent with every symbolic size set to 1."""
     ones = {variable: tirx.const(1, str(variable.ty)) for variable in variables(extent)}
     found = sym.Analyzer().simplify(substitute(extent, ones))
     return max(int(found), 0) if isinstance(found, tirx.IntImm) else 0
@@ -210,7 +211,7 @@ def _bytes(kind: _Type) -> int:
 
 
 def _operations(name: str, call: relax.Call, kind: _Type) -> int:
-    """Multiply-accumulates of a call that multiplies, 0 of any other."""
+    """Return the multiply-accumulates of a call that multiplies, 0 for any other."""
     shapes = [_shape(arg.ty) for arg in call.args]
     if len(shapes) < 2 or shapes[1] is None:
         return 0

@@ -1,7 +1,5 @@
-"""Attention of decoders: positions as angles, caches that grow in place, queries by keys and values of past and now.
-
-Sizes may be open.
-"""
+"""Decoder attention: rotary position embeddings, growing key-value caches, and attention over past and new tokens.
+Shapes may be symbolic."""
 
 from __future__ import annotations
 
@@ -23,18 +21,19 @@ Expr: TypeAlias = relax.Expr
 
 
 def reshaped(bb: Builder, value: Expr, shape: Sequence[Size]) -> Expr:
-    """A tensor of another shape."""
+    """Return a reshaped tensor."""
     return bb.emit(op.reshape(value, relax.ShapeExpr(list(shape))))
 
 
 def moved(bb: Builder, value: Expr, *order: int) -> Expr:
-    """A tensor whose axes are in another order."""
+    """Return a tensor with permuted axes."""
     return bb.emit(op.permute_dims(value, list(order)))
 
 
 def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool) -> Expr:
-    """`x`, [batch, length, heads, width], whose first 2 r elements of each head are r pairs, turned by angles whose
-    cosines and sines are [batch or 1, length, r]. Pairs are neighbours, or lie r apart."""
+    """Return `x`, [batch, length, heads, width], with the first 2 r elements of each head rotated as r pairs by angles
+    with the given cosines and sines, [batch or 1, length, r]. Elements of a pair are adjacent (`interleaved`) or r
+    apart."""
     batch, length, heads, width = extents_of(x)
     pairs = int(cosine.ty.shape[-1])
     if 2 * pairs > width:
@@ -64,8 +63,8 @@ def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool
 
 
 def rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list[Expr]:
-    """Of each table the rows at `positions`, [batch, length]. Positions beyond the tables are refused: the model was
-    made for contexts of as many tokens."""
+    """Return the rows of each table at `positions`, [batch, length]. Positions beyond the tables are refused: they
+    exceed the context length of the model."""
     most = int(tables[0].ty.shape[0])
     named = f"the model's context of {most} tokens"
     inside = checked_positions(bb, positions, most, named, wraps=False, called="position")
@@ -73,12 +72,12 @@ def rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list
 
 
 def counted(bb: Builder, count: Size, dtype: str) -> Expr:
-    """[1, count]: 0, 1, 2, ..."""
+    """Return [1, count]: 0, 1, 2, ..."""
     return bb.emit(op.expand_dims(bb.emit(sequence(bb, 0, 1, count, dtype)), 0))
 
 
 def joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Expr:
-    """Keys or values of both, `every` of them."""
+    """Return the past and new keys or values joined, `every` of them."""
     batch, groups, room, width = extents_of(past)
     length = extents_of(new)[1]
     told = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
@@ -88,8 +87,8 @@ def joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Exp
 def attended(
     bb: Builder, query: Expr, keys: Expr, values: Expr, before: Expr, scale: float, *, window: int = 0, cap: float = 0.0
 ) -> Expr:
-    """[batch, length, heads * width] of queries [batch, length, heads, width] over keys and values [batch, groups,
-    every, width], of which `before` are of the past."""
+    """Return [batch, length, heads * width] for queries [batch, length, heads, width] over keys and values [batch,
+    groups, every, width], of which the first `before` are past."""
     batch, length, heads, width = extents_of(query)
     _, groups, every, _ = extents_of(keys)
     told = CachedAttention(

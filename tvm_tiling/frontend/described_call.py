@@ -1,4 +1,4 @@
-"""Calls of functions that carry what they compute."""
+"""Calls of functions that carry a description of what they compute."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..match.described import Description
 
 
 def described_call(bb: Any, told: Description, values: Mapping[str, relax.Expr], name: str) -> dict[str, relax.Expr]:
-    """The results of `told` by name, `values` being its inputs. `bb`: what emits calls and takes functions, as Relax's
-    builder does."""
+    """Return the results of the function described by `told`, by name; `values` are its inputs. `bb` emits calls and
+    accepts functions, like Relax's builder."""
     function = bb.add_func(described_function(told, name).without_attr("global_symbol"), name)
     types = [relax.TensorType(shape, dtype) for shape, dtype in told.outputs.values()]
     called = bb.emit(relax.call_tir(function, relax.Tuple([values[each] for each in told.inputs]), types))

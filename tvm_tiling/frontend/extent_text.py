@@ -1,4 +1,4 @@
-"""Extents as text, as exporters write them for open dimensions: "batch", "past + 1", "2*a", "floor(s/2)"."""
+"""Extents as text, as exporters write them for dynamic dimensions: "batch", "past + 1", "2*a", "floor(s/2)"."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CALLS = {"min": "min", "Min": "min", "max": "max", "Max": "max", "floor": "floo
 
 
 class _NoExtentError(ValueError):
-    """The text is no arithmetic on sizes."""
+    """The text is not an arithmetic expression of sizes."""
 
 
 def read_extent(text: str, known: Collection[str]) -> Extent | None:
-    """The arithmetic on sizes of `known` names that a text is, or None where it is no such thing."""
+    """Return the arithmetic expression of `known` sizes that a text represents, or None."""
     if len(text) > _LONGEST:
         return None
     try:
@@ -32,7 +32,7 @@ def read_extent(text: str, known: Collection[str]) -> Extent | None:
 
 
 def _divides_by_nothing(extent: Extent) -> bool:
-    """Whether a divisor is no number above 0."""
+    """Return whether a divisor is not a positive number."""
     if not isinstance(extent, Operation):
         return False
     if extent.symbol in ("//", "%") and (list(names_of([extent.right])) or evaluated(extent.right, {}) <= 0):
@@ -106,7 +106,7 @@ class _Reader:
         self.next()
         found = self.sum()
         if name == "floor":
-            # The one place where "/" is known to round down.
+            # The only place where "/" is known to round down.
             if self.peek() == "/":
                 self.next()
                 found = _joined("//", found, self.unit())

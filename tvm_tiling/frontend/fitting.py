@@ -1,8 +1,8 @@
-"""Operands whose open sizes have to agree, given the one shape that they agree on.
+"""Operands whose symbolic shapes must agree, cast to the common shape.
 
-Relax infers no shape for an operator of two tensors whose extents it cannot prove to be equal, and nothing behind it
-has one. Here the extents are compared by all that is known of the open sizes, a guard says what is not known, and an
-operand whose shape is written otherwise than the agreed one is bound to that by match_cast.
+Relax infers no shape for an operator of two tensors whose extents it cannot prove equal, nor for anything after it.
+Here, extents are compared by everything known about the symbolic sizes, a guard checks the rest at run time, and an
+operand whose shape is written differently from the common one is bound to it by match_cast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ right_shift subtract where"""
 
 
 def fitted(builder: relax.BlockBuilder, call: relax.Call, shapes: OpenShapes) -> relax.Call:
-    """`call` of an operator, whose operands have types, with operands that fit each other."""
+    """Return `call` of an operator, whose operands have types, with compatible operands."""
     name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
     if name == "reshape" and isinstance(call.args[1], relax.ShapeExpr) and _extents(call.args[0]) is not None:
         return reshaped(builder, call.args[0], list(map(whole, call.args[1].values)), shapes)
@@ -43,13 +43,13 @@ def fitted(builder: relax.BlockBuilder, call: relax.Call, shapes: OpenShapes) ->
 
 
 def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
-    """`value` with a shape that it is known to have, or that a guard says it has."""
+    """Return `value` with a shape that it is known to have, or that a guard checks."""
     own = _extents(value)
     assert own is not None
     if all(_written_alike(*pair) for pair in zip(own, shape, strict=True)):
         return value
     if any(isinstance(new, tirx.Var) and new in variables(expr(old)) for old, new in zip(own, shape, strict=True)):
-        # TVM's fusion replaces s by min(s, 8) without end where a match_cast says that min(s, 8) is s.
+        # TVM's fusion replaces s by min(s, 8) endlessly if a match_cast states that min(s, 8) equals s.
         return builder.emit(builder.call_te(_as_sized(shape), value, primfunc_name_hint="sized"))
     return builder.match_cast(value, relax.TensorType(list(shape), str(value.ty.dtype)))
 
@@ -57,8 +57,8 @@ def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) 
 def reshaped(
     builder: relax.BlockBuilder, data: relax.Expr, extents: Sequence[Size], shapes: OpenShapes, *, fits: bool = False
 ) -> relax.Call:
-    """`data` with another shape of as many elements; a guard says that they are as many, where it is not known, or does
-    already where it `fits`."""
+    """Return `data` reshaped to the same number of elements. A guard checks the number if it is not known, unless it is
+    already checked (`fits`)."""
     before = [shapes.simplified(extent) for extent in _extents(data) or []]
     if any(isinstance(extent, int) and extent < 0 for extent in extents):
         return relax.op.reshape(data, relax.ShapeExpr(list(extents)))
@@ -81,7 +81,7 @@ def _as_sized(shape: Sequence[Size]) -> Callable[[te.Tensor], te.Tensor]:
 
 
 def broadcast(builder: relax.BlockBuilder, values: Sequence[relax.Expr], shapes: OpenShapes) -> list[relax.Expr]:
-    """Tensors whose shapes broadcast, so that it can be seen."""
+    """Return tensors cast so that their shapes provably broadcast."""
     found = _broadcast(None, [_extents(value) or [] for value in values], shapes)
     return [cast(builder, *pair) for pair in zip(values, found, strict=True)]
 
@@ -106,11 +106,11 @@ Shapes = list[list[Size]]
 
 
 def _broadcast(call: relax.Call | None, before: Shapes, shapes: OpenShapes) -> Shapes:
-    """Of tensors that are broadcast; an extent of 1 stays."""
+    """Return the shapes of broadcast tensors; extents of 1 are kept."""
     rank = max(map(len, before))
     lined = [[1] * (rank - len(shape)) + shape for shape in before]
     whole_shape = [shapes.broadcast(extents) for extents in zip(*lined, strict=True)]
-    # A guard may have said more of the first axes when it was the turn of the last.
+    # A guard emitted for the last axes may have refined the first ones.
     whole_shape = [shapes.simplified(extent) for extent in whole_shape]
     return [
         [1 if isinstance(own, int) and own == 1 else extent for own, extent in zip(shape, whole_shape, strict=True)][
@@ -135,7 +135,7 @@ def _matmul(call: relax.Call, before: Shapes, shapes: OpenShapes) -> Shapes:
 def _concat(call: relax.Call, before: Shapes, shapes: OpenShapes) -> Shapes:
     rank = len(before[0])
     if any(len(shape) != rank for shape in before):
-        return before  # which Relax refuses
+        return before  # Relax refuses these
     axis = int(call.attrs.axis if call.attrs.axis is not None else 0) % rank
     agreed = list(before[0])
     for shape in before[1:]:

@@ -1,4 +1,4 @@
-"""What every frontend ends in."""
+"""The common result of all frontends."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..limits import MAX_EXTENT
 from ..lowering.samples import samples
 from ..sizes import Named, OpenSizes, Shape, leading_of
 
-# How TVM's messages write an operator.
+# How TVM's messages print an operator.
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="relax\.([\w.]+)".*?support_level=\d+\)')
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model in the one form that compilation takes.
+    """A model in the form that compilation takes.
 
-    module: a Relax module; its function "main" takes the inputs in order, weights are constants inside.
-    input_names, output_names: as the model calls them. input_shapes: in elements. input_dtypes: TVM's names of types.
-    source: what the model was read as: "onnx", "torch", "tflite", "gguf" or "relax". open_sizes: those that the
-    inputs' shapes name; each is an extent of its own somewhere in them, and there a variable in the shape of the
-    module's parameter. end_tokens: of a language model, those that end a text.
+    module: a Relax module; its function "main" takes the inputs in order, weights are constants inside. input_names,
+    output_names: as in the model. input_shapes: in elements. input_dtypes: TVM's type names. source: the format that
+    the model was read from: "onnx", "torch", "tflite", "gguf" or "relax". open_sizes: the dynamic dimensions that the
+    input shapes name; each occurs by itself in one of them, where the shape of the module's parameter has a variable.
+    end_tokens: the end-of-text tokens of a language model.
     """
 
     module: tvm.IRModule
@@ -41,7 +41,7 @@ class ImportedModel:
 
     @property
     def symbols(self) -> dict[tirx.Var, str]:
-        """The name of the open size that a variable in the shapes of the module's tensors stands for."""
+        """The name of the dynamic dimension that each variable in the module's parameter shapes stands for."""
         found: dict[tirx.Var, str] = {}
         for parameter, shape in zip(self.module["main"].params, self.input_shapes, strict=True):
             for variable, extent in zip(parameter.ty.shape or (), shape, strict=True):
@@ -50,7 +50,8 @@ class ImportedModel:
         return found
 
     def at_sample(self) -> AbstractContextManager[None]:
-        """Within, decisions are made for the sample of the open sizes, and know their ranges."""
+        """Return a context in which decisions are made for a sample of the dynamic dimensions, with their ranges
+        known."""
         usual = self.open_sizes.usual(leading_of(self.input_shapes))
         ends = {size.name: (size.least, size.most) for size in self.open_sizes.sizes}
         names = {variable.name: name for variable, name in self.symbols.items()}
@@ -59,13 +60,13 @@ class ImportedModel:
 
     @property
     def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:
-        """Of each output the shape, None where the data decides it, and TVM's name of its type."""
+        """The shape of each output, None if it is data-dependent, and TVM's name of its type."""
         returned = self.module["main"].ret_ty
         return tuple(map(_shape_and_type, returned.fields if isinstance(returned, relax.TupleType) else [returned]))
 
 
 def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> None:
-    """ModelFormatError where `dims` names a dimension that the model does not leave open, or gives no size."""
+    """Raise ModelFormatError if `dims` names a dimension that is not dynamic in the model, or gives an invalid size."""
     unknown = sorted(set(dims) - set(known))
     if unknown:
         raise ModelFormatError(
@@ -78,7 +79,7 @@ def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> Non
 
 
 def output_count(main: relax.Function) -> int:
-    """How many tensors `main` returns."""
+    """Return the number of tensors that `main` returns."""
     returned = main.ret_ty
     return len(returned.fields) if isinstance(returned, relax.TupleType) else 1
 
@@ -92,6 +93,6 @@ def _shape_and_type(kind: tvm.ir.Type) -> tuple[tuple[int, ...] | None, str]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of another package's message, without its full stop; TVM's operators by their names alone."""
+    """Return the first line of another package's message without its full stop, with TVM operators shown by name."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")
     return _OPERATOR.sub(r"\1", line)

@@ -1,4 +1,4 @@
-"""Powers of integers: exact, modulo 2 to the number of their bits."""
+"""Powers of integers: exact, modulo 2 to the power of their bits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..lowering.checked import Part, in_shares, loops, shares
 
-LARGEST_CHAIN = 16  # the largest exponent that is written as a chain of products
-_ALONE = {"op_pattern": 8}  # TVM's mark of a kernel that is fused to no other
+LARGEST_CHAIN = 16  # the largest exponent that is expanded to a chain of multiplications
+_ALONE = {"op_pattern": 8}  # TVM's mark of a kernel that must not be fused
 
 
 def repeated(bb: relax.BlockBuilder, base: relax.Expr, exponent: int) -> relax.Expr:
-    """base * ... * base, as few products as squares need; an exponent from 0 to LARGEST_CHAIN."""
+    """Return base * ... * base with as few multiplications as repeated squaring needs; the exponent is 0 to
+    LARGEST_CHAIN."""
     if exponent == 0:
         return bb.emit(op.full_like(base, relax.const(1, base.ty.dtype)))
     result, square = None, base
@@ -30,7 +31,8 @@ def repeated(bb: relax.BlockBuilder, base: relax.Expr, exponent: int) -> relax.E
 
 
 def integer_power(bb: relax.BlockBuilder, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
-    """Powers by squares, of tensors of one type that are broadcast. 0 for negative exponents, but of 1 and -1."""
+    """Return powers by repeated squaring, for broadcast tensors of one type. Negative exponents give 0, except for
+    bases 1 and -1."""
     shape = relax.ShapeExpr(list(bb.normalize(op.add(base, exponent)).ty.shape))
     wide = [bb.emit(op.broadcast_to(x, shape)) for x in (base, exponent)]
     found = bb.emit_te(_by_squares, *wide, primfunc_name_hint="integer_power", primfunc_attrs=_ALONE)
@@ -38,7 +40,7 @@ def integer_power(bb: relax.BlockBuilder, base: relax.Expr, exponent: relax.Expr
 
 
 def _by_squares(base: te.Tensor, exponent: te.Tensor) -> list[te.Tensor]:
-    """Powers of integers, and their last squares."""
+    """Return powers of integers, and the last squares."""
     dtype = str(base.dtype)
     bits = int(dtype.removeprefix("u").removeprefix("int"))
 

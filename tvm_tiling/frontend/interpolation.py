@@ -1,4 +1,5 @@
-"""A tensor interpolated along one axis: sums of a few elements, their places and weights known before the run."""
+"""Interpolation of a tensor along one axis: sums of a few elements whose indices and weights are known at compile
+time."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tvm import relax, te
 def interpolated(
     builder: relax.BlockBuilder, data: relax.Expr, axis: int, places: relax.Expr, weights: relax.Expr
 ) -> relax.Var:
-    """`data` with sums along `axis`, one for each row of `places` and `weights`, both (outputs, taps)."""
+    """Return `data` with sums along `axis`, one for each row of `places` and `weights`, both (outputs, taps)."""
 
     def interpolate(x: te.Tensor, index: te.Tensor, weight: te.Tensor) -> te.Tensor:
         shape = [index.shape[0] if place == axis else extent for place, extent in enumerate(x.shape)]

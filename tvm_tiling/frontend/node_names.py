@@ -1,8 +1,8 @@
-"""Names of a model's nodes, kept through the graph passes, so that a report says where each operator comes from.
+"""Node names of a model, preserved through the graph passes, so that a report can show the origin of each operator.
 
 A Relax module lists the names in an attribute. A variable carries the numbers of its nodes in its own name
-("lv__n3_17__"): TVM's passes keep names of variables, and numbers do not bring text of a file into the names of TIR
-buffers or into kernels. What TVM appends to make a name unique comes behind the mark and is not read.
+("lv__n3_17__"): TVM's passes preserve variable names, and numbers keep text of a file out of the names of TIR buffers
+and kernels. Suffixes that TVM appends for uniqueness follow the mark and are ignored.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from ..plain_text import printable
 from .fitting import fitted
 from .open_shapes import OpenShapes
 
-NODES = "tvm_tiling.nodes"  # attribute of a module: the names, by number
+NODES = "tvm_tiling.nodes"  # module attribute: the names, by number
 MOST_NODES = 1 << 20
 _MARK = re.compile(r"__n(\d{1,9}(?:_\d{1,9})*)__")
-_PLAIN = "lv"  # how TVM's builder calls variables
+_PLAIN = "lv"  # TVM's default name of a variable
 
 
 class NodeNames:
-    """The names that an importer meets, numbered in their order."""
+    """The names that an importer encounters, numbered in order."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def variable(self, name: str) -> str:
-        """What to call variables that node `name` makes; "" for a node without a name."""
+        """Return the name for variables that node `name` produces, or "" for an unnamed node."""
         shown = printable(name)
         if not shown or len(self._numbers) >= MOST_NODES:
             return ""
         return variable_of([self._numbers.setdefault(shown, len(self._numbers))])
 
     def attached(self, module: tvm.IRModule) -> tvm.IRModule:
-        """`module` with the names."""
+        """Return `module` with the names attached."""
         return module.with_attr(NODES, list(self._numbers)) if self._numbers else module
 
 
 class NamingBuilder(relax.BlockBuilder):
-    """A builder that calls variables as `called` says, where the caller gives no name. `shapes`: the open sizes of the
-    model, of which operands are made to agree; None where all are fixed."""
+    """A builder that names variables as `called` says unless the caller gives a name. `shapes`: the dynamic dimensions
+    of the model, whose operands are made to agree; None if all are fixed."""
 
     called = ""
     shapes: OpenShapes | None = None
 
     def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
-        """The variable that `expr` is bound to."""
+        """Bind `expr` to a variable and return it."""
         return super().emit(self._fitted(expr), name_hint or self.called)
 
     def normalize(self, expr: relax.Expr) -> relax.Expr:
-        """`expr` with its type."""
+        """Return `expr` with its type."""
         return super().normalize(self._fitted(expr))
 
     def match_cast(self, value: relax.Expr, ty: tvm.ir.Type, name_hint: str = "") -> relax.Var:
-        """A variable for `value`, of type `ty`."""
+        """Return a variable for `value` with type `ty`."""
         return super().match_cast(value, ty, name_hint or self.called)
 
     def _fitted(self, expr: relax.Expr) -> relax.Expr:
@@ -68,7 +68,8 @@ class NamingBuilder(relax.BlockBuilder):
 
 
 def with_bound_parts(builder: relax.BlockBuilder, expr: relax.Expr, name: str = "") -> relax.Expr:
-    """`expr` with the calls within it bound to variables called `name`: normalize() of the builder gives none."""
+    """Return `expr` with nested calls bound to variables called `name`, which the builder's normalize() leaves
+    unnamed."""
     known: dict[int, relax.Expr] = {}
 
     def inside(part: relax.Expr) -> relax.Expr:
@@ -98,37 +99,38 @@ def _has_parts(expr: object) -> bool:
 
 
 def _is_operator(expr: object) -> bool:
-    """Whether an expression calls an operator of Relax, or is a field of what does."""
+    """Return whether an expression calls a Relax operator, or is a field of such a call."""
     if isinstance(expr, relax.TupleGetItem):
         return True
     return isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name.startswith("relax.")
 
 
 def variable_of(numbers: Iterable[int]) -> str:
-    """What to call a variable that these nodes make, "" for none."""
+    """Return the name of a variable that these nodes produce, or "" for none."""
     found = dict.fromkeys(numbers)
     return f"{_PLAIN}__n{'_'.join(map(str, found))}__" if found else ""
 
 
 def numbers_of(name: str) -> tuple[int, ...]:
-    """The numbers of the nodes that make a variable of this name; empty where none is known."""
+    """Return the numbers of the nodes in a variable name; empty if there are none."""
     found = _MARK.search(name)
     return tuple(map(int, found[1].split("_"))) if found else ()
 
 
 def joined(*names: str) -> str:
-    """What to call a variable that is made by what made variables of these names, in that order; "" for none."""
+    """Return the name of a variable produced by the nodes of several variables, in order, or "" for none."""
     marked = [name for name in names if "__n" in name]
     return variable_of(number for name in marked for number in numbers_of(name))
 
 
 def without_mark(name: str) -> str:
-    """A variable's name without its nodes, or any other text without their numbers."""
+    """Return the name of a variable without its mark, or any other text without node numbers."""
     return _MARK.sub("", name) or name
 
 
 def names_in(module: tvm.IRModule) -> Sequence[str]:
-    """The names that a module lists, by number; none where it has no list. A caller's module may have any."""
+    """Return the names that a module lists, by number; empty without a list. The attribute of a caller's module is not
+    trusted."""
     listed = module.attrs.get(NODES) if module.attrs else None
     if not isinstance(listed, tvm.ir.Array):
         return ()
@@ -136,11 +138,11 @@ def names_in(module: tvm.IRModule) -> Sequence[str]:
 
 
 def without_names(module: tvm.IRModule) -> tvm.IRModule:
-    """`module` without its list of names, so that it is equal to what another model's nodes made like it."""
+    """Return `module` without its list of names, so that equal modules of different models compare equal."""
     kept = {key: value for key, value in (module.attrs or {}).items() if key != NODES}
     return tvm.IRModule(dict(module.functions), attrs=kept or None)
 
 
 def nodes_named(names: Sequence[str], numbers: Iterable[int]) -> tuple[str, ...]:
-    """The names of these numbers, each once, in their order."""
+    """Return the distinct names of these numbers, in order."""
     return tuple(dict.fromkeys(names[n] for n in numbers if n < len(names) and names[n]))

@@ -1,4 +1,4 @@
-"""Parts of tensors along axes of open sizes, and tensors with more around them, as kernels whose places are sizes."""
+"""Slicing, padding and similar operations along dynamic axes, as kernels with sizes as arguments."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tvm import relax, te, tirx
 from .open_shapes import OpenShapes, Size, expr, extents_of, plus
 
 _EXACT = 2**18
-FAR = 2**31 - 1  # what exporters write for the end of an axis, or more
+FAR = 2**31 - 1  # the value, or less, that exporters write for the end of an axis
 
 
 def kernel_of_sizes(
     bb: relax.BlockBuilder, function: Callable[..., te.Tensor], data: relax.Expr, sizes: Sequence[Size], name: str
 ) -> relax.Expr:
-    """A tensor expression of a tensor and of sizes: open ones become arguments of the kernel, as its tensors' shapes
-    need not name them."""
+    """Emit a tensor expression of a tensor and sizes; dynamic sizes become kernel arguments, because the tensor shapes
+    need not mention them."""
     opened = [size for size in sizes if not isinstance(size, int)]
 
     def given(x: te.Tensor, *numbers: Any) -> te.Tensor:
@@ -28,20 +28,20 @@ def kernel_of_sizes(
 
 
 def lifted(shapes: OpenShapes, place: Size, extent: Size) -> Size:
-    """A place that may count from the end, from the start, not clamped. A size of unknown sign is taken as one that
-    does not, with a guard."""
+    """A position that may count from the end, converted to one from the start, without clamping. A size of unknown sign
+    is taken as nonnegative, with a guard."""
     if isinstance(place, int):
         return place if place >= 0 else extent + place
     if shapes.proves(place <= -1):
         return extent + place
-    if shapes.proves(place <= 0):  # from the end where it is none, the start where it is 0
+    if shapes.proves(place <= 0):  # from the end if negative, from the start if 0
         return shapes.simplified(tirx.min(-1 * place, expr(1)) * expr(extent + place))
     shapes.require_at_least(place, 0)
     return place
 
 
 def bounds(shapes: OpenShapes, start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
-    """The first element of a slice and how many it has, clamped to the axis."""
+    """The first element of a slice and the number of its elements, clamped to the axis."""
     if step > 0:
         first = shapes.larger(shapes.smaller(lifted(shapes, start, extent), extent), 0)
         far = isinstance(end, int) and end >= FAR
@@ -60,7 +60,7 @@ def bounds(shapes: OpenShapes, start: Size, end: Size, step: int, extent: Size) 
 def sliced(
     bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, cuts: Mapping[int, tuple[Size, Size, int]]
 ) -> relax.Expr:
-    """Elements of `data`: along each axis from a first one on, how many, and how far apart."""
+    """Elements of `data`; `cuts` maps an axis to the first element, the count and the step."""
     extents = extents_of(data)
     cuts = {
         axis: (first, count, step)
@@ -90,8 +90,8 @@ def padded(
     fill: Any,
     mode: str,
 ) -> relax.Expr:
-    """`data` with elements around it, as many before and behind as `pads` says of each axis: `fill`, or by `mode` those
-    at the edge, reflected there, or from the other end."""
+    """`data` with padding; `pads` gives the elements before and after each axis. They are `fill`, or by `mode` those at
+    the edge, reflected, or wrapped around."""
     extents = extents_of(data)
     shape = [shapes.simplified(plus(extent, *pair)) for extent, pair in zip(extents, pads, strict=True)]
     for extent, result, pair in zip(extents, shape, pads, strict=True):
@@ -145,7 +145,7 @@ def tiled(bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, repeats:
 
 
 def sequence(bb: relax.BlockBuilder, start: Size, step: Size, length: Size, dtype: str) -> relax.Expr:
-    """So many numbers from `start` on, `step` apart."""
+    """`length` numbers from `start` with the given step."""
     opened = [size for size in (start, step) if not isinstance(size, int)]
 
     def steps(*numbers: Any) -> te.Tensor:
@@ -161,11 +161,12 @@ def sequence(bb: relax.BlockBuilder, start: Size, step: Size, length: Size, dtyp
 def upsampled(
     bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, axis: int, factor: int, *, linear: bool
 ) -> relax.Expr:
-    """Each element of an axis `factor` times, or `linear`: elements between the middles of two."""
+    """Each element of an axis repeated `factor` times, or, with `linear`, interpolated between the centres of two
+    elements."""
     extents = extents_of(data)
     shape = [shapes.simplified(extent * factor) if place == axis else extent for place, extent in enumerate(extents)]
     if factor & (factor - 1):
-        # Where others compute places in float32, which are exact for powers of 2 alone.
+        # Other implementations compute positions in float32, which is exact only for powers of 2.
         shapes.require_at_least(_EXACT, shape[axis])
     dtype = str(data.ty.dtype)
 
@@ -176,7 +177,7 @@ def upsampled(
 
             if not linear:
                 return taken(tirx.floordiv(at[axis], factor))
-            # In halves of an output element: (i + 0.5) / factor - 0.5.
+            # In half output elements: (i + 0.5) / factor - 0.5.
             over = 2 * tirx.Cast("int64", at[axis]) + 1 - factor
             lower = tirx.floordiv(over, 2 * factor)
             share = tirx.Cast(dtype, tirx.floormod(over, 2 * factor)) / tirx.const(2.0 * factor, dtype)

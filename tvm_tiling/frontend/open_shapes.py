@@ -1,7 +1,7 @@
-"""The open sizes of a model while it is imported: their variables, what is known of them, and what has to hold.
+"""The dynamic dimensions of a model during import: their variables, known facts, and required conditions.
 
-Extents are whole numbers or TVM's expressions of variables. Where an operator needs two extents to agree that are not
-known to, a guard says that they have to, and from then on they are taken as equal.
+Extents are integers or TVM expressions of variables. If an operator needs two extents to agree and they are not known
+to, a guard records the requirement, and from then on they are treated as equal.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..lowering.plain_extents import plain_extent
 from ..match.access import substitute, variables
 from ..sizes import Extent, Guard, Named, OpenSize, OpenSizes
 
-Size: TypeAlias = Any  # an int, or an expression of TVM's of int64
+Size: TypeAlias = Any  # an int, or a TVM expression of type int64
 _LARGE = 1 << 20
 
 
 class OpenShapes:
-    """`why` names the operator that is being imported; guards say it."""
+    """The dynamic dimensions of one model. `why` names the operator being imported, for guards."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -35,14 +35,14 @@ class OpenShapes:
         self._guards: list[Guard] = []
         self._analyzer = sym.Analyzer()
         self._plain = sym.Analyzer()
-        self._conditions: list[Any] = []  # of guards
-        self._replaced: dict[tirx.Var, Size] = {}  # by what guards say that they equal
+        self._conditions: list[Any] = []  # conditions of guards
+        self._replaced: dict[tirx.Var, Size] = {}  # substitutions implied by guards
         self._equal: list[tuple[Size, Size]] = []
 
     # ---- names ------------------------------------------------------------------------------------------------------
 
     def variable(self, name: str, least: int = 1, most: int = MAX_EXTENT) -> tirx.Var:
-        """The variable that stands for the open size of this name, made the first time."""
+        """The variable for the dynamic dimension of this name, created on first use."""
         if name not in self._variables:
             called = re.sub(r"[^A-Za-z0-9_]", "_", name) or "size"
             called = f"size_{called}" if called[0].isdigit() else called
@@ -53,21 +53,21 @@ class OpenShapes:
         return self._variables[name]
 
     def adopt(self, variable: tirx.Var, name: str, least: int = 1, most: int = MAX_EXTENT) -> None:
-        """Take a variable of a module for the open size `name`."""
+        """Register a module's variable as the dynamic dimension `name`."""
         self._variables[name], self._names[variable] = variable, name
         self._sizes[name] = OpenSize(name, least, most)
         self._analyzer.update(variable, sym.ConstIntBound(least, most), True)
 
     def sizes(self) -> OpenSizes:
-        """What the model says of its open sizes."""
+        """The dynamic dimensions and guards collected so far."""
         return OpenSizes(tuple(self._sizes.values()), tuple(self._guards))
 
     def extent(self, size: Size) -> Extent | None:
-        """A size as plain data; None where it is of more than open sizes, or too deep."""
+        """A size as plain data; None if it contains other variables or is nested too deeply."""
         return plain_extent(size, self._names)
 
     def size(self, extent: Extent) -> Size:
-        """The expression of an extent, whose names are known."""
+        """The expression of an extent, whose names are registered."""
         if isinstance(extent, int):
             return extent
         if isinstance(extent, Named):
@@ -78,7 +78,7 @@ class OpenShapes:
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     def simplified(self, size: Size) -> Size:
-        """A size as short as it is known to be: a number where that is decided."""
+        """A size in its simplest known form: a number if it is determined."""
         if isinstance(size, int | tirx.IntImm):
             return int(size)
         if isinstance(size, tirx.Var) and size not in self._replaced:
@@ -88,7 +88,7 @@ class OpenShapes:
         return int(found) if isinstance(found, tirx.IntImm) else found
 
     def proves(self, condition: Any) -> bool:
-        """Whether a condition holds of all sizes."""
+        """Return whether a condition holds for all sizes."""
         if isinstance(condition, bool):
             return condition
         with self._guarded() as analyzer:
@@ -96,14 +96,14 @@ class OpenShapes:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[sym.Analyzer]:
-        """The analyzer, knowing what guards say. TVM's scopes have to end before it does."""
+        """The analyzer with the constraints of the guards. TVM's scopes have to be closed before the analyzer is."""
         with contextlib.ExitStack() as stack:
             for condition in self._conditions:
                 stack.enter_context(self._analyzer.constraint_scope(condition))
             yield self._analyzer
 
     def same(self, a: Size, b: Size) -> bool:
-        """Whether two sizes are known to agree."""
+        """Return whether two sizes are known to be equal."""
         a, b = self.simplified(a), self.simplified(b)
         if isinstance(a, int) and isinstance(b, int):
             return a == b
@@ -115,17 +115,17 @@ class OpenShapes:
         return any((_alike(a, x) and _alike(b, y)) or (_alike(a, y) and _alike(b, x)) for x, y in self._equal)
 
     def plainly_same(self, a: Size, b: Size) -> bool:
-        """The same by arithmetic alone, as passes behind the import find it."""
+        """Return whether two sizes are equal by arithmetic alone, as passes after the import find them."""
         return bool(self._plain.can_prove_equal(expr(a), expr(b)))
 
     def at_least(self, size: Size, least: int) -> bool:
-        """Whether a size is known to be no less than a number."""
+        """Return whether a size is known to be at least a number."""
         if isinstance(size, int | tirx.IntImm):
             return int(size) >= least
         return self.proves(size >= least)
 
     def least(self, size: Size) -> int:
-        """No value of the size is below it."""
+        """A lower bound of the size."""
         size = self.simplified(size)
         with self._guarded() as analyzer:
             return int(analyzer.const_int_bound(expr(size)).min_value)
@@ -143,7 +143,7 @@ class OpenShapes:
         return self.simplified(math.prod(sizes, start=1))
 
     def quotient(self, whole: Sequence[Size], parts: Sequence[Size]) -> Size:
-        """The product of sizes divided by that of others, which a guard says to leave no rest if that is not known."""
+        """The product of `whole` divided by that of `parts`, with a guard on divisibility if it is not known."""
         above, below = _factors(map(self.simplified, whole)), _factors(map(self.simplified, parts))
         for factor in list(below):
             found = next((other for other in above if _alike(other, factor)), None)
@@ -152,7 +152,7 @@ class OpenShapes:
                 below.remove(factor)
         number, divisor = (math.prod(f for f in fs if isinstance(f, int)) for fs in (above, below))
         if divisor == 0:
-            raise ValueError("a size is to be divided by 0")
+            raise ValueError("a size is divided by 0")
         common = math.gcd(number, divisor)
         above, below = ([f for f in fs if not isinstance(f, int)] for fs in (above, below))
         top, bottom = self.product([*above, number // common]), self.product([*below, divisor // common])
@@ -164,21 +164,21 @@ class OpenShapes:
         return self.simplified(tirx.floordiv(expr(top), expr(bottom)))
 
     def multiple(self, size: Size, of: Size) -> int:
-        """How many times `of` a size is: a whole number, which a guard says where that is not known. ValueError where
-        it is none for large sizes."""
+        """The integer factor by which `size` is a multiple of `of`, with a guard if that is not known. Raises
+        ValueError if it is not an integer for large sizes."""
         large = {variable: tirx.const(_LARGE, "int64") for variable in self._names}
         values = [int(self._plain.simplify(substitute(expr(self.simplified(s)), large))) for s in (size, of)]
         factor = round(values[0] / values[1]) if values[1] > 0 else 0
         if factor < 1:
-            raise ValueError(f"{text(size)} elements of {text(of)}; expected a whole multiple")
+            raise ValueError(f"{text(size)} elements are not a multiple of {text(of)}")
         self.agreed(size, self.simplified(of * factor))
         return factor
 
-    # ---- what has to hold -------------------------------------------------------------------------------------------
+    # ---- requirements -----------------------------------------------------------------------------------------------
 
     def agreed(self, a: Size, b: Size) -> Size:
-        """The one size that `a` and `b` are, in the form that every tensor is to have; a guard where it is not known
-        that they agree. ValueError where they cannot."""
+        """The common size of `a` and `b`, in the form that all tensors are to use, with a guard if they are not known
+        to be equal. Raises ValueError if they cannot be."""
         a, b = self.simplified(a), self.simplified(b)
         if not self.same(a, b):
             self._require_equal(a, b)
@@ -186,8 +186,8 @@ class OpenShapes:
         return b if isinstance(b, int) else a
 
     def broadcast(self, sizes: Sequence[Size]) -> Size:
-        """The extent of an axis along which operands of these extents are broadcast. Open sizes are broadcast beside
-        the number 1 alone."""
+        """The extent of an axis along which operands of these extents are broadcast. Dynamic sizes broadcast only
+        against the number 1."""
         found: Size = 1
         for size in sizes:
             size = self.simplified(size)
@@ -197,16 +197,16 @@ class OpenShapes:
         return found
 
     def require_at_least(self, size: Size, least: Size) -> None:
-        """A guard where it is not known that a size is no less than another."""
+        """Require that a size is at least another one, with a guard if that is not known."""
         size, least = self.simplified(size), self.simplified(least)
         if isinstance(size, int) and isinstance(least, int):
             if size < least:
-                raise ValueError(f"{size} elements; expected {least} or more")
+                raise ValueError(f"{size} elements are too few; expected {least} or more")
         elif not self.proves(expr(least) <= expr(size)):
             self._guard(least, "<=", size)
 
     def require_different(self, size: Size, other: int) -> None:
-        """A guard where it is not known that a size is no such number."""
+        """Require that a size differs from a number, with a guard if that is not known."""
         size = self.simplified(size)
         if self.proves(expr(size) < other) or self.proves(expr(size) > other):
             return
@@ -214,7 +214,7 @@ class OpenShapes:
 
     def _require_equal(self, a: Size, b: Size) -> None:
         if isinstance(a, int) and isinstance(b, int):
-            raise ValueError(f"{a} elements beside {b}; expected as many")
+            raise ValueError(f"{a} elements do not match {b}")
         for one, other in ((a, b), (b, a)):
             # min(x, y) is x where x <= y.
             if isinstance(one, tirx.Min | tirx.Max):
@@ -226,7 +226,7 @@ class OpenShapes:
         self._guard(*self._without_common_factors(a, b))
 
     def _without_common_factors(self, a: Size, b: Size) -> tuple[Size, str, Size]:
-        """The equation without what is added on both sides, and without the factors of both, which are above 0."""
+        """The equation without common summands and without common factors, which are positive."""
         terms = _terms(a), _terms(b)
         for term in list(terms[0]):
             found = next((other for other in terms[1] if _alike(other, term)), None)
@@ -250,10 +250,10 @@ class OpenShapes:
     def _guard(self, left: Size, relation: str, right: Size) -> None:
         condition = _CONDITIONS[relation](expr(left), expr(right))
         if self.proves(tirx.Not(condition)):
-            raise ValueError(f"{text(left)} {relation} {text(right)} is needed, and never holds")
+            raise ValueError(f"{text(left)} {relation} {text(right)} is required, but never holds")
         extents = self.extent(left), self.extent(right)
         if extents[0] is None or extents[1] is None:
-            raise ValueError(f"whether {text(left)} {relation} {text(right)} is not known before the run")
+            raise ValueError(f"whether {text(left)} {relation} {text(right)} is not known at compile time")
         guard = Guard(extents[0], relation, extents[1], self.why)
         if any((g.left, g.relation, g.right) == (guard.left, relation, guard.right) for g in self._guards):
             return
@@ -291,7 +291,7 @@ _APPLIED: dict[str, Any] = {
 
 
 def expr(size: Size) -> Any:
-    """A size as an expression of TVM's."""
+    """A size as a TVM expression."""
     return tirx.const(size, "int64") if isinstance(size, int) else size
 
 
@@ -304,17 +304,17 @@ def plus(*sizes: Size) -> Size:
 
 
 def whole(size: Size) -> Size:
-    """An extent of a shape: a number as one of Python's."""
+    """An extent of a shape, with constants as Python integers."""
     return int(size) if isinstance(size, int | tirx.IntImm) else size
 
 
 def extents_of(tensor: relax.Expr) -> list[Size]:
-    """The shape of a tensor, numbers as Python's."""
+    """The shape of a tensor, with constants as Python integers."""
     return [whole(extent) for extent in tensor.ty.shape]
 
 
 def text(size: Size) -> str:
-    """A size as a sentence shows it."""
+    """A size as text for messages."""
     return str(whole(size)).replace("T.int64", "").replace("T.", "")
 
 

@@ -1,4 +1,4 @@
-"""Windows on images of open sizes, which have to fit them."""
+"""Checks that windows fit images of dynamic shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .open_shapes import OpenShapes
 
 
 def guard_windows(module: tvm.IRModule, shapes: OpenShapes, where: str) -> None:
-    """Guards that windows do not exceed images of open sizes. ModelFormatError where they always do."""
+    """Add guards that windows do not exceed images of dynamic shape. Raises ModelFormatError if they always do."""
     for block in module["main"].body.blocks:
         for binding in block.bindings:
             call, kind = binding.value, binding.var.ty

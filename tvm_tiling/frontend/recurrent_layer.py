@@ -1,5 +1,5 @@
-"""One direction of a recurrent layer in Relax: a product of the inputs of all steps with their weights, then a call of
-the recurrence, which becomes one kernel."""
+"""One direction of a recurrent layer in Relax: a matrix multiplication of the inputs of all steps by their weights,
+then a call of the recurrence, which becomes one kernel."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .open_shapes import Size
 
 @dataclass(frozen=True)
 class DirectionWeights:
-    """Of the inputs, gates * hidden x inputs; of the state, gates * hidden x hidden; their biases, one of each row, and
-    an LSTM's peepholes, where there are any."""
+    """Weights of the inputs, gates * hidden x inputs, and of the state, gates * hidden x hidden; their biases, one per
+    row; and an LSTM's peepholes, if any."""
 
     inputs: relax.Expr
     state: relax.Expr
@@ -36,16 +36,18 @@ def recurrent_direction(
     starts: Sequence[relax.Expr | None],
     lengths: relax.Expr | None = None,
 ) -> list[relax.Expr]:
-    """h of all steps (steps x batch x hidden), h and, of an LSTM, c behind the last one (batch x hidden).
+    """h of all steps (steps x batch x hidden), then h and, for an LSTM, c after the last step (batch x hidden).
 
-    `x` is steps x batch x inputs; `starts` h and c before the first step, None for 0; `lengths` steps of each sequence.
+    `x` is steps x batch x inputs; `starts` are h and c before the first step, None for 0; `lengths` is the number of
+    steps of each sequence.
     """
     r, emit = recurrence, builder.emit
     projected = emit(op.matmul(x, emit(op.permute_dims(weights.inputs))))
     biases = [weights.input_bias]
     candidate = None
     if weights.state_bias is not None and "bias" in r.inputs:
-        # The candidate's is within what the reset gate multiplies, the others' are added to those of the inputs.
+        # The candidate's bias is inside the term multiplied by the reset gate; the others are added to the input
+        # biases.
         at = r.order.index("n") * r.hidden
         candidate = part_of(builder, weights.state_bias, at, at + r.hidden)
         others = np.ones(r.gates * r.hidden, "float32")
@@ -72,8 +74,8 @@ def recurrence_call(
     peepholes: relax.Expr | None = None,
     lengths: relax.Expr | None = None,
 ) -> list[relax.Expr]:
-    """As recurrent_direction, from `projected`: the inputs of all steps by their weights, biases added (steps x batch x
-    gates * hidden). `bias` is that of what a GRU's reset gate multiplies, None for 0."""
+    """Like recurrent_direction, but from `projected`: the inputs of all steps times their weights, plus biases (steps x
+    batch x gates * hidden). `bias` belongs to the term that a GRU's reset gate multiplies; None for 0."""
     r, emit = recurrence, builder.emit
     none = zeros(builder, (r.batch, r.hidden), "float32")
     h0, c0 = (none if start is None else start for start in (*starts, None, None)[:2])
@@ -96,14 +98,14 @@ def recurrence_call(
 
 
 def zeros(builder: relax.BlockBuilder, shape: Sequence[Size], dtype: str) -> relax.Expr:
-    """A tensor of zeros: a constant where its shape is known before the run."""
+    """A tensor of zeros: a constant if its shape is static."""
     if all(isinstance(extent, int) for extent in shape):
         return relax.const(np.zeros(tuple(shape), dtype), dtype)
     return builder.emit(op.broadcast_to(relax.const(0, dtype), relax.ShapeExpr(list(shape))))
 
 
 def part_of(builder: relax.BlockBuilder, value: relax.Expr, start: int, end: int) -> relax.Expr:
-    """[start, end) of the first axis, of a constant as a constant: weights are packed when the model is compiled."""
+    """[start, end) of the first axis; a constant remains a constant, so that weights are packed at compile time."""
     if isinstance(value, tvm.ir.GenericConst):
         return relax.const(np.ascontiguousarray(value.value.numpy()[start:end]), str(value.ty.dtype))
     if (start, end) == (0, int(value.ty.shape[0])):
@@ -112,7 +114,7 @@ def part_of(builder: relax.BlockBuilder, value: relax.Expr, start: int, end: int
 
 
 def direction_of(builder: relax.BlockBuilder, value: relax.Expr, direction: int) -> relax.Expr:
-    """One place of the first axis."""
+    """One index of the first axis."""
     if isinstance(value, tvm.ir.GenericConst):
         return relax.const(np.ascontiguousarray(value.value.numpy()[direction]), str(value.ty.dtype))
     return builder.emit(op.squeeze(part_of(builder, value, direction, direction + 1), [0]))

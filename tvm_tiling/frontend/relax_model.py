@@ -1,4 +1,4 @@
-"""Relax modules, taken as they are."""
+"""Import of Relax modules as they are."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def import_relax(
 ) -> ImportedModel:
     """A copy of a Relax module whose function "main" is the model; `params` become constants, by name.
 
-    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name;
-    others stay open with `leave_open`. Raises ModelFormatError where there is no such function, a name is not its
-    parameter, a value does not fit, or a shape is open.
+    `batch` is the size of the first dimension of inputs that leave it dynamic, `dims` assigns sizes to dynamic
+    dimensions by name; the others stay dynamic with `leave_open`. Raises ModelFormatError if there is no such function,
+    a name is not one of its parameters, a value does not match, or a shape remains dynamic.
     """
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     main = functions.get("main")
@@ -44,7 +44,7 @@ def import_relax(
         copy = relax.transform.BindParams("main", _fitting(main, params, where))(copy)
     for variable in copy["main"].params:
         if not isinstance(variable.ty, relax.TensorType):
-            raise ModelFormatError(f"{where}: parameter {variable.name!r} is {variable.ty}; accepted: tensors")
+            raise ModelFormatError(f"{where}: parameter {variable.name!r} has type {variable.ty}; accepted: tensors")
     copy = _settled(copy, batch, dims, where)
     inputs = copy["main"].params
     opened = _open_shapes(copy, where, may_be_empty) if leave_open else OpenShapes()
@@ -52,7 +52,9 @@ def import_relax(
     if open_inputs:
         left = _open_variables(copy["main"])
         named = f"batch=... for first dimensions, or dims={{{left[0].name!r}: ...}} by name" if left else "fixed shapes"
-        raise ModelFormatError(f"{where}: the shape of parameter {', '.join(open_inputs)} is open; accepted: {named}")
+        raise ModelFormatError(
+            f"{where}: the shape of parameter {', '.join(open_inputs)} is dynamic; accepted: {named}"
+        )
     count = output_count(copy["main"])
     return ImportedModel(
         module=copy,
@@ -78,13 +80,13 @@ def _described(variable: relax.Var) -> str:
 
 
 def _open_variables(main: relax.Function) -> list[tirx.Var]:
-    """What stands for the open dimensions of the inputs, in order."""
+    """The variables of the dynamic dimensions of the inputs, in order."""
     extents = [extent for variable in main.params for extent in _extents(variable)]
     return list(dict.fromkeys(extent for extent in extents if isinstance(extent, tirx.Var)))
 
 
 def _settled(module: tvm.IRModule, batch: int | None, dims: Mapping[str, int], where: str) -> tvm.IRModule:
-    """`module` with sizes for open dimensions."""
+    """`module` with sizes assigned to dynamic dimensions."""
     known = {variable.name: variable for variable in _open_variables(module["main"])}
     check_dims(dims, list(known), where)
     sizes = {known[name]: size for name, size in dims.items()}
@@ -92,17 +94,17 @@ def _settled(module: tvm.IRModule, batch: int | None, dims: Mapping[str, int], w
         first = [extents[0] for variable in module["main"].params if (extents := _extents(variable))]
         leading = [extent for extent in first if isinstance(extent, tirx.Var)]
         if not leading:
-            raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
+            raise ModelFormatError(f"{where}: batch is given, but no input has a dynamic first dimension")
         for variable in leading:
             if sizes.setdefault(variable, batch) != batch:
                 raise ModelFormatError(
-                    f"{where}: the first dimension {variable.name!r} is {batch} as batch and {sizes[variable]} in dims"
+                    f"{where}: the first dimension {variable.name!r} is {batch} by batch, but {sizes[variable]} in dims"
                 )
     return relax.transform.BindSymbolicVars(sizes, "main")(module) if sizes else module
 
 
 def _open_shapes(module: tvm.IRModule, where: str, may_be_empty: MayBeEmpty) -> OpenShapes:
-    """The open sizes of a module's inputs, by the names of their variables."""
+    """The dynamic dimensions of a module's inputs, by the names of their variables."""
     shapes, taken = OpenShapes(), set[str]()
     first = [extents[0] for parameter in module["main"].params if (extents := _extents(parameter))]
     for variable in _open_variables(module["main"]):
@@ -122,7 +124,7 @@ def _open_shapes(module: tvm.IRModule, where: str, may_be_empty: MayBeEmpty) -> 
 
 
 def _plain_shape(variable: relax.Var, shapes: OpenShapes) -> Shape | None:
-    """The shape of a parameter as plain data; None where it is of more than open sizes."""
+    """The shape of a parameter as plain data; None if it contains other expressions."""
     if not isinstance(variable.ty.shape, relax.ShapeExpr):
         return None
     found = [shapes.extent(extent) for extent in variable.ty.shape]
@@ -137,7 +139,7 @@ def _fixed_shape(variable: relax.Var) -> tuple[int, ...] | None:
 
 
 def _fitting(main: relax.Function, params: Mapping[str, Any], where: str) -> dict[str, tvm.runtime.Tensor]:
-    """The values to bind, checked against the parameters they replace."""
+    """The values to bind, checked against the parameters that they replace."""
     declared = {variable.name: variable for variable in main.params}
     unknown = sorted(set(params) - set(declared))
     if unknown:
@@ -151,8 +153,8 @@ def _fitting(main: relax.Function, params: Mapping[str, Any], where: str) -> dic
         shape, dtype = _fixed_shape(declared[name]), str(declared[name].ty.dtype)
         if str(value.dtype) != dtype or (shape is not None and tuple(value.shape) != shape):
             raise ModelFormatError(
-                f"{where}: params[{name!r}] is {value.dtype} of shape {tuple(value.shape)}; "
-                f"accepted: {dtype} of shape {shape if shape is not None else 'any'}"
+                f"{where}: params[{name!r}] has type {value.dtype} and shape {tuple(value.shape)}; accepted: "
+                f"{dtype} of shape {shape if shape is not None else 'any'}"
             )
         values[name] = value
     return values

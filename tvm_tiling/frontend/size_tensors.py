@@ -1,4 +1,4 @@
-"""Values that are known as sizes, computed as tensors where a graph takes them for data."""
+"""Computation of size values as tensors, where a graph uses them as data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _constant(values: np.ndarray, dtype: str) -> relax.Expr:
 
 
 def as_tensor(bb: relax.BlockBuilder, value: SizeValue) -> relax.Expr:
-    """The tensor of a value."""
+    """The tensor of a size value."""
     elements, shape = list(value.values.flat), value.values.shape
     if all(isinstance(element, bool | int) for element in elements):
         return _constant(np.array(elements, value.dtype).reshape(shape), value.dtype)

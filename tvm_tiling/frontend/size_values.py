@@ -1,8 +1,8 @@
-"""Small integer tensors of a model whose elements are sizes: what asks for a shape gives, and what is computed of it.
+"""Small integer tensors whose elements are sizes: shapes, and values computed from them.
 
-Each is known as whole numbers and expressions of open sizes before the run, so that what takes a shape or a position
-from it takes it as that. Arithmetic that is not exact among sizes, such as a root, is left to the run. What operators
-of a format compute of such values is in a table of that format.
+At compile time, their elements are integers or expressions of dynamic dimensions, so that operators that take a shape
+or a position can use them symbolically. Arithmetic that is inexact on sizes, such as a root, is left to run time. Each
+format has its own table of the operators on such values.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from tvm import tirx
 from .open_shapes import OpenShapes, Size, expr
 
 MOST_ELEMENTS = 64
-_EXACT, _ODD = 2**18, 2**4  # whole numbers up to here, multiplied by such, are exact in float32, and a few added too
+# integers up to the first, multiplied by factors up to the second, are exact in float32, and so are sums of a few
+_EXACT, _ODD = 2**18, 2**4
 FLOATS = ("float16", "float32", "float64")
 WHOLE = ("int32", "int64")
 
-# Of one element and of two: the result, or an expression that is to be simplified.
+# Functions of one and two elements: the result, possibly an expression to simplify.
 OfOne = Callable[[Any], Any]
 OfTwo = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class Share:
-    """A real number: a size times a fraction of which the divisor is a power of 2, so that floats are exact."""
+    """A real number: a size times a fraction with a power of 2 as divisor, so that floats are exact."""
 
     size: Size
     factor: Fraction
@@ -38,18 +39,18 @@ class Share:
 
 @dataclass(frozen=True)
 class SizeValue:
-    """`values`: an array of objects, whole numbers or expressions; of floats, each a Share; of bool, each a bool."""
+    """`values`: an object array of integers or expressions; of Share for floats, of bool for bool."""
 
     values: np.ndarray
     dtype: str
 
     @property
     def is_constant(self) -> bool:
-        """Whether every element is one number, also of floats."""
+        """Return whether every element is a constant number, including floats."""
         return all(isinstance(value.size if isinstance(value, Share) else value, int) for value in self.values.flat)
 
     def constants(self) -> list[Fraction]:
-        """The elements of one that is constant."""
+        """The elements of a constant value."""
         return [
             value.size * value.factor if isinstance(value, Share) else Fraction(int(value))
             for value in self.values.flat
@@ -57,12 +58,12 @@ class SizeValue:
 
     @property
     def is_known(self) -> bool:
-        """Whether no element depends on the run."""
+        """Return whether no element is dynamic."""
         return all(isinstance(value, int | bool) for value in self.values.flat)
 
 
 def size_value(elements: Any, dtype: str = "int64", shape: Sequence[int] | None = None) -> SizeValue:
-    """Of a list of sizes, or of one."""
+    """Create a value from a list of sizes, or from a single size."""
     flat = list(elements) if isinstance(elements, list | tuple) else [elements]
     held = np.empty(len(flat), object)
     for place, element in enumerate(flat):
@@ -73,7 +74,7 @@ def size_value(elements: Any, dtype: str = "int64", shape: Sequence[int] | None 
 
 
 def of_constant(value: np.ndarray) -> SizeValue | None:
-    """A constant of the graph as such a value; None where it is too large or no such number."""
+    """A constant of the graph as a size value; None if it is too large or has another type."""
     if value.size > MOST_ELEMENTS or str(value.dtype) not in (*WHOLE, *FLOATS, "bool"):
         return None
     if value.dtype.kind == "f":
@@ -86,11 +87,11 @@ def of_constant(value: np.ndarray) -> SizeValue | None:
 
 
 class Undecided(Exception):
-    """The value is not known in such a form; it is left to the run."""
+    """The value cannot be represented; it is computed at run time."""
 
 
 def combined(values: Sequence[SizeValue], function: OfTwo, shapes: OpenShapes, dtype: str | None = None) -> SizeValue:
-    """A function of two elements, of tensors that are broadcast, from left to right."""
+    """Fold a function of two elements over broadcast tensors, from left to right."""
     result = values[0].values
     for value in values[1:]:
         pair = np.broadcast_arrays(result, value.values)
@@ -102,7 +103,7 @@ def combined(values: Sequence[SizeValue], function: OfTwo, shapes: OpenShapes, d
 
 
 def each(value: SizeValue, function: OfOne, shapes: OpenShapes, dtype: str | None = None) -> SizeValue:
-    """A function of one element, of all."""
+    """Apply a function to every element."""
     held = np.empty(value.values.shape, object)
     for at in np.ndindex(held.shape):
         held[at] = kept(function(value.values[at]), shapes)
@@ -110,7 +111,7 @@ def each(value: SizeValue, function: OfOne, shapes: OpenShapes, dtype: str | Non
 
 
 def kept(value: Any, shapes: OpenShapes) -> Any:
-    """An element, as short as it is known to be. Undecided where integers of the run would wrap."""
+    """Simplify an element. Raises Undecided where integers would overflow at run time."""
     if isinstance(value, bool | Share):
         return value
     value = shapes.simplified(value) if not isinstance(value, int) else value
@@ -129,7 +130,7 @@ def integers(a: Any, b: Any) -> None:
 
 
 def added(sign: int) -> OfTwo:
-    """a + b, or a - b where `sign` is -1."""
+    """a + b, or a - b if `sign` is -1."""
 
     def add(a: Any, b: Any) -> Any:
         if isinstance(a, Share) and isinstance(b, Share):
@@ -144,7 +145,7 @@ def added(sign: int) -> OfTwo:
 
 
 def _dyadic(size: Size, factor: Fraction) -> Share:
-    """A product that floats hold: the divisor is a power of 2."""
+    """A product that floats represent exactly: the divisor is a power of 2."""
     number = abs(factor.numerator)
     odd = number // (number & -number) if number else 0
     if factor.denominator & (factor.denominator - 1) or odd > _ODD or max(number, factor.denominator) > _EXACT:
@@ -165,7 +166,7 @@ def multiplied(a: Any, b: Any) -> Any:
 
 
 def divided(shapes: OpenShapes) -> OfTwo:
-    """a / b, of whole numbers rounded towards zero."""
+    """a / b; integers are rounded towards zero."""
 
     def divide(a: Any, b: Any) -> Any:
         if isinstance(a, Share) and isinstance(b, Share):
@@ -187,7 +188,7 @@ def divided(shapes: OpenShapes) -> OfTwo:
 
 
 def rest(shapes: OpenShapes, *, of_whole: bool) -> OfTwo:
-    """What is left of a in steps of b, which has the sign of b, or with `of_whole` that of a."""
+    """The remainder of a / b, with the sign of b, or with `of_whole` the sign of a."""
 
     def modulo(a: Any, b: Any) -> Any:
         integers(a, b)
@@ -199,7 +200,7 @@ def rest(shapes: OpenShapes, *, of_whole: bool) -> OfTwo:
 
 
 def extreme(pick: Callable[[Size, Size], Size]) -> OfTwo:
-    """The smaller or the larger, as OpenShapes picks it."""
+    """The minimum or maximum, as selected by OpenShapes."""
 
     def picked(a: Any, b: Any) -> Any:
         integers(a, b)
@@ -209,7 +210,7 @@ def extreme(pick: Callable[[Size, Size], Size]) -> OfTwo:
 
 
 def compared(condition: OfTwo, shapes: OpenShapes) -> OfTwo:
-    """A comparison, where it is decided."""
+    """A comparison. Raises Undecided if it depends on dynamic dimensions."""
 
     def compare(a: Any, b: Any) -> bool:
         if isinstance(a, bool) and isinstance(b, bool):
@@ -238,14 +239,14 @@ def negated(value: Any) -> Any:
 
 
 def inverted(value: Any) -> bool:
-    """Of bool, the other one."""
+    """Logical not of a bool."""
     if not isinstance(value, bool):
         raise Undecided
     return not value
 
 
 def rounded(shapes: OpenShapes, *, upwards: bool) -> OfOne:
-    """Of floats the whole number below, or above, which is a float."""
+    """Floor or ceiling of floats, as a float."""
 
     def function(value: Any) -> Any:
         if not isinstance(value, Share):
@@ -268,7 +269,7 @@ def _whole(share: Share, shapes: OpenShapes, *, upwards: bool = False) -> Size:
 
 
 def cast(value: SizeValue, kind: str, shapes: OpenShapes) -> SizeValue:
-    """A value in another type."""
+    """Cast a value to another type."""
 
     def convert(element: Any) -> Any:
         if kind in FLOATS:
@@ -299,7 +300,7 @@ def cast(value: SizeValue, kind: str, shapes: OpenShapes) -> SizeValue:
 
 
 def chosen(condition: SizeValue, value: SizeValue, other: SizeValue) -> SizeValue:
-    """Elements of `value` where the condition holds, and of `other` elsewhere."""
+    """Elements of `value` where the condition holds, of `other` elsewhere."""
     wide = np.broadcast_arrays(condition.values, value.values, other.values)
     held = np.empty(wide[0].shape, object)
     for at in np.ndindex(held.shape):
@@ -308,7 +309,7 @@ def chosen(condition: SizeValue, value: SizeValue, other: SizeValue) -> SizeValu
 
 
 def joined(function: OfTwo) -> Callable[[Sequence[Any]], Any]:
-    """A function of two elements, of a row of them."""
+    """Fold a function of two elements over a sequence."""
 
     def over(values: Sequence[Any]) -> Any:
         found = values[0]
@@ -319,32 +320,32 @@ def joined(function: OfTwo) -> Callable[[Sequence[Any]], Any]:
     return over
 
 
-# ---- places ---------------------------------------------------------------------------------------------------------
+# ---- indexing -------------------------------------------------------------------------------------------------------
 
 
 def taken(value: SizeValue, indices: SizeValue, axis: int) -> SizeValue:
-    """Elements along an axis, by their places."""
+    """Elements along an axis, by their indices."""
     if value.values.ndim == 0 or not indices.is_known:
         raise Undecided
     places = indices.values.astype(np.int64)
     extent = value.values.shape[axis % value.values.ndim]
     if ((places < -extent) | (places >= extent)).any():
-        raise Undecided  # which the converter refuses
+        raise Undecided  # the converter rejects it
     return SizeValue(np.asarray(np.take(value.values, places, axis), object), value.dtype)
 
 
 def strided(value: SizeValue, cuts: Sequence[tuple[int, int, int, int]]) -> SizeValue:
-    """Parts along axes: of each axis the first place, the end, and the step, which may count from the end."""
+    """Strided slices: for each axis the start, the end and the step, where positions may count from the end."""
     cut = [slice(None)] * value.values.ndim
     for axis, start, end, step in cuts:
-        # Before the first element, which -1 does not mean in Python.
+        # Before the first element; -1 means the last one in Python.
         stop = None if step < 0 and end < -value.values.shape[axis] else end
         cut[axis] = slice(start, stop, step)
     return SizeValue(value.values[tuple(cut)], value.dtype)
 
 
 def stretched(value: SizeValue, shape: Sequence[int]) -> SizeValue:
-    """A value that is broadcast with a shape."""
+    """A value broadcast with a shape."""
     if math.prod(shape) > MOST_ELEMENTS:
         raise Undecided
     whole = np.broadcast_shapes(value.values.shape, tuple(shape))
@@ -352,7 +353,7 @@ def stretched(value: SizeValue, shape: Sequence[int]) -> SizeValue:
 
 
 def counted(start: int, stop: int, step: int, dtype: str) -> SizeValue:
-    """Whole numbers from `start` on."""
+    """The integers of a range."""
     numbers = range(start, stop, step)
     if len(numbers) > MOST_ELEMENTS or dtype not in WHOLE:
         raise Undecided

@@ -1,4 +1,4 @@
-"""Telling what a model is, by type or by content, and handing it to its frontend."""
+"""Detection of the model format, by type or by content, and dispatch to its frontend."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ACCEPTED = (
     "torch.nn.Module with example_inputs, or a Relax IRModule"
 )
 _GIVEN, _BYTES = "the model given", "the bytes given"
-# Frontends by the classes they take, told by name so that no framework is imported to find out.
+# Frontends by class, identified by name so that no framework is imported to check.
 _CLASSES = {
     ("onnx", "ModelProto"): "onnx",
     ("torch", "ExportedProgram"): "program",
     ("torch", "Module"): "module",
     ("tvm", "IRModule"): "relax",
 }
-# Formats that are told from ONNX's by how they begin, and what to do with them instead.
+# Formats recognised by their first bytes, with advice.
 _FOREIGN = {
-    b"PK\x03\x04": "a zip archive, as PyTorch saves: load it with torch.export.load and pass the program",
+    b"PK\x03\x04": "a zip archive, as written by PyTorch: load it with torch.export.load and pass the program",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"\x7fELF": "a compiled library",
     b"\x80": "a pickle, which is never opened",
-    b"{": "JSON text, and not of a Relay module: pass a Relax module as the object, not the file",
+    b"{": "JSON text, but not a Relay module: pass a Relax module as an object, not as a file",
 }
 
 
@@ -51,20 +51,20 @@ def load_model(
     may_be_empty: MayBeEmpty | None = None,
     last_logits: bool = False,
 ) -> ImportedModel:
-    """A model of any served framework as a Relax module of fixed shapes (page 09), or with `leave_open` of shapes in
-    which every size that is not given here is a variable: of 1 element or more, or of any number if it
-    `may_be_empty`.
+    """A model of any supported framework as a Relax module with static shapes, or with `leave_open` with a variable for
+    every dimension that is not given here: at least 1 element, or any number if it `may_be_empty`.
 
     model: a path or the bytes of an .onnx, .tflite or .gguf file or of a Relay model (text, JSON, or a tar archive of
-    either with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module
-    with `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: whole shapes of inputs by name, in
-    elements, where the model leaves them open. batch: the first dimension of every input that leaves it open. dims:
-    sizes of open dimensions by name. params: constant values of inputs by name, or the path or the bytes of a .params
-    file of TVM. limits: the most that the model may ask for; left out, the defaults with what the environment variable
-    TVM_TILING_LIMITS changes. last_logits: of a GGUF model those of the last position alone.
+    either with its parameters), detected by content; an onnx.ModelProto; a torch.export.ExportedProgram; a
+    torch.nn.Module with `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: complete shapes of
+    inputs by name, in elements, where the model leaves them dynamic. batch: the first dimension of every input that
+    leaves it dynamic. dims: sizes of dynamic dimensions by name. params: constant values of inputs by name, or the path
+    or the bytes of a .params file of TVM. limits: the maximum resources that the model may request; by default, the
+    built-in limits with the changes in the environment variable TVM_TILING_LIMITS. last_logits: return only the logits
+    of the last position of a GGUF model.
 
-    Raises ModelFormatError for what cannot be read or leaves shapes open, LimitError for what asks for too much,
-    UnsupportedOperator naming every operator that is not served.
+    Raises ModelFormatError if the model cannot be read or leaves shapes dynamic, LimitError if it requests too much,
+    UnsupportedOperator with the names of all unsupported operators.
     """
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_EXTENT):
         raise ModelFormatError(f"batch = {batch!r}; accepted: a number from 1 to {MAX_EXTENT}")
@@ -98,7 +98,9 @@ def _from_object(
     if kind == "relax":
         from .relax_model import import_relax
 
-        _refuse_options(options, ("shapes",), "a Relax module has the ranks of its inputs and names what is open")
+        _refuse_options(
+            options, ("shapes",), "a Relax module declares the ranks of its inputs and names its dynamic dimensions"
+        )
         refuse_tuples(model, limits, _GIVEN)
         del options["shapes"]
         return import_relax(model, options.pop("params"), where=_GIVEN, **options)
@@ -111,7 +113,7 @@ def _from_object(
             return import_torch.import_module(model, example_inputs, where=_GIVEN)
         del options["shapes"], options["params"]
         return import_torch.import_program(model, where=_GIVEN, **options)
-    raise ModelFormatError(f"the model is a {type(model).__name__}; accepted: {ACCEPTED}")
+    raise ModelFormatError(f"the model has type {type(model).__name__}; accepted: {ACCEPTED}")
 
 
 def _kind(model: Any) -> str | None:
@@ -125,12 +127,12 @@ def _kind(model: Any) -> str | None:
 def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -> None:
     given = [name for name in names if options[name]]
     if given:
-        raise ModelFormatError(f"{', '.join(given)} given, but {why}; accepted: without")
+        raise ModelFormatError(f"{', '.join(given)} cannot be given: {why}")
 
 
 def _refuse_last_logits(options: dict[str, Any], where: str) -> None:
     if options.pop("last_logits"):
-        raise ModelFormatError(f"{where}: logits = 'last' is served for GGUF files; accepted: 'all'")
+        raise ModelFormatError(f"{where}: logits = 'last' is supported only for GGUF files; accepted: 'all'")
 
 
 def _from_file(path: Path, options: dict[str, Any], params: Any, limits: Limits) -> ImportedModel:
@@ -178,7 +180,7 @@ def _onnx_importer(where: str) -> Callable[..., ImportedModel]:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise
         raise ModelFormatError(
-            f"{where}: ONNX models take the onnx package, which is not installed; accepted: pip install "
-            f"'tvm-tiling[onnx]'"
+            f"{where}: ONNX models require the onnx package, which is not installed; accepted: pip install "
+            "'tvm-tiling[onnx]'"
         ) from None
     return import_onnx

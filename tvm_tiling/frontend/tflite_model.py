@@ -1,4 +1,4 @@
-"""TFLite flatbuffers as Relax modules."""
+"""Import of TFLite flatbuffers as Relax modules."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .node_names import NodeNames, with_bound_parts
 def import_tflite(
     data: bytes, shapes: Mapping[str, Sequence[int]], batch: int | None, *, where: str, limits: Limits
 ) -> ImportedModel:
-    """A TFLite file from its bytes; `shapes` and `batch` fix what it leaves open.
+    """Import a TFLite file from its bytes; `shapes` and `batch` set dynamic dimensions.
 
-    Raises ModelFormatError where the file is corrupted, a shape stays open or the package tflite is missing,
-    UnsupportedOperator naming the operators that are not served.
+    Raises ModelFormatError if the file is corrupted, a shape remains dynamic or the package tflite is missing,
+    UnsupportedOperator with the names of all unsupported operators.
     """
     try:
         import tflite
     except ImportError:
         raise ModelFormatError(
-            f"{where} is a TFLite file, which takes a package that is not installed; accepted: pip install "
-            f"'tvm-tiling[tflite]'"
+            f"{where} is a TFLite file, which requires the package tflite, which is not installed; accepted: "
+            "pip install 'tvm-tiling[tflite]'"
         ) from None
     from tvm.relax.frontend.tflite import from_tflite
 
     names = NodeNames()
 
     try:
-        # The first four bytes are where the root table lies; a table starts with the place of its layout.
+        # The first four bytes are the offset of the root table; a table starts with the offset of its layout.
         root = struct.unpack_from("<I", data)[0]
         struct.unpack_from("<i", data, root)
         model = tflite.Model.GetRootAsModel(data, 0)
@@ -41,13 +41,13 @@ def import_tflite(
     except (struct.error, IndexError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise ModelFormatError(f"{where}: a corrupted TFLite file; accepted: a whole one") from None
+        raise ModelFormatError(f"{where}: the TFLite file is corrupted; accepted: a complete one") from None
     for name, shape in fixed.items():
         limits.require_tensor(f"{where}: input {name!r}", math.prod(shape))
     try:
         module = names.attached(from_tflite(model, shape_dict=fixed, op_converter=_converter(names)))
     except (struct.error, IndexError):
-        raise ModelFormatError(f"{where}: a corrupted TFLite file; accepted: a whole one") from None
+        raise ModelFormatError(f"{where}: the TFLite file is corrupted; accepted: a complete one") from None
     except Exception as error:
         raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
     return ImportedModel(
@@ -61,7 +61,7 @@ def import_tflite(
 
 
 def _converter(names: NodeNames) -> type:
-    """TVM's converter of operators, which binds the result of each to a variable by the name of its tensor."""
+    """TVM's operator converter, extended to bind each result to a variable named after its tensor."""
     from tvm import relax
     from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, get_tensor_name
 
@@ -90,9 +90,9 @@ def _converter(names: NodeNames) -> type:
 def _signature(
     model: Any, shapes: Mapping[str, Sequence[int]], batch: int | None, where: str
 ) -> tuple[dict[str, tuple[int, ...]], list[str], list[str]]:
-    """The fixed shape of each input by name, the inputs' names in order, and the outputs'."""
+    """The static shape of each input by name, the input names in order, and the output names."""
     if model.SubgraphsLength() < 1:
-        raise ModelFormatError(f"{where}: holds no graph; accepted: a whole TFLite file")
+        raise ModelFormatError(f"{where}: contains no graph; accepted: a complete TFLite file")
     graph = model.Subgraphs(0)
     tensors = {
         place: graph.Tensors(place) for place in (*_places(graph.InputsAsNumpy()), *_places(graph.OutputsAsNumpy()))
@@ -118,13 +118,13 @@ def _signature(
                 raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; the model has {tuple(declared)}")
         if any(extent < 0 for extent in shape):
             raise ModelFormatError(
-                f"{where}: the shape of input {name!r} {tuple(declared)} is open; accepted: shapes={{{name!r}: (...)}} "
-                f"with a number for each dimension, or batch=..."
+                f"{where}: the shape of input {name!r} {tuple(declared)} is dynamic; accepted: "
+                f"shapes={{{name!r}: (...)}} with a number for each dimension, or batch=..."
             )
         fixed[name] = tuple(shape)
     return fixed, names, [tensors[place].Name().decode() for place in _places(graph.OutputsAsNumpy())]
 
 
 def _places(numbers: Any) -> list[int]:
-    """A vector of a flatbuffer as a list; the reader gives 0 for an absent one."""
+    """A vector of a flatbuffer as a list; the reader returns 0 for a missing one."""
     return [int(number) for number in numbers] if hasattr(numbers, "__len__") else []

@@ -1,4 +1,4 @@
-"""How many operators functions become when every call is replaced by what it calls, counted without doing it."""
+"""Counts of operators after inlining all function calls, computed without inlining."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ K = TypeVar("K", bound=Hashable)
 
 
 class NestedTooDeeply(ValueError):
-    """A function calls itself, or functions call each other too deeply."""
+    """A function calls itself, or the call depth is too large."""
 
 
 def count_written_out(
     root: K, parts: Callable[[K], tuple[int, Iterable[K]]], counts: dict[K, int], deepest: int
 ) -> int:
-    """The operators of function `root`, those of the functions that it calls included. NestedTooDeeply.
+    """The number of operators of function `root`, including those of the functions that it calls.
 
-    `parts` gives a function's own operators that are not calls, and the functions that it calls, each as often as it
-    does. `counts` keeps what is known of each function. At most `deepest` functions call each other.
+    `parts` returns the number of a function's own operators that are not calls, and the functions that it calls, each
+    as often as it does. `counts` caches the results. Raises NestedTooDeeply for recursion or more than `deepest` nested
+    calls.
     """
     if root in counts:
         return counts[root]
@@ -37,9 +38,9 @@ def count_written_out(
             counts[function] = own + sum(counts[other] for other in called)
             del path[function]
         elif inner in path:
-            raise NestedTooDeeply("a function calls itself; recursion is not served")
+            raise NestedTooDeeply("a function calls itself; recursion is not supported")
         elif len(path) >= deepest:
-            raise NestedTooDeeply(f"functions call each other more than {deepest} deep; recursion is not served")
+            raise NestedTooDeeply(f"function calls are nested more than {deepest} deep; recursion is not supported")
         else:
             enter(inner)
     return counts[root]

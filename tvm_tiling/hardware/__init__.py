@@ -1,6 +1,6 @@
-"""Machines: their descriptions, the detection of this CPU, presets.
+"""Hardware descriptions: their classes, the detection of this CPU, and presets.
 
-Names are imported on first use: what runs a saved model asks for the processors that there are, and for no machine.
+Names are imported on first use: running a saved model needs the usable processors, but no description.
 """
 
 from __future__ import annotations

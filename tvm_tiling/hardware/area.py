@@ -1,4 +1,4 @@
-"""What multipliers and buffers take of a chip (page 06)."""
+"""Area coefficients of multipliers and buffers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from . import checks
 
-# Of a 45 nm process, square micrometres. Arithmetic as in the table that goes with the energies (M. Horowitz,
-# Computing's energy problem, ISSCC 2014): a product of 8 bits (282) and a sum of 32 (137), of half floats (1640) with a
-# float sum (4184), of floats (7700) with a sum. SRAM: six transistors in 0.346 a bit (K. Mistry et al., IEDM 2007), and
-# as much again for decoders, amplifiers and wires.
+# For a 45 nm process, in square micrometres. Arithmetic from the table that also gives the energies (M. Horowitz,
+# Computing's energy problem, ISSCC 2014): an 8-bit multiplication (282) and a 32-bit addition (137); a float16
+# multiplication (1640) with a float32 addition (4184); a float32 multiplication (7700) with an addition. SRAM: six
+# transistors in 0.346 per bit (K. Mistry et al., IEDM 2007), doubled for decoders, amplifiers and wires.
 MAC_UM2 = {"1": 419.0, "2": 5824.0, "4": 11884.0}
 BYTE_UM2 = 5.5
 LANE_UM2 = 11884.0
@@ -18,7 +18,7 @@ LANE_UM2 = 11884.0
 @dataclass(frozen=True, kw_only=True)
 class Area:
     """Square micrometres of one multiply-accumulate unit by the bytes of its operands ("1", "2", "4"), of one byte of a
-    buffer, and of one lane of the vector engine. What is not given is as a published 45 nm process."""
+    buffer, and of one lane of the vector engine. Defaults are those of a published 45 nm process."""
 
     mac_um2: dict[str, float] = field(default_factory=dict, hash=False)
     byte_um2: float = BYTE_UM2

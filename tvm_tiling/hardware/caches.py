@@ -1,4 +1,4 @@
-"""The data caches of one processor, read from a tree like /sys/devices/system/cpu; what is hidden is filled in."""
+"""The data caches of one processor, read from a tree like /sys/devices/system/cpu; hidden values are filled in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .cpu import Cache
 from .microarchitecture import KIB, Microarchitecture
 from .usable import parse_cpu_list, read_text
 
-LINE = 64  # bytes, where the system does not tell
+LINE = 64  # bytes, if the system does not report it
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "48K" or "2M", 0 if it is none."""
+    """Return the bytes of a size such as "48K" or "2M", or 0 if it is invalid."""
     scale = {"K": KIB, "M": KIB * KIB, "G": KIB**3}.get(text[-1:].upper(), 1)
     digits = text if scale == 1 else text[:-1]
     return int(digits) * scale if digits.isdigit() else 0
@@ -21,10 +21,10 @@ def parse_size(text: str) -> int:
 def read_caches(
     cpu_dir: Path, core: Microarchitecture, threads_per_core: int, cores: int
 ) -> tuple[list[Cache], list[str]]:
-    """The data and unified caches under `cpu_dir`/cache, and the names of what was assumed.
+    """Return the data and unified caches under `cpu_dir`/cache, and the names of the values that were assumed.
 
-    Levels 1 and 2 that the system hides come from `core`, and so does a level 3 where it hides all caches; it is then
-    shared by the `cores` usable ones. Ways that are hidden or impossible are those of `core` at that level.
+    Levels 1 and 2 that the system hides come from `core`; if it hides all caches, so does level 3, which is then shared
+    by the `cores` usable ones. Hidden or impossible associativities are those of `core` at that level.
     """
     assumed = []
     found: dict[int, Cache] = {}

@@ -1,4 +1,4 @@
-"""The column engine of recurrent layers (page 04)."""
+"""The column engine of recurrent layers (design page 04)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ LATENCIES = ("mul", "add", "acc", "tail")
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """Page 04's engine: `multipliers` (NPE) as EP columns by VP rows, whose products an adder tree sums.
+    """A column engine: `multipliers` (NPE) arranged as EP columns by VP rows, whose products are summed by an adder
+    tree.
 
-    The tree was built for `tree_inputs` columns (None: a tree that serves every number); with a tail of `tree_tail`
-    (CAT-N) its last levels feed 1 to `tree_tail` accumulators, so that fewer columns are served too. Latencies in
-    cycles: of a multiplication, of one level of the tree, of the accumulation, of the gates behind it. `threads`
-    sequences share an engine, switched where one waits; there are `engines` of them. Each thread has `versions` of its
-    vectors and accumulators, which its time steps take in turn: with two the columns of the next input are loaded and
-    summed while the step before still drains. `dtypes` are the operand types it takes, none named: all. A product
-    begins at least `interval` cycles after the one before; one whose operand is the result of an earlier one waits for
-    it, unless the engine `forwards`. Sums are added behind the tree and never wait. `tail_lanes` elements pass a
-    function of the tail in a cycle, one function after the other; None: any number in no time, beyond the latency.
+    The tree has `tree_inputs` columns (None: a tree for any number); with a tail of `tree_tail` (CAT-N), its last
+    levels feed 1 to `tree_tail` accumulators, so that smaller numbers of columns are supported too. Latencies are in
+    cycles: of a multiplication, of one level of the tree, of the accumulation, and of the gates after it. `threads`
+    sequences share an engine, which switches between them when one waits; there are `engines` of them. Each thread has
+    `versions` of its vectors and accumulators, used in rotation by its time steps: with two, the columns of the next
+    input are loaded and summed while the previous step still drains. `dtypes` are the supported operand types; empty:
+    all. A multiplication starts at least `interval` cycles after the previous one; one whose operand is the result of
+    an earlier one waits for it, unless the engine `forwards`. Sums are added after the tree and never wait.
+    `tail_lanes` elements pass a function of the tail per cycle, one function after another; None: the tail takes no
+    time beyond its latency.
 
-    Numbers of quantised layers. Weights and vectors are two's complement fixed point of 8 or 16 bits, the value q /
-    2^F; each tensor has a number of fraction bits F of its own. Products have Fw + Fv fraction bits and are summed in
-    int32, which wraps round. Once, behind the tree, a sum is dequantised to 16 bits with F fraction bits by SCALE with
-    2^(F - Fw - Fv): round to nearest, halves to even, saturating at -2^15 and 2^15 - 1. The tail computes in that
-    format: sigmoid and tanh by tables of 2^16 entries, entry q being round(f(q / 2^F) * 2^F), halves to even, saturated
-    (sigmoid lies in 0 .. 2^F, tanh in -2^F .. 2^F, so F = 15 configurations 1.0 to 1 - 2^-15); products of two numbers
-    in int32, shifted back by F with halves upwards (SHIFT) and saturated to 16 bits.
+    Number format of quantised layers. Weights and vectors are two's complement fixed point of 8 or 16 bits with the
+    value q / 2^F; each tensor has its own number of fraction bits F. Products have Fw + Fv fraction bits and are
+    accumulated in int32, which wraps around. After the tree, a sum is dequantised once to 16 bits with F fraction bits
+    by SCALE with 2^(F - Fw - Fv): round to nearest, ties to even, saturating at -2^15 and 2^15 - 1. The tail computes
+    in that format: sigmoid and tanh use tables of 2^16 entries, where entry q is round(f(q / 2^F) * 2^F), ties to even,
+    saturated (sigmoid lies in 0 .. 2^F, tanh in -2^F .. 2^F, so F = 15 saturates 1.0 to 1 - 2^-15); products of two
+    numbers are computed in int32, shifted back by F with ties upwards (SHIFT) and saturated to 16 bits.
     """
 
     multipliers: int
@@ -72,12 +74,13 @@ class Column:
 
     @property
     def column_counts(self) -> tuple[int, ...]:
-        """The numbers of columns (EP) that the tree serves, the smallest first: powers of two."""
+        """The numbers of columns (EP) that the tree supports, in ascending order: powers of two."""
         most = self.tree_inputs or self.multipliers
         least = 1 if self.tree_inputs is None else most // self.tree_tail
         return tuple(1 << power for power in range(most.bit_length()) if least <= 1 << power <= most)
 
     def latency(self, columns: int) -> int:
-        """Cycles from a product's last column to its result, with `columns` (EP) summed at once."""
+        """Return the cycles from the last column of a multiplication to its result, with `columns` (EP) summed at
+        once."""
         depth = (columns - 1).bit_length()
         return self.mul_latency + depth * self.add_latency + self.acc_latency + self.tail_latency

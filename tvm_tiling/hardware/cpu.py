@@ -1,4 +1,4 @@
-"""General-purpose processors and their caches (page 03)."""
+"""CPUs and their caches."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .kernel_costs import KernelCosts
 
 ARCHITECTURES = ("x86_64", "aarch64")
 VECTOR_BITS = (128, 256, 512)
-ASSUMED_MHZ = 3000.0  # where the system hides the clock
+ASSUMED_MHZ = 3000.0  # if the system hides the clock
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """One level of a set-associative data (or unified) cache.
+    """One level of a set-associative data or unified cache.
 
-    `size` and `line` in bytes; `cores` is how many cores of the machine share one instance, whether or not this
+    `size` and `line` are in bytes; `cores` is how many cores of the machine share one instance, whether or not this
     process may use them all.
     """
 
@@ -39,17 +39,17 @@ class Cache:
 
     @property
     def sets(self) -> int:
-        """Sets of `ways` lines: addresses `sets * line` apart fall into the same one."""
+        """Number of sets of `ways` lines: addresses `sets * line` apart map to the same set."""
         return self.size // (self.ways * self.line)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cpu:
-    """A general-purpose processor as page 03 needs it.
+    """A CPU as the decisions see it.
 
-    `fma_units` is how many full-width fused multiply-adds start per cycle (1 where a 512-bit one is executed as two
-    halves on two 256-bit units). `cores` are the cores this process may really use, `threads` the hardware threads.
-    `features` are the instruction-set extensions by their LLVM names.
+    `fma_units` is the number of full-width fused multiply-adds started per cycle (1 if a 512-bit one is executed as two
+    halves on two 256-bit units). `cores` are the cores that this process may use, `threads` the hardware threads.
+    `features` are the instruction set extensions by their LLVM names.
     """
 
     arch: str  # x86_64 or aarch64
@@ -66,11 +66,11 @@ class Cpu:
     l2_bytes_per_cycle: float = 32.0  # sustained, one core
     l3_bytes_per_cycle: float = 12.0  # sustained, one core
     memory_bytes_per_cycle: float = 6.0  # sustained, one core
-    priority_ratio: float = 0.8  # share of the L1 ways that rows read in place may fill (page 03)
-    assumed: tuple[str, ...] = ()  # fields the system hid, filled with the documented fallback
-    # Written by one core to lines that another one has read since.
+    priority_ratio: float = 0.8  # fraction of the L1 ways that rows read in place may fill
+    assumed: tuple[str, ...] = ()  # fields that the system hid, filled with the documented fallback
+    # Cross-core cache-line transfer: written by one core to lines that another core has read since.
     handed_over_bytes_per_cycle: float = checks.added(2.5)
-    costs: KernelCosts | None = field(default=None, metadata=checks.ADDED)  # None: as KernelCosts has them
+    costs: KernelCosts | None = field(default=None, metadata=checks.ADDED)  # None: the defaults of KernelCosts
 
     def __post_init__(self) -> None:
         checks.one_of("cpu", "arch", self.arch, ARCHITECTURES)
@@ -97,22 +97,22 @@ class Cpu:
 
     @property
     def mhz(self) -> float:
-        """The clock, or what is assumed for it."""
+        """The clock, or the assumed value."""
         return self.clock_mhz or ASSUMED_MHZ
 
     @functools.cached_property
     def kernel_costs(self) -> KernelCosts:
-        """What kernels cost beside their multiply-adds and the bytes that arrive."""
+        """Costs of kernels other than multiply-adds and memory traffic."""
         return self.costs or KernelCosts()
 
     @property
     def parallel_start(self) -> float:
-        """Cycles that one start of the thread pool costs."""
+        """Cycles to start the thread pool once."""
         return self.kernel_costs.parallel_start * self.mhz / 1000
 
     @property
     def meeting(self) -> float:
-        """Cycles that a step on all cores takes beyond its share of one on one core."""
+        """Cycles of a synchronised step on all cores beyond its share of a step on one core."""
         return self.kernel_costs.meeting * self.mhz / 1000
 
     @property
@@ -122,12 +122,12 @@ class Cpu:
 
     @functools.cached_property
     def l2_bytes(self) -> float:
-        """Bytes of L2 for one core; what a core has beyond L1 where no L2 is described."""
+        """Bytes of L2 per core; without a described L2, what a core has beyond L1."""
         cache = self.cache(2)
         return cache.size / cache.cores if cache else 8.0 * self.l1_bytes
 
     def bytes_per_cycle(self, resident: float) -> float:
-        """Sustained bandwidth of one core from the level of memory that `resident` bytes stay in."""
+        """Return the sustained bandwidth of one core from the memory level that holds `resident` bytes."""
         last = self.cache(3)
         if resident <= self.kernel_costs.l2_share * self.l2_bytes:
             return self.l2_bytes_per_cycle
@@ -136,11 +136,11 @@ class Cpu:
         return self.memory_bytes_per_cycle
 
     def lanes(self, element_bytes: int) -> int:
-        """Elements of that size in one vector register."""
+        """Return the number of elements of that size in one vector register."""
         return self.vector_bits // (8 * element_bytes)
 
     def cache(self, level: int) -> Cache | None:
-        """The cache of that level, or None where the machine has none."""
+        """Return the cache of that level, or None."""
         return self._by_level.get(level)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Reading /proc/cpuinfo: who made the core, which extensions it has. Pure functions over its text."""
+"""Parsing of /proc/cpuinfo: vendor and extensions of a core. Pure functions over its text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ARM_FEATURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class CpuInfo:
-    """One processor's entry. Numbers are -1 and texts empty where the entry does not tell."""
+    """The entry of one processor. Numbers are -1 and strings empty if the entry does not have them."""
 
     vendor: str  # CPUID vendor on x86, empty on Arm
     family: int
@@ -55,12 +55,12 @@ class CpuInfo:
     part: int
     name: str
     features: tuple[str, ...]  # LLVM's names, sorted
-    has_flags: bool  # False: the entry lists no extensions at all, so none may be concluded to be missing
+    has_flags: bool  # False: the entry lists no extensions at all, so none can be assumed missing
     mhz: float  # 0: unknown
 
 
 def parse_cpuinfo(text: str, cpu: int = 0) -> CpuInfo | None:
-    """The entry of processor number `cpu` (the first entry if there is no such); None if `text` holds no entry."""
+    """Return the entry of processor number `cpu`, or the first entry if there is none; None if `text` has no entry."""
     entries = [entry for entry in map(_fields, text.split("\n\n")) if "processor" in entry]
     if not entries:
         return None
@@ -86,7 +86,7 @@ def _fields(entry: str) -> dict[str, str]:
 
 
 def _integer(text: str | None) -> int:
-    """A decimal or 0x number, -1 where there is none."""
+    """Return a decimal or 0x number, or -1 if there is none."""
     try:
         return int(text or "", 0)
     except ValueError:

@@ -1,7 +1,8 @@
-"""What a machine is: frozen descriptions that decisions take as an argument. Every factor a decision uses is a field.
+"""Hardware descriptions: frozen records that decisions take as an argument. Every factor that a decision uses is a
+field.
 
-Units: bytes, bytes per cycle, cycles, MHz. Every field is checked when a description is made, so that a decision never
-meets an impossible machine; HardwareError names the field, its value and what would be accepted.
+Units are bytes, bytes per cycle, cycles and MHz. Every field is checked on construction, so that decisions never see an
+impossible machine; HardwareError names the field, its value and what is accepted.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ __all__ = [
     "WFold",
 ]
 
-# Those that compute: a machine has at least one of them.
+# The computing units, of which a machine has at least one.
 ENGINES = {"cpu": Cpu, "near_tile": NearTile, "w_fold": WFold, "column": Column, "vector": Vector}
 UNITS = {**ENGINES, "queues": Queues, "energy": Energy, "area": Area}
 
-# Simulated units whose programs have come to be timed in another way, and how often: by their buffers since 1.
+# Simulated units whose timing model has changed, with its version: at buffer level since 1.
 TIMED = {"w_fold": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """A named machine. A unit that is None is absent from it.
+    """A named machine. A unit that is None is absent.
 
-    Made by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file), :meth:`neartile` (input buffers and a
+    Created by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file), :meth:`neartile` (input buffers and a
     matrix engine), :meth:`wfold` (a W-fold accelerator) or :meth:`rnn` (a column engine). `memories` are described by
-    name: external, internal and the buffers a, b, acc, out. `levels` are the storage hierarchy, the outermost first;
-    `near_tile` is then what one instance of the innermost has. What is left out of an accelerator is as
-    :class:`tvm_tiling.hardware.machine.Machine` says.
+    name: external, internal and the buffers a, b, acc, out. `levels` are the storage hierarchy, outermost first;
+    `near_tile` then describes one instance of the innermost level. Defaults for what an accelerator omits are those of
+    :class:`tvm_tiling.hardware.machine.Machine`.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Hardware:
 
     def __post_init__(self) -> None:
         if not checks.text("hardware", "name", self.name):
-            raise HardwareError("hardware: name = '', accepted: a string that is not empty")
+            raise HardwareError("hardware: name = '', accepted: a non-empty string")
         for unit, kind in UNITS.items():
             if not isinstance(getattr(self, unit), (kind, type(None))):
                 raise HardwareError(f"hardware: {unit} = {getattr(self, unit)!r}, accepted: a {kind.__name__} or None")
@@ -92,21 +93,24 @@ class Hardware:
         checks.put(self, "levels", tuple(self.levels))
         if self.levels and self.near_tile is not None and self.near_tile.partial_blocks == "streamed":
             raise HardwareError(
-                f"hardware {self.name!r}: near_tile.partial_blocks = 'streamed' with storage levels, accepted: either"
+                f"hardware {self.name!r}: near_tile.partial_blocks = 'streamed' is not supported with storage "
+                "levels, accepted: one of them"
             )
         names = [level.name for level in self.levels]
         if len(set(names) | {*MEMORIES, *BUFFERS}) < len(names) + len(MEMORIES) + len(BUFFERS):
-            raise HardwareError(f"hardware: levels named {names}, accepted: names that no other level or memory has")
+            raise HardwareError(
+                f"hardware: levels are named {names}, accepted: names that no other level or memory has"
+            )
         if self.clock_mhz is not None:
             checks.put(self, "clock_mhz", checks.number("hardware", "clock_mhz", self.clock_mhz))
 
     @classmethod
     def detect(cls) -> Hardware:
-        """This CPU, as far as this process may use it (affinity and container limits count).
+        """Return this CPU, as far as this process may use it (affinity and container limits are respected).
 
-        Takes milliseconds. What the system hides is filled with the fallback documented in
-        :mod:`tvm_tiling.hardware.detect` and named in `cpu.assumed`. HardwareError where the CPU is neither x86-64
-        with AVX2 and FMA nor AArch64.
+        Takes milliseconds. Values that the system hides are filled with the fallback documented in
+        :mod:`tvm_tiling.hardware.detect` and listed in `cpu.assumed`. HardwareError if the CPU is neither x86-64 with
+        AVX2 and FMA nor AArch64.
         """
         cpu = detect_cpu()
         return cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
@@ -125,10 +129,8 @@ class Hardware:
 
     @classmethod
     def load(cls, name_or_path: str | os.PathLike[str]) -> Hardware:
-        """A preset by name, or the machine a TOML file describes (a path, a name with a separator or ending in .toml).
-
-        HardwareError names the file, the table and the field, and what would be accepted.
-        """
+        """Return a preset by name, or the machine that a TOML file describes (a path, or a name with a separator or
+        ending in .toml). HardwareError names the file, the table and the field, and what is accepted."""
         return load(cls, name_or_path)
 
     @classmethod
@@ -147,8 +149,9 @@ class Hardware:
         acc_bytes_per_element: int | None = None,
         name: str = "neartile",
     ) -> Hardware:
-        """Page 01's machine from its inputs: bytes, bytes per cycle, multiply-accumulates per cycle at the workload's
-        element size. `acc_bytes_per_element` None is the workload's accumulator type. HardwareError on a bad field."""
+        """Return a near-tile accelerator from its parameters: bytes, bytes per cycle, multiply-accumulates per cycle at
+        the element size of the workload. `acc_bytes_per_element` None is that of the workload's accumulator type.
+        HardwareError for an invalid field."""
         unit = NearTile(
             buf_a=buf_a,
             buf_b=buf_b,
@@ -175,8 +178,8 @@ class Hardware:
         name: str = "wfold",
         **further: Any,
     ) -> Hardware:
-        """Page 05's machine from its inputs: bytes of a row, counts, rows of the two buffers of a sub-unit. `further`
-        are the other fields of :class:`WFold`. HardwareError on a bad field."""
+        """Return a W-fold accelerator from its parameters: bytes per row, counts, rows of the two buffers of a
+        sub-unit. `further` are the other fields of :class:`WFold`. HardwareError for an invalid field."""
         checks.known_fields("w_fold", further, WFold)
         unit = WFold(
             row_bytes=row_bytes,
@@ -200,9 +203,9 @@ class Hardware:
         engines: int = 1,
         name: str = "rnn",
     ) -> Hardware:
-        """Page 04's machine from its inputs: NPE multipliers, an adder tree of `tree_inputs` (None: one that serves any
-        number of columns) with a tail of `tree_tail`, threads per engine. `latencies` in cycles: those of mul, add, acc
-        and tail in this order, or some of them by name. HardwareError on a bad field."""
+        """Return a machine with a column engine from its parameters: NPE multipliers, an adder tree of `tree_inputs`
+        (None: for any number of columns) with a tail of `tree_tail`, threads per engine. `latencies` are in cycles:
+        those of mul, add, acc and tail in this order, or some of them by name. HardwareError for an invalid field."""
         if not isinstance(latencies, Mapping):
             if len(latencies) not in (0, len(LATENCIES)):
                 raise HardwareError(
@@ -223,21 +226,20 @@ class Hardware:
         return cls(name=name, column=unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, what is absent left out."""
+        """Return plain values, omitting what is absent."""
         return {key: value for key, value in asdict(self).items() if value is not None and value not in ((), {})}
 
     def to_toml(self) -> str:
-        """The description as a TOML file that :meth:`load` reads back as an equal Hardware."""
+        """Return the description as a TOML file that :meth:`load` reads back as an equal Hardware."""
         return toml_text(self)
 
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that tell machines apart in databases and caches of compiled code.
+        """Return 16 hexadecimal digits that identify the machine in databases and caches of compiled code.
 
-        A hash of every field that shapes kernels and their measured cost (units, architecture, features, vectors,
-        usable cores and threads, caches, rates). Left out are the name, the area, the clock, whose reading varies from
-        one detection to the next, and the list of assumed fields: a value counts, not where it came from. Of a
-        simulated unit the way it is timed counts too, so that a database's costs from before a change of it are not
-        taken.
+        This is a hash of every field that affects kernels and their measured cost (units, architecture, features,
+        vectors, usable cores and threads, caches, rates). Excluded are the name, the area, the clock, whose reading
+        varies between detections, and the list of assumed fields: a value counts, not its origin. For a simulated unit,
+        the version of its timing model counts too, so that costs from before a change of it are not reused.
         """
         shape = self.to_dict()
         for noise in ("name", "area", "clock_mhz"):
@@ -259,7 +261,7 @@ class Hardware:
 
 
 def _drop_added(plain: dict[str, Any], kind: type[Any]) -> None:
-    """Leave out the fields that descriptions of that kind did not have at first, where they are at their defaults."""
+    """Remove the fields that descriptions of that kind did not have originally, if they have their defaults."""
     for added in (f for f in fields(kind) if f.metadata == checks.ADDED):
         default = added.default_factory() if added.default_factory is not MISSING else added.default
         if plain[added.name] == default:

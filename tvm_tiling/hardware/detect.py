@@ -1,14 +1,14 @@
-"""This CPU as a description. Reads /proc and /sys only: milliseconds, no child process, no TVM.
+"""Detection of this CPU. Reads /proc and /sys only: milliseconds, no child process, no TVM.
 
-What a system hides is filled in as follows, and the field is named in `Cpu.assumed`:
+Values that a system hides are filled in as follows, and the field is listed in `Cpu.assumed`:
 
-- caches: those of the core as microarchitecture.py lists them (`caches`, or `caches.l2`, `caches.l1.ways` for a part)
-- which processors are threads of one core (`cores`): every processor is a core of its own
+- caches: those of the core in microarchitecture.py (`caches`, or `caches.l2`, `caches.l1.ways` for a part)
+- which processors are threads of one core (`cores`): every processor counts as a core
 - extensions (`features`): AVX2 with FMA on x86-64, NEON on AArch64
-- a core that the table does not know (`fma_units`, `fma_latency`, the three rates): its GENERIC row
+- a core that the table does not contain (`fma_units`, `fma_latency`, the three rates): its GENERIC row
 
-macOS, Windows and other systems without /proc get all of this, on Apple silicon with the table's figures for the M1.
-A clock that cannot be read is 0, which means unknown.
+macOS, Windows and other systems without /proc get all of this, with the M1's values from the table on Apple silicon. A
+clock that cannot be read is 0, which means unknown.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ RATES = ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle")
 def detect_cpu(
     root: Path = Path("/"), *, machine: str | None = None, system: str | None = None, cpus: set[int] | None = None
 ) -> Cpu:
-    """The CPU of the system whose files lie under `root`.
+    """Return the CPU of the system whose files are under `root`.
 
-    `machine` and `system` are as platform.machine() and platform.system() name them, `cpus` the processors this
-    process may use; left out, they are those of the running system. HardwareError where there is no vector unit that
-    the kernels are written for.
+    `machine` and `system` are the values of platform.machine() and platform.system(), `cpus` the processors that this
+    process may use; the defaults are those of the running system. HardwareError if there is no vector unit that the
+    kernels support.
     """
     machine = machine or platform.machine()
     arch = MACHINES.get(machine.lower())
@@ -91,7 +91,7 @@ def _features(arch: str, info: CpuInfo | None, assumed: list[str]) -> tuple[str,
 
 
 def _vectors(arch: str, features: tuple[str, ...], info: CpuInfo | None) -> tuple[int, int]:
-    """(bits, registers) of the vector unit that kernels use."""
+    """Return (bits, registers) of the vector unit that kernels use."""
     name = f" ({info.name})" if info is not None and info.name else ""
     if arch == "aarch64":
         if "neon" not in features:
@@ -126,7 +126,7 @@ def _core(
 
 
 def _clock(cpu_dir: Path, info: CpuInfo | None) -> float:
-    """MHz: the highest the system names, else the reading of this moment, else 0."""
+    """Return MHz: the maximum that the system reports, else the current reading, else 0."""
     highest = read_text(cpu_dir / "cpufreq/cpuinfo_max_freq")
     if highest.isdigit() and int(highest) > 0:
         return int(highest) / 1000

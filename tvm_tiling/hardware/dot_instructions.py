@@ -1,12 +1,13 @@
-"""Instructions that multiply and add, as one table: types, elements of k a lane, packing, rate and latency.
+"""Table of multiply-add and dot-product instructions: types, elements of K per lane, packing, rate and latency.
 
-A row is all that prices, packed panels, kernel emitters and measured peaks know of an instruction. A dot product takes
-a `group` of neighbouring elements of k a lane; its operands lie interleaved, group beside group. A multiply-add is a
-group of one. Rates are relative to the fused multiply-add of the same width, which a machine's description counts.
+Cost models, packed panels, kernel emitters and measured peaks know nothing about an instruction except its row. A dot
+product consumes a `group` of adjacent elements of K per lane; its operands are interleaved, group by group. A
+multiply-add is a group of one. Rates are relative to the fused multiply-add of the same width, which the hardware
+description counts.
 
 Sources: Intel's and AMD's optimisation manuals, uops.info, Arm's software optimisation guides. dpbf16ps was measured:
-Zen 4 starts as many as multiply-adds, a core of the Sapphire Rapids kind a quarter of them, as it leaves products of
-bfloat16 to its tiles (AMX).
+Zen 4 starts as many as multiply-adds, a Sapphire Rapids core a quarter of them, because it leaves bfloat16
+multiplication to its tiles (AMX).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from .cpu import Cpu
 
 
 class Form(NamedTuple):
-    """An instruction at one vector width: LLVM's intrinsic, empty for arithmetic that LLVM chooses instructions for;
-    and the features, by LLVM's names, of which one set is needed."""
+    """An instruction at one vector width: LLVM's intrinsic, empty for arithmetic that LLVM selects instructions for;
+    and alternative sets of required features, by LLVM's names."""
 
     intrinsic: str = ""
     needs: tuple[tuple[str, ...], ...] = ((),)
@@ -32,15 +33,15 @@ ARITHMETIC: Mapping[int, Form] = {bits: Form() for bits in (128, 256, 512)}
 
 @dataclass(frozen=True, kw_only=True)
 class DotInstruction:
-    """An instruction that adds to each accumulator of type `acc` the products of `group` elements of A and of B.
+    """An instruction that adds the products of `group` elements of A and of B to each accumulator of type `acc`.
 
-    `forms`: by vector width in bits. `takes`: types of operands that are converted to `a` and `b` without loss while
-    they are packed or read; empty: `a` and `b` as they are. `offset` is added to elements of A on the way, which makes
-    signed ones unsigned; what it adds to the sums is taken off where they start. `adds`: the intrinsic adds to the
-    accumulator. `rate`: how many start for each fused multiply-add that could, `slower`: rates of single cores, by
-    LLVM's names; `latency` in cycles, None: the multiply-add's. `emitted`: kernels use it; others only tell what a
-    machine could do. `stored`: the type of 16 bits that packed panels of B are kept in and converted from as they are
-    read, empty: `operand`; see decide/gemm/dot_engine.py.
+    `forms`: by vector width in bits. `takes`: operand types that are converted to `a` and `b` without loss during
+    packing or reading; empty: only `a` and `b`. `offset` is added to elements of A during packing, which makes signed
+    values unsigned; its contribution is subtracted from the initial value of the sums. `adds`: the intrinsic adds to
+    the accumulator. `rate`: how many start per fused multiply-add slot, `slower`: rates of particular cores, by LLVM's
+    names; `latency` in cycles, None: that of the multiply-add. `emitted`: kernels use it; the others only describe what
+    a machine could do. `stored`: the 16-bit type in which packed panels of B are stored and from which they are
+    converted on reading, empty: `operand`; see decide/gemm/dot_engine.py.
     """
 
     name: str
@@ -61,17 +62,18 @@ class DotInstruction:
 
     @property
     def panel(self) -> str:
-        """The type of elements in packed panels of B."""
+        """The element type of packed panels of B."""
         return held_as(self.stored or self.b)
 
     @property
     def operand(self) -> str:
-        """The type of elements in packed buffers: B's, or its bits where TVM would turn elements into floats."""
+        """The element type of packed buffers: that of B, or its bits if TVM would convert elements to floats."""
         return held_as(self.b)
 
     @property
     def alone(self) -> str:
-        """The type of elements that are packed to be multiplied one by one, as by kernels of depthwise convolutions."""
+        """The element type for packing elements that are multiplied one by one, as in kernels of depthwise
+        convolutions."""
         return self.operand if self.operand == self.b else self.acc
 
     @property
@@ -86,29 +88,31 @@ class DotInstruction:
 
     @property
     def speed(self) -> float:
-        """Multiply-adds of a lane beside those of a fused multiply-add, the fewer lanes of a wider type not counted."""
+        """Multiply-adds per lane relative to a fused multiply-add, without accounting for the fewer lanes of a wider
+        type."""
         return self.group * self.rate
 
     @property
     def in_place(self) -> bool:
-        """Whether operands may be read where they lie; groups have to be interleaved."""
+        """Whether operands can be read in place; groups must be interleaved."""
         return self.group == 1
 
     def widens(self, dtype: str) -> bool:
-        """Whether elements of that type, read in place, are converted to a wider one each time they are read."""
+        """Return whether elements of that type, read in place, are converted to a wider one on every read."""
         return self.in_place and element_bytes(self.a) > element_bytes(dtype)
 
     def on(self, cpu: Cpu) -> DotInstruction:
-        """The instruction at that CPU's rate."""
+        """Return the instruction with the rate of that CPU."""
         return replace(self, rate=self.slower[cpu.mcpu], slower={}) if cpu.mcpu in self.slower else self
 
     def form(self, cpu: Cpu, bits: int | None = None) -> Form | None:
-        """The form at a vector width, None: the CPU's; None if the CPU does not have it."""
+        """Return the form at a vector width (None: that of the CPU), or None if the CPU does not have it."""
         found = self.forms.get(bits or cpu.vector_bits) if self.arch in ("", cpu.arch) else None
         return found if found and any(set(needed) <= set(cpu.features) for needed in found.needs) else None
 
     def supports(self, a: str, b: str, acc: str) -> bool:
-        """Whether it multiplies operands of those types, converted where needed, and sums as exactly as in `acc`."""
+        """Return whether it multiplies operands of those types, with conversion if needed, and accumulates as exactly
+        as `acc`."""
         if is_integer(acc) or is_integer(self.acc):
             exact = acc == self.acc
         else:
@@ -132,7 +136,7 @@ _SDOT = DotInstruction(
     name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4,
     forms={128: Form("llvm.aarch64.neon.sdot.v4i32.v16i8", (("dotprod",),))},
 )  # fmt: skip
-# Two rows of eight elements by two columns of eight: every element is used twice.
+# Two rows of eight elements times two columns of eight: every element is used twice.
 _SMMLA = DotInstruction(
     name="smmla", arch="aarch64", a="int8", b="int8", acc="int32", group=8, emitted=False,
     forms={128: Form("llvm.aarch64.neon.smmla.v4i32.v16i8", (("i8mm",),))},
@@ -174,7 +178,7 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
             forms={128: Form("llvm.aarch64.neon.ummla.v4i32.v16i8", (("i8mm",),))}),
     replace(_SMMLA, name="usmmla", a="uint8", b="int8",
             forms={128: Form("llvm.aarch64.neon.usmmla.v4i32.v16i8", (("i8mm",),))}),
-    # Words of 16 bits: two instructions, a product of pairs and a sum, for two elements of k.
+    # 16-bit words: two instructions, a multiplication of pairs and an addition, for two elements of K.
     DotInstruction(
         name="pmaddwd", arch="x86_64", a="int16", b="int16", acc="int32", group=2, rate=0.8, adds=False,
         takes=("int8", "uint8"),
@@ -188,20 +192,21 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
         name="imul", a="int32", b="int32", acc="int32", rate=0.5, forms=ARITHMETIC, takes=("int8", "uint8")
     ),
 ]  # fmt: skip
-"""Every instruction. The one with the most multiply-adds a vector is taken of those that serve a workload's types."""
+"""All instructions. Among those that support the types of a workload, the one with the most multiply-adds per vector is
+used."""
 
 
 def fastest(
     cpu: Cpu, a: str, b: str, acc: str, *, emitted: bool = True, in_place: bool = False
 ) -> DotInstruction | None:
-    """The instruction of the most multiply-adds a vector that a CPU has for those types, None if it has none.
-    `emitted`: of those that kernels use; `in_place`: of those that read operands where they lie."""
+    """Return the instruction with the most multiply-adds per vector that a CPU has for those types, or None. `emitted`:
+    only those that kernels use; `in_place`: only those that read operands in place."""
     found = [row.on(cpu) for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
     found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place]
     return max(found, key=lambda row: row.speed / row.acc_bytes, default=None)
 
 
 def multiplied() -> tuple[str, ...]:
-    """Types of operands that kernels for CPUs multiply, of whichever CPU."""
+    """Return the operand types that CPU kernels multiply, on any CPU."""
     taken = {name for row in DOT_INSTRUCTIONS if row.emitted for name in row.takes or (row.a, row.b)}
     return tuple(name for name in OPERAND_TYPES if name in taken)

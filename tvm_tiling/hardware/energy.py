@@ -1,4 +1,4 @@
-"""What operations and bytes cost in energy (page 06)."""
+"""Energy coefficients of operations and bytes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 from . import checks
 
-# Of a 45 nm process at 0.9 V, as M. Horowitz gives them (Computing's energy problem, ISSCC 2014): a product of 8 bits
-# and a sum of 32, of half floats with a float sum, of floats; DRAM; SRAM of 1 MiB for the memory on the chip, of 32 KiB
-# for the buffers.
+# For a 45 nm process at 0.9 V, from M. Horowitz (Computing's energy problem, ISSCC 2014): an 8-bit multiplication with
+# a 32-bit addition, float16 with a float32 addition, float32; DRAM; 1 MiB of SRAM for the on-chip memory, 32 KiB for
+# the buffers.
 MAC_PJ = {"1": 0.3, "2": 2.0, "4": 4.6}
 BYTE_PJ = {"external": 162.5, "internal": 12.5, "a": 2.5, "b": 2.5, "acc": 2.5, "out": 2.5}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """pJ of one multiply-accumulate by the bytes of its operands ("1", "2", "4"), of one byte read or written by the
-    memory or buffer, and of one element of the vector engine. What is not given is as a published 45 nm process."""
+    """pJ of one multiply-accumulate by the bytes of its operands ("1", "2", "4"), of one byte read from or written to
+    the memory or buffer, and of one element of the vector engine. Defaults are those of a published 45 nm process."""
 
     mac_pj: dict[str, float] = field(default_factory=dict, hash=False)
     byte_pj: dict[str, float] = field(default_factory=dict, hash=False)

@@ -1,4 +1,4 @@
-"""One field of a description changed, named as a dotted path: for a sweep over any field."""
+"""Changes of one field of a description, named by a dotted path, for sweeps over any field."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .description import Hardware
 
 
 def with_field(hardware: Hardware, path: str, value: Any) -> Hardware:
-    """The same machine with another value of one field, such as "near_tile.buf_a", "near_tile.bandwidth.external",
+    """Return the machine with another value of one field, such as "near_tile.buf_a", "near_tile.bandwidth.external",
     "memories.external.latency", "queues.depth", "levels.unit.bytes_a", "cpu.caches.l2.ways" or "clock_mhz".
 
-    A table whose fields all have defaults may be absent before. HardwareError names the nearest field for one that is
-    not there, and what a field accepts for a value that it does not.
+    A table whose fields all have defaults may be absent before. HardwareError names the nearest field for an unknown
+    one, and what a field accepts for an invalid value.
     """
     changed = _changed(hardware, path.split("."), value, path, "")
     assert isinstance(changed, Hardware)
@@ -22,7 +22,7 @@ def with_field(hardware: Hardware, path: str, value: Any) -> Hardware:
 
 
 def _changed(record: Any, words: list[str], value: Any, path: str, where: str) -> Any:
-    """`record`, a dataclass, with the field that `words` lead to set; `where` is its own path."""
+    """Return `record`, a dataclass, with the field at `words` set; `where` is its own path."""
     known = {f.name: f for f in dataclasses.fields(record)}
     name, rest = words[0], words[1:]
     if name not in known:
@@ -64,19 +64,19 @@ def _inside(record: Any, words: list[str], value: Any, path: str, where: str) ->
 
 
 def _made(kind: Any, path: str, where: str) -> Any:
-    """A table that was absent, all of its fields at their defaults."""
+    """Return a previously absent table with all fields at their defaults."""
     needed = [
         f.name
         for f in dataclasses.fields(kind)
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     ]
     if needed:
-        raise HardwareError(f"{path}: the machine has no {where}; accepted: fields of what it has")
+        raise HardwareError(f"{path}: the machine has no {where}; accepted: fields of units that it has")
     return kind()
 
 
 def _label(item: Any) -> str:
-    """What a table of a list is called: a level by its name, a cache l1, l2, ..."""
+    """Return the label of an entry of a list: a level by its name, a cache as l1, l2, ..."""
     return str(item.name) if hasattr(item, "name") else f"l{item.level}"
 
 

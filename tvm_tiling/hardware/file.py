@@ -1,8 +1,8 @@
-"""Machines as TOML files: one table per unit, one key per field, nothing else.
+"""Hardware descriptions as TOML files: one table per unit, one key per field, nothing else.
 
-The dataclasses of the units are the schema: their fields are the known keys, those without default the required
-ones, and their own checks the accepted ranges. To add a machine, write a file; to add a unit, add its dataclass. The
-whole machine is one as well, and is passed in: this module knows no description.
+The dataclasses of the units are the schema: their fields are the known keys, those without a default are required, and
+their own checks define the accepted ranges. To add a machine, write a file; to add a unit, add its dataclass. The class
+of the whole machine is passed in: this module knows no description.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 def preset_names() -> list[str]:
-    """The names `Hardware.load` knows without a path."""
+    """Return the names that `Hardware.load` accepts without a path."""
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
 def load(kind: type[T], name_or_path: str | os.PathLike[str]) -> T:
-    """The machine of a preset or of a file; see :meth:`Hardware.load`."""
+    """Load the machine of a preset or of a file; see :meth:`Hardware.load`."""
     name = os.fspath(name_or_path)
     is_path = not isinstance(name_or_path, str) or name.endswith(".toml") or "/" in name or os.sep in name
     if is_path:
@@ -41,24 +41,24 @@ def load(kind: type[T], name_or_path: str | os.PathLike[str]) -> T:
 
 
 def from_toml(kind: type[T], text: str, place: str) -> T:
-    """The machine that TOML text describes; HardwareError names `place`, the line or the field."""
+    """Return the machine that TOML text describes. HardwareError names `place` and the line or the field."""
     return _parse(kind, text, place, default_name=place)
 
 
 def from_dict(kind: type[T], table: Any, place: str) -> T:
-    """The machine of :meth:`Hardware.to_dict`'s table; HardwareError names `place` and the field."""
+    """Return the machine from the output of :meth:`Hardware.to_dict`. HardwareError names `place` and the field."""
     return _build(kind, _without_none(table), place, "")
 
 
 def _without_none(value: Any) -> Any:
-    """TOML has no null: a field that is None is not there."""
+    """Remove None values: TOML has no null."""
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return [_without_none(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def toml_text(hardware: Any) -> str:
-    """The text that :func:`from_toml` reads back as an equal machine."""
+    """Return the text that :func:`from_toml` reads back as an equal machine."""
     lines: list[str] = []
     _write_table(lines, "", hardware)
     return "\n".join(lines).strip() + "\n"
@@ -68,7 +68,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise HardwareError(f"{path}: cannot be read: {error.strerror}; accepted: a TOML file") from None
+        raise HardwareError(f"{path} cannot be read: {error.strerror}; accepted: a TOML file") from None
     except UnicodeDecodeError as error:
         raise HardwareError(f"{path}: byte {error.start} is not UTF-8; accepted: a TOML file") from None
 
@@ -84,7 +84,7 @@ def _parse(kind: type[T], text: str, file: str, default_name: str) -> T:
 
 
 def _build(kind: type[T], table: Any, file: str, where: str) -> T:
-    """An instance of the dataclass `kind` from a TOML table; `where` is the table's dotted name."""
+    """Return an instance of the dataclass `kind` from a TOML table; `where` is the dotted name of the table."""
     place = f"{file}: [{where}]" if where else file
     if not isinstance(table, dict):
         raise HardwareError(f"{place}: {table!r}, accepted: a table")
@@ -121,11 +121,11 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _write_table(lines: list[str], where: str, record: Any) -> None:
-    """Append `record` (a dataclass or a dict): its plain fields first, then its tables, as TOML demands."""
+    """Append `record` (a dataclass or a dict): its plain fields first, then its tables, as TOML requires."""
     if isinstance(record, dict):
         items = record
     else:
-        # A list or table that is empty by default need not be said.
+        # A list or table that is empty by default can be omitted.
         empty = {f.name for f in dataclasses.fields(record) if f.default == () or f.default_factory is dict}
         items = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
         items = {name: item for name, item in items.items() if item or name not in empty}
@@ -149,5 +149,5 @@ def _plain(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(map(_plain, value))}]"
-    # A JSON string is a TOML basic string as long as characters outside ASCII are left as they are.
+    # A JSON string is a TOML basic string as long as non-ASCII characters are not escaped.
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -1,8 +1,8 @@
-"""Instruction set extensions that machine code needs, and those of this CPU.
+"""Instruction set extensions that machine code requires, and those of this CPU.
 
-One table has the extensions whose instructions LLVM generates for plain loops, or that kernels ask for by name; what a
-processor has beyond them (cryptography, system instructions) no kernel needs. Python reads them from /proc/cpuinfo, an
-exported C library asks the processor.
+One table lists the extensions whose instructions LLVM generates for plain loops, or that kernels request by name; other
+extensions of a processor (cryptography, system instructions) are never required. Python reads them from /proc/cpuinfo,
+an exported C library queries the processor.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
-_BASE = {"x86_64": "sse2", "aarch64": "asimd"}  # flags without which an entry of /proc/cpuinfo tells nothing
-_FLAGS = ("flags", "Features")  # the field's name on x86, on Arm
-_FIRST_ENTRY = 1 << 14  # bytes; the entries of other processors repeat it, and take the system long to write
+_BASE = {"x86_64": "sse2", "aarch64": "asimd"}  # flags without which an entry of /proc/cpuinfo is not conclusive
+_FLAGS = ("flags", "Features")  # the name of the field on x86 and on Arm
+_FIRST_ENTRY = 1 << 14  # bytes; the entries of other processors repeat it and are slow to generate
 
 EAX, EBX, ECX, EDX = range(4)
-YMM, ZMM = 0x6, 0xE6  # bits of XCR0: registers that the system saves
+YMM, ZMM = 0x6, 0xE6  # bits of XCR0: register state saved by the system
 HWCAP, HWCAP2 = 16, 26  # entries of the auxiliary vector on Linux
 
 
 class Extension(NamedTuple):
-    """An extension by LLVM's `name` and the Linux kernel's `flag`, and where C finds its `bit`.
+    """An extension by LLVM's `name` and the Linux kernel's `flag`, and the location of its `bit` for C code.
 
-    On x86-64: in a `word` of CPUID's `leaf` and `subleaf`, if the system saves the registers `state`. On AArch64: in
-    the auxiliary vector's entry `leaf`.
+    On x86-64: in a `word` of CPUID's `leaf` and `subleaf`, provided the system saves the registers `state`. On AArch64:
+    in the entry `leaf` of the auxiliary vector.
     """
 
     name: str
@@ -96,33 +96,33 @@ EXTENSIONS = {
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """`arch` as in Cpu, and the names of extensions in EXTENSIONS, sorted."""
+    """`arch` as in Cpu, and the sorted names of extensions in EXTENSIONS."""
 
     arch: str
     extensions: tuple[str, ...]
 
     @classmethod
     def of(cls, arch: str, names: Iterable[str]) -> InstructionSet:
-        """Those of LLVM's feature names that are extensions in the table."""
+        """Return the instruction set with those of LLVM's feature names that are in the table."""
         known = {each.name for each in EXTENSIONS[arch]}
         return cls(arch, tuple(sorted(known.intersection(names))))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; from_dict() reads them."""
+        """Return plain values for JSON; from_dict() reads them."""
         return {"arch": self.arch, "extensions": list(self.extensions)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> InstructionSet:
-        """What to_dict() made. Extensions that this version does not know stay in it, and are lacking everywhere.
-        ValueError, TypeError or KeyError where it is not an instruction set."""
+        """Read the output of to_dict(). Extensions unknown to this version are kept, and count as missing on every CPU.
+        ValueError, TypeError or KeyError if it is invalid."""
         arch, names = plain["arch"], plain["extensions"]
         if not isinstance(arch, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("its instruction set is not an architecture and a list of names")
         return cls(arch, tuple(names))
 
     def lacking(self, root: Path = Path("/")) -> str:
-        """What of this instruction set this CPU lacks, in words; empty where it lacks nothing, or the system does not
-        tell."""
+        """Return the parts of this instruction set that this CPU lacks, in words; empty if none, or if the system does
+        not report them."""
         own = instruction_set_of_this_cpu(root)
         if own is None:
             return ""
@@ -131,17 +131,17 @@ class InstructionSet:
         return ", ".join(name[:40] for name in self.extensions if name not in own.extensions)
 
     def records(self) -> list[Extension]:
-        """The extensions as the table has them."""
+        """Return the extensions as rows of the table."""
         return [each for each in EXTENSIONS.get(self.arch, ()) if each.name in self.extensions]
 
 
 def host_arch() -> str | None:
-    """The architecture of this process, as in Cpu; None for one that no kernels are compiled for."""
+    """Return the architecture of this process, as in Cpu, or None if kernels are not compiled for it."""
     return MACHINES.get(platform.machine().lower())
 
 
 def instruction_set_of_this_cpu(root: Path = Path("/")) -> InstructionSet | None:
-    """The instruction set of this CPU; None where the system does not tell. `root` stands for "/"."""
+    """Return the instruction set of this CPU, or None if the system does not report it. `root` stands for "/"."""
     arch = host_arch()
     try:
         with (root / "proc/cpuinfo").open("rb") as file:

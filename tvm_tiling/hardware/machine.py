@@ -1,16 +1,16 @@
-"""The simulated accelerator that a description means: every part that it leaves out, filled in (page 06).
+"""The simulated accelerator of a description, with defaults for everything that the description omits (design page 06).
 
-What is left out costs nothing, as pages 01, 04 and 05 have it:
+What is omitted costs nothing:
 
-- memories and buffers have no latency, a port for every queue, and room without limit where no engine limits it. The
-  buffers of A and B hold twice what `near_tile` says where it is double-buffered;
-- transfers of A and B run at `near_tile`'s bandwidths, those of results without limit, and all transfers of machines
-  without it, unless `memories` gives a rate;
-- the vector engine has every function, and as many lanes as the engine beside it has multipliers: it is never slower.
-  Beside page 04's engine alone it is that one's tail: it has `tail_lanes` lanes, and where those are left out its
-  cycles are in `tail_latency` and it takes none of its own;
-- queues hold any number of instructions, one for each engine; issue and tokens cost no cycles. A machine with several
-  storage levels has an engine that loads each of them, one that stores out of each, as far as queues allow, and none
+- memories and buffers have no latency, a port for every queue, and unlimited capacity unless an engine limits it. The
+  buffers of A and B hold twice what `near_tile` states if it is double-buffered;
+- transfers of A and B run at the bandwidths of `near_tile`; those of results, and all transfers of machines without it,
+  are unlimited, unless `memories` gives a rate;
+- the vector engine supports every function and has as many lanes as the other engines have multipliers, so that it is
+  never slower. Next to a column engine alone, it is the tail of that engine: it has `tail_lanes` lanes, and without
+  them its cycles are included in `tail_latency` and it takes none of its own;
+- queues hold any number of instructions, one queue per engine; issue and tokens take no cycles. A machine with several
+  storage levels has one engine that loads each level and one that stores from each, as far as queues allow, and none
   for A or B alone;
 - energy and area are those of a published 45 nm process (:mod:`tvm_tiling.hardware.energy`, :mod:`.area`).
 """
@@ -34,15 +34,15 @@ from .vector import Vector
 
 @dataclass(frozen=True)
 class Machine:
-    """The accelerator of `hardware`. HardwareError where it has none, or more queues than an instruction can name."""
+    """The accelerator of `hardware`. HardwareError if it has none, or more queues than an instruction can address."""
 
     hardware: Hardware
 
     def __post_init__(self) -> None:
         if not self._computing and self.hardware.vector is None:
             raise HardwareError(
-                f"{self.hardware.name} is no accelerator; accepted: a description with at least one of near_tile, "
-                "w_fold, column, vector"
+                f"{self.hardware.name} is not an accelerator; accepted: a description with at least one of "
+                "near_tile, w_fold, column, vector"
             )
         if len(self.queues) > MOST_QUEUES:
             raise HardwareError(
@@ -62,8 +62,8 @@ class Machine:
 
     @functools.cached_property
     def engines(self) -> tuple[str, ...]:
-        """Its engines: load_a, load_b, of matrix, wfold and column those that are there, vector, store. Several column
-        engines are column0, column1, ...; with storage levels there are load_<level> and store_<level> besides, and
+        """Its engines: load_a, load_b, those of matrix, wfold and column that exist, vector, store. Several column
+        engines are column0, column1, ...; with storage levels there are also load_<level> and store_<level>, and
         load_a, load_b and store are those of the outermost level."""
         levels = [level.name for level in self.hardware.levels] if self.has_levels else []
         loads, stores = ([f"{move}_{level}" for level in levels] for move in ("load", "store"))
@@ -71,13 +71,13 @@ class Machine:
 
     @property
     def has_levels(self) -> bool:
-        """Whether data move level by level: one level of one instance is the buffers of `near_tile`."""
+        """Whether data moves level by level: a single level with one instance is the buffers of `near_tile`."""
         levels = self.hardware.levels
         return len(levels) > 1 or any(level.instances > 1 for level in levels)
 
     @functools.cached_property
     def queues(self) -> tuple[str, ...]:
-        """The names of its queues, in the order of their engines, each once."""
+        """The distinct names of its queues, in the order of their engines."""
         return tuple(dict.fromkeys(self.queue_of(engine) for engine in self.engines))
 
     @property
@@ -86,7 +86,7 @@ class Machine:
         return self.hardware.queues or Queues()
 
     def queue_of(self, engine: str) -> str:
-        """The queue that an engine's instructions go to. HardwareError for an engine that the machine has not."""
+        """Return the queue that an engine's instructions go to. HardwareError for an unknown engine."""
         if engine not in self.engines:
             raise HardwareError(f"{self.hardware.name} has no engine {engine!r}: {nearest(engine, self.engines)}")
         if self.has_levels and (engine in ("load_a", "load_b", "store") or engine.startswith(("load_", "store_"))):
@@ -95,8 +95,8 @@ class Machine:
         return self.issue.of_engine.get(kind, engine)
 
     def _level_queue(self, engine: str) -> str:
-        """The queue of an engine that moves data between levels. Levels whose stores would be a queue too many share
-        that of the outermost of them."""
+        """Return the queue of an engine that moves data between levels. Levels whose stores would exceed the number of
+        queues share that of the outermost of them."""
         names = [level.name for level in self.hardware.levels]
         move, _, level = engine.partition("_")
         place = names.index(level) if level in names else 0
@@ -106,7 +106,7 @@ class Machine:
         return f"{move}_{names[place]}"
 
     def macs(self, element_bytes: int) -> float:
-        """Multiply-accumulates per cycle at peak of all its engines, on elements of that size."""
+        """Return the multiply-accumulates per cycle at peak of all its engines, on elements of that size."""
         machine = self.hardware
         total = 0.0
         if machine.near_tile is not None:
@@ -118,7 +118,7 @@ class Machine:
         return total
 
     def takes(self, dtype: str) -> bool:
-        """Whether one of its engines multiplies operands of that type."""
+        """Return whether one of its engines multiplies operands of that type."""
         machine = self.hardware
         units = [unit.dtypes for unit in (machine.near_tile, machine.w_fold, machine.column) if unit is not None]
         return any(not dtypes or dtype in dtypes for dtypes in units)
@@ -138,8 +138,8 @@ class Machine:
         return machine.vector is None and machine.near_tile is None and machine.w_fold is None
 
     def forwards(self, unit: str) -> bool:
-        """Whether an instruction of a unit ("near_tile", "w_fold", "column", "vector") may follow at once on one of the
-        same unit whose result it reads; transfers ("") never do."""
+        """Return whether an instruction of a unit ("near_tile", "w_fold", "column", "vector") can directly follow one
+        of the same unit whose result it reads; transfers ("") never can."""
         if not unit:
             return False
         found = self.vector if unit == "vector" else getattr(self.hardware, unit)
@@ -147,19 +147,19 @@ class Machine:
 
     @property
     def vector_is_tail(self) -> bool:
-        """Whether the vector engine is the tail of page 04's engine and takes no cycles beyond its latency."""
+        """Whether the vector engine is the tail of a column engine and takes no cycles beyond its latency."""
         column = self.hardware.column
         return self._tail_alone and (column is None or column.tail_lanes is None)
 
     @property
     def energy(self) -> Energy:
-        """What operations and bytes cost."""
+        """Energy coefficients of operations and bytes."""
         return self.hardware.energy or Energy()
 
     @functools.cached_property
     def area(self) -> dict[str, float]:
-        """Square millimetres by what takes them: the multipliers, each as wide as the machine's widest operands, the
-        vector engine, and the buffers and the memory on the chip whose sizes the description gives."""
+        """Square millimetres by component: the multipliers, each as wide as the machine's widest operands, the vector
+        engine, and the buffers and on-chip memory whose sizes the description gives."""
         cost = self.hardware.area or Area()
         sizes = {ELEMENTS[dtype].bits // 8 for dtype in checks.MULTIPLIED if self.takes(dtype)}
         per_mac = {int(size): um2 for size, um2 in cost.mac_um2.items() if int(size) in sizes}
@@ -183,7 +183,7 @@ class Machine:
         return (*MEMORIES, *BUFFERS, *of_levels)
 
     def memory(self, name: str) -> Memory:
-        """A memory or buffer: its room, latency and ports (banks). HardwareError for a name that is none."""
+        """Return a memory or buffer: its capacity, latency and ports (banks). HardwareError for an unknown name."""
         if name not in self.memories:
             raise HardwareError(f"{self.hardware.name} has no memory {name!r}: {nearest(name, self.memories)}")
         level = self._level(name)
@@ -195,15 +195,16 @@ class Machine:
         return replace(given, bytes=room)
 
     def capacity(self, name: str) -> int | None:
-        """Bytes that a memory or buffer holds, 0 where the machine has none of it, None without limit. A level whose
-        operands share its bytes gives all of them for each."""
+        """Return the bytes that a memory or buffer holds, 0 if the machine does not have it, None without limit. For a
+        level whose operands share its bytes, each operand gets all of them."""
         tile = self.hardware.near_tile
         if name == "acc" and tile is not None and tile.acc_max == 0 and name not in self.hardware.memories:
             return 0
         return self.memory(name).bytes
 
     def is_doubled(self, name: str) -> bool:
-        """Whether a buffer holds twice what `near_tile` says, one half being loaded while the other is read."""
+        """Return whether a buffer holds twice what `near_tile` states, one half being loaded while the other is
+        read."""
         tile = self.hardware.near_tile
         given = self.hardware.memories.get(name, Memory())
         return tile is not None and tile.double_buffer and name in ("a", "b") and given.bytes is None
@@ -221,8 +222,8 @@ class Machine:
         return next((level for level in self.hardware.levels if dot and level.name == owner), None)
 
     def rate(self, memory: str, operand: str) -> float | None:
-        """Bytes per cycle of a transfer between `memory` (external or internal) and the chip of operand "a", "b" or
-        "out"; None without limit. HardwareError where page 01's engine has no bandwidth for it."""
+        """Return the bytes per cycle of a transfer of operand "a", "b" or "out" between `memory` (external or internal)
+        and the chip; None without limit. HardwareError if near_tile has no bandwidth for it."""
         given = self.memory(memory).bytes_per_cycle
         tile = self.hardware.near_tile
         if tile is None:
@@ -232,17 +233,19 @@ class Machine:
         rate = {"a": tile.bw_a, "b": tile.bw_b}[operand] or tile.bandwidth.get(memory) or given
         if rate is None:
             raise HardwareError(
-                f"{self.hardware.name}: {operand.upper()} in memory {memory!r} has no bandwidth; accepted: near_tile."
-                f"bw_{operand}, near_tile.bandwidth.{memory} or memories.{memory}.bytes_per_cycle"
+                f"{self.hardware.name}: operand {operand.upper()} in memory {memory!r} has no bandwidth; "
+                f"accepted: near_tile.bw_{operand}, near_tile.bandwidth.{memory} or "
+                f"memories.{memory}.bytes_per_cycle"
             )
         return rate
 
     def mac_pj(self, element_bytes: int) -> float:
-        """pJ of one multiply-accumulate of elements of that size; of sizes without a coefficient that of the widest."""
+        """Return the pJ of one multiply-accumulate of elements of that size; without a coefficient, that of the
+        widest."""
         known = self.energy.mac_pj
         return known[str(element_bytes) if str(element_bytes) in known else max(known)]
 
     def byte_pj(self, name: str) -> float:
-        """pJ of one byte read from or written to a memory or buffer."""
+        """Return the pJ of one byte read from or written to a memory or buffer."""
         level = self._level(name)
         return level.byte_pj if level is not None else self.energy.byte_pj[name]

@@ -1,4 +1,4 @@
-"""Memories and buffers of an accelerator as transfers see them, and its storage levels (pages 02 and 06)."""
+"""Memories and buffers of an accelerator as seen by transfers, and its storage levels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ OFF_CHIP = ("external", "internal")
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """A memory ("external", "internal") or a buffer on the chip ("a", "b", "acc", "out").
+    """A memory ("external", "internal") or an on-chip buffer ("a", "b", "acc", "out").
 
-    `bytes` is how many it holds, `bytes_per_cycle` what one transfer gets, `latency` the cycles from the end of a
-    transfer to its result, `ports` (banks of a buffer) how many instructions it serves at once. None: without limit,
-    or as the engine's own table says.
+    `bytes` is its capacity, `bytes_per_cycle` the rate of one transfer, `latency` the cycles from the end of a transfer
+    to its result, `ports` (banks of a buffer) how many instructions it serves at once. None: without limit, or as the
+    table of the engine states.
 
     A transfer with a memory of `row_bytes` moves whole rows of that many bytes: each run of its innermost loop is
-    rounded up. Where the memory has pages of `page_bytes`, each one that a transfer enters costs `page_cycles` more, as
-    the translation of an address does.
+    rounded up. If the memory has pages of `page_bytes`, each one that a transfer enters costs `page_cycles` more, as
+    for address translation.
     """
 
     bytes: int | None = None
@@ -50,12 +50,12 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """One level of a storage hierarchy (page 02), such as a cluster, a unit or a multiplier array.
+    """One level of a storage hierarchy, such as a cluster, a unit or a multiplier array.
 
-    There are `instances` of it in each instance of the level above it. It holds `bytes_a`, `bytes_b` and `bytes_out`
-    of the left operand, the right one and the result, or `bytes` of the three together. Each instance gets
-    `bytes_per_cycle` from the level above (None: without limit) after `latency` cycles. Blocks are padded up to
-    multiples of `unit_m`, `unit_n` and `unit_k`. `byte_pj` is the energy of one byte read or written, in pJ.
+    Each instance of the level above contains `instances` of it. It holds `bytes_a`, `bytes_b` and `bytes_out` of the
+    left operand, the right one and the result, or `bytes` shared by all three. Each instance gets `bytes_per_cycle`
+    from the level above (None: without limit) after `latency` cycles. Blocks are padded to multiples of `unit_m`,
+    `unit_n` and `unit_k`. `byte_pj` is the energy of one byte read or written, in pJ.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Level:
         own = [f"bytes_{operand}" for operand in OPERANDS]
         given = [name for name in own if getattr(self, name) is not None]
         if given != ([] if self.bytes is not None else own):
-            raise HardwareError(f"{unit}: accepted: either bytes, or all of {', '.join(own)}")
+            raise HardwareError(f"{unit}: invalid capacities; accepted: either bytes, or all of {', '.join(own)}")
         for name in ("bytes", *own):
             if getattr(self, name) is not None:
                 checks.whole(unit, name, getattr(self, name))
@@ -95,7 +95,7 @@ class Level:
         return self.bytes or sum(self.capacity(operand) for operand in OPERANDS)
 
     def capacity(self, operand: str) -> int:
-        """Bytes for an operand: "a", "b" or "out"; those of all three together where they share."""
+        """Return the bytes for an operand, "a", "b" or "out"; the total of all three if they share it."""
         own: int | None = getattr(self, f"bytes_{operand}")
         assert self.bytes is not None or own is not None
         return self.bytes if own is None else own  # type: ignore[return-value]

@@ -1,11 +1,12 @@
-"""What no system call tells: multiply-add units, latencies and sustained rates of each microarchitecture, as one table.
+"""Table of properties that no system call reports: multiply-add units, latencies and sustained rates of each
+microarchitecture.
 
 Sources: model numbers from the Linux kernel (arch/x86/include/asm/intel-family.h, arch/x86/kernel/cpu/amd.c,
 arch/arm64/include/asm/cputype.h); units and latencies of FMA from the vendors' optimisation manuals and software
 optimisation guides and the uops.info tables; sustained L2 and L3 rates from Intel's optimisation manual (Broadwell 25
-and 14, Skylake server 52 and 15 bytes per cycle), AMD's guides (32-byte paths, less what is lost) and Arm's published
-bandwidth sweeps of Neoverse N1 and V2. A rate of memory is that of one core, the others idle, at a usual clock; it is
-the roughest of these figures. Caches are used only where the system hides its own.
+and 14, Skylake server 52 and 15 bytes per cycle), AMD's guides (32-byte paths minus losses) and Arm's published
+bandwidth sweeps of Neoverse N1 and V2. A memory rate is that of one core with the others idle, at a typical clock; it
+is the least precise of these values. Caches are used only if the system hides its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 KIB = 1024
 
-# Extensions that LLVM's processor names imply and that a hypervisor may mask; by LLVM's names.
+# Extensions that LLVM's processor names imply and that a hypervisor may mask, by LLVM's names.
 AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2")
 AVX512 = (*AVX2, "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl")
 AVX512_VNNI = (*AVX512, "avx512vnni")
@@ -29,11 +30,11 @@ AVX512_FP16 = (*AVX512_BF16, "avx512fp16", "avxvnni")
 
 @dataclass(frozen=True, kw_only=True)
 class Microarchitecture:
-    """Facts about one core design. Rates in sustained bytes per cycle of one core.
+    """Properties of one core design. Rates are sustained bytes per cycle of one core.
 
-    `fma_units` maps a vector width in bits to the full-width FMAs that start per cycle. `l1`, `l2` are (KiB, ways) of
-    one core; `l3` is (KiB per core, ways), (0, 0) where there is none. `costs`: fields of KernelCosts as measured on
-    this core, where they differ from their defaults.
+    `fma_units` maps a vector width in bits to the full-width FMAs started per cycle. `l1`, `l2` are (KiB, ways) of one
+    core; `l3` is (KiB per core, ways), (0, 0) if there is none. `costs`: fields of KernelCosts
+    measured on this core, where they differ from the defaults.
     """
 
     mcpu: str  # LLVM's name, empty: generic
@@ -59,7 +60,7 @@ HASWELL = Microarchitecture(
 )
 BROADWELL = replace(HASWELL, mcpu="broadwell")
 SKYLAKE = replace(HASWELL, mcpu="skylake", fma_latency=4, l2=(256, 4), l3=(2048, 16), rates=(32.0, 16.0, 6.0))
-# Some Silver, Bronze and Gold 5000 parts of this model have one 512-bit unit only; nothing tells them apart.
+# Some Silver, Bronze and Gold 5000 parts of this model have only one 512-bit unit; they cannot be distinguished.
 SKYLAKE_SERVER = Microarchitecture(
     mcpu="skylake-avx512",
     needs=AVX512,
@@ -134,7 +135,7 @@ ZEN1 = Microarchitecture(
 )
 ZEN2 = replace(ZEN1, mcpu="znver2", fma_units={256: 2}, l3=(4096, 16), rates=(28.0, 20.0, 6.0))
 ZEN3 = replace(ZEN2, mcpu="znver3", fma_latency=4, rates=(28.0, 22.0, 7.0))
-# 512-bit operations pass the 256-bit units in two halves.
+# 512-bit operations run on the 256-bit units in two halves.
 ZEN4 = replace(ZEN3, mcpu="znver4", needs=AVX512_BF16, fma_units={256: 2, 512: 1}, l2=(1024, 8))
 ZEN5 = replace(
     ZEN4, mcpu="znver5", needs=(*AVX512_BF16, "avxvnni"), fma_units={256: 2, 512: 2}, l1=(48, 12), l2=(1024, 16),
@@ -163,7 +164,7 @@ NEOVERSE_N1 = Microarchitecture(
     rates=(29.0, 14.0, 8.0),
 )
 CORTEX_A76 = replace(NEOVERSE_N1, mcpu="cortex-a76", l2=(512, 8))
-# NEON; as SVE these are two units of 256 bits.
+# NEON; with SVE these are two 256-bit units.
 NEOVERSE_V1 = replace(
     NEOVERSE_N1,
     mcpu="neoverse-v1",
@@ -179,7 +180,7 @@ APPLE_M1 = replace(
     NEOVERSE_N1, mcpu="apple-a14", fma_units={128: 4}, l1=(128, 8), l2=(3072, 12), l3=(0, 0), rates=(40.0, 20.0, 16.0)
 )
 
-# What is assumed of a CPU that the table does not hold: the least of what its kind has today.
+# Assumed for a CPU that the table does not contain: the minimum of what current CPUs of its kind have.
 GENERIC = {
     "x86_64": Microarchitecture(
         mcpu="",
@@ -219,7 +220,7 @@ _INTEL_FAMILY_6 = {
     **dict.fromkeys((170, 172, 181), replace(RAPTOR_LAKE, mcpu="meteorlake")),
 }
 
-# Some hypervisors give their guests the model number of another core, but not extensions that it does not have.
+# Some hypervisors report the model number of another core, but not extensions that it does not have.
 _WITH_FP16 = (SAPPHIRE_RAPIDS, GRANITE_RAPIDS)
 
 # (family, first model, last model): models of one range are one core.
@@ -252,12 +253,12 @@ _ARM = {
 
 
 def find_x86(vendor: str, family: int, model: int, features: tuple[str, ...]) -> Microarchitecture | None:
-    """The core of that CPUID identity, None if it is not in the table."""
+    """Return the core of that CPUID identity, or None if it is not in the table."""
     if vendor == "GenuineIntel" and family == 6:
         core = _INTEL_FAMILY_6.get(model)
         if "avx512fp16" in features and core not in _WITH_FP16:
             return SAPPHIRE_RAPIDS
-        # Skylake server and Cascade Lake differ in stepping and in this one extension.
+        # Skylake server and Cascade Lake differ only in stepping and in this extension.
         return CASCADE_LAKE if core is SKYLAKE_SERVER and "avx512vnni" in features else core
     if vendor in ("AuthenticAMD", "HygonGenuine"):
         return next((core for f, first, last, core in _AMD if f == family and first <= model <= last), None)
@@ -265,5 +266,5 @@ def find_x86(vendor: str, family: int, model: int, features: tuple[str, ...]) ->
 
 
 def find_arm(implementer: int, part: int) -> Microarchitecture | None:
-    """The core of that MIDR identity, None if it is not in the table."""
+    """Return the core of that MIDR identity, or None if it is not in the table."""
     return _ARM.get((implementer, part))

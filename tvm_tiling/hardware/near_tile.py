@@ -1,4 +1,4 @@
-"""The matrix engine with its buffers (page 01)."""
+"""The matrix engine with its buffers (design page 01)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ PARTIAL_BLOCKS = ("skipped", "padded", "streamed")
 class NearTile:
     """A near-tile accelerator: input buffers for A and B, a matrix engine, an accumulation buffer.
 
-    `bandwidth` maps a memory's name to the bytes per cycle it delivers; `bw_a`/`bw_b`, where given, override it for
-    that operand. `macs_per_cycle` is the peak at the workload's element size; `macs_of_bytes` overrides it for elements
-    of 1, 2 or 4 bytes. `dtypes` are the operand types it takes, none named: all. Buffers are what double buffering
-    leaves: with `double_buffer` the chip has A and B twice. `acc_max` = 0 is a machine without accumulation buffer.
+    `bandwidth` maps the name of a memory to its bytes per cycle; `bw_a`/`bw_b`, if given, override it for that operand.
+    `macs_per_cycle` is the peak at the element size of the workload; `macs_of_bytes` overrides it for elements of 1, 2
+    or 4 bytes. `dtypes` are the supported operand types; empty: all. Buffer sizes are net of double buffering: with
+    `double_buffer`, the chip has A and B twice. `acc_max` = 0 is a machine without an accumulation buffer.
 
-    The rest is of the simulated engine. It takes `fill` cycles before its first block and gives results `drain` cycles
-    after its last one; a product begins at least `interval` cycles after the one before. A product whose operand is the
-    result of an earlier one waits for it, unless the engine `forwards`; sums that stay in the accumulation buffer are
-    added behind the pipeline and never wait. Blocks that are not full cost their products only (`partial_blocks`
-    "skipped": m*n*k are counted unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k.
+    The other fields describe the simulated engine. It takes `fill` cycles before its first block and delivers results
+    `drain` cycles after its last one; a multiplication starts at least `interval` cycles after the previous one. One
+    whose operand is the result of an earlier one waits for it, unless the engine `forwards`; sums that stay in the
+    accumulation buffer are added at the end of the pipeline and never wait. Partial blocks cost only their own
+    operations (`partial_blocks` "skipped": m*n*k are counted unpadded) or, "padded", as much as full blocks of block_m
+    x block_n x block_k.
+
     "streamed" is a weight-stationary systolic array: a block_m x block_k block of A stays in it while columns of B
-    stream through, in strips of block_n adjacent columns (those of one row of points of a convolution). A strip of n
-    columns takes max(strip_least, strip_start + n * column_cycles) cycles, a new block of A takes block_change more.
-    No block or strip takes less than its products do at `macs_per_cycle`.
+    stream through, in strips of block_n adjacent columns (for a convolution, those of one row of output positions). A
+    strip of n columns takes max(strip_least, strip_start + n * column_cycles) cycles; a new block of A takes
+    block_change more. No block or strip takes less time than its operations at `macs_per_cycle`.
+
     Results leave through an output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never
     the bottleneck).
     """
@@ -56,7 +59,7 @@ class NearTile:
     macs_of_bytes: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
     interval: int = checks.added(1)
     forwards: bool = checks.added(False)
-    strip_least: float = checks.added(0.0)  # cycles; these four are read where partial_blocks = "streamed"
+    strip_least: float = checks.added(0.0)  # cycles; these four apply if partial_blocks = "streamed"
     strip_start: float = checks.added(0.0)
     column_cycles: float = checks.added(1.0)
     block_change: float = checks.added(0.0)
@@ -91,16 +94,16 @@ class NearTile:
             checks.put(self, name, values)
         if not self.bandwidth and (self.bw_a is None or self.bw_b is None):
             raise HardwareError(
-                "near_tile: no bandwidth is given, accepted: both bw_a and bw_b, or a bandwidth for at least one of "
-                f"{', '.join(MEMORIES)}"
+                "near_tile: missing bandwidth, accepted: both bw_a and bw_b, or a bandwidth for at least one "
+                f"of {', '.join(MEMORIES)}"
             )
 
     def macs(self, element_bytes: int) -> float:
-        """Multiply-accumulates per cycle at peak, of elements of that size."""
+        """Return the multiply-accumulates per cycle at peak for elements of that size."""
         return self.macs_of_bytes.get(str(element_bytes), self.macs_per_cycle)
 
     def block_cycles(self, element_bytes: int) -> int:
-        """Cycles of a full block of elements of that size: more than one where they halve the peak, or where the block
-        has more products than the machine does in a cycle."""
+        """Return the cycles of a full block for elements of that size: more than one if they halve the peak, or if the
+        block has more operations than the machine performs per cycle."""
         block = self.block_m * self.block_n * self.block_k
         return max(1, math.ceil(max(self.macs_per_cycle, block) / self.macs(element_bytes)))

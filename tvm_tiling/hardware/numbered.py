@@ -1,4 +1,4 @@
-"""Tables whose rows are numbers: a record of a program holds the number, the row says everything else."""
+"""Tables with numbered rows: a record of a program holds the number, the row has everything else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 @dataclass(frozen=True, eq=False)
 class Row(int):
-    """A row of a :class:`Table`. It is its number: arrays hold it, and it equals the number that they hold."""
+    """A row of a :class:`Table`. It is its number: arrays store it, and it equals the stored number."""
 
     number: int
     name: str
@@ -31,8 +31,8 @@ class Table(Generic[R]):
             self.add(row)
 
     def add(self, row: R) -> R:
-        """Append `row`, whose number is the next one, and return it. ValueError for another number or a name that the
-        table has."""
+        """Append `row`, whose number must be the next one, and return it. ValueError for another number or a duplicate
+        name."""
         if row.number != len(self._rows) or row.name.upper() in self._named:
             raise ValueError(f"row {row.number} {row.name!r}; expected number {len(self._rows)} and a new name")
         self._rows.append(row)
@@ -40,14 +40,14 @@ class Table(Generic[R]):
         return row
 
     def remove(self, row: R) -> None:
-        """Take the last row out again. ValueError if `row` is not the last one."""
+        """Remove the last row. ValueError if `row` is not the last one."""
         if not self._rows or self._rows[-1] is not row:
             raise ValueError(f"row {row.number} {row.name!r} is not the last one")
         del self._rows[-1], self._named[row.name.upper()]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the rows, in their order."""
+        """The names of the rows in order."""
         return tuple(row.name for row in self._rows)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""How an accelerator's instructions are issued and synchronised (page 06)."""
+"""Issue and synchronisation of an accelerator's instructions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..errors import HardwareError
 from . import checks
 
 ENGINES = ("load_a", "load_b", "matrix", "wfold", "column", "vector", "store")
-MOST_QUEUES = 8  # that an instruction can name
+MOST_QUEUES = 8  # that an instruction can address
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """In-order queues: each holds up to `depth` instructions that wait (None: any number), the front end issues one
-    every `issue_cycles`, a token reaches another queue `token_cycles` after it was given.
+    """In-order queues: each holds up to `depth` waiting instructions (None: any number), the front end issues one every
+    `issue_cycles`, and a token reaches another queue `token_cycles` after it was given.
 
-    `of_engine` maps an engine to the queue that its instructions go to, for engines that share one; the others have a
-    queue of their own name. Engines: load_a, load_b, matrix, wfold, column, vector, store.
+    `of_engine` maps an engine to the queue of its instructions, for engines that share one; the others have a queue of
+    their own name. Engines: load_a, load_b, matrix, wfold, column, vector, store.
     """
 
     depth: int | None = None

@@ -1,6 +1,6 @@
-"""How many processors this process may really use: its affinity mask and the CPU limits of its control groups.
+"""The number of processors that this process may use: its affinity mask and the CPU limits of its control groups.
 
-Functions take `root`, the directory that stands for "/", so that tests can feed them a made-up tree.
+Functions take `root`, the directory that stands for "/", so that tests can pass an artificial tree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def read_text(path: Path) -> str:
-    """The stripped text of a system file, empty where it cannot be read."""
+    """Return the stripped text of a system file, or an empty string if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -20,7 +20,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """The numbers of a kernel CPU list such as "0-3,8,10-11"; empty if it is none."""
+    """Return the numbers of a kernel CPU list such as "0-3,8,10-11", or an empty set if it is invalid."""
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -31,9 +31,9 @@ def parse_cpu_list(text: str) -> set[int]:
 
 
 def affinity() -> set[int]:
-    """The processors this process may be scheduled on; all of them where the system has no affinity masks.
+    """Return the processors that this process may be scheduled on; all of them if the system has no affinity masks.
 
-    It is that of this moment: a thread pool that plain TVM makes narrows it for the thread that made it (page 07).
+    This is the current mask: a thread pool created by plain TVM narrows it for the thread that created it.
     """
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
@@ -41,8 +41,8 @@ def affinity() -> set[int]:
 
 
 def group_by_core(cpu_tree: Path, cpus: Iterable[int]) -> list[set[int]] | None:
-    """All processors of each physical core that holds one of `cpus`; None where the tree (like /sys/devices/system/cpu)
-    hides it."""
+    """Return all processors of each physical core that contains one of `cpus`; None if the tree (like
+    /sys/devices/system/cpu) hides it."""
     left = set(cpus)
     groups = []
     while left:
@@ -59,9 +59,9 @@ def group_by_core(cpu_tree: Path, cpus: Iterable[int]) -> list[set[int]] | None:
 
 
 def cpu_limit(root: Path) -> float | None:
-    """Processors' worth of time that control groups (version 1 or 2) allow this process; None: no limit.
+    """Return the CPU time that control groups (version 1 or 2) allow this process, in processors; None: no limit.
 
-    The least limit of the group and of its ancestors holds. A group whose path is not visible below the mount point
+    The lowest limit of the group and of its ancestors applies. A group whose path is not visible below the mount point
     (a container sees only its own part) is taken to be the mount point itself.
     """
     groups = _own_groups(read_text(root / "proc/self/cgroup"))
@@ -79,12 +79,13 @@ def cpu_limit(root: Path) -> float | None:
 
 
 def whole_cpus(limit: float) -> int:
-    """Threads worth starting under a limit of that many processors' time: rounded up, at least one."""
+    """Return the number of threads worth starting under a limit on CPU time: rounded up, at least one."""
     return max(1, math.ceil(limit))
 
 
 def _own_groups(text: str) -> dict[int, str]:
-    """Control-group version -> path of this process's group, from /proc/self/cgroup (for version 1 that of cpu)."""
+    """Return control-group version -> path of this process's group, from /proc/self/cgroup (for version 1 that of
+    cpu)."""
     groups = {}
     for line in text.splitlines():
         hierarchy, _, rest = line.partition(":")
@@ -97,7 +98,8 @@ def _own_groups(text: str) -> dict[int, str]:
 
 
 def _mounts(text: str) -> list[tuple[int, str, str]]:
-    """(version, mount point, mounted root) of the CPU controllers in /proc/self/mountinfo, or their usual places."""
+    """Return (version, mount point, mounted root) of the CPU controllers in /proc/self/mountinfo, or their usual
+    places."""
     found = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
@@ -112,7 +114,7 @@ def _mounts(text: str) -> list[tuple[int, str, str]]:
 
 
 def _below(group: str, mounted_root: str) -> str:
-    """The path of `group` relative to what is mounted; empty if it lies outside."""
+    """Return the path of `group` relative to what is mounted, or an empty string if it lies outside."""
     prefix = mounted_root.rstrip("/")
     if group != prefix and not group.startswith(f"{prefix}/"):
         return ""
@@ -121,7 +123,7 @@ def _below(group: str, mounted_root: str) -> str:
 
 
 def _upwards(top: Path, relative: str) -> list[Path]:
-    """The directory top/relative and its ancestors up to `top`; `top` alone where it does not exist."""
+    """Return the directory top/relative and its ancestors up to `top`; only `top` if it does not exist."""
     parts = [part for part in relative.split("/") if part]
     if not top.joinpath(*parts).is_dir():
         parts = []
@@ -129,13 +131,13 @@ def _upwards(top: Path, relative: str) -> list[Path]:
 
 
 def _limit_v2(directory: Path) -> float | None:
-    """cpu.max: "max 100000" or "150000 100000" (microseconds of each period)."""
+    """Read cpu.max: "max 100000" or "150000 100000" (microseconds of each period)."""
     quota, _, period = read_text(directory / "cpu.max").partition(" ")
     return _ratio(quota, period)
 
 
 def _limit_v1(directory: Path) -> float | None:
-    """cpu.cfs_quota_us (-1: none) over cpu.cfs_period_us."""
+    """Read cpu.cfs_quota_us (-1: none) over cpu.cfs_period_us."""
     return _ratio(read_text(directory / "cpu.cfs_quota_us"), read_text(directory / "cpu.cfs_period_us"))
 
 

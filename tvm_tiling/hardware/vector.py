@@ -1,4 +1,4 @@
-"""The vector engine of an accelerator (page 06): element by element, and the sums of a split K."""
+"""The vector engine of an accelerator: element-wise operations, and the sums of split-K."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .vector_functions import Function
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """`lanes` elements per cycle, whatever their type; a result is there `latency` cycles after its last element went
-    in. `functions` are those it has, `dtypes` the types of elements that it takes and gives, none named: all.
+    """`lanes` elements per cycle, whatever their type; a result is available `latency` cycles after its last element.
+    `functions` are the supported ones, `dtypes` the supported types of operands and results; empty: all.
 
-    An instruction begins at least `interval` cycles after the one before. One that reads the result of an earlier one
+    An instruction starts at least `interval` cycles after the previous one. One that reads the result of an earlier one
     waits for it, unless the engine `forwards` results to its next instruction.
     """
 
@@ -32,6 +32,6 @@ class Vector:
         checks.truth("vector", "forwards", self.forwards)
         for name in checks.words("vector", "functions", self.functions):
             if name not in Function.names:
-                raise HardwareError(f"vector: functions with {name!r}: {nearest(name, Function.names)}")
+                raise HardwareError(f"vector: unknown function {name!r}: {nearest(name, Function.names)}")
         checks.put(self, "functions", tuple(name for name in Function.names if name in self.functions))
         checks.put(self, "dtypes", checks.element_types("vector", self.dtypes, checks.COMPUTED))

@@ -1,10 +1,10 @@
-"""The functions of vector engines, a row each: what machine descriptions call them, what they compute, what they cost.
+"""Table of the functions of vector engines: names in machine descriptions, semantics and cost.
 
-Integers are computed exactly and saturate once, when they become elements of the result; floats are computed in float32
-and rounded once. A function that takes no integers is computed in float64 and rounded to float32, so that the
-processor's own float32 variants make no difference.
+Integers are computed exactly and saturate once, when converted to elements of the result; floats are computed in
+float32 and rounded once. A function without an integer version is computed in float64 and rounded to float32, so that
+differences between processors' float32 implementations do not matter.
 
-NumPy is an argument of what a row computes: a machine description names functions and needs no NumPy.
+NumPy is passed as an argument to what a row computes: a machine description names functions and does not need NumPy.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ INTEGERS, FLOATS, FIXED = "whole numbers", "floats", "16-bit fixed point"
 class VectorFunction(Row):
     """A function of a vector engine.
 
-    `number` in programs and `name` in descriptions and text. `operands`: 1 (a) or 2 (a and b, which may be an immediate
-    number). `computes`: None returns a itself; the name of a NumPy ufunc of two operands, which reduces too; or a
-    function of NumPy, a as int64 or float32, then b or, as `immediates` says, the two immediate numbers: as elements
-    of a's type ("elements") or as they are ("reals"). `types` of a: INTEGERS, FLOATS, and FIXED for int16 by a table
-    with immediate[0] fraction bits. `saturates`: a reduction of integers saturates after every step, because 64 bits
-    hold no more than one. `selects`: the result is one of the operands. `cycles` that an engine takes for as many
-    elements as it has lanes.
+    `number` in programs and `name` in descriptions and text. `operands`: 1 (a) or 2 (a and b, which may be an
+    immediate). `computes`: None returns a itself; the name of a binary NumPy ufunc, which can also reduce; or a
+    function of NumPy, a as int64 or float32, then b or, as `immediates` says, the two immediate numbers: as elements of
+    a's type ("elements") or unconverted ("reals"). `types` of a: INTEGERS, FLOATS, and FIXED for int16 by a table with
+    immediate[0] fraction bits. `saturates`: an integer reduction saturates after every step, because 64 bits would
+    overflow otherwise. `selects`: the result is one of the operands. `cycles` that an engine takes for as many elements
+    as it has lanes.
     """
 
     operands: int = 1
@@ -42,12 +42,12 @@ class VectorFunction(Row):
 
     @property
     def reduces(self) -> bool:
-        """Whether it can be applied again and again along a loop."""
+        """Whether it can reduce along a loop."""
         return isinstance(self.computes, str)
 
 
 def _shifted(np: Any, x: Any, bits: Any) -> Any:
-    """floor(x / 2^bits + 1/2). More than 31 bits to the left are as good as 31, more than 40 to the right as 40."""
+    """Return floor(x / 2^bits + 1/2). Left shifts beyond 31 bits equal 31, right shifts beyond 40 equal 40."""
     if bits.ndim == 0:
         by = min(max(int(bits), -31), 40)
         return x << -by if by <= 0 else (x + (1 << (by - 1))) >> by
@@ -58,11 +58,11 @@ def _shifted(np: Any, x: Any, bits: Any) -> Any:
 
 
 def _divided(np: Any, x: Any, by: Any) -> Any:
-    """x / by; of integers without the fraction. SimulationError for an integer 0."""
+    """Return x / by, truncated for integers. SimulationError for an integer 0."""
     if x.dtype.kind == "f":
         return x / by
     if not np.all(by):
-        raise SimulationError("DIV of a whole number by 0")
+        raise SimulationError("DIV of an integer by 0")
     return np.sign(x) * np.sign(by) * (np.abs(x) // np.abs(by))
 
 
@@ -71,7 +71,7 @@ def _clipped(np: Any, x: Any, low: Any, high: Any) -> Any:
 
 
 def _scaled(np: Any, x: Any, factor: float, offset: float) -> Any:
-    """Requantisation in one step, as ONNX's QuantizeLinear: round(x * factor), halves to even, + offset."""
+    """Requantise in one step, like ONNX's QuantizeLinear: round(x * factor), ties to even, + offset."""
     return np.rint(x.astype(np.float64) * factor) + offset
 
 
@@ -85,7 +85,7 @@ Function: Table[VectorFunction] = Table(
         VectorFunction(3, "mul", 2, "multiply", saturates=True),
         VectorFunction(4, "max", 2, "maximum", selects=True),
         VectorFunction(5, "min", 2, "minimum", selects=True),
-        # To the right by b, to the left where b is negative; rounds halves away from zero upwards.
+        # Right by b, left if b is negative; ties are rounded up.
         VectorFunction(6, "shift", 2, _shifted, types=(INTEGERS,)),
         VectorFunction(7, "clip", 1, _clipped, immediates="elements"),
         VectorFunction(8, "relu", 1, lambda np, x: np.maximum(x, 0)),
@@ -97,4 +97,4 @@ Function: Table[VectorFunction] = Table(
         VectorFunction(14, "sqrt", 1, lambda np, x: np.sqrt(x), types=(FLOATS,)),
     )
 )
-"""Every vector function, by number and by name."""
+"""All vector functions, by number and by name."""

@@ -1,4 +1,4 @@
-"""The W-fold engine (page 05)."""
+"""The W-fold engine (design page 05)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ FOLD_PLACES = ("load", "local", "in place")
 
 @dataclass(frozen=True, kw_only=True)
 class WFold:
-    """Page 05's accelerator: a main unit that broadcasts rows of input to sub-units, each with kernels of its own.
+    """A W-fold accelerator: a main unit that broadcasts rows of input to sub-units, each with its own kernels.
 
-    A row is what is read, written and multiplied at once. Every sub-unit has `units` multiply-accumulate units of a row
-    each, a first buffer for input rows and a second one for rows of weights, loaded in a circle. Rates are rows per
-    cycle in steady state: of the main unit's broadcast, of each sub-unit's own weights, of results on the way out.
+    A row is what is read, written and multiplied at once. Every sub-unit has `units` multiply-accumulate units of one
+    row each, a first buffer for input rows and a second one for rows of weights, which is a ring buffer. Rates are rows
+    per cycle in steady state: of the broadcast of the main unit, of each sub-unit's weights, of results on the way out.
 
-    A convolution begins at least `interval` cycles after the one before and has its results `latency` cycles after its
-    last step. One whose operand is the result of an earlier one waits for it, unless the engine `forwards`; sums that
-    are added to never wait.
+    A convolution starts at least `interval` cycles after the previous one and has its results `latency` cycles after
+    its last step. One whose operand is the result of an earlier one waits for it, unless the engine `forwards`;
+    accumulation never waits.
     """
 
     row_bytes: int = 64  # M
@@ -29,20 +29,20 @@ class WFold:
     first_buffer_rows: int = 8  # L1
     second_buffer_rows: int = 9  # L2
     least_granularity: int = 8  # bytes, the smallest PCI and PCO; the others are twice it, four times, up to a row
-    padding_slack: int = 16  # bytes; granularities that pad less than so much more than the least are as good
-    co_block_factor: int = 4  # output channels of a sub-unit in a block; more only where the second buffer holds them
+    padding_slack: int = 16  # bytes; granularities within this much of the least padding count as equal
+    co_block_factor: int = 4  # output channels of a sub-unit in a block; more only if the second buffer holds them
     input_rows_per_cycle: float = 1.0
     weight_rows_per_cycle: float = 1.0
     output_rows_per_cycle: float = 1.0
-    output_element_bytes: int | None = None  # None: as the operands, which is what the next layer reads
-    staging_bytes: int = 0  # registers that strided picks are taken from; 0: strided reads instead
-    result_buffer_rows: int | None = checks.added(None)  # of each sub-unit, holding sums; None: never full
-    input_reads_per_cycle: float | None = checks.added(None)  # contiguous ones of the input memory; None: of a row
-    dtypes: tuple[str, ...] = checks.added(())  # operand types it takes; none named: all
+    output_element_bytes: int | None = None  # None: that of the operands, which the next layer reads
+    staging_bytes: int = 0  # registers that strided elements are selected from; 0: strided reads instead
+    result_buffer_rows: int | None = checks.added(None)  # of each sub-unit, for sums; None: never full
+    input_reads_per_cycle: float | None = checks.added(None)  # contiguous reads of the input memory; None: one per row
+    dtypes: tuple[str, ...] = checks.added(())  # supported operand types; empty: all
     latency: int = checks.added(0)
     interval: int = checks.added(1)
     forwards: bool = checks.added(False)
-    fold_place: str = "load"  # where stride-fold pads rows: "load" to the chip, to a "local" buffer, or "in place"
+    fold_place: str = "load"  # where stride-fold pads rows: on "load" to the chip, in a "local" buffer, or "in place"
 
     def __post_init__(self) -> None:
         for name in (
@@ -84,7 +84,7 @@ class WFold:
 
     @property
     def granularities(self) -> tuple[int, ...]:
-        """Bytes that channels may be cut by, the largest first: a row, half of it, ..."""
+        """Channel granularities in bytes, largest first: a row, half of it, ..."""
         folds = (self.row_bytes // self.least_granularity).bit_length()
         return tuple(self.row_bytes >> i for i in range(folds))
 
@@ -96,5 +96,6 @@ class WFold:
 
     @property
     def bytes_per_cycle(self) -> int:
-        """Bytes of operand that all units multiply in a cycle; over the element size, multiply-adds at peak."""
+        """Bytes of operand that all units multiply per cycle; divided by the element size, multiply-accumulates at
+        peak."""
         return self.sub_units * self.units * self.row_bytes

@@ -1,7 +1,7 @@
-"""From TIR to workloads: finds the one sum of products of a PrimFunc and what is fused around it.
+"""From TIR to workloads: detection of the sum of products in a PrimFunc and of the operators fused around it.
 
-The first modules that import TVM. A function is served when it holds one multiply-add reduction; element-wise blocks
-before it are folded into the operands, those behind it into the write-back.
+These are the first modules that import TVM. A function is supported if it contains one multiply-add reduction;
+element-wise blocks before it are inlined into the operands, those after it into the epilogue.
 """
 
 from .access import Access, bind, substitute

@@ -1,4 +1,4 @@
-"""Operands as expressions of their axes: an element at any indices, and its place in memory where that is linear."""
+"""Operands as expressions of their axes: elements at arbitrary indices, and their memory address if it is linear."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Index: TypeAlias = tirx.Expr | int
 
 @dataclass(frozen=True)
 class Access:
-    """An operand element as an expression of (batch, row, column) block variables, evaluated at any indices.
+    """An operand element as an expression of (batch, row, column) block variables, evaluated at arbitrary indices.
 
-    `buffer` is set where the element is one plain load (perhaps cast) whose fused row and column strides are constant;
-    only such an operand can be read in place.
+    `buffer` is set if the element is a single load (perhaps cast) whose fused row and column strides are constant; only
+    such an operand can be read in place.
     """
 
     expr: tirx.Expr
@@ -39,7 +39,7 @@ class Access:
         return self.at_variables(bind(self.axes, self.extents, indices), dtype)
 
     def at_variables(self, values: dict[tirx.Var, tirx.Expr], dtype: str | None = None) -> tirx.Expr:
-        """The element where each variable of the axes has a value, cast to `dtype`."""
+        """The element at given values of the axis variables, cast to `dtype`."""
         value = (at_indices if self._compares else substitute)(self.expr, values)
         return value if dtype is None or str(value.ty) == dtype else tirx.Cast(dtype, value)
 
@@ -55,7 +55,7 @@ _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
 def _summed(value: tirx.Expr) -> tirx.Expr:
-    """Sums and products of indices and of numbers that are not of one type, in that of the number."""
+    """Sums and products of indices and constants of different types, converted to the type of the constant."""
     if not isinstance(value, _SUMS):
         return value
     a, b = _summed(value.a), _summed(value.b)
@@ -66,8 +66,8 @@ def _summed(value: tirx.Expr) -> tirx.Expr:
 
 
 def _of_one_type(comparison: tirx.Expr) -> tirx.Expr:
-    """An index, which may have got another type, compared with an element or with a number: TVM refuses to compare two
-    types. An element keeps its type; a number takes the other side's."""
+    """A comparison of an index, whose type may have changed, with an element or constant, in one type: TVM rejects
+    comparisons of two types. An element keeps its type; a constant takes the type of the other side."""
     a, b = _summed(comparison.a), _summed(comparison.b)
     if str(a.ty) == str(b.ty):
         same = a.same_as(comparison.a) and b.same_as(comparison.b)
@@ -89,12 +89,12 @@ def _of_one_type(comparison: tirx.Expr) -> tirx.Expr:
 
 
 def at_indices(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:
-    """`expr` with each variable of `mapping` replaced by an index, whatever the type of either."""
+    """`expr` with each variable of `mapping` replaced by an index of any type."""
     return tvm_ffi.structural_map(substitute(expr, mapping), (_COMPARISONS, _of_one_type))
 
 
 def compares_indices(expr: tirx.Expr) -> bool:
-    """Whether `expr` compares anything but floats: at_indices() then differs from substitute()."""
+    """Return whether `expr` compares anything but floats: at_indices() then differs from substitute()."""
     found: list[tirx.Expr] = []
 
     def note(comparison: tirx.Expr) -> None:
@@ -106,7 +106,8 @@ def compares_indices(expr: tirx.Expr) -> bool:
 
 
 def _is_atom(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a whole number or a variable of one, as most indices are: a walk takes twenty times as long."""
+    """Return whether `expr` is an integer constant or a variable, as most indices are: a structural walk takes twenty
+    times as long."""
     return isinstance(expr, tirx.IntImm) or (isinstance(expr, tirx.Var) and isinstance(expr.ty, PrimType))
 
 
@@ -118,7 +119,7 @@ def substitute(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr
 
 
 def simplified(expr: tirx.Expr) -> tirx.Expr:
-    """`expr` with the indices of its loads in their shortest form."""
+    """`expr` with simplified load indices."""
     analyzer = sym.Analyzer()
 
     def shorter(load: TensorLoad) -> TensorLoad:
@@ -130,7 +131,8 @@ def simplified(expr: tirx.Expr) -> tirx.Expr:
 def bind(
     axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[Extent]], indices: Sequence[Index]
 ) -> dict[tirx.Var, tirx.Expr]:
-    """Each variable's value where the fused axes stand at `indices`; several variables share an axis mixed-radix."""
+    """The value of each variable where the fused axes are at `indices`; several variables share an axis in mixed
+    radix."""
     mapping: dict[tirx.Var, tirx.Expr] = {}
     for variables, sizes, index in zip(axes, extents, indices, strict=True):
         rest = index if isinstance(index, tirx.Expr) else tirx.IntImm("int32", index)
@@ -147,7 +149,7 @@ def bind(
 
 
 def variables(expr: tirx.Expr, among: Container[tirx.Var] | None = None) -> set[tirx.Var]:
-    """The variables of `expr`, where given those that are in `among`."""
+    """The variables of `expr`, limited to those in `among` if given."""
     if _is_atom(expr):
         return {expr} if isinstance(expr, tirx.Var) and (among is None or expr in among) else set()
     found: set[tirx.Var] = set()
@@ -170,15 +172,15 @@ def loads(expr: tirx.Expr) -> list[TensorLoad]:
 
 
 def strip_cast(expr: tirx.Expr) -> tirx.Expr:
-    """`expr` without the conversions around it that keep every value."""
+    """`expr` without enclosing casts that preserve every value."""
     while isinstance(expr, tirx.Cast) and _keeps_values(str(expr.value.ty), str(expr.ty)):
         expr = expr.value
     return expr
 
 
 def multiplied(term: tirx.Expr) -> tirx.Mul | None:
-    """The multiplication that `term` is, converted afterwards or not; None where it is not one, or is computed in a
-    type that cannot hold every product of the factors: it wraps round, or rounds, before it is converted."""
+    """The multiplication in `term`, possibly within a cast; None if there is none, or its type cannot represent every
+    product of the factors, so that it overflows or rounds before the cast."""
     product = strip_cast(term)
     if not isinstance(product, tirx.Mul):
         return None
@@ -186,12 +188,12 @@ def multiplied(term: tirx.Expr) -> tirx.Mul | None:
     return product if product is term or _holds_products(left, right, str(product.ty)) else None
 
 
-# Bits of a floating type's significand and exponent.
+# Bits of significand and exponent of the floating-point types.
 _FLOATING = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
 
 
 def _keeps_values(narrow: str, wide: str) -> bool:
-    """Whether every value of type `narrow` is one of type `wide`."""
+    """Return whether type `wide` represents every value of type `narrow`."""
     if narrow in _FLOATING and wide in _FLOATING:
         return all(a <= b for a, b in zip(_FLOATING[narrow], _FLOATING[wide], strict=True))
     source, target = _limits(narrow), _limits(wide)
@@ -207,7 +209,7 @@ def _limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _holds_products(left: str, right: str, wide: str) -> bool:
-    """Whether every product of a value of type `left` and one of type `right` is one of type `wide`."""
+    """Return whether type `wide` represents every product of values of types `left` and `right`."""
     if left in _FLOATING and right in _FLOATING:
         if wide not in _FLOATING:
             return False
@@ -223,7 +225,7 @@ def _holds_products(left: str, right: str, wide: str) -> bool:
 
 
 def address(load: TensorLoad) -> tirx.Expr:
-    """Elements between the start of the buffer and what `load` reads."""
+    """Offset of the element that `load` reads from the start of the buffer, in elements."""
     strides = [number_of(s) for s in load.source.strides]
     if not strides:
         strides = [product_of(load.source.shape[d + 1 :]) for d in range(len(load.source.shape))]
@@ -236,7 +238,7 @@ def address(load: TensorLoad) -> tirx.Expr:
 def linear_strides(
     load: TensorLoad, axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[Extent]]
 ) -> tuple[int, ...] | None:
-    """Elements per step of each fused axis, or None where the address is not linear in it, or a step is open."""
+    """Elements per step of each fused axis, or None if the address is not linear in it, or a step is dynamic."""
     variables = [v for axis in axes for v in axis]
     coefficients = sym.detect_linear_equation(sym.Analyzer().simplify(address(load)), variables)
     if len(coefficients) != len(variables) + 1 or not all(isinstance(c, tirx.IntImm) for c in coefficients):
@@ -244,7 +246,7 @@ def linear_strides(
     step = dict(zip(variables, (int(c) for c in coefficients), strict=False))
     fused = []
     for axis, sizes in zip(axes, extents, strict=True):
-        # An axis of one element walks nowhere.
+        # An axis of one element has no step.
         moving = [(v, size) for v, size in zip(axis, sizes, strict=True) if is_open(size) or size > 1]
         moving = moving or [(v, 1) for v in axis[-1:]]
         for (outer, _), (inner, size) in pairwise(moving):

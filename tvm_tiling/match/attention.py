@@ -1,8 +1,9 @@
-"""Attention in stages: a product of two operands, stages over rows of its result, a product with a third operand.
+"""Attention as stages: a matrix multiplication, stages over rows of its result, and a multiplication by a third
+operand.
 
-scores[batch, i, j] = sum over d of left(batch, i, d) * right(batch, j, d)
-one group of stages over the rows (batch, i), such as a scale, a mask and a softmax: row_group.py
-result[batch, i, e] = sum over j of weights[batch, i, j] * value(batch, j, e), stored anywhere
+    scores[batch, i, j] = sum over d of left(batch, i, d) * right(batch, j, d)
+    one group of stages over the rows (batch, i), such as a scale, a mask and a softmax: row_group.py
+    result[batch, i, e] = sum over j of weights[batch, i, j] * value(batch, j, e), stored anywhere
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MOST_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor as an expression, in the attention's type, of its axes: those of the batch, its row and its column."""
+    """A factor as an expression, in the attention's type, of its axes: the batch axes, its row and its column."""
 
     expr: tirx.Expr
     batch: tuple[tirx.Var, ...]
@@ -38,16 +39,17 @@ class Operand:
     column: tirx.Var
 
     def adjacent(self, axis: tirx.Var) -> bool:
-        """Whether neighbours along an axis lie side by side."""
+        """Return whether consecutive elements along an axis are adjacent in memory."""
         return all(stride(load.indices[0], axis) in (0, 1) for load in loads(self.expr))
 
 
 @dataclass(frozen=True)
 class AttentionProgram:
-    """A matched attention. `rows` is the group between the products; it reads `scores` and writes `weights`.
+    """A matched attention. `rows` is the group between the matrix multiplications; it reads `scores` and writes
+    `weights`.
 
-    `out_strides`: elements of `out` from one place to the next of each axis: those of the batch, i, e. Where extents of
-    the batch, of rows or of keys are open, `shape` is the attention at a sample of them.
+    `out_strides`: strides of `out` in elements along the batch axes, i and e. If extents of the batch, rows or keys are
+    dynamic, `shape` is the attention at a sample of them.
     """
 
     shape: AttentionShape
@@ -60,19 +62,19 @@ class AttentionProgram:
     rows: RowGroup
     scores: tirx.Buffer
     weights: tirx.Buffer
-    kept: tuple[tirx.Buffer, ...]  # what the rows leave for each other
+    kept: tuple[tirx.Buffer, ...]  # buffers passed between the stages of the rows
     out: tirx.Buffer
     out_strides: tuple[Extent, ...]
 
     @property
     def is_open(self) -> bool:
-        """Whether a run brings an extent."""
+        """Return whether an extent is dynamic."""
         return any(map(is_open, (*self.batch, self.row_count, self.key_count)))
 
 
 def attention_of(program: StagedProgram) -> AttentionProgram | None:
-    """The attention that a program is, None where it is something else. What its products multiply is of one type, and
-    they are summed in float32."""
+    """The attention computed by a program; None if it computes something else. The operands of both matrix
+    multiplications have one type, and accumulate in float32."""
     sums = [n for n, stage in enumerate(program.stages) if _factors(stage) is not None]
     if len(sums) != 2 or sums[0] != 0 or sums[1] < 2:
         return None
@@ -135,20 +137,21 @@ def attention_of(program: StagedProgram) -> AttentionProgram | None:
 
 
 def _of_type(factor: tirx.Expr, dtype: str) -> tirx.Expr | None:
-    """What is multiplied, in the type that it is in before it is widened to float32; None if that is another one."""
+    """The factor in its type before it is widened to float32; None if that differs from `dtype`."""
     found = factor if dtype == "float32" else strip_cast(factor)
     return found if str(found.ty) == dtype else None
 
 
 def _rows(stages: Sequence[Stage], rows: tuple[Axis, ...]) -> RowGroup | None:
-    """The stages behind the first as one group over the rows of its scores; the last writes weights in their place."""
+    """The stages after the first one as one group over the rows of its scores; the last one writes the weights in their
+    place."""
     group: RowGroup | None = RowGroup(rows, (stages[0],))
     for stage in stages[1:]:
         group = joined(group, stage) if group is not None else None
     if group is None or [v for v, _ in group.stages[1].axes] != [v for v, _ in rows]:
         return None
     scores, last = stages[0].writes[0].buffer, group.stages[-1]
-    # The weights take the place of the scores, so the stage that writes them must not need those.
+    # The weights overwrite the scores, so the stage that writes them must not read the scores.
     if any(load.source.same_as(scores) for load in last.reads()):
         return None
     if last.reduced or len(last.writes) != 1 or not _compact(last.writes[0].at, last.axes):
@@ -168,7 +171,7 @@ def _factors(stage: Stage) -> tuple[tirx.Expr, tirx.Expr] | None:
 
 
 def _axes(stage: Stage, left: tirx.Expr, right: tirx.Expr) -> tuple[tuple[Axis, ...], Axis, Axis, Axis] | None:
-    """(those of the batch, the left operand's own, the right one's own, the summed one), in the order of the result."""
+    """(batch axes, axis of the left operand, axis of the right operand, reduction axis), in the order of the result."""
     of_left, of_right = variables(left), variables(right)
     batch = tuple(a for a in stage.axes if a[0] in of_left and a[0] in of_right)
     rows = [a for a in stage.axes if a[0] in of_left and a[0] not in of_right]
@@ -181,7 +184,7 @@ def _axes(stage: Stage, left: tirx.Expr, right: tirx.Expr) -> tuple[tuple[Axis, 
 
 
 def _compact(address: tirx.Expr, axes: Sequence[Axis]) -> bool:
-    """Whether axes count an address as those of a compact tensor."""
+    """Return whether an address is that of a compact tensor with these axes."""
     found = strides(address, axes)
     return found is not None and alike([s for _, s, _ in found], _compact_strides([extent for _, extent in axes]))
 
@@ -191,7 +194,8 @@ def _compact_strides(extents: Sequence[Extent]) -> tuple[Extent, ...]:
 
 
 def _stored(stages: Sequence[Stage], axes: Sequence[Axis]) -> tuple[tirx.Buffer, tuple[Extent, ...]] | None:
-    """Where the result of the first of `stages` ends up, and the strides of `axes` there; at most a copy follows."""
+    """The buffer that finally holds the result of the first of `stages`, and the strides of `axes` in it; at most a
+    copy follows."""
     write = stages[0].writes[0]
     if not _compact(write.at, axes):
         return None
@@ -226,7 +230,7 @@ def _stored(stages: Sequence[Stage], axes: Sequence[Axis]) -> tuple[tirx.Buffer,
 def _copied(
     result: tirx.Buffer, stages: Sequence[Stage], extents: Sequence[Extent]
 ) -> tuple[tirx.Buffer, tuple[Extent, ...]] | None:
-    """The same where extents are open: a copy whose axes, perhaps each cut in two, are those of the result."""
+    """Like `_stored`, for dynamic extents: a copy whose axes, each possibly split in two, are those of the result."""
     if len(stages) != 1 or stages[0].reduced or len(stages[0].writes) != 1:
         return None
     stage = _apart(stages[0])
@@ -246,7 +250,7 @@ def _copied(
 
 
 def _apart(stage: Stage) -> Stage:
-    """A stage whose axes are cut where addresses hold quotients of them."""
+    """A stage with axes split where addresses contain quotients of them."""
     for _ in range(len(stage.axes)):
         found: list[tirx.FloorDiv | tirx.FloorMod] = []
         for expr in stage.expressions:

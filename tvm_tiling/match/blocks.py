@@ -1,8 +1,8 @@
-"""Whether the blocks of a function may run whole, one after the other, their points in any order.
+"""Checks that the blocks of a function may execute one after the other, each with its points in any order.
 
-Matching forgets loops: what is left of a block is its axes and what it stores. That is the function only where each
-block runs once for every point of its axes, where no point depends on another one, and where a buffer is written by one
-block, before any other reads it.
+Matching ignores loops: what remains of a block is its axes and its stores. That is equivalent to the function only if
+each block executes once for every point of its axes, no point depends on another one, and each buffer is written by one
+block, before any other block reads it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tvm import s_tir, tirx
 from .access import loads, variables
 from .evaluate import evaluate
 
-_MOST_POINTS = 1 << 22  # that are walked one by one, where axes or places are not plain loop variables
+_MOST_POINTS = 1 << 22  # limit for enumerating points, where axes or indices are not plain loop variables
 
 Loops = Mapping[tirx.Var, tirx.For]
 
 
 def why_in_place(func: tirx.PrimFunc) -> str | None:
-    """What keeps the blocks of `func` where they are, as the end of a sentence; None where they may be moved."""
+    """The reason why the blocks of `func` cannot be moved, as the end of a sentence; None if they can."""
     root = func.body
     if not isinstance(root, s_tir.SBlockRealize):
-        return None  # no scheduled TIR, which the schedule itself says
+        return None  # not scheduled TIR, which the schedule itself reports
     found: list[tuple[s_tir.SBlockRealize, Loops]] = []
     why = _collect(root.block.body, {}, found)
     if why is not None:
@@ -43,14 +43,14 @@ def why_in_place(func: tirx.PrimFunc) -> str | None:
             if any(target.same_as(other) for other in written):
                 return f"{target.name} is written by several blocks"
             if any(target.same_as(other) for other in read):
-                return f"{target.name} is written after it was read"
+                return f"{target.name} is written after it is read"
         written += targets
         read += [load.source for load in loads(block.body) if not any(load.source.same_as(t) for t in targets)]
     return None
 
 
 def stores_apart(block: s_tir.SBlock) -> bool:
-    """Whether every point of the block's axes that do not reduce stores at a place of its own."""
+    """Return whether every point of the block's spatial axes stores to a separate element."""
     axes = [v for v in block.iter_vars if int(v.iter_type) != tirx.IterVar.CommReduce]
     moving = {v.var for v in axes if not _is(v.dom.extent, 1)}
     for store in _stores(block.body):
@@ -69,7 +69,7 @@ def stores_apart(block: s_tir.SBlock) -> bool:
 
 
 def _collect(statement: tirx.Stmt, around: Loops, found: list[tuple[s_tir.SBlockRealize, Loops]]) -> str | None:
-    """The blocks below `statement`, each with the loops around it."""
+    """The blocks below `statement`, each with its enclosing loops."""
     if isinstance(statement, tirx.SeqStmt):
         reasons = [_collect(part, around, found) for part in statement.seq]
         return next((why for why in reasons if why is not None), None)
@@ -78,38 +78,38 @@ def _collect(statement: tirx.Stmt, around: Loops, found: list[tuple[s_tir.SBlock
     if isinstance(statement, s_tir.SBlockRealize):
         found.append((statement, around))
         return None
-    return f"a {type(statement).__name__} stands outside of its blocks"
+    return f"a {type(statement).__name__} is outside its blocks"
 
 
 def _why_block(realize: s_tir.SBlockRealize, around: Loops) -> str | None:
     block, name = realize.block, realize.block.name_hint
     if not _is(realize.predicate, 1):
-        return f"block {name!r} runs under a condition"
+        return f"block {name!r} is conditional"
     inner: list[s_tir.SBlockRealize] = []
     tvm_ffi.structural_walk(block.body, (s_tir.SBlockRealize, inner.append))
     if inner or block.alloc_buffers or block.match_buffers:
-        return f"block {name!r} holds blocks or buffers of its own"
+        return f"block {name!r} contains blocks or buffers"
     if not _covers(realize, around):
-        return f"the loops around block {name!r} do not pass once over each point of its axes"
+        return f"the loops around block {name!r} do not execute each point of its axes exactly once"
     if not stores_apart(block):
-        return f"block {name!r} stores several points at one place"
+        return f"block {name!r} stores several points to one element"
     places = {store.buffer: list(store.indices) for store in _stores(block.body)}
     if block.init is not None:
         for store in _stores(block.init):
             if store.buffer not in places or not _same(store.indices, places[store.buffer]):
-                return f"block {name!r} starts at other places than it reduces to"
+                return f"block {name!r} initialises other elements than it reduces to"
     for load in loads(block.body):
         if load.source not in places:
             continue
         if block.init is None:
-            return f"block {name!r} changes {load.source.name} in place"
+            return f"block {name!r} modifies {load.source.name} in place"
         if not _same(load.indices, places[load.source]):
-            return f"block {name!r} reads {load.source.name}, which it writes, at other places"
+            return f"block {name!r} reads {load.source.name}, which it writes, at other indices"
     return None
 
 
 def _covers(realize: s_tir.SBlockRealize, around: Loops) -> bool:
-    """Whether the loops pass over every point of the block's axes once."""
+    """Return whether the loops execute every point of the block's axes exactly once."""
     axes = realize.block.iter_vars
     if any(not _is(axis.dom.min, 0) for axis in axes) or any(not _is(loop.min, 0) for loop in around.values()):
         return False
@@ -134,7 +134,7 @@ def _stores(body: tirx.Stmt) -> list[tirx.BufferStore]:
 
 
 def _grid(axes: Sequence[tirx.Var], extents: Sequence[int]) -> dict[tirx.Var, np.ndarray] | None:
-    """Every point of the axes, as one flat array for each; None where these are too many, or their number is open."""
+    """Every point of the axes, as one flat array per axis; None if there are too many, or their number is dynamic."""
     if any(extent < 0 for extent in extents) or prod(extents) > _MOST_POINTS:
         return None
     places = np.unravel_index(np.arange(prod(extents)), extents) if extents else ()
@@ -142,7 +142,7 @@ def _grid(axes: Sequence[tirx.Var], extents: Sequence[int]) -> dict[tirx.Var, np
 
 
 def _differ(indices: Sequence[tirx.Expr], shape: Sequence[object], grid: Mapping[tirx.Var, np.ndarray]) -> bool:
-    """Whether the points of `grid` have indices within `shape` that differ from one another."""
+    """Return whether the points of `grid` have distinct indices within `shape`."""
     points = len(next(iter(grid.values()))) if grid else 1
     flat = np.zeros(points, np.int64)
     for index, size in zip(indices, shape, strict=True):
@@ -154,7 +154,7 @@ def _differ(indices: Sequence[tirx.Expr], shape: Sequence[object], grid: Mapping
 
 
 def _number(extent: object) -> int:
-    """A size; -1 where it is not fixed."""
+    """A size; -1 if it is dynamic."""
     return int(extent) if isinstance(extent, int | tirx.IntImm) else -1
 
 
@@ -163,7 +163,7 @@ def _is(expr: object, value: int) -> bool:
 
 
 def _is_equal(a: tirx.Expr, b: tirx.Expr) -> bool:
-    """Whether two sizes are the same number, of whichever type."""
+    """Return whether two sizes are the same number, regardless of type."""
     return _number(a) == _number(b) >= 0
 
 

@@ -1,4 +1,4 @@
-"""The one convolution of a PrimFunc: its operands by image coordinates, and what is fused around it."""
+"""Matching of the convolution in a PrimFunc: its operands by image coordinates, and the operators fused around it."""
 
 from __future__ import annotations
 
@@ -27,33 +27,34 @@ class ConvProgram(MatchedProgram):
     workload: ConvWorkload
     input: Access  # axes (n, d, h, w, c)
     kernel: Access  # axes (co, kd, kh, kw, c)
-    x: tirx.Buffer | None  # the input where its elements are plain loads, perhaps converted without loss
-    w: tirx.Buffer | None  # likewise the kernels
-    x_strides: tuple[int, ...] | None  # elements per step of (n, d, h, w, c) in x; None where not linear
-    channel_run: int  # neighbouring channels, from a multiple of it on, that are adjacent in x
-    out_strides: tuple[int, ...] | None  # elements per step of (n, d, y, x, co) in out; None where not linear
-    out_run: int  # as channel_run, of the output
-    has_taps: bool  # it is written over taps, be it a single one, or in groups; else a product, perhaps batched
+    x: tirx.Buffer | None  # the input buffer if its elements are plain loads, possibly with a lossless cast
+    w: tirx.Buffer | None  # likewise for the kernels
+    x_strides: tuple[int, ...] | None  # elements per step of (n, d, h, w, c) in x; None if not linear
+    channel_run: int  # length of aligned runs of channels that are adjacent in x
+    out_strides: tuple[int, ...] | None  # elements per step of (n, d, y, x, co) in out; None if not linear
+    out_run: int  # like channel_run, for the output
+    # written over taps, possibly a single one, or in groups; otherwise a matrix multiplication, possibly batched
+    has_taps: bool
 
     def input_at(self, n: Index, d: Index, y: Index, x: Index, c: Index, dtype: str | None = None) -> tirx.Expr:
-        """The input's element at a point of the image (padding is outside) and channel c of all ci, cast to `dtype`."""
+        """The input element at a point of the image (outside: padding) and channel c of all ci, cast to `dtype`."""
         return simplified(self.input.at(n, d, y, x, c, dtype=dtype))
 
     def weight_at(self, co: Index, kd: Index, kh: Index, kw: Index, c: Index, dtype: str | None = None) -> tirx.Expr:
-        """The kernels' element; c counts the ci / groups channels of co's group."""
+        """The kernel element; c counts the ci / groups channels of co's group."""
         return simplified(self.kernel.at(co, kd, kh, kw, c, dtype=dtype))
 
 
 def match_conv(func: tirx.PrimFunc, name: str = "main") -> ConvProgram:
-    """The convolution in `func`; UnsupportedOperator says which condition is not met.
+    """Match the convolution in `func`. Raises UnsupportedOperator with the condition that is not met.
 
-    A transposed convolution of stride 1 is a plain one of the rotated kernel, and matched as such.
+    A transposed convolution of stride 1 is a plain one with the rotated kernel, and is matched as such.
     """
     return conv_of(sum_of_products(func, name))
 
 
 def conv_of(found: SumOfProducts) -> ConvProgram:
-    """The convolution that a sum of products is, as match_conv."""
+    """The convolution equivalent to a sum of products, like match_conv."""
     name, extents = found.name, found.extents
     expr, kernels = roles(found)
     both = variables(expr, extents) & variables(kernels, extents)
@@ -62,13 +63,14 @@ def conv_of(found: SumOfProducts) -> ConvProgram:
     kernels, taps = _kernel_taps(name, kernels, found)
     source = conv_input(found, expr, kernels, taps)
     if set(taps) - {axis_access.tap for axis_access in source.axis_accesses}:
-        raise refuse(name, "the kernels are zero under a condition that is not one on a tap")
+        raise refuse(name, "the kernels are zero under a condition that does not depend on a single tap")
     images, rows = _image_axes(name, source)
     return _program(found, source, kernels, images, rows)
 
 
 def walks_over_images(found: SumOfProducts) -> bool:
-    """Whether an index of one factor holds an axis of the result that the other lacks, and a reduction axis."""
+    """Return whether an index of one factor contains both a result axis that the other factor lacks and a reduction
+    axis."""
     held = [variables(e, found.extents) for e in (found.left, found.right)]
     return any(
         _moves(expr, {v for v in found.spatial if v in own and v not in other}, set(found.reduce))
@@ -77,7 +79,7 @@ def walks_over_images(found: SumOfProducts) -> bool:
 
 
 def roles(found: SumOfProducts) -> tuple[tirx.Expr, tirx.Expr]:
-    """(input, kernels) of the two factors: the input is what the result's own axes walk over together with taps."""
+    """(input, kernels) of the two factors: the input is indexed by the result's own axes together with taps."""
     extents = found.extents
     held = [variables(e, extents) for e in (found.left, found.right)]
 
@@ -91,12 +93,12 @@ def roles(found: SumOfProducts) -> tuple[tirx.Expr, tirx.Expr]:
 
 
 def _moves(expr: tirx.Expr, own: set[tirx.Var], reduce: set[tirx.Var]) -> bool:
-    """Whether an index of `expr` holds an axis of the result and a summed one."""
+    """Return whether an index of `expr` contains a result axis and a reduction axis."""
     return any(variables(i, own) and variables(i, reduce) for load in loads(expr) for i in load.indices)
 
 
 def _kernel_taps(name: str, kernels: tirx.Expr, found: SumOfProducts) -> tuple[tirx.Expr, dict[tirx.Var, np.ndarray]]:
-    """The kernels without the zeros that spread their taps, and which taps these leave, by reduction axis."""
+    """The kernels without the zeros between dilated taps, and the remaining taps by reduction axis."""
     inside, conditions = without_padding(name, kernels, found.extents)
     taps: dict[tirx.Var, np.ndarray] = {}
     for condition in conditions:
@@ -105,13 +107,13 @@ def _kernel_taps(name: str, kernels: tirx.Expr, found: SumOfProducts) -> tuple[t
         values = np.arange(found.extents[tap])
         holds = evaluate(condition, {tap: values})
         if held - {tap} or tap not in found.reduce or holds is None:
-            raise refuse(name, "the kernels are zero under a condition that is not one on a tap")
+            raise refuse(name, "the kernels are zero under a condition that does not depend on a single tap")
         taps[tap] = taps.get(tap, np.ones(len(values), bool)) & holds
     return inside, taps
 
 
 def _image_axes(name: str, source: ConvInput) -> tuple[list[AxisAccess], list[tuple[AxisAccess | None, ImageAxis]]]:
-    """The axes that count images, and those of depth, rows and columns."""
+    """The batch axes, and those of depth, rows and columns."""
     axes = [axis_access.axis(transposed=False) for axis_access in source.axis_accesses]
     if any(isinstance(axis, str) for axis in axes):
         spread = [axis_access.axis(transposed=True) for axis_access in source.axis_accesses]
@@ -135,7 +137,7 @@ def _image_axes(name: str, source: ConvInput) -> tuple[list[AxisAccess], list[tu
         (axis_access, axis) for axis_access, axis in known if axis_access not in images
     ]
     if len(rows) > 3:
-        raise refuse(name, f"its kernels have {len(rows)} dimensions, at most three are served")
+        raise refuse(name, f"its kernels have {len(rows)} dimensions; at most three are supported")
     return images, [(None, ImageAxis(1, 1, 1))] * (3 - len(rows)) + rows
 
 
@@ -151,7 +153,7 @@ def _program(
     x = _input(name, source, images, rows, counted, extents)
     w = _kernels(name, kernels, rows, channels, extents)
     if x.dtype != w.dtype and {x.dtype, w.dtype} != {"int8", "uint8"}:
-        # Of different types: what the source multiplies, converted.
+        # Of different types: use the converted factors of the source.
         x = _input(name, source, images, rows, counted, extents, converted=True)
         w = _kernels(name, kernels, rows, channels, extents, converted=True)
     out, indices, value = write_back(name, found.block, found.epilogue)
@@ -199,7 +201,7 @@ def _input(
     *,
     converted: bool = False,
 ) -> Access:
-    """The input by (n, d, h, w, c), before it is converted to another type or after."""
+    """The input by (n, d, h, w, c), before or after its conversion to another type."""
     d, h, w, c = (tirx.Var(axis, "int32") for axis in "dhwc")
     axis_accesses = [
         (axis_access, ImageAxis(extents[v], extents[v], 1), v) for axis_access, v in zip(images, counted, strict=True)
@@ -227,7 +229,7 @@ def _kernels(
     *,
     converted: bool = False,
 ) -> Access:
-    """The kernels by (co, kd, kh, kw, c), before they are converted to another type or after."""
+    """The kernels by (co, kd, kh, kw, c), before or after their conversion to another type."""
     taps = tuple(tirx.Var(f"k{axis}", "int32") for axis in "dhw")
     mapping = {
         axis_access.tap: axis.tap_first + axis.tap_step * tap
@@ -254,7 +256,7 @@ def _access(expr: tirx.Expr, axes: tuple[tuple[tirx.Var, ...], ...], sizes: tupl
 
 
 def _check_bounds(name: str, load: TensorLoad, extents: dict[tirx.Var, int]) -> None:
-    """Refuse a load that leaves its buffer while the variables `extents` run."""
+    """Reject a load that exceeds its buffer within `extents`."""
     for d, (index, size) in enumerate(zip(load.indices, load.source.shape, strict=True)):
         held = list(variables(index, extents))
         if not held:
@@ -262,11 +264,13 @@ def _check_bounds(name: str, load: TensorLoad, extents: dict[tirx.Var, int]) -> 
         grids = np.ix_(*(np.arange(extents[v]) for v in held))
         value = evaluate(index, dict(zip(held, grids, strict=True)))
         if value is not None and (value.min() < 0 or value.max() >= int(size)):
-            raise refuse(name, f"{load.source.name}'s axis {d} is read up to {int(value.max()) + 1}, it has {size}")
+            raise refuse(
+                name, f"{load.source.name}'s axis {d} is read up to {int(value.max()) + 1}, but has {size} elements"
+            )
 
 
 def _run(load: TensorLoad, axis: tuple[tirx.Var, ...], sizes: tuple[int, ...]) -> int:
-    """How many neighbours along a fused axis, from a multiple of it on, are adjacent in memory."""
+    """Length of the aligned runs along a fused axis that are adjacent in memory."""
     count = prod(sizes)
     place = address(load)
     grids = np.unravel_index(np.arange(count), sizes) if sizes else ()
@@ -315,7 +319,7 @@ def _workload(
 
 
 def _layout(source: ConvInput) -> str:
-    """The workload's name for the order of the input's dimensions; NCHW for those it has no name for."""
+    """The workload's name for the dimension order of the input; NCHW for orders without a name."""
     rank = len(source.load.indices)
     walked = [axis_access.dim for axis_access in source.axis_accesses]
     held = source.channels.dims or tuple(d for d in range(rank) if d not in walked)

@@ -1,4 +1,4 @@
-"""The input of a convolution: which axes of the sum walk over images, rows and channels, and an element by those."""
+"""The input of a convolution: which axes of the sum index images, rows and channels, and the element at those."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .padding import without_padding
 
 @dataclass(frozen=True, eq=False)
 class AxisAccess:
-    """An axis of the image as the source walks over it: an output row and perhaps a tap."""
+    """An image axis as indexed by the source: by an output row and possibly a tap."""
 
     row: tirx.Var
     tap: tirx.Var | None
-    dim: int  # the dimension of the input that they index
-    index: np.ndarray  # the input row of [output row, tap], with one output row more
+    dim: int  # the input dimension that they index
+    index: np.ndarray  # the input row at [output row, tap], with one extra output row
     read: np.ndarray  # whether [output row, tap] is inside the image
-    taps: np.ndarray  # whether a tap is non-zero in some kernel
-    size: int  # rows of the dimension
+    taps: np.ndarray  # whether a tap is nonzero in any kernel
+    size: int  # size of the dimension
     padded: bool
 
     def values(self, points: int) -> dict[tirx.Var, np.ndarray]:
@@ -46,14 +46,14 @@ def _over(row: tirx.Var, points: int, tap: tirx.Var | None, taps: int) -> dict[t
 
 @dataclass(frozen=True)
 class Channels:
-    """Axes of the sum over input channels, and the axes of the output's channels, outermost first."""
+    """The reduction axes over input channels, and the axes of the output channels, outermost first."""
 
     summed: tuple[tirx.Var, ...]
     out: tuple[tirx.Var, ...]
     extents: dict[tirx.Var, int]
     groups: int
-    dims: tuple[int, ...]  # the dimensions of the input that they index
-    batched: bool  # the output's channels, where the input has them at all, are dimensions of its own
+    dims: tuple[int, ...]  # the input dimensions that they index
+    batched: bool  # the output channels that the input has are separate dimensions of it
 
     @property
     def ci(self) -> int:
@@ -68,7 +68,7 @@ class Channels:
         return prod(self.extents[v] for v in self.summed)
 
     def at(self, c: tirx.Var) -> dict[tirx.Var, tirx.Expr]:
-        """The variables at input channel `c` of all, the output's at the first channel of the group."""
+        """The variables at input channel `c` of all, with the output channels at the first one of the group."""
         group, rest = tirx.floordiv(c, self.per_group), tirx.floormod(c, self.per_group)
         first = group * (self.co // self.groups) if self.groups > 1 else tirx.IntImm("int32", 0)
         axes, inner = (self.out, self.summed), (first, rest if self.groups > 1 else c)
@@ -77,10 +77,10 @@ class Channels:
 
 @dataclass(frozen=True)
 class ConvInput:
-    """The input's element, over the axes of the sum, and what these axes walk over."""
+    """The input element over the axes of the sum, and what these axes index."""
 
     expr: tirx.Expr  # inside the image
-    load: TensorLoad  # the load in `expr` that walks over most axes
+    load: TensorLoad  # the load in `expr` that is indexed by most axes
     axis_accesses: tuple[AxisAccess, ...]  # by dimension of the input
     channels: Channels
 
@@ -88,7 +88,7 @@ class ConvInput:
 def conv_input(
     found: SumOfProducts, expr: tirx.Expr, kernels: tirx.Expr, taps: dict[tirx.Var, np.ndarray]
 ) -> ConvInput:
-    """The input `expr` of a sum whose other factor is `kernels`; `taps`: those that are not zero in every kernel."""
+    """The input `expr` of a sum whose other factor is `kernels`; `taps` are those that are nonzero in some kernel."""
     name, extents = found.name, found.extents
     inside, conditions = without_padding(name, expr, extents)
     in_kernels = variables(kernels, extents)
@@ -117,7 +117,7 @@ def _walked(
     summed: set[tirx.Var],
     extents: dict[tirx.Var, int],
 ) -> dict[int, set[tirx.Var]]:
-    """The variables of each dimension that walks over an image, by its number."""
+    """The variables of each dimension that indexes an image, by dimension."""
     guarded = [variables(c, extents) for c in conditions]
     walked: dict[int, set[tirx.Var]] = {}
     for dim, index in enumerate(load.indices):
@@ -130,7 +130,7 @@ def _walked(
         walked[dim] = inside
     for held in guarded:
         if held not in walked.values() and not any(held <= w for w in walked.values()):
-            raise refuse(name, f"{load.source.name} is padded along other axes than those of an image")
+            raise refuse(name, f"{load.source.name} is padded along axes that are not image axes")
     return walked
 
 
@@ -151,9 +151,7 @@ def _axis_access_of(
     index, *holds = (evaluate(e, values) for e in (load.indices[dim], *own))
     known = [h for h in holds if h is not None]
     if index is None or len(known) != len(own):
-        raise refuse(
-            found.name, f"the index of {load.source.name}'s axis {dim} holds more than whole-number arithmetic"
-        )
+        raise refuse(found.name, f"the index of {load.source.name}'s axis {dim} is not integer arithmetic")
     shape = (points + 1, kernel)
     read = np.ones(shape, bool)
     for h in known:
@@ -182,7 +180,7 @@ def _channels(
     dims = [d for d, index in enumerate(load.indices) if variables(index, among)]
 
     def place(variable: tirx.Var) -> tuple[int, int]:
-        """Dimension and step within it: the outermost variable comes first."""
+        """Sort key: dimension, and step within it, with the outermost variable first."""
         for d in dims:
             if variable in variables(load.indices[d], among):
                 at = {v: np.asarray(int(v.same_as(variable))) for v in among}
@@ -206,7 +204,7 @@ def _groups(
     out: tuple[tirx.Var, ...],
     extents: dict[tirx.Var, int],
 ) -> int:
-    """How many equal runs of output channels there are of which each reads input channels of its own."""
+    """The number of equal groups of output channels that each read separate input channels."""
     co = prod(extents[v] for v in out)
     if not variables(expr, out):
         return 1
@@ -222,7 +220,7 @@ def _groups(
             if variables(index, out):
                 value = evaluate(index, values)
                 if value is None:
-                    raise refuse(name, f"the channels of {load.source.name} hold more than whole-number arithmetic")
+                    raise refuse(name, f"the channel indices of {load.source.name} are not integer arithmetic")
                 changes |= (np.diff(np.broadcast_to(value, (co, count)), axis=0) != 0).any(axis=1)
     where = np.flatnonzero(changes) + 1
     run = int(where[0]) if len(where) else co
@@ -234,14 +232,14 @@ def _groups(
 def by_channel_and_row(
     name: str, source: ConvInput, rows: Sequence[tuple[AxisAccess, ImageAxis, tirx.Var]], c: tirx.Var
 ) -> tirx.Expr:
-    """The input's element over new variables: those of `rows` count the image's rows, `c` all its channels."""
+    """The input element over new variables: those of `rows` index the rows of the image, `c` all of its channels."""
     walkers = {
         v: n for n, (axis_access, _, _) in enumerate(rows) for v in (axis_access.row, axis_access.tap) if v is not None
     }
     at_channel = source.channels.at(c)
 
     def moved(index: tirx.Expr) -> tirx.Expr | None:
-        """`index` over the new variables; None where it is not an image row and a constant."""
+        """`index` over the new variables; None if it is not an image row plus a constant."""
         held = variables(index, walkers)
         if not held:
             return substitute(index, at_channel)
@@ -250,15 +248,15 @@ def by_channel_and_row(
         apart = None if value is None else np.unique((value - axis_access.index[: axis.points])[axis_access.read])
         if apart is None or len(apart) > 1:
             return None
-        # Where no row is read at all any will do.
+        # If no row is read at all, any row is valid.
         return row + (axis.first + int(apart.sum()))
 
     for load in loads(source.expr):
         if any(moved(index) is None for index in load.indices):
-            raise refuse(name, f"{load.source.name}, fused before the input, is not read at the input's own rows")
+            raise refuse(name, f"{load.source.name}, fused before the input, is not read at the rows of the input")
     expr = tvm_ffi.structural_map(
         source.expr, (TensorLoad, lambda load: tirx.BufferLoad(load.source, [moved(i) for i in load.indices]))
     )
     if variables(expr, walkers) - {row for _, _, row in rows}:
-        raise refuse(name, "the input's elements depend on their place in the image")
+        raise refuse(name, "the elements of the input depend on their position in the image")
     return simplified(substitute(expr, at_channel))

@@ -1,5 +1,5 @@
-"""Functions that carry what they compute in an attribute, so that nobody has to find it out: products of weights in
-blocks, rows made ready for them, rows of tables in blocks, caches and attention over them."""
+"""Functions described by an attribute instead of being matched: matrix multiplications with blocked weights, row
+preparation for them, lookups in blocked tables, caches and attention over them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Description: TypeAlias = BlockedProduct | BlockRows | TableRows | CacheAppend | 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of description: its attribute, its class, and the sizes that only tensors have: by the name of the field
-    the number of a parameter and its axis."""
+    """A kind of description: its attribute, its class, and the sizes that are taken from tensors, as field name to
+    (parameter number, axis)."""
 
     attribute: str
     made: type[Description]
@@ -49,12 +49,12 @@ def _kind_of(told: Description) -> _Kind:
 
 
 def sizes_of(told: Description) -> tuple[str, ...]:
-    """The names of the sizes that may be open."""
+    """The names of the sizes that may be dynamic."""
     return tuple(_kind_of(told).sizes)
 
 
 def attribute_of(told: Description) -> dict[str, str]:
-    """The attribute that says what a function is, without the sizes that its tensors have."""
+    """The attribute that describes a function, without the sizes of its tensors."""
     kind = _kind_of(told)
     plain = asdict(_with(told, dict.fromkeys(kind.sizes, 0)))
     if isinstance(told, BlockedProduct | TableRows):
@@ -63,7 +63,7 @@ def attribute_of(told: Description) -> dict[str, str]:
 
 
 def description_of(func: tirx.PrimFunc) -> Description | None:
-    """What `func` computes, its parameters being the inputs and outputs in their order; None for any other function."""
+    """The description of `func`, whose parameters are the inputs and outputs in order; None for any other function."""
     for kind in _KINDS:
         text = func.attrs.get(kind.attribute) if func.attrs is not None else None
         if text is not None:
@@ -78,7 +78,7 @@ def description_of(func: tirx.PrimFunc) -> Description | None:
 
 
 def at_sample(told: Description) -> Any:
-    """The description that decisions are made for where only a run brings sizes."""
+    """The description at sample sizes, for which decisions are made if sizes are dynamic."""
     return _with(told, {name: sampled(getattr(told, name)) for name in sizes_of(told)})
 
 

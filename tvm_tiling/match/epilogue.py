@@ -1,4 +1,4 @@
-"""The name of what is fused behind a matched product or convolution."""
+"""The name of the epilogue fused to a matched matrix multiplication or convolution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .gemm import GemmProgram
 
 
 def epilogue_of(program: GemmProgram | ConvProgram) -> str:
-    """The steps between the finished sum and what is stored of it, as decide/epilogue.py names them."""
+    """The steps from the accumulator to the stored value, named as in decide/epilogue.py."""
     if not program.has_epilogue:
         return NONE
     if program.out_dtype != program.workload.acc_dtype:
@@ -31,7 +31,7 @@ def epilogue_of(program: GemmProgram | ConvProgram) -> str:
 
 
 def _last_step(value: tirx.Expr, total: tirx.Var, program: GemmProgram | ConvProgram) -> tuple[str, tirx.Expr] | None:
-    """The name of the outermost step of `value` and what it is done to; None where it has no name."""
+    """The name of the outermost step of `value` and its operand; None if it has no name."""
     if not isinstance(value, tirx.Add | tirx.Max | tirx.Min):
         return None
     inner, other = (value.a, value.b) if variables(value.a, {total}) else (value.b, value.a)
@@ -48,7 +48,7 @@ def _last_step(value: tirx.Expr, total: tirx.Var, program: GemmProgram | ConvPro
 
 
 def _added(operand: tirx.Expr, program: GemmProgram | ConvProgram) -> str | None:
-    """What is added, by the axes of the result along which it differs."""
+    """The name of an addition, by the result axes along which the added operand varies."""
     if not isinstance(operand, TensorLoad) or str(operand.ty) != program.out_dtype:
         return None
     axes = [

@@ -1,4 +1,4 @@
-"""Index expressions evaluated over whole axes at once, so that what they compute is known however it is spelled."""
+"""Evaluation of index expressions over whole axes at once, independent of how they are written."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     tirx.GE: np.greater_equal,
     tirx.And: np.logical_and,
     tirx.Or: np.logical_or,
-    # Truncated towards zero, as C divides.
+    # Truncated towards zero, as in C.
     tirx.Div: lambda a, b: np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)),
     tirx.Mod: np.fmod,
 }
 
 
 def evaluate(expr: tirx.Expr, values: Mapping[tirx.Var, np.ndarray]) -> np.ndarray | None:
-    """Whole numbers or truth values of `expr` where its variables take `values`; None if it holds anything else."""
+    """Integer or truth values of `expr` for the given values of its variables; None if it contains anything else."""
     if isinstance(expr, tirx.IntImm):
         return np.asarray(int(expr))
     if isinstance(expr, tirx.Var):
@@ -60,7 +60,7 @@ def _applied(
 
 
 def conditional(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr] | None:
-    """(condition, value if true, value if false) where `expr` chooses between two values."""
+    """(condition, value if true, value if false) if `expr` selects between two values."""
     if isinstance(expr, tirx.Select):
         return expr.condition, expr.true_value, expr.false_value
     if isinstance(expr, Call) and getattr(expr.op, "name", "").endswith(".if_then_else"):
@@ -69,7 +69,7 @@ def conditional(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr] | Non
 
 
 def shortest(expr: tirx.Expr, analyzer: sym.Analyzer | None = None) -> tirx.Expr:
-    """`expr` simplified by TVM, itself where that fails: constants must not exceed their type there."""
+    """`expr` simplified by TVM, or unchanged if that fails: constants must not exceed their type there."""
     try:
         value = (analyzer or sym.Analyzer()).simplify(expr)
         folded = tvm_ffi.structural_map(value, ((Call, tirx.Cast), _converted_constant))
@@ -79,13 +79,13 @@ def shortest(expr: tirx.Expr, analyzer: sym.Analyzer | None = None) -> tirx.Expr
 
 
 def _converted_constant(expr: Call | tirx.Cast) -> tirx.Expr:
-    """The constant that conversions and changes of type make of another one, which TVM itself does not work out."""
+    """The constant resulting from casts and bit casts of another one, which TVM does not fold."""
     value = _bits_of_constant(expr)
     return tirx.const(value, str(expr.ty)) if value is not None and value < 1 << 63 else expr
 
 
 def _bits_of_constant(expr: tirx.Expr) -> int | None:
-    """What `expr` makes of a constant, modulo its type's range; None where it is of none, or of several lanes."""
+    """The value of `expr` on a constant, modulo its type's range; None if it is not constant, or a vector."""
     kind = str(expr.ty)
     if "x" in kind or not (kind == "bool" or "int" in kind):
         return None
@@ -102,14 +102,14 @@ def _bits_of_constant(expr: tirx.Expr) -> int | None:
 
 
 def _within(value: int, kind: str) -> int:
-    """`value` modulo the range of a type of whole numbers."""
+    """`value` modulo the range of an integer type."""
     bits = int(kind.removeprefix("u").removeprefix("int"))
     value %= 1 << bits
     return value - (1 << bits) if not kind.startswith("u") and value >= 1 << bits - 1 else value
 
 
 def assuming(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
-    """`expr` where `condition` is known to hold or not to."""
+    """`expr` under the assumption that `condition` is true or false."""
 
     def choose(node: tirx.Expr) -> tirx.Expr:
         branches = conditional(node)

@@ -1,6 +1,6 @@
-"""The larger or smaller of two floats, NaN where either is, as an expression that is made and recognised here.
+"""NaN-propagating maximum and minimum of two floats, as an expression that is created and recognised here.
 
-TIR's max(a, b) is a if a > b, else b: it forgets a NaN in a and keeps one in b. No NaN is at least minus infinity.
+TIR's max(a, b) is a if a > b, else b: it drops a NaN in a and keeps one in b. No NaN is at least minus infinity.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tvm import tirx
 
 
 def extreme(kind: type, first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
-    """`kind` (tirx.Max or tirx.Min) of two expressions of one type; of floats NaN where either is."""
+    """`kind` (tirx.Max or tirx.Min) of two expressions of one type; for floats, NaN if either is NaN."""
     dtype = str(first.ty)
     if "float" not in dtype:
         return kind(first, second)
@@ -27,7 +27,7 @@ def extreme(kind: type, first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
 
 
 def plain(expr: tirx.Expr) -> tirx.Max | tirx.Min | None:
-    """The TIR max or min within what extreme() makes of two variable operands; None for anything else."""
+    """The TIR max or min within an expression made by extreme() from two variable operands; None for anything else."""
     if not isinstance(expr, tirx.Select) or not isinstance(expr.true_value, tirx.Max | tirx.Min):
         return None
     condition, inner = expr.condition, expr.true_value

@@ -1,9 +1,9 @@
-"""Arithmetic of floats that TVM leaves as it is.
+"""Floating-point arithmetic protected from TVM's simplifier.
 
-TVM simplifies floats as if they were real numbers: x - x and x * 0 become 0, (x + y) - y becomes x, x == x true and
-not (x < y) becomes y <= x. Of infinities, of NaN and of sums that are rounded none of it holds. While a kernel is made,
-these operations are hidden from the simplifier. In what is built they are written in a form that it does not know and
-that LLVM, which keeps to IEEE 754, turns back.
+TVM simplifies floats like real numbers: x - x and x * 0 become 0, (x + y) - y becomes x, x == x true and not (x < y)
+becomes y <= x. None of this holds for infinities, NaN and rounded sums. During scheduling, these operations are hidden
+from the simplifier. In the final code they are written in a form that it does not know and that LLVM, which conforms to
+IEEE 754, folds back.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Expr: TypeAlias = tirx.Expr
 
 _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
-# ---- while a kernel is made -----------------------------------------------------------------------------------------
+# ---- during scheduling ----------------------------------------------------------------------------------------------
 
-# By the name of the function that an operation is hidden as. What is greater is less with its operands exchanged.
+# By the name of the function that hides an operation. Greater is less with swapped operands.
 _HIDDEN: dict[str, Callable[[Expr, Expr], Expr]] = {
     f"tvm_tiling.{kind.__name__}": kind for kind in (tirx.Sub, tirx.Mul, tirx.Div, tirx.LT, tirx.LE, tirx.EQ, tirx.NE)
 }
@@ -31,7 +31,7 @@ _TURNED = {tirx.GT: tirx.LT, tirx.GE: tirx.LE}
 
 
 def simplified_around(expr: Expr, simplify: Callable[[Expr], Expr]) -> Expr:
-    """`simplify` of an expression in which no operation of floats is simplified."""
+    """Apply `simplify` to an expression without simplifying any floating-point operation."""
     return tvm_ffi.structural_map(simplify(_with_hidden(expr)), (Call, _shown))
 
 
@@ -59,15 +59,15 @@ def _shown(call: Any) -> Expr:
     return call if kind is None else kind(call.args[1], call.args[2])
 
 
-# ---- in what is built -----------------------------------------------------------------------------------------------
+# ---- in the final code ----------------------------------------------------------------------------------------------
 
 
 _REINTERPRET = tvm.ir.Op.get("tirx.reinterpret")
 
 
 def exact(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with differences, comparisons and products with 0 of floats that stay what they are. For a function that
-    is only built from here on: nothing recognises it any more."""
+    """`func` with protected float differences, comparisons and products with 0. The result can only be built: it is no
+    longer recognised by any matcher."""
     zeros: list[Expr] = []
     visits = [
         (tirx.FloatImm, lambda value: zeros.append(value) if value.value == 0 else None),
@@ -82,7 +82,7 @@ def exact(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_zeros(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with 0 in the place of numbers whose bits are all 0, as the simplifier may leave them."""
+    """`func` with 0 in place of bit casts of 0, which the simplifier may leave."""
     found: list[Expr] = []
     tvm_ffi.structural_walk(func.body, (Call, lambda call: found.append(call) if _is_of_bits_0(call) else None))
     return tvm_ffi.structural_map(func, (Call, _of_bits)) if found else func
@@ -93,8 +93,8 @@ def _is_float(expr: Expr) -> bool:
 
 
 def _is_of_bits_0(call: Call) -> bool:
-    """Whether a call is the number whose bits are all 0: code generation makes a null pointer of it, which others are
-    meant to be."""
+    """Return whether a call is a bit cast of 0: code generation turns it into a null pointer, which is intended only
+    for handles."""
     if call.op != _REINTERPRET or not isinstance(call.args[0], tirx.IntImm) or int(call.args[0]) != 0:
         return False
     return "handle" not in str(call.ty)
@@ -105,7 +105,7 @@ def _of_bits(call: Call) -> Expr:
 
 
 def _with_kind(dtype: str, kind: str) -> str:
-    """A type of another kind with as many lanes: float32x4 as int8 is int8x4."""
+    """A type with another element type and the same number of lanes: float32x4 as int8 is int8x4."""
     _, _, lanes = dtype.partition("x")
     return f"{kind}x{lanes}" if lanes else kind
 
@@ -120,7 +120,7 @@ def _difference(expr: Any) -> Expr:
 
 
 def _hidden(truth: Expr) -> Expr:
-    """Whether something holds, as a number that is not 0."""
+    """A truth value as a comparison of a number with 0."""
     dtype = _with_kind(str(truth.ty), "int8")
     return tirx.NE(tirx.Cast(dtype, truth), tirx.const(0, dtype))
 
@@ -142,7 +142,7 @@ def _wide(value: Expr) -> Expr:
 
 
 def _veiled(value: Expr) -> Expr:
-    """The value by way of its bits."""
+    """The value via its bits."""
     dtype = str(value.ty)
     bits = tirx.reinterpret(dtype.replace("float", "int"), value)
     return tirx.reinterpret(dtype, bits)
@@ -155,7 +155,7 @@ def _product(expr: Any) -> Expr:
 
 
 def _without_zero(value: Expr) -> Expr:
-    """A constant 0 by way of the bits of -0; anything else as it is."""
+    """A constant 0 via the bits of -0; anything else unchanged."""
     if isinstance(value, tirx.Broadcast):
         return tirx.Broadcast(_without_zero(value.value), value.lanes)
     if not isinstance(value, tirx.FloatImm) or value.value != 0:

@@ -1,4 +1,4 @@
-"""A PrimFunc made ready for matching: one multiply-add reduction, with every other block folded into it."""
+"""Preparation of a PrimFunc for matching: one multiply-add reduction, with every other block inlined."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from .truth import with_logic
 
 @dataclass(frozen=True)
 class SumOfProducts:
-    """The reduction of a function, other blocks folded into it: out[spatial] = sum over `reduce` of left * right."""
+    """The reduction of a function after inlining: out[spatial] = sum over `reduce` of left * right."""
 
-    func: tirx.PrimFunc  # folded
+    func: tirx.PrimFunc  # after inlining
     name: str
     block: s_tir.SBlock
-    epilogue: s_tir.SBlock | None  # what is fused behind it
-    extents: dict[tirx.Var, int]  # of the block's axes, open ones at the sample
-    spatial: tuple[tirx.Var, ...]  # axes of the result, in the order it stores them
+    epilogue: s_tir.SBlock | None  # the fused epilogue
+    extents: dict[tirx.Var, int]  # extents of the block's axes, dynamic ones at the sample
+    spatial: tuple[tirx.Var, ...]  # axes of the result, in storage order
     reduce: tuple[tirx.Var, ...]
     left: tirx.Expr  # the factors, over the axes
     right: tirx.Expr
-    opened: dict[tirx.Var, tirx.Expr]  # the extents of the axes whose size only a run brings
+    opened: dict[tirx.Var, tirx.Expr]  # the extents of the dynamic axes
 
     @property
     def sizes(self) -> dict[tirx.Var, Extent]:
-        """The extents of the axes, open ones as they are."""
+        """The extents of the axes, dynamic ones as expressions."""
         return {**self.extents, **self.opened}
 
     @property
     def sum_type(self) -> str:
-        """The type that the sum is stored in before what is fused behind it."""
+        """The type in which the sum is stored before the epilogue."""
         return str(self.block.body.buffer.dtype)
 
 
 def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True, may_open: bool = False) -> SumOfProducts:
-    """The sum of products that `func` computes; UnsupportedOperator says which condition is not met.
+    """The sum of products computed by `func`. Raises UnsupportedOperator with the condition that is not met.
 
-    `wraps`: integers are written so that they wrap around in TVM's hands (lowering/wrapping.py). `may_open`: axes may
-    have extents that only a run brings.
+    `wraps`: rewrite integers so that they wrap around in TVM (lowering/wrapping.py). `may_open`: axes may have dynamic
+    extents.
     """
     func = wrapping(with_logic(func)) if wraps else with_logic(func)
     why = why_in_place(func)
@@ -64,7 +64,7 @@ def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True, may_o
     reduce = tuple(v.var for v in block.iter_vars if int(v.iter_type) == tirx.IterVar.CommReduce)
     spatial = tuple(index for index in block.body.indices if index in extents and index not in reduce)
     if len({*spatial}) + len(reduce) != len(extents):
-        raise refuse(name, "the product is not stored at its own axes")
+        raise refuse(name, "the result is not stored at its own axes")
     behind = [sch.get(c) for c in sch.get_consumers(product)]
     return SumOfProducts(
         sch.mod[name], name, block, behind[0] if behind else None, extents, spatial, reduce, left, right, opened
@@ -72,7 +72,7 @@ def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True, may_o
 
 
 def prim_func_of(op: te.Tensor | Operation | tirx.PrimFunc) -> tirx.PrimFunc:
-    """A PrimFunc for a tensor expression: its placeholders in the order of their first use, then the output."""
+    """A PrimFunc for a tensor expression: its placeholders in the order of first use, then the output."""
     if isinstance(op, tirx.PrimFunc):
         return op
     tensor = op.output(0) if isinstance(op, Operation) else op
@@ -97,8 +97,8 @@ def prim_func_of(op: te.Tensor | Operation | tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def refuse(name: str, why: str) -> UnsupportedOperator:
-    """The error that says why function `name` is not served."""
-    return UnsupportedOperator(f"{name}: not a matrix product or convolution that can be scheduled: {why}")
+    """The error with the reason why function `name` is not supported."""
+    return UnsupportedOperator(f"{name}: not a matrix multiplication or convolution that can be scheduled: {why}")
 
 
 def _is_reduction(block: s_tir.SBlock) -> bool:
@@ -106,17 +106,17 @@ def _is_reduction(block: s_tir.SBlock) -> bool:
 
 
 def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
-    """Inline every block into the product's operands or into its last consumer, and return the product's block."""
+    """Inline every block into the operands or the last consumer of the sum of products, and return its block."""
     try:
         blocks = sch.get_child_blocks(sch.get_sblock("root"))
     except Exception as error:
         raise refuse(name, "it has no root block of scheduled TIR (create it with te or relax)") from error
     reductions = [b for b in blocks if _is_reduction(sch.get(b))]
     if len(reductions) != 1:
-        raise refuse(name, f"it holds {len(reductions)} reductions, one is needed")
+        raise refuse(name, f"it has {len(reductions)} reductions; expected one")
     product = reductions[0]
     if (hint := _giver_of_places(sch, product, blocks)) is not None:
-        raise refuse(name, f"block {hint!r} gives places that the product reads at")
+        raise refuse(name, f"block {hint!r} computes indices of the reads")
     outputs = {sch.get(b).name_hint for b in sch.get_output_blocks(sch.get_sblock("root"))}
     for block in blocks:
         hint = sch.get(block).name_hint
@@ -125,17 +125,17 @@ def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
         try:
             sch.compute_inline(block)
         except Exception as error:
-            raise refuse(name, f"block {hint!r} cannot be folded into its neighbours") from error
+            raise refuse(name, f"block {hint!r} cannot be inlined into its neighbours") from error
     if len(outputs) != 1 or len(sch.get_consumers(product)) > 1:
-        raise refuse(name, f"it has {max(len(outputs), 2)} outputs, one is needed")
+        raise refuse(name, f"it has {max(len(outputs), 2)} outputs; expected one")
     return product
 
 
 def _giver_of_places(
     sch: s_tir.Schedule, product: s_tir.schedule.SBlockRV, blocks: list[s_tir.schedule.SBlockRV]
 ) -> str | None:
-    """The block whose result is an index in the product, if any: folded into it, the arithmetic of coordinates can keep
-    TVM's simplifier busy for minutes and more."""
+    """The block whose result is used as an index in the sum of products, if any: inlining such coordinate arithmetic
+    can keep TVM's simplifier busy for minutes or more."""
     writers = {region.source: sch.get(b).name_hint for b in blocks for region in sch.get(b).writes}
     store = sch.get(product).body
     for load in loads(store.value) if isinstance(store, tirx.BufferStore) else ():
@@ -146,7 +146,7 @@ def _giver_of_places(
 
 
 def _open_extents(block: s_tir.SBlock) -> dict[tirx.Var, tirx.Expr]:
-    """The axes whose extents only a run brings."""
+    """The axes with dynamic extents."""
     return {v.var: v.dom.extent for v in block.iter_vars if is_open(v.dom.extent)}
 
 
@@ -154,25 +154,25 @@ def _static_extents(name: str, block: s_tir.SBlock, opened: Container[tirx.Var])
     extents = {}
     for v in block.iter_vars:
         if is_open(v.dom.min) or int(v.dom.min) != 0 or (v.var not in opened and is_open(v.dom.extent)):
-            raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has no fixed extent")
+            raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has a dynamic extent")
         if v.var in opened:
             continue
         extents[v.var] = size = int(v.dom.extent)
         if size < 1:
-            raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has extent {size}, not 1 or more")
+            raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has extent {size}; expected 1 or more")
     return extents
 
 
 def _factors(name: str, block: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr]:
-    """The two factors of the multiply-add that the block sums."""
+    """The two factors of the multiply-add in the block."""
     store, start = block.body, block.init
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
         raise refuse(name, f"block {block.name_hint!r} is not a sum of products")
     if not isinstance(start, tirx.BufferStore) or getattr(start.value, "value", None) != 0:
-        raise refuse(name, f"block {block.name_hint!r} sums from another value than 0")
+        raise refuse(name, f"block {block.name_hint!r} does not accumulate from 0")
     terms = [store.value.a, store.value.b]
     rest = [t for t in terms if not (isinstance(t, TensorLoad) and t.source.same_as(store.buffer))]
     product = multiplied(rest[0]) if len(rest) == 1 else None
     if product is None or any(load.source.same_as(store.buffer) for load in loads(product)):
-        raise refuse(name, f"block {block.name_hint!r} is not a sum of products that their type holds")
+        raise refuse(name, f"block {block.name_hint!r} is not a sum of products that fit in their type")
     return product.a, product.b

@@ -1,4 +1,4 @@
-"""The one matrix product of a PrimFunc: its operands by their axes, and what is fused around it."""
+"""Matching of the matrix multiplication in a PrimFunc: its operands by axes, and the operators fused around it."""
 
 from __future__ import annotations
 
@@ -22,39 +22,40 @@ from .program import MatchedProgram, acc_dtype, operand_types, write_back
 
 @dataclass(frozen=True)
 class GemmProgram(MatchedProgram):
-    """A matched product: C[b, i, j] = sum_k a(b, i, k) * b(b, k, j), then `result`. Axes of the output: b, i, j.
+    """A matched matrix multiplication: C[b, i, j] = sum_k a(b, i, k) * b(b, k, j), then `result`. Axes of the output:
+    b, i, j.
 
-    The workload has open extents at the sample; `extents` has them as they are.
+    The workload has dynamic extents at the sample; `extents` has them as expressions.
     """
 
     workload: GemmWorkload
     a: Access  # axes (batch, m, k)
     b: Access  # axes (batch, k, n)
-    swapped: bool  # the operands of the source change places so that n is the contiguous axis of the output
+    swapped: bool  # the operands of the source are swapped so that n is the contiguous axis of the output
 
     @property
     def extents(self) -> tuple[Extent, Extent, Extent, Extent]:
-        """Of the batch, m, n and k."""
+        """The extents of batch, m, n and k."""
         batch, m, n = (product_of(sizes) for sizes in self.out_extents)
         return batch, m, n, product_of(self.a.extents[2])
 
     @property
     def is_open(self) -> bool:
-        """Whether only a run brings one of them."""
+        """Return whether any of them is dynamic."""
         return any(map(is_open, self.extents))
 
 
 def product_of(sizes: Iterable[Extent]) -> Extent:
-    """Of extents, a number where none is open."""
+    """The product of extents, a number if none is dynamic."""
     return reduce(mul, sizes, 1)
 
 
 def match_gemm(
     func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True, may_open: bool = False
 ) -> GemmProgram:
-    """The product in `func`; UnsupportedOperator says which condition is not met.
+    """Match the matrix multiplication in `func`. Raises UnsupportedOperator with the condition that is not met.
 
-    `may_swap`: where only A's axis is contiguous in the output, the operands may change places. `may_open` as in
+    `may_swap`: if only the axis of A is contiguous in the output, the operands may be swapped. `may_open` as in
     sum_of_products.
     """
     return gemm_of(sum_of_products(func, name, may_open=may_open), may_swap=may_swap)
@@ -67,7 +68,9 @@ def _operand(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: Mapp
     if isinstance(plain, TensorLoad):
         for d, (index, size) in enumerate(zip(plain.indices, plain.source.shape, strict=True)):
             if isinstance(index, tirx.Var) and index in among and not _within(among[index], size):
-                raise refuse(name, f"{plain.source.name}'s axis {d} is read up to {among[index]}, it has {size}")
+                raise refuse(
+                    name, f"{plain.source.name}'s axis {d} is read up to {among[index]}, but has {size} elements"
+                )
         strides = linear_strides(plain, axes, sizes)
         buffer = plain.source if strides is not None else None
     source = plain if isinstance(plain, TensorLoad) else expr
@@ -75,23 +78,23 @@ def _operand(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: Mapp
 
 
 def _within(count: Extent, size: tirx.Expr) -> bool:
-    """Whether an axis of `count` places stays within `size`."""
+    """Return whether an axis of `count` elements is within `size`."""
     if not is_open(count) and not is_open(size):
         return int(count) <= int(size)
     return bool(sym.Analyzer().can_prove(count <= size))
 
 
 def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
-    """The product that a sum of products is, as match_gemm."""
+    """The matrix multiplication equivalent to a sum of products, like match_gemm."""
     name, among, left, right = found.name, found.extents, found.left, found.right
     real = found.sizes
     left_vars, right_vars = variables(left, among), variables(right, among)
     if any((v in left_vars) != (v in right_vars) for v in found.reduce):
         raise refuse(name, "a reduction axis is missing from one operand")
-    # Axes in the order the output stores them, so that fused axes are contiguous where they can be.
+    # Axes in storage order of the output, so that fused axes are contiguous where possible.
     order = found.spatial
     if not order:
-        raise refuse(name, "its result is one number; accepted: results with an axis")
+        raise refuse(name, "its result is a scalar; accepted: results with an axis")
     batch = [v for v in order if (v in left_vars) == (v in right_vars)]
     m_axis = [v for v in order if v in left_vars and v not in right_vars]
     n_axis = [v for v in order if v in right_vars and v not in left_vars]
@@ -125,7 +128,7 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
 def _workload(
     name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str, most: int
 ) -> GemmWorkload:
-    """`most`: summed elements that a run may have, where only it says how many."""
+    """`most`: the maximum size of the reduction axis, if it is dynamic."""
     batch, m, n = (prod(s) for s in sizes)
     types = operand_types(name, a.dtype, b.dtype)
 

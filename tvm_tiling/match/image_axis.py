@@ -1,4 +1,4 @@
-"""One axis of an image: which input row each output row and tap read, found from the indices themselves."""
+"""An image axis: which input row each output row and tap reads, determined from the index values themselves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ImageAxis:
-    """Rows of an axis as ConvWorkload names them, and where row 0 and tap 0 are found in the source.
+    """The parameters of an axis as in ConvWorkload, and the location of row 0 and tap 0 in the source.
 
-    Of the padding, what is read: rows behind the image that no tap reaches do not count, so that a stride may leave
-    less than the source wrote. Input rows that lie a whole stride or more behind the last one read do not count either.
+    Only padding that is read counts: rows after the image that no tap reaches are excluded, so that a stride may leave
+    less than the source declared. Input rows a whole stride or more after the last one read are excluded as well.
     """
 
     size: int  # input rows
@@ -26,12 +26,12 @@ class ImageAxis:
     transposed: bool = False
     more: int = 0  # output padding
     first: int = 0  # index of row 0 in the source
-    tap_first: int = 0  # the source's tap of tap 0, and its step
+    tap_first: int = 0  # the tap of the source that is tap 0, and its step
     tap_step: int = 1
 
     @property
     def is_plain(self) -> bool:
-        """Whether output row i reads input row i and no other."""
+        """Return whether output row i reads exactly input row i."""
         same = self.size == self.points and self.first == 0 and self.stride == 1
         return same and self.kernel == 1 and self.before == self.behind == 0
 
@@ -39,16 +39,16 @@ class ImageAxis:
 def image_axis(
     index: np.ndarray, read: np.ndarray, taps: np.ndarray, size: int, *, transposed: bool
 ) -> ImageAxis | str:
-    """The axis whose output row o and tap r read row index[o, r] of `size` where read[o, r], and zero elsewhere; or a
-    text that says why neither a convolution nor, with `transposed`, a transposed one reads so.
+    """The axis whose output row o and tap r read row index[o, r] of `size` where read[o, r] is true, and zero
+    elsewhere; or a text why neither a convolution nor, with `transposed`, a transposed one reads this way.
 
-    `index` has one output row more than `read`, to show the stride of a single one; `taps` are those that are not
-    zero in every kernel.
+    `index` has one output row more than `read`, to determine the stride of a single row; `taps` are those that are
+    nonzero in some kernel.
     """
     used = np.flatnonzero(taps)
     step = int(used[1] - used[0]) if len(used) > 1 else 1
     if not len(used) or (np.diff(used) != step).any():
-        return "the kernel's zeros do not lie at even distances"
+        return "the zeros in the kernel are not evenly spaced"
     fit = _transposed if transposed else _convolution
     return fit(index[:, used], read[:, used], size, int(used[0]), step)
 
@@ -68,9 +68,9 @@ def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int,
         tap_first, tap_step = tap_first + (kernel - 1) * tap_step, -tap_step
     inside = (index >= 0) & (index < size)
     if (read & ~inside).any():
-        return f"row {int(index[read & ~inside][0])} is read, there are {size}"
+        return f"row {int(index[read & ~inside][0])} is read, but there are {size}"
     if (inside & ~read).any():
-        return f"row {int(index[inside & ~read][0])} of {size} counts as padding"
+        return f"row {int(index[inside & ~read][0])} of {size} is treated as padding"
     first, before = max(0, int(index[0, 0])), max(0, -int(index[0, 0]))
     end = int(index[-1, -1]) + 1
     behind = max(0, end - size)
@@ -81,7 +81,7 @@ def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int,
 
 
 def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis | str:
-    """The axis where row = source * stride - padding + tap * dilation, the source's taps running either way."""
+    """The axis with row = source * stride - padding + tap * dilation, for taps in either direction."""
     points, kernel = read.shape
     index = index[:points]
     row, tap = np.nonzero(read)
@@ -114,7 +114,7 @@ def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, 
 
 
 def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, most: int) -> Sequence[int]:
-    """The stride that two rows read with the same tap show, else all up to `most`."""
+    """The stride implied by two rows read with the same tap, otherwise all candidates up to `most`."""
     for t in np.unique(tap):
         rows, sources = row[tap == t], source[tap == t]
         if len(rows) > 1:
@@ -124,10 +124,11 @@ def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, most: int) ->
 
 
 def _dilation(offset: np.ndarray, tap: np.ndarray, tap_step: int) -> tuple[int, bool]:
-    """(dilation, whether the taps run backwards) from the distance of output row and spread input row at each tap."""
+    """(dilation, whether the taps are reversed) from the offset between output row and upsampled input row at each
+    tap."""
     other = np.flatnonzero(tap != tap[0])
     if not len(other):
-        # A single tap shows neither: where the kernel is rotated and spread, as front ends do, it is so.
+        # A single tap determines neither: assume a rotated, dilated kernel, as front ends emit.
         return tap_step, True
     slope = int(offset[other[0]] - offset[0]) // int(tap[other[0]] - tap[0])
     return max(1, abs(slope)), slope < 0

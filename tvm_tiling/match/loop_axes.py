@@ -1,4 +1,4 @@
-"""Axes of stages counted in other ways: neighbours fused, an axis split, an axis cut where a condition changes."""
+"""Transformations of stage axes: fusing neighbours, and splitting an axis by a factor or where a condition changes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MOST_EVALUATED = 1 << 16
 
 
 def stride(address: tirx.Expr, variable: tirx.Var) -> int | None:
-    """Elements from one step of `variable` to the next; None where that is not the same everywhere."""
+    """The stride of `variable` in elements; None if it is not constant."""
     parts = sym.detect_linear_equation(address, [variable])
     return int(parts[0]) if len(parts) == 2 and isinstance(parts[0], tirx.IntImm) else None
 
 
 def fused(stages: Sequence[Stage]) -> list[Stage]:
-    """The stages with neighbouring axes made one wherever all addresses still are as simple.
+    """Fuse neighbouring axes of the stages where all addresses remain as simple.
 
     Axes of the same variable in several stages are the same loop: they are fused in all of them or in none.
     """
@@ -53,7 +53,8 @@ def fused(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def _with_pair(stage: Stage, outer: Axis, inner: Axis, one: tirx.Var) -> Stage | None:
-    """The stage with two axes as `one`, itself where it has neither; None where that is not possible or not simpler."""
+    """The stage with two axes fused to `one`, or unchanged if it has neither; None if that is impossible or not
+    simpler."""
     every = [*stage.axes, *stage.reduced]
     names = [v for v, _ in every]
     if outer[0] not in names and inner[0] not in names:
@@ -81,7 +82,8 @@ def _divisions(stage: Stage) -> int:
 
 
 def pieces(stage: Stage) -> list[Stage]:
-    """The stage cut wherever a condition on one axis changes, so that none is left; itself where that is much."""
+    """The stage cut wherever a condition on one axis changes, so that no condition remains; unchanged if there are too
+    many pieces."""
     found = conditions(stage)
     splits: list[list[int]] = []
     for variable, extent in _numbers(stage.axes):
@@ -104,7 +106,7 @@ def _numbers(axes: Sequence[Axis]) -> list[tuple[tirx.Var, int]]:
 
 
 def _changes(condition: tirx.Expr, variable: tirx.Var, extent: int) -> set[int]:
-    """Where along its axis a condition is other than one step before."""
+    """Indices along an axis at which a condition differs from the previous index."""
     if extent > _MOST_EVALUATED:
         return set()
     holds = evaluate(condition, {variable: np.arange(extent)})
@@ -137,7 +139,7 @@ def _decided(stage: Stage, write: Write) -> Write:
 
 
 def truth(condition: tirx.Expr, extents: dict[tirx.Var, int]) -> bool | None:
-    """Whether a condition holds everywhere or nowhere; None where it is neither, or not known."""
+    """Whether a condition is true everywhere (True) or nowhere (False); None if neither, or unknown."""
     if isinstance(condition, tirx.IntImm):
         return bool(int(condition))
     if isinstance(condition, tirx.Not):
@@ -162,7 +164,7 @@ def truth(condition: tirx.Expr, extents: dict[tirx.Var, int]) -> bool | None:
 
 
 def conditions(stage: Stage) -> list[tirx.Expr]:
-    """Those by which the values of a stage choose."""
+    """The conditions of selections in the values of a stage."""
     found: list[tirx.Expr] = []
 
     def note(node: tirx.Expr) -> None:
@@ -176,7 +178,7 @@ def conditions(stage: Stage) -> list[tirx.Expr]:
 
 
 def comparisons(condition: tirx.Expr) -> Iterator[tirx.Expr]:
-    """What a condition is made of."""
+    """The comparisons that a condition consists of."""
     if isinstance(condition, tirx.Not):
         yield from comparisons(condition.a)
     elif isinstance(condition, (tirx.And, tirx.Or)):
@@ -187,7 +189,7 @@ def comparisons(condition: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def split(stage: Stage, variable: tirx.Var, inner: Extent) -> Stage:
-    """The stage with one of its axes as two, the inner of `inner` elements, which divide it."""
+    """The stage with one axis split in two, with an inner extent of `inner`, which divides it."""
     kind = str(variable.ty)
     first, second = tirx.Var(f"{variable.name}_o", kind), tirx.Var(f"{variable.name}_i", kind)
 

@@ -1,7 +1,8 @@
-"""The one convolution of a PrimFunc over images whose height or width only a run brings, channels last.
+"""Matching of the convolution in a PrimFunc over images of dynamic height or width, channels last.
 
-A convolution of fixed size is told by what its indices are at every point. Here they are told by their form: a row of
-the input is stride * (output row) + dilation * tap - border, and what is asked of it is that it is a row of the image.
+A static convolution is recognised by its index values at every point. Here it is recognised by the form of its indices:
+an input row is stride * (output row) + dilation * tap - border, and the only condition on it is that it is a row of the
+image.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _ORDERS = (*_FROM_BELOW, tirx.GE, tirx.GT)
 
 @dataclass(frozen=True)
 class OpenConvProgram(ConvProgram):
-    """A convolution of open images; `workload` has them at the sample."""
+    """A convolution of images of dynamic shape; `workload` has them at the sample."""
 
     images: Extent
     size: tuple[Extent, Extent]  # rows and columns of the input
-    points: tuple[Extent, Extent]  # and of the output
+    points: tuple[Extent, Extent]  # rows and columns of the output
 
     def workloads(self, factors: Sequence[float]) -> list[ConvWorkload]:
-        """The workload with its open sizes so many times as large."""
+        """The workload with its dynamic sizes multiplied by each factor."""
         w = self.workload
         (high, wide), (rows, columns) = (w.h, w.w), map(is_open, self.size)
         return [
@@ -46,32 +47,33 @@ class OpenConvProgram(ConvProgram):
 
 
 def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
-    """The convolution of open images in `func`; UnsupportedOperator says which condition is not met."""
+    """Match the convolution of dynamic images in `func`. Raises UnsupportedOperator with the condition that is not
+    met."""
     found = sum_of_products(func, name, may_open=True)
     expr, kernels = roles(found)
     inside, conditions = without_padding(name, expr, found.extents)
     load, weights = strip_cast(inside), strip_cast(kernels)
     if not isinstance(load, TensorLoad) or not isinstance(weights, TensorLoad):
-        raise refuse(name, "its input or its kernels are computed; accepted of open images: plain tensors")
+        raise refuse(name, "its input or its kernels are computed; accepted for images of dynamic shape: plain tensors")
     if len(load.indices) != 4 or len(load.source.strides):
-        raise refuse(name, "its images are not of four dimensions, one behind the other in memory")
+        raise refuse(name, "its images are not compact four-dimensional tensors")
     image, row, column, channel = load.indices
     own = {v for v in found.spatial if v not in variables(weights, found.extents)}
     if not isinstance(image, tirx.Var) or image not in own or channel not in found.reduce:
-        raise refuse(name, "its input is not read at an image, a row, a column and a channel, in this order")
+        raise refuse(name, "its input is not indexed by an image, a row, a column and a channel, in this order")
     places = OpenIndices([(v, found.sizes[v]) for v in found.extents])
     axes = [_axis(places, index, found, own - {image}) for index in (row, column)]
     if any(axis is None for axis in axes):
-        raise refuse(name, "its rows or columns are not read at stride * place + dilation * tap - border")
+        raise refuse(name, "its rows or columns are not read at stride * row + dilation * tap - border")
     high, wide = (axis for axis in axes if axis is not None)
     _check_conditions(name, places, conditions, load)
     out_channels = tuple(v for v in found.spatial if v not in own)
     if not found.opened.keys() <= own or is_open(load.source.shape[3]):
-        raise refuse(name, "its channels or taps are open; accepted: open images, rows and columns")
+        raise refuse(name, "its channels or taps are dynamic; accepted: dynamic images, rows and columns")
     if {*found.reduce} != {channel, high.tap, wide.tap} or len(out_channels) != 1 or len(own) != 3:
-        raise refuse(name, "it has other axes than images, rows, columns, two taps and channels")
+        raise refuse(name, "it has axes other than images, rows, columns, two taps and channels")
     if not all(isinstance(index, tirx.Var) for index in weights.indices):
-        raise refuse(name, "its kernels are not read at taps and channels")
+        raise refuse(name, "its kernels are not indexed by taps and channels")
     out, indices, value = write_back(name, found.block, found.epilogue)
     if not indices or not indices[-1].same_as(out_channels[0]):
         raise refuse(name, "its output does not have channels last")
@@ -123,7 +125,7 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Rows of the input: stride * row + dilation * tap - border."""
+    """The input rows: stride * row + dilation * tap - border."""
 
     row: tirx.Var
     tap: tirx.Var
@@ -145,17 +147,17 @@ def _axis(places: OpenIndices, index: tirx.Expr, found: SumOfProducts, own: set[
 
 
 def _check_conditions(name: str, places: OpenIndices, conditions: Sequence[tirx.Expr], load: TensorLoad) -> None:
-    """Refuse an input that is zero anywhere but outside of its image."""
+    """Reject an input that is zero anywhere except outside its image."""
     ends: list[Polynomial] = []
     for index, extent in zip(load.indices[1:3], load.source.shape[1:3], strict=True):
         ends += [places.polynomial(index), places.polynomial(extent - index - tirx.const(1, "int64"))]
     for condition in conditions:
         if not isinstance(condition, _ORDERS) or not {str(condition.a.ty), str(condition.b.ty)} <= {"int32", "int64"}:
-            raise refuse(name, "its input is zero under another condition than to lie outside of an image")
+            raise refuse(name, "its input is zero under a condition other than being outside an image")
         low, high = (condition.a, condition.b) if isinstance(condition, _FROM_BELOW) else (condition.b, condition.a)
         strict = isinstance(condition, (tirx.LT, tirx.GT))
         if places.polynomial(high - low - tirx.const(int(strict), "int64")) not in ends:
-            raise refuse(name, "its input is zero under another condition than to lie outside of an image")
+            raise refuse(name, "its input is zero under a condition other than being outside an image")
 
 
 def _workload(found: SumOfProducts, load: TensorLoad, weights: TensorLoad, axes: tuple[_Axis, _Axis]) -> ConvWorkload:
@@ -189,5 +191,5 @@ def _workload(found: SumOfProducts, load: TensorLoad, weights: TensorLoad, axes:
     except WorkloadError as error:
         raise refuse(name, str(error)) from error
     if [made.ho, made.wo] != points:
-        raise refuse(name, "its output is smaller than its windows make it")
+        raise refuse(name, "its output is smaller than its windows imply")
     return made

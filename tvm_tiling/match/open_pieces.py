@@ -1,7 +1,7 @@
-"""Stages of open extents cut wherever a condition on one axis changes, as those of a concatenation or a padding do.
+"""Stages of dynamic extents, cut wherever a condition on one axis changes, as for a concatenation or padding.
 
-Where the condition changes is an expression of sizes. Several changes along an axis are taken where their order is
-proved; they are kept within the axis, and a piece may turn out to have no elements.
+The position of a change is an expression of sizes. Several changes along an axis are used if their order is proved;
+they are clamped to the axis, and a piece may be empty at run time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 @dataclass(frozen=True)
 class _Change:
-    """A comparison that holds from `place` on, or below it."""
+    """A comparison that is true from `place` on, or below it."""
 
     comparison: tirx.Expr
     place: Polynomial
@@ -35,7 +35,7 @@ class _Change:
 
 
 def pieces_of(stage: Stage) -> list[Stage]:
-    """The stage without conditions on one axis alone, in pieces; itself where that is not possible."""
+    """The stage in pieces without conditions on a single axis; unchanged if that is impossible."""
     if not stage.is_open:
         return pieces(stage)
     places = OpenIndices((*stage.axes, *stage.reduced))
@@ -50,13 +50,14 @@ def pieces_of(stage: Stage) -> list[Stage]:
 
 
 def _is_nothing(piece: Stage) -> bool:
-    """Whether a piece is known to have no elements: a change at an end of an axis of known size leaves such a piece."""
+    """Return whether a piece is known to be empty: a change at an end of an axis of known size results in such a
+    piece."""
     return any(not is_open(extent) and int(extent) == 0 for _, extent in piece.axes)
 
 
 @dataclass(frozen=True)
 class _Range:
-    """[start, end) of an axis, and what is known to hold there."""
+    """[start, end) of an axis, and the comparisons known there."""
 
     start: tirx.Expr
     end: tirx.Expr
@@ -76,7 +77,7 @@ def _changes(places: OpenIndices, stage: Stage, axis: Axis, found: Sequence[Any]
         steps = places.steps(high - low - tirx.const(least, "int64"), [axis[0]])
         if steps is None or steps[0][0] not in ({(): 1}, {(): -1}):
             continue
-        # Holds where step * v + rest is at least 0.
+        # True where step * v + rest is at least 0.
         rest, rising = steps[1], steps[0][0] == {(): 1}
         place = {m: -f for m, f in rest.items()} if rising else places.sum(rest, {(): 1})
         changes.append(_Change(part, place, rising))
@@ -88,7 +89,7 @@ def _key(place: Polynomial) -> tuple[Any, ...]:
 
 
 def _ordered(places: OpenIndices, changes: list[_Change]) -> list[_Change]:
-    """Changes in the order of their places; none where that is not known or they are many."""
+    """Changes in the order of their positions; empty if the order is unknown or there are too many."""
     ordered: list[_Change] = []
     for change in changes:
         below = [other for other in ordered if places.is_ordered(other.place, change.place)]
@@ -112,7 +113,7 @@ def _ranges(places: OpenIndices, axis: Axis, changes: list[_Change]) -> list[_Ra
 
 
 def _within(places: OpenIndices, place: Polynomial, extent: Polynomial) -> tirx.Expr:
-    """A place along an axis, at one of its ends where it is outside."""
+    """A position clamped to its axis."""
     expr = places.expression(place)
     if not places.is_ordered({}, place):
         expr = tirx.max(expr, tirx.const(0, "int64"))

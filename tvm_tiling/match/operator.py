@@ -1,4 +1,4 @@
-"""Which kind of operator a PrimFunc is."""
+"""Classification of PrimFuncs as matrix multiplication or convolution."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from .gemm import GemmProgram, gemm_of
 def match(
     func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True, keep_taps: bool = False, wraps: bool = True
 ) -> GemmProgram | ConvProgram:
-    """The convolution or matrix product in `func`; UnsupportedOperator says which condition is not met.
+    """Match the convolution or matrix multiplication in `func`. Raises UnsupportedOperator with the condition that is
+    not met.
 
-    A convolution that says no more than a matrix product (one tap, stride 1, no padding, one group; or windows that
-    do not overlap and lie one behind the other) is one, provided that its operands can be read as matrices. `may_swap`
-    as in match_gemm, `wraps` as in sum_of_products. `keep_taps`: what is written over taps stays a convolution even so.
+    A convolution equivalent to a matrix multiplication (one tap, stride 1, no padding, one group; or adjacent windows
+    without overlap) is matched as one if its operands can be read as matrices. `may_swap` as in match_gemm, `wraps` as
+    in sum_of_products. With `keep_taps`, a sum written over taps remains a convolution.
     """
     found = sum_of_products(func, name, wraps=wraps)
     conv = attempted(conv_of, found)
     if isinstance(conv, UnsupportedOperator):
-        # The product would take its operands as computed ones, element by element: better to say why.
+        # A matrix multiplication would compute its operands element by element: report the reason instead.
         if walks_over_images(found):
             raise conv
         return gemm_of(found, may_swap=may_swap)
@@ -35,7 +36,7 @@ def match(
 
 
 def _reads_matrices(product: GemmProgram) -> bool:
-    """Whether both operands lie in memory as one matrix each, every element at a place of its own."""
+    """Return whether both operands are stored as one matrix each, with every element at a separate address."""
     size = product.workload
     if size.batch > 1 or product.a.strides is None or product.b.strides is None:
         return False
@@ -49,7 +50,7 @@ def _apart(row: int, rows: int, column: int, columns: int) -> bool:
 
 
 def _is_computed_matrix(conv: ConvProgram) -> bool:
-    """Whether the input is the computed rows of a matrix: channels last, a pixel for each row of the result."""
+    """Return whether the input is a computed matrix: channels last, one pixel per row of the result."""
     size = conv.workload
     one_tap = size.kd == size.kh == size.kw == 1 and size.stride == (1, 1) and size.stride_d == 1
     unpadded = not any((*size.padding, *size.padding_d))

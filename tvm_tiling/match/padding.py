@@ -1,4 +1,4 @@
-"""The zeros around an operand: the conditions under which its elements are read at all."""
+"""Zero padding of an operand: the conditions under which its elements are read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _MOST_CONDITIONS = 4
 
 
 def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> tuple[tirx.Expr, tuple[tirx.Expr, ...]]:
-    """`expr` inside its image, and the conditions on the axes `among` of being there; elsewhere it must be zero.
+    """`expr` inside its image, and the conditions on the axes `among` for being inside; outside it has to be zero.
 
-    A choice by the value of an element (as a leaky ReLU makes) is part of the expression.
+    A selection by the value of an element (as in a leaky ReLU) is part of the expression.
     """
     conditions: list[tirx.Expr] = []
 
     def note(node: tirx.Expr) -> tvm_ffi.WalkResult | None:
         if isinstance(node, TensorLoad):
-            # A choice between indices is one of an index.
+            # A selection between indices is a property of the index.
             return tvm_ffi.WalkResult.SKIP
         branches = conditional(node)
         if branches is None or not variables(branches[0], among) or loads(branches[0]):
@@ -37,7 +37,7 @@ def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> t
     tvm_ffi.structural_walk(expr, (tirx.Expr, note), order="pre")
     if len(conditions) > _MOST_CONDITIONS:
         raise refuse(
-            name, f"an operand is chosen by {len(conditions)} conditions, at most {_MOST_CONDITIONS} are served"
+            name, f"an operand is selected by {len(conditions)} conditions; at most {_MOST_CONDITIONS} are supported"
         )
     values = {}
     for holds in product((True, False), repeat=len(conditions)):
@@ -47,7 +47,9 @@ def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> t
         values[holds] = value
     inside = [holds for holds, value in values.items() if not _is_zero(value)]
     if len(inside) != 1:
-        raise refuse(name, f"an operand is padded with {_padding([values[h] for h in inside])}, only zeros are served")
+        raise refuse(
+            name, f"an operand is padded with {_padding([values[h] for h in inside])}; only zeros are supported"
+        )
     required = [part for c, held in zip(conditions, inside[0], strict=True) for part in _conjuncts(c, held)]
     return values[inside[0]], tuple(required)
 
@@ -64,7 +66,7 @@ def _is_zero(expr: tirx.Expr) -> bool:
 
 
 def _conjuncts(condition: tirx.Expr, holds: bool) -> list[tirx.Expr]:
-    """What must hold, each by itself, for `condition` to hold or not."""
+    """The individual conditions that are equivalent to `condition` being true or false."""
     if isinstance(condition, tirx.Not):
         return _conjuncts(condition.a, not holds)
     if isinstance(condition, tirx.And if holds else tirx.Or):

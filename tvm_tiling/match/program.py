@@ -1,4 +1,4 @@
-"""What matched programs share: the output, and what is fused behind the sum."""
+"""The common part of matched programs: the output, and the epilogue fused to the sum."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LARGEST_PRODUCT = {"int8": 128 * 128, "uint8": 255 * 255, "int16": 1 << 30}
 
 @dataclass(frozen=True)
 class MatchedProgram:
-    """A sum of products whose result is stored once, behind it what is fused to it. Axes are those of the kind."""
+    """A sum of products whose result is stored once, with a fused epilogue. The axes depend on the kind of program."""
 
     func: tirx.PrimFunc
     name: str
     out: tirx.Buffer
-    out_indices: tuple[tirx.Expr, ...]  # of the variables in `out_axes`
+    out_indices: tuple[tirx.Expr, ...]  # in terms of the variables in `out_axes`
     out_axes: tuple[tuple[tirx.Var, ...], ...]  # the variables of each fused axis, outermost first
     out_extents: tuple[tuple[Extent, ...], ...]
     value: Value  # accumulator -> stored value, over `out_axes`
@@ -42,7 +42,7 @@ class MatchedProgram:
         return str(self.out.dtype)
 
     def reads(self, buffer: tirx.Buffer | None) -> int:
-        """How many expressions of the function read `buffer`."""
+        """The number of expressions in the function that read `buffer`."""
         found: list[TensorLoad] = []
 
         def note(load: TensorLoad) -> None:
@@ -58,9 +58,9 @@ class MatchedProgram:
         return [substitute(e, mapping) for e in self.out_indices]
 
     def result(self, accumulator: tirx.Expr, *indices: Index) -> tirx.Expr:
-        """What is stored at fused `indices`: the epilogue of the finished accumulator, in the output's type.
+        """The value stored at fused `indices`: the epilogue applied to the final accumulator, in the output's type.
 
-        Functions are written out: kernels store vectors, and a vector of calls would be made one by one.
+        Math functions are expanded: kernels store vectors, and a vector of calls would be scalarised.
         """
         place = bind(self.out_axes, self.out_extents, indices)
         kind = str(accumulator.ty)
@@ -77,46 +77,47 @@ class MatchedProgram:
 
     @cached_property
     def _plain_results(self) -> dict[str, tuple[tirx.Var, tirx.Expr] | None]:
-        """By the accumulator's type: what a kernel asks for once for each vector is made once."""
+        """A cache by accumulator type, because kernels request the result for each vector."""
         return {}
 
     def _plain_result(self, kind: str) -> tuple[tirx.Var, tirx.Expr] | None:
-        """A variable of such an accumulator and what is stored of it, over `out_axes`; None where that takes more
-        than to put values in the places of variables."""
+        """A variable for an accumulator of this type and its stored value, over `out_axes`; None if more than variable
+        substitution is needed."""
         total = tirx.Var("total", kind)
         value = self._typed(self.value(total))
         return (total, value) if not compares_indices(value) and with_vector_math(value).same_as(value) else None
 
 
 def operand_types(name: str, left: str, right: str) -> dict[str, Any]:
-    """The fields of a workload of such operands that tell their types."""
+    """The type fields of a workload with such operands."""
     if left != right and {left, right} != {"uint8", "int8"}:
-        raise refuse(name, f"its operands are {left} and {right}, both must be of one type")
+        raise refuse(name, f"its operands are {left} and {right}; expected one type")
     if left not in OPERAND_TYPES:
         raise refuse(name, f"its operands are {left}; accepted: {', '.join(OPERAND_TYPES)}")
     return {"dtype": left, "b_dtype": right}
 
 
 def acc_dtype(name: str, types: dict[str, Any], sum_type: str, terms: int) -> str | None:
-    """The accumulator of a workload whose source sums `terms` products in `sum_type`; None for the usual one.
+    """The accumulator type of a workload whose source adds `terms` products in `sum_type`; None for the default one.
 
-    Sums of a type narrower than the usual one are rounded to it when they are finished. Integers are summed in int32;
-    a source that sums in more bits, or in floats, is refused where so many products could exceed it.
+    Sums of a type narrower than the default are rounded to it at the end. Integers accumulate in int32; a source that
+    accumulates in more bits, or in floats, is rejected if the sum could exceed int32.
     """
     if types["dtype"] not in LARGEST_PRODUCT:
         return "float64" if sum_type == "float64" else None
     dtype = max(types.values(), key=LARGEST_PRODUCT.__getitem__)
     largest = terms * LARGEST_PRODUCT[dtype]
-    wraps = "int" in sum_type and not sum_type.endswith("64")  # as int32 does, and what is left of it
+    wraps = "int" in sum_type and not sum_type.endswith("64")  # like int32, and so does its truncation
     if not wraps and largest >= 2**31:
-        raise refuse(name, f"{terms} products of {dtype} may exceed int32, and are summed in {sum_type}")
+        raise refuse(name, f"{terms} products of {dtype} may exceed int32, but accumulate in {sum_type}")
     return None
 
 
 def write_back(
     name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock | None
 ) -> tuple[tirx.Buffer, tuple[tirx.Expr, ...], Value]:
-    """Where the sum of `block` ends up: the buffer, its indices, and what is stored of an accumulator."""
+    """The destination of the sum of `block`: the buffer, its indices, and the stored value as a function of an
+    accumulator."""
     store = block.body
     if epilogue is None:
         return store.buffer, tuple(store.indices), lambda accumulator: accumulator
@@ -130,40 +131,45 @@ def write_back(
 
 
 def _is_one(axis: tirx.IterVar) -> bool:
-    """Whether an axis has one place, whatever a run brings."""
+    """Return whether an axis has a single index, regardless of dynamic dimensions."""
     return isinstance(axis.dom.extent, tirx.IntImm) and int(axis.dom.extent) == 1
 
 
 def _check_use(name: str, epilogue: s_tir.SBlock, stored: tirx.Expr, produced: tirx.Buffer) -> None:
-    """Raise UnsupportedOperator where `stored` turns out not to use the sum, so that TVM would fold it."""
+    """Raise UnsupportedOperator if `stored` does not depend on the sum, so that TVM would fold it."""
     still = {v.var: tirx.const(0, str(v.var.ty)) for v in epilogue.iter_vars if _is_one(v)}
     if still and not any(
         load.source.same_as(produced) for load in loads(shortest(substitute(plain_value(stored), still)))
     ):
-        raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not depend on it")
+        raise refuse(name, f"block {epilogue.name_hint!r} after the sum of products does not depend on it")
 
 
 def _fused_epilogue(
     name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock
 ) -> tuple[tirx.Buffer, tuple[tirx.Expr, ...], Value]:
-    """The last block, rewritten over the product's own variables: its output, indices, and value of an accumulator."""
+    """The last block, rewritten over the variables of the sum: its output, indices, and stored value as a function of
+    an accumulator."""
     produced = block.body.buffer
     last = epilogue.body
     if not isinstance(last, tirx.BufferStore):
-        raise refuse(name, f"block {epilogue.name_hint!r} behind the product is not element-wise")
+        raise refuse(name, f"block {epilogue.name_hint!r} after the sum of products is not element-wise")
     reads = [load for load in loads(last.value) if load.source.same_as(produced)]
     read = reads[0].indices
     own = {v.var for v in epilogue.iter_vars if not _is_one(v)}
     one_place = all(tvm_ffi.structural_equal(x, y) for load in reads for x, y in zip(load.indices, read, strict=True))
     if not one_place or not own <= {i for i in read if isinstance(i, tirx.Var)}:
-        raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not read it element by element")
+        raise refuse(
+            name, f"block {epilogue.name_hint!r} after the sum of products does not read it element by element"
+        )
     one = tirx.IntImm("int64", 1)
     extents = {v.var: v.dom.extent for v in (*block.iter_vars, *epilogue.iter_vars)}
     for theirs, ours in zip(read, block.body.indices, strict=True):
         wanted, summed = (extents.get(i, one) if isinstance(i, tirx.Var) else one for i in (theirs, ours))
         if not sym.Analyzer().can_prove_equal(wanted, summed):
             raise refuse(
-                name, f"block {epilogue.name_hint!r} behind the product writes {wanted} for {summed} of its sums"
+                name,
+                f"block {epilogue.name_hint!r} after the sum of products writes {wanted} elements for "
+                f"{summed} of its sums",
             )
     mapping = {
         theirs: ours for theirs, ours in zip(read, block.body.indices, strict=True) if isinstance(theirs, tirx.Var)

@@ -1,4 +1,4 @@
-"""Recurrences among functions: those that recurrent_function() made carry what they are in an attribute."""
+"""Recognition of recurrences: recurrent_function() describes them in an attribute."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ATTRIBUTE = "tvm_tiling.recurrence"
 
 
 def recurrence_of(func: tirx.PrimFunc) -> Recurrence | None:
-    """What `func` computes, its parameters being the inputs and outputs of a Recurrence in their order; None for any
-    other function."""
+    """The Recurrence computed by `func`, whose parameters are its inputs and outputs in order; None for any other
+    function."""
     text = func.attrs.get(ATTRIBUTE) if func.attrs is not None else None
     if text is None:
         return None
-    told, shape = json.loads(str(text)), func.params[0].shape  # of the projected inputs: steps, batch, ...
+    told, shape = json.loads(str(text)), func.params[0].shape  # shape of the projected inputs: steps, batch, ...
     for axis, part in enumerate(("steps", "batch")):
         if told[part] is None:
             told[part] = shape[axis]
@@ -27,5 +27,5 @@ def recurrence_of(func: tirx.PrimFunc) -> Recurrence | None:
 
 
 def at_sample(recurrence: Recurrence) -> Recurrence:
-    """The recurrence that decisions are made for where only a run brings its steps or its sequences."""
+    """The recurrence at sample sizes, for which decisions are made if its steps or sequences are dynamic."""
     return replace(recurrence, steps=sampled(recurrence.steps), batch=sampled(recurrence.batch))

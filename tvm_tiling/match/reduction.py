@@ -1,4 +1,4 @@
-"""A block that reduces elements of a buffer by +, max or min, from a number on."""
+"""Recognition of blocks that reduce elements of a buffer by +, max or min from a constant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = {tirx.Add: "add", tirx.Max: "max", tirx.Min: "min"}
 
 
 class Reduction(NamedTuple):
-    """result = function(result, element), from `start` on; `function` is "add", "max" or "min"."""
+    """result = function(result, element), starting at `start`; `function` is "add", "max" or "min"."""
 
     function: str
     element: TensorLoad
@@ -21,8 +21,8 @@ class Reduction(NamedTuple):
 
 
 def reduction_of(init: tirx.Stmt | None, store: tirx.Stmt) -> Reduction | None:
-    """What a block's statements reduce, elements converted to the type of the result or not; None where they do
-    something else, and for sums of integers under 32 bits, which wrap round where others stop at the largest."""
+    """The reduction in a block's statements, with or without a cast of elements to the result type; None for anything
+    else, and for integer sums of fewer than 32 bits, which wrap around where other implementations saturate."""
     if not isinstance(init, tirx.BufferStore) or not isinstance(store, tirx.BufferStore):
         return None
     function, start = _NAMES.get(type(store.value)), getattr(init.value, "value", None)

@@ -1,7 +1,7 @@
-"""Buffers that hold whole rows, as no more than the part that is being computed.
+"""Buffers of whole rows, reduced to the part being computed.
 
-A stage that leaves a row for the next one writes it at the addresses of all rows. Within a group only the rows of one
-strip exist at a time: columns are counted from 0, and for each there is an element for every row of the strip.
+A stage that passes a row to the next one writes it at the addresses of all rows. Within a group only the rows of one
+strip exist at a time: columns are counted from 0, with one element per row of the strip.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .stages import Stage
 
 @dataclass(frozen=True)
 class StripRows:
-    """Where the rows of a strip are: `pitch` of them along `axis` from `base` on, one where `axis` is None."""
+    """The rows of a strip: `pitch` rows along `axis` from `base`, one row if `axis` is None."""
 
     rows: frozenset[tirx.Var]
     axis: tirx.Var | None
@@ -29,7 +29,7 @@ class StripRows:
 
 
 def fits_a_strip(columns: Columns) -> bool:
-    """Whether columns of these (stride, extent), outermost first, can be counted by their address alone."""
+    """Return whether columns with these (stride, extent), outermost first, can be counted by address alone."""
     expected = columns[-1][0]
     for step, extent in reversed(columns):
         if not same(step, expected):
@@ -41,7 +41,7 @@ def fits_a_strip(columns: Columns) -> bool:
 def shrunk(
     stages: Sequence[Stage], buffer: tirx.Buffer, columns: Columns, strip: StripRows
 ) -> tuple[list[Stage], tirx.Buffer]:
-    """The stages with `buffer`, counted by these `columns`, as the rows of one strip; and the buffer for those."""
+    """The stages with `buffer`, which has these `columns`, reduced to the rows of one strip; and the reduced buffer."""
     size = product_of((*(extent for _, extent in columns), strip.pitch))
     small = tirx.decl_buffer((size,), str(buffer.dtype), buffer.name)
     unit = columns[-1][0]
@@ -53,7 +53,7 @@ def shrunk(
         for variable, step, _ in found:
             if variable not in strip.rows:
                 whole = quotient(step, unit)
-                assert whole is not None, "columns that fit a strip are counted by whole steps of the last"
+                assert whole is not None, "columns that fit a strip have strides that are multiples of the last one"
                 total = total + variable * as_index(times(whole, strip.pitch), variable)
         return total if strip.axis is None else total + (strip.axis - strip.base)
 

@@ -1,11 +1,11 @@
-"""Stages that can run row by row: reductions over the same rows, and what is computed of their results.
+"""Groups of stages that can execute row by row: reductions over the same rows, and computations on their results.
 
-Softmax, the norms and a mean with what is fused behind it are such groups: the maximum of a row, the exponentials of
-its elements, their sum, the quotients. What one stage leaves for the next is one value per row or one row, so it stays
-in registers and in L1.
+Softmax, the norms and a mean with fused operators are such groups: the maximum of a row, the exponentials of its
+elements, their sum, the quotients. What one stage passes to the next is one value per row or one row, so it stays in
+registers and L1.
 
-Stages are recognised by addresses: where a later stage reads what an earlier one wrote, axes with the same stride on
-both sides are the same axis. Those of the first reduction's result are the rows; all others are columns.
+Stages are grouped by addresses: where a later stage reads what an earlier one wrote, axes with the same stride on both
+sides are the same axis. The axes of the first reduction's result are the rows; all others are columns.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Columns = tuple[tuple[Extent, Extent], ...]  # (stride, extent) of each, outermo
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Stages over common `rows`; each has these among its axes, by the same variables, and columns of its own.
+    """Stages over common `rows`; each has these among its axes, by the same variables, and its own columns.
 
-    `columns` gives for each buffer that holds whole rows the axes it is counted by, outermost first, as the stride that
-    each has in the buffer's address and its extent.
+    `columns` gives the axes of each buffer of whole rows, outermost first, as their stride in the buffer's address and
+    their extent.
     """
 
     rows: tuple[Axis, ...]
@@ -39,7 +39,7 @@ class RowGroup:
     columns: tuple[tuple[tirx.Buffer, Columns], ...] = ()
 
     def columns_of(self, stage: Stage) -> tuple[Axis, ...]:
-        """The axes of a stage that are neither rows nor reduced."""
+        """The axes of a stage that are neither rows nor reduction axes."""
         names = {v for v, _ in self.rows}
         return tuple(a for a in stage.axes if a[0] not in names)
 
@@ -49,7 +49,7 @@ class RowGroup:
 
 
 def row_groups(stages: Sequence[Stage], fuse: bool) -> list[RowGroup]:
-    """The stages in groups, in order; each alone where they are not to be fused or are not over common rows."""
+    """The stages in groups, in order; a stage alone is a group if it cannot or must not be fused."""
     groups: list[RowGroup] = []
     for stage in stages:
         larger = joined(groups[-1], stage) if groups and fuse else None
@@ -65,7 +65,7 @@ def _alone(stage: Stage) -> RowGroup:
 
 
 def joined(group: RowGroup, stage: Stage) -> RowGroup | None:
-    """The group with one more stage; None where it reads nothing of it, or needs other rows than its own."""
+    """The group with one more stage; None if the stage reads nothing from it, or needs rows other than its own."""
     if not group.stages[0].reduced:
         return None
     stage = _with_split_rows(group, stage)
@@ -93,7 +93,7 @@ def joined(group: RowGroup, stage: Stage) -> RowGroup | None:
         return None
     if any(v in names for v, _ in stage.reduced):
         return None
-    # A sum for every column of a row, such as a product with a matrix, is no work along the row.
+    # A reduction for every column of a row, such as a matrix multiplication, does not run along the row.
     if stage.reduced and any(v not in names for v, _ in stage.axes):
         return None
     return RowGroup(group.rows, (*group.stages, renamed(stage, names)), tuple(columns.items()))
@@ -104,7 +104,7 @@ def _axes(stage: Stage) -> tuple[Axis, ...]:
 
 
 def _links(group: RowGroup, stage: Stage) -> Iterator[tuple[tirx.Expr, Stage, tirx.Expr]]:
-    """(address that `stage` reads, the stage of the group that wrote there, the address it wrote)."""
+    """(address that `stage` reads, the stage of the group that writes it, the address that it writes)."""
     for load in stage.reads():
         for writer in group.stages:
             for write in writer.writes:
@@ -116,12 +116,12 @@ Stride = tuple[tirx.Var, Extent, Extent]
 
 
 def _differ(found: Sequence[Stride]) -> bool:
-    """Whether no two axes have one stride, whatever the sizes."""
+    """Return whether all strides differ, for all sizes."""
     return not any(same(a, b) for (_, a, _), (_, b, _) in combinations(found, 2))
 
 
 def strides(address: tirx.Expr, axes: Sequence[Axis]) -> list[Stride] | None:
-    """(variable, stride, extent) of each axis that moves a linear address which starts at 0; None for others."""
+    """(variable, stride, extent) of each axis in a linear address that starts at 0; None for other addresses."""
     if any(is_open(extent) for _, extent in axes):
         places = OpenIndices(axes)
         steps = places.steps(address, [v for v, _ in axes])
@@ -140,7 +140,8 @@ def strides(address: tirx.Expr, axes: Sequence[Axis]) -> list[Stride] | None:
 
 
 def _with_split_rows(group: RowGroup, stage: Stage) -> Stage:
-    """The stage with an axis as two where the group's results are read at its quotient: a row is part of that axis."""
+    """The stage with an axis split in two where the group's results are read at its quotient: a row is part of that
+    axis."""
     for address, _, _ in _links(group, stage):
         found: list[tirx.FloorDiv] = []
         tvm_ffi.structural_walk(address, (tirx.FloorDiv, found.append))

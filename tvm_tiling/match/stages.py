@@ -1,7 +1,8 @@
-"""A PrimFunc as a sequence of stages over flat memory: what is neither a product nor a convolution, ready for a nest.
+"""PrimFuncs as sequences of stages over flat memory, for everything that is neither a matrix multiplication nor a
+convolution.
 
-A stage is one block: axes, and for each buffer that it writes an address and a value over them. Buffers are one flat
-axis each, so that a reshape is no more than another way to count, and an address tells what is contiguous.
+A stage is one block: axes, and an address and a value over them for each buffer that it writes. Buffers are flat, so
+that a reshape only changes the indexing, and an address shows what is contiguous.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from .blocks import why_in_place
 from .evaluate import shortest
 from .floats import simplified_around
 
-Axis = tuple[tirx.Var, Extent]  # its variable and extent; it starts at 0
+Axis = tuple[tirx.Var, Extent]  # variable and extent; it starts at 0
 
 
 @dataclass(frozen=True)
 class Write:
-    """One buffer of a stage: the value at address `at`; of a reduction, over the element so far, from `init` on."""
+    """The write of a stage to one buffer: the value at address `at`; for a reduction, a function of the current
+    element, starting from `init`."""
 
     buffer: tirx.Buffer  # flat
     at: tirx.Expr
@@ -41,7 +43,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Stage:
-    """One block. Where it reduces, its values read the buffers it writes at the address it writes them."""
+    """One block. If it reduces, its values read the buffers that it writes at the address that it writes."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -50,17 +52,17 @@ class Stage:
 
     @property
     def elements(self) -> int:
-        """How many elements it writes, at the sample of open sizes."""
+        """The number of elements written, at the sample of dynamic sizes."""
         return prod(sampled(extent) for _, extent in self.axes)
 
     @property
     def points(self) -> int:
-        """How many values it computes, those of a sum one by one."""
+        """The number of values computed, including every term of a sum."""
         return self.elements * prod(sampled(extent) for _, extent in self.reduced)
 
     @property
     def is_open(self) -> bool:
-        """Whether only a run brings one of its extents."""
+        """Return whether any extent is dynamic."""
         return any(is_open(extent) for _, extent in (*self.axes, *self.reduced))
 
     @property
@@ -68,25 +70,25 @@ class Stage:
         return [e for w in self.writes for e in (w.at, w.value, w.init) if e is not None]
 
     def reads(self) -> list[TensorLoad]:
-        """Every load of another buffer than those it writes."""
+        """Every load from a buffer that the stage does not write."""
         own = [w.buffer for w in self.writes]
         return [load for w in self.writes for load in loads(w.value) if not any(load.source.same_as(b) for b in own)]
 
 
 @dataclass(frozen=True)
 class StagedProgram:
-    """A function as stages in the order they run. `flat` maps each parameter to its flat buffer."""
+    """A function as stages in execution order. `flat` maps each parameter to its flat buffer."""
 
     func: tirx.PrimFunc
     name: str
     stages: tuple[Stage, ...]
     flat: tuple[tuple[tirx.Var, tirx.Buffer], ...]
-    kept: tuple[tirx.Buffer, ...]  # flat buffers of what is written and read again, not parameters
+    kept: tuple[tirx.Buffer, ...]  # flat intermediate buffers that are not parameters
 
 
 def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()) -> StagedProgram:
-    """The stages of `func`, cheap ones folded into their readers; UnsupportedOperator where it has other blocks.
-    `numbers`: parameters that are sizes, beside the variables in the shapes of others."""
+    """The stages of `func`, with cheap ones inlined into their readers. Raises UnsupportedOperator for unsupported
+    blocks. `numbers`: parameters that are sizes, in addition to the variables in the shapes of others."""
     why = why_in_place(func)
     if why is not None:
         raise UnsupportedOperator(f"{name}: {why}; accepted: plain blocks")
@@ -98,7 +100,7 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
         blocks = [sch.get(b) for b in sch.get_child_blocks(root)]
     except Exception as error:
         raise UnsupportedOperator(
-            f"{name}: its blocks cannot be taken apart; accepted: plain blocks under one root"
+            f"{name}: its blocks cannot be separated; accepted: plain blocks under one root"
         ) from error
     func = sch.mod[name]
     flat: dict[tirx.Buffer, tirx.Buffer] = {}
@@ -118,12 +120,12 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
     kept = tuple(b for _, b in items[given:])
     stages = _needed([_stage(name, block, flat, sizes) for block in blocks], kept)
     if not stages:
-        raise UnsupportedOperator(f"{name}: it holds no blocks; accepted: plain blocks under one root")
+        raise UnsupportedOperator(f"{name}: it has no blocks; accepted: plain blocks under one root")
     return StagedProgram(func, name, stages, tuple(items[:given]), kept)
 
 
 def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ...]:
-    """The stages without those whose results nobody reads; of several results at once only those that are read."""
+    """The stages without those whose results are never read; of several results, only those that are read."""
     needed: list[Stage] = []
     read: list[tirx.Buffer] = []
 
@@ -135,7 +137,7 @@ def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ..
         writes = tuple(w for w in stage.writes if wanted(w))
         if not writes:
             continue
-        # What reduces reads all that it writes.
+        # A reduction reads everything that it writes.
         part = stage if stage.reduced else replace(stage, writes=writes)
         needed.insert(0, part)
         read += [load.source for load in part.reads()]
@@ -143,28 +145,29 @@ def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ..
 
 
 def size_variables(func: tirx.PrimFunc) -> set[tirx.Var]:
-    """The variables that a run brings: those in the shapes of parameters. Others are no sizes, and may be negative."""
+    """The variables that are dynamic sizes: those in the shapes of parameters. Others are not sizes, and may be
+    negative."""
     return {v for p in func.params if hasattr(p, "shape") for extent in p.shape for v in sizes_in(extent)}
 
 
 def _is_unused(parameter: tirx.Var, func: tirx.PrimFunc) -> bool:
-    """Whether a parameter is a number that nothing is computed of."""
+    """Return whether a parameter is an unused number."""
     return not hasattr(parameter, "strides") and parameter not in variables(func.body)
 
 
 def _flat(name: str, buffer: tirx.Buffer, sizes: set[tirx.Var]) -> tirx.Buffer:
     if not all(_is_known(s, sizes) for s in buffer.shape):
         raise UnsupportedOperator(
-            f"{name}: {buffer.name} has a size of 32 bits, or one that no parameter has; accepted: numbers, and open "
-            "sizes of 64 bits that parameters have"
+            f"{name}: {buffer.name} has a 32-bit size, or one that no parameter has; accepted: constants, and "
+            "dynamic 64-bit sizes of parameters"
         )
     elements = product_of(buffer.shape)
     return tirx.decl_buffer((elements if is_open(elements) else max(1, elements),), str(buffer.dtype), buffer.name)
 
 
 def _is_known(extent: tirx.Expr, sizes: set[tirx.Var]) -> bool:
-    """Whether an extent is a number, or made of sizes in 64 bits and of small numbers, so that products of several stay
-    within them, and divided by numbers alone: a run may bring 0."""
+    """Return whether an extent is a constant, or consists of 64-bit sizes and small constants, so that products of
+    several do not overflow, and divides only by constants: a size may be 0 at run time."""
     if not is_open(extent):
         return True
     divisors: list[tirx.Expr] = []
@@ -181,11 +184,11 @@ def _is_known(extent: tirx.Expr, sizes: set[tirx.Var]) -> bool:
 
 _MOST_IN_EXTENTS = 1 << 24
 
-# ---- folding ---------------------------------------------------------------------------------------------------------
+# ---- inlining --------------------------------------------------------------------------------------------------------
 
 
 def _fold(sch: s_tir.Schedule, root: s_tir.schedule.SBlockRV) -> None:
-    """Inline what is cheap, or is read once by no window, into its readers."""
+    """Inline a block into its readers if it is cheap, or read once and not by a window."""
     for block in sch.get_child_blocks(root):
         written = sch.get(block)
         consumers = sch.get_consumers(block)
@@ -199,12 +202,12 @@ def _fold(sch: s_tir.Schedule, root: s_tir.schedule.SBlockRV) -> None:
             continue
         try:
             sch.compute_inline(block)
-        except s_tir.ScheduleError:  # an output, or indices that cannot be inverted: it stays a stage
+        except s_tir.ScheduleError:  # an output, or not invertible: it remains a stage
             continue
 
 
 def _loads(node: Any, buffer: tirx.Buffer | None = None) -> int:
-    """How many elements an expression or a block reads, of one buffer where it is given."""
+    """The number of loads in an expression or block, of one buffer if given."""
     count = 0
 
     def note(load: TensorLoad) -> None:
@@ -219,14 +222,14 @@ def _is_reduction(block: s_tir.SBlock) -> bool:
     return any(int(v.iter_type) == tirx.IterVar.CommReduce for v in block.iter_vars)
 
 
-# Elements that an expression may come to read by taking in one that it reads several times: a chain of operators each
-# of which reads the one before twice would double at every link.
+# Maximum loads of an expression after inlining an operand that it reads several times: a chain of operators that each
+# read the previous one twice would double at every step.
 MOST_LOADS = 64
 _CHEAP = {"if_then_else", "likely", "floor", "ceil", "round", "trunc", "fabs", "reinterpret"}
 
 
 def _costly(value: tirx.Expr) -> bool:
-    """Whether it holds a function or a division of numbers that are not whole."""
+    """Return whether a value contains a function call or a floating-point division."""
     found: list[object] = []
 
     def call(node: Call) -> None:
@@ -238,7 +241,8 @@ def _costly(value: tirx.Expr) -> bool:
 
 
 def _read_once(block: s_tir.SBlock, readers: Sequence[s_tir.SBlock]) -> bool:
-    """Whether each element is read about once: by one reader, in one place, which has no more points than elements."""
+    """Return whether each element is read about once: by one reader, at one place, with no more points than
+    elements."""
     if len(readers) != 1:
         return False
     reader, buffer = readers[0], block.body.buffer
@@ -255,7 +259,7 @@ def _read_once(block: s_tir.SBlock, readers: Sequence[s_tir.SBlock]) -> bool:
 
 def _extent(axis: tirx.IterVar) -> Extent:
     if not isinstance(axis.dom.min, tirx.IntImm) or int(axis.dom.min) != 0:
-        raise UnsupportedOperator(f"axis {axis.var.name} does not start at 0; accepted: axes that do")
+        raise UnsupportedOperator(f"axis {axis.var.name} does not start at 0; accepted: axes that start at 0")
     return number_of(axis.dom.extent)
 
 
@@ -279,7 +283,7 @@ def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffe
     inits = {store.buffer: store.value for store in starts}
     writes = []
     for store in stores:
-        # A store addresses its buffer as a load would.
+        # A store addresses its buffer like a load.
         at = address(tirx.BufferLoad(store.buffer, list(store.indices)))
         init = inits.get(store.buffer)
         parts = [None if e is None else _flattened(substitute(e, narrow), flat) for e in (at, store.value, init)]
@@ -294,7 +298,7 @@ def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffe
 
 
 def _in_64_bits(variable: tirx.Var, narrow: dict[tirx.Var, tirx.Expr]) -> tirx.Var:
-    """An axis whose index has 64 bits, as open sizes do; `narrow` gets what stands for one of 32 bits."""
+    """An axis with a 64-bit index, like dynamic sizes; adds the substitution of a 32-bit one to `narrow`."""
     if str(variable.ty) == "int64":
         return variable
     wide = tirx.Var(variable.name, "int64")
@@ -303,7 +307,7 @@ def _in_64_bits(variable: tirx.Var, narrow: dict[tirx.Var, tirx.Expr]) -> tirx.V
 
 
 def _stores(name: str, block: s_tir.SBlock, body: tirx.Stmt) -> list[tirx.BufferStore]:
-    """The stores of a block's body; values that it names first are put where they are used."""
+    """The stores of a block's body, with let-bound values substituted."""
     named: dict[tirx.Var, tirx.Expr] = {}
     found = []
     for statement in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
@@ -314,7 +318,7 @@ def _stores(name: str, block: s_tir.SBlock, body: tirx.Stmt) -> list[tirx.Buffer
             found.append(tirx.BufferStore(statement.buffer, value, list(statement.indices)))
         else:
             raise UnsupportedOperator(
-                f"{name}: block {block.name_hint!r} holds a {type(statement).__name__}; accepted: stores"
+                f"{name}: block {block.name_hint!r} contains a {type(statement).__name__}; accepted: stores"
             )
     return found
 
@@ -324,7 +328,7 @@ def _flattened(expr: tirx.Expr, flat: Mapping[tirx.Buffer, tirx.Buffer]) -> tirx
 
 
 def mapped(stage: Stage, change: Mapping[tirx.Var, tirx.Expr]) -> tuple[Write, ...]:
-    """The writes with variables replaced."""
+    """The writes with substituted variables."""
     table = dict(change)
 
     def of(expr: tirx.Expr | None) -> tirx.Expr | None:
@@ -334,7 +338,7 @@ def mapped(stage: Stage, change: Mapping[tirx.Var, tirx.Expr]) -> tuple[Write, .
 
 
 def without_unit_axes(stage: Stage) -> Stage:
-    """Axes of one element stand at 0; a reduction over none but those is what it computes of its first value."""
+    """The stage without unit axes, which are at 0; a reduction over unit axes only becomes its first value."""
     gone = {v: tirx.const(0, str(v.ty)) for v, extent in (*stage.axes, *stage.reduced) if _is_unit(extent)}
     writes, reduced = mapped(stage, gone), tuple(a for a in stage.reduced if not _is_unit(a[1]))
     if not reduced:
@@ -347,7 +351,7 @@ def _is_unit(extent: Extent) -> bool:
 
 
 def _from_start(value: tirx.Expr, writes: Sequence[Write]) -> tirx.Expr:
-    """`value` where what the stage itself writes is still as it was at the start."""
+    """`value` with the stage's own buffers at their initial values."""
     starts = [(w.buffer, w.init) for w in writes if w.init is not None]
 
     def at_start(load: TensorLoad) -> tirx.Expr:
@@ -357,7 +361,7 @@ def _from_start(value: tirx.Expr, writes: Sequence[Write]) -> tirx.Expr:
 
 
 def simplify(stage: Stage) -> Stage:
-    """The stage with addresses and conditions in their shortest form; arithmetic of floats stays as it is."""
+    """The stage with simplified addresses and conditions; float arithmetic is unchanged."""
     axes = (*stage.axes, *stage.reduced)
     analyzer = analyzer_of(*(extent for _, extent in axes))
     for variable, extent in axes:
@@ -379,7 +383,7 @@ def simplify(stage: Stage) -> Stage:
         loaded = tvm_ffi.structural_map(expr, (TensorLoad, shorter))
         if places is None:
             return simplified_around(loaded, lambda hidden: shortest(hidden, analyzer))
-        # TVM's own form of an address is another one, and need not be that of equal addresses.
+        # TVM's own form of an address may differ between equal addresses.
         veiled, held = _veiled(loaded)
         value = simplified_around(veiled, lambda hidden: shortest(hidden, analyzer))
         for variable, load in reversed(held):
@@ -391,8 +395,8 @@ def simplify(stage: Stage) -> Stage:
 
 
 def _veiled(expr: tirx.Expr) -> tuple[tirx.Expr, list[tuple[tirx.Var, TensorLoad]]]:
-    """An expression with a variable in the place of each of its loads, and what these stand for; loads within the
-    address of another one come first."""
+    """An expression with a variable in place of each load, and the loads; loads within the address of another one come
+    first."""
     held: list[tuple[tirx.Var, TensorLoad]] = []
 
     def veil(load: TensorLoad) -> tirx.Var:

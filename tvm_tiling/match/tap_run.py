@@ -1,4 +1,4 @@
-"""Taps of a window that lie one behind the other in memory, as those of a row of a window over few channels do."""
+"""Taps of a window that are consecutive in memory, such as those of a window row over few channels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..lowering.samples import is_open
 from .access import Access, at_indices, strip_cast, variables
 from .padding import without_padding
 
-SHORT = 64  # elements: longer runs of a single tap are copied as fast as those of several
+SHORT = 64  # elements: longer runs of a single tap are copied as fast as runs of several
 
 
 @dataclass(frozen=True)
 class TapRun:
-    """The innermost two summed axes of an operand, taps and the channels of each, where it is read at `load` if all
-    `conditions` hold, and zero elsewhere."""
+    """The innermost two reduction axes of an operand, taps and their channels, read at `load` where all `conditions`
+    hold, and zero elsewhere."""
 
     load: TensorLoad
     conditions: tuple[tirx.Expr, ...]
@@ -29,13 +29,13 @@ class TapRun:
     channels: int
 
     def is_inside(self, place: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:
-        """Whether all taps are read at a place of the other axes: where the first one and the last one are, since what
-        is asked of a tap is on which side of a border it lies."""
+        """The condition that all taps are inside, at a position of the other axes: that the first and the last one are,
+        because each condition bounds a tap on one side."""
         ends = [{**place, self.tap: tirx.const(tap, str(self.tap.ty))} for tap in (0, self.taps - 1)]
         return tirx.all(*(at_indices(condition, end) for condition in self.conditions for end in ends))
 
     def at(self, place: dict[tirx.Var, tirx.Expr], number: tirx.Expr, dtype: str) -> tirx.Expr:
-        """Element `number` of the run at a place of the other axes, where all taps are read, as `dtype`."""
+        """Element `number` of the run at a position of the other axes where all taps are inside, as `dtype`."""
         here = {**place, self.tap: tirx.const(0, str(self.tap.ty)), self.channel: tirx.const(0, str(self.channel.ty))}
         *outer, last = (at_indices(index, here) for index in self.load.indices)
         value = tirx.BufferLoad(self.load.source, [*outer, last + number])
@@ -76,6 +76,6 @@ def _is_linear(condition: tirx.Expr, tap: tirx.Var) -> bool:
 
 
 def _step(index: tirx.Expr, variable: tirx.Var) -> int | None:
-    """What a step of the variable adds, where that is a number; None where it is not."""
+    """The coefficient of the variable, if it is a constant; otherwise None."""
     parts = sym.detect_linear_equation(index, [variable])
     return int(parts[0]) if len(parts) == 2 and isinstance(parts[0], tirx.IntImm) else None

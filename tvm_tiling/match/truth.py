@@ -1,7 +1,7 @@
-"""Arithmetic and comparisons of truth values as logic, which is all that TVM's code generator makes of them.
+"""Arithmetic and comparisons of truth values as logic, the only form that TVM's code generator supports.
 
-It takes `bool` for a type of floats there: two of them compared, added or reduced by max end in an error of LLVM's. As
-in NumPy a sum is "or", a product "and", and False is less than True.
+It treats `bool` as a floating-point type there: comparing, adding or reducing two of them by max ends in an LLVM error.
+As in NumPy, a sum is "or", a product "and", and False is less than True.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = tuple(_LOGIC)
 
 
 def with_logic(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` without arithmetic or comparisons of truth values; itself where it has none."""
+    """`func` without arithmetic or comparisons of truth values; unchanged if it has none."""
     body = tvm_ffi.structural_map(func.body, (_KINDS, _logical))
     return func if body.same_as(func.body) else func.with_body(body)
 

@@ -1,7 +1,7 @@
-"""Windows that reach over a border: the condition under which an element counts, as bounds of the window's loops.
+"""Windows that extend past a border: the condition under which an element counts, as bounds of the window's loops.
 
-Pooling reads a padded copy whose outside is the identity of the reduction (the least value, or zero), so that what lies
-outside changes nothing. Then neither the copy nor a condition is needed: the loops over the window start and end at the
+Pooling reads a padded copy whose outside is the identity of the reduction (the minimum value, or zero), so that it does
+not change the result. Then neither the copy nor a condition is needed: the loops over the window start and end at the
 border.
 """
 
@@ -28,7 +28,8 @@ Operation: TypeAlias = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 
 @dataclass(frozen=True)
 class Bound:
-    """One condition: `variable`, a reduced axis, is at least `least` or below `end`; `condition` says the same."""
+    """One condition: `variable`, a reduction axis, is at least `least` or below `end`; `condition` is the equivalent
+    expression."""
 
     variable: tirx.Var
     least: tirx.Expr | None
@@ -44,7 +45,7 @@ class Window:
     bounds: tuple[Bound, ...] = ()
 
     def depends_on(self, axis: tirx.Var) -> bool:
-        """Whether a bound does."""
+        """Return whether any bound depends on an axis."""
         return any(axis in variables(bound.condition) for bound in self.bounds)
 
     def inside(self, axis: tirx.Var, extent: int) -> tuple[int, int]:
@@ -68,7 +69,7 @@ class Window:
 
 
 def window_of(stage: Stage) -> Window:
-    """The reduction with its conditions as bounds; as it is where a condition cannot be one."""
+    """The reduction with its conditions as bounds; unchanged if a condition cannot be a bound."""
     as_it_is = Window(stage)
     if len(stage.writes) != 1 or not stage.reduced:
         return as_it_is
@@ -92,7 +93,7 @@ def window_of(stage: Stage) -> Window:
 
 
 def accumulated(stage: Stage, number: int = 0) -> tuple[Operation, tirx.Expr] | None:
-    """(operation, what is added) where a write is its element so far, added to by an associative operation."""
+    """(operation, added term) if a write combines its current element with a term by an associative operation."""
     write = stage.writes[number]
     exact = plain(write.value)
     value = write.value if exact is None else exact
@@ -128,7 +129,7 @@ def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
 
 
 def _bound(part: tirx.Expr, reduced: Sequence[tirx.Var]) -> Bound | None:
-    """One comparison as a bound of the only reduced axis in it."""
+    """One comparison as a bound of the only reduction axis in it."""
     if isinstance(part, (tirx.LT, tirx.LE)):
         low, high = part.a, part.b
     elif isinstance(part, (tirx.GT, tirx.GE)):
@@ -136,7 +137,7 @@ def _bound(part: tirx.Expr, reduced: Sequence[tirx.Var]) -> Bound | None:
     else:
         return None
     strict = isinstance(part, (tirx.LT, tirx.GT))
-    room = high - low - 1 if strict else high - low  # not negative where it holds
+    room = high - low - 1 if strict else high - low  # nonnegative where it holds
     parts = sym.detect_linear_equation(sym.Analyzer().simplify(room), list(reduced))
     if len(parts) != len(reduced) + 1 or not all(isinstance(p, tirx.IntImm) for p in parts[:-1]):
         return None

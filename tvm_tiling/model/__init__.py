@@ -1,1 +1,1 @@
-"""Whole models: from Relax to an executable of scheduled operators."""
+"""Whole-model compilation: from Relax to an executable of scheduled operators."""

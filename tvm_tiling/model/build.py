@@ -1,4 +1,4 @@
-"""From a lowered module to a library: objects of its kernels, the bytecode that calls them, and their link."""
+"""From a lowered module to a library: object files of its kernels, the bytecode that calls them, and linking."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from .space import naming
 
 @dataclass(frozen=True)
 class Built:
-    """`library`: the kernels and what calls them. `activations`: bytes that a run allocates for what it computes
-    on its way."""
+    """`library`: the kernels and the code that calls them. `activations`: bytes that a run allocates for intermediate
+    tensors."""
 
     library: Library
     activations: int
 
 
 def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> Built:
-    """The executable of `mod`, whose operators are scheduled; as relax.build makes it, of objects of `kernels`.
-    `shapes`: of its inputs where they are open.
+    """Build the executable of `mod`, whose operators are scheduled, like relax.build, from object files of `kernels`.
 
-    OSError where the folder for temporary files has no room, TilingError where the C compiler does not link it.
+    `shapes`: those of its inputs if they are dynamic. Raises OSError if the directory for temporary files is full,
+    TilingError if the C compiler cannot link it.
     """
     scheduled = {variable.name_hint for variable in mod.functions}
     if shapes and (built := _with_open_plan(mod, kernels, shapes)) is not None:
@@ -52,7 +52,7 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> 
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
     builder = relax.ExecBuilder()
     plan, no_plan = _plan(mod)
-    # The two halves of relax.build, which compiles all PrimFuncs as one in between.
+    # The two halves of relax.build, between which it compiles all PrimFuncs as one module.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
     objects = kernels.objects(functions, lambda name: Kind.SCHEDULED if name in scheduled else Kind.ADDED)
@@ -69,7 +69,7 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> 
 
 
 def _with_open_plan(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape]) -> Built | None:
-    """The library of a model of open sizes that has a plan; None where it has none, or there is no C compiler."""
+    """The library of a model with dynamic shapes that has a plan; None if it has none, or there is no C compiler."""
     try:
         plan = read_open_plan(mod, shapes)
     except NoPlan:
@@ -84,7 +84,7 @@ def _with_open_plan(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape]
 
 
 def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
-    """The plan of "main", or why there is none."""
+    """The plan of "main", or the reason why there is none."""
     try:
         return extract_plan(mod), ""
     except NoPlan as why:
@@ -92,8 +92,8 @@ def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
 
 
 def _instructions(target: tvm.target.Target) -> InstructionSet | None:
-    """What LLVM may use in kernels for `target`. A processor's name stands for more than a hypervisor may leave of it:
-    kernels for this CPU need nothing that it lacks."""
+    """The instructions that LLVM may use in kernels for `target`. A processor name may imply more than a hypervisor
+    exposes: kernels for this CPU require nothing that it lacks."""
     arch = host_arch()
     if arch is None:
         return None
@@ -104,7 +104,7 @@ def _instructions(target: tvm.target.Target) -> InstructionSet | None:
 
 
 def _own_name() -> str:
-    """LLVM's name of this CPU; empty where it has none, or kernels cannot be made for it."""
+    """LLVM's name of this CPU; empty if it has none, or kernels cannot be built for it."""
     try:
         cpu = this_cpu().cpu
     except HardwareError:
@@ -113,13 +113,13 @@ def _own_name() -> str:
 
 
 def build_packing(functions: Mapping[str, tirx.PrimFunc], kernels: Kernels) -> Any:
-    """A library that holds `functions`, which pack weights, here and now. Errors as build(); HardwareError where they
-    are for a CPU with instructions that this one lacks."""
+    """A library of `functions` that pack weights on this machine. Errors as in build(); HardwareError if they are for a
+    CPU with instructions that this one lacks."""
     needed = _instructions(kernels.target)
     if needed is not None and (lacking := needed.lacking()):
         raise HardwareError(
-            f"weights are packed on this CPU, which lacks {lacking} of the target; expected a description of a CPU "
-            "whose instructions this one has"
+            f"weights are packed on this CPU, which lacks {lacking} of the target; expected the description "
+            "of a CPU whose instructions this one supports"
         )
     objects = kernels.objects(functions, lambda _: Kind.PACKING)
     with temporary_folder() as folder, naming(folder):
@@ -127,14 +127,14 @@ def build_packing(functions: Mapping[str, tirx.PrimFunc], kernels: Kernels) -> A
 
 
 class Libraries:
-    """Libraries that were built for one target, by the structure of their modules: models that differ only in the
-    content of the constants they take share one."""
+    """Libraries built for one target, by module structure: models that differ only in the values of their constant
+    arguments share one."""
 
     def __init__(self) -> None:
         self._known: dict[int, list[tuple[tvm.IRModule, Built]]] = {}
 
     def build(self, mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> Built:
-        """The library of an equal module that was built before, or a new one. Errors as build()."""
+        """The library of an equal module that was built before, or a new one. Errors as in build()."""
         known = self._known.setdefault(tvm_ffi.structural_hash(mod), [])
         for other, built in known:
             if tvm_ffi.structural_equal(other, mod):
@@ -145,8 +145,8 @@ class Libraries:
 
 
 def _planned(mod: tvm.IRModule) -> int:
-    """Bytes of all storages that "main" allocates: what lives at different times shares one. Those whose size the data
-    decides are not counted."""
+    """Total bytes of storages allocated by "main", which tensors with disjoint lifetimes share. Storages of
+    data-dependent size are not counted."""
     sizes = []
 
     def storage(expr: object) -> None:

@@ -1,4 +1,4 @@
-"""How far a compilation is: what is told of it, and the line of a terminal that shows it."""
+"""Progress of a compilation: its notification, and its display on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..progress_line import ProgressLine
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """Kernels of a compilation: how many have been built `of` those that are known so far."""
+    """Kernels of a compilation: the number built `of` those known so far."""
 
     done: int
     of: int
@@ -23,8 +23,8 @@ Told: TypeAlias = Callable[[BuildProgress], None]
 
 @contextlib.contextmanager
 def shown(progress: Told | bool) -> Iterator[Told | None]:
-    """What is to be called with the progress: `progress`, or for True a line on standard error, if that is a terminal.
-    Nothing for False."""
+    """The function to call with the progress: `progress`, or for True a line on standard error, if that is a terminal.
+    None for False."""
     if not isinstance(progress, bool):
         yield progress
         return
@@ -36,11 +36,11 @@ def shown(progress: Told | bool) -> Iterator[Told | None]:
 
 
 class BuildLine(ProgressLine):
-    """The progress of a compilation."""
+    """The progress line of a compilation."""
 
     def __init__(self) -> None:
         super().__init__("compiling", "kernels")
 
     def __call__(self, progress: BuildProgress) -> None:
-        """Show it."""
+        """Update the line."""
         self._rich.update(self._task, total=progress.of, completed=progress.done)

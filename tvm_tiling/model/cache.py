@@ -1,7 +1,7 @@
-"""Compiled models kept by content: the same model for the same machine and the same options is compiled once.
+"""Cache of compiled models by content: the same model for the same machine with the same options is compiled once.
 
-The folder is the user's own (cache_folder.py says where, and how large it may be). A file that cannot be read, or that
-others may have written, counts as absent, and a cache that cannot be written costs nothing but the next compilation.
+The directory belongs to the user (cache_folder.py defines its path and size limit). A file that cannot be read, or that
+others may have written, counts as missing, and a cache that cannot be written only costs the next compilation.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from .package_versions import sources, versions
 if TYPE_CHECKING:
     from .known_configs import KnownConfigs
 
-# How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
+# The reference of an ONNX file to an external weight file: a protobuf field with its length and text.
 _EXTERNAL = re.compile(rb"\n\x08location")
-GGUF = b"GGUF"  # how files begin that hold all of a model
+GGUF = b"GGUF"  # first bytes of files that contain the complete model
 
 
 class CompileCache:
-    """A folder of saved executables."""
+    """A directory of saved executables."""
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
-        """`limit`: the most bytes of it, by default what the user set."""
+        """`limit`: its maximum size in bytes, by default as set by the user."""
         self._place = CacheFolder(folder, limit)
         self.folder = self._place.path
 
     def key(self, model: bytes, hardware: Hardware, options: Options) -> str:
         """64 hexadecimal digits that change with anything the executable depends on.
 
-        `model`: what model_digest() makes of it, or where that is nothing, imported_digest() of its variants.
+        `model`: the result of model_digest(), or, if that is None, the imported_digest() of its variants.
         """
         digest = hashlib.sha256()
         known = {
@@ -65,16 +65,16 @@ class CompileCache:
         return digest.hexdigest()
 
     def kernels(self) -> KernelCache:
-        """The kernels in the same folder, within the same limit."""
+        """The kernel cache in the same directory, with the same limit."""
         return KernelCache(self._place)
 
     def get(self, key: str) -> Executable | None:
-        """The executable of that key, or None."""
+        """The executable for this key, or None."""
         path = self.folder / f"{key}{SUFFIX}"
         if not path.is_file() or self._place.refused():
             return None
         try:
-            found = load(path, copy=True)  # pages of a file are small: reading gigabytes by them takes a tenth longer
+            found = load(path, copy=True)  # pages of a file are small: demand paging of gigabytes takes a tenth longer
         except (ModelFormatError, HardwareError):  # the latter: it was compiled here for another CPU
             return None
         self._place.used(path)
@@ -82,16 +82,15 @@ class CompileCache:
         return found
 
     def key_with(self, key: str, configs: KnownConfigs, hardware: Hardware) -> str:
-        """The key of what `key` and the configurations of a database make: other configurations make another
-        executable.
+        """The key combined with the configurations of a database: different configurations give a different executable.
 
-        What was asked for when such a model was compiled is kept beside it.
+        The workloads requested by the compilation of such a model are stored next to it.
         """
         asked = sorted({*self._asked(key), *configs.asked})
         return hashlib.sha256(f"{key} {configs.digest(asked, hardware)}".encode()).hexdigest()
 
     def put_asked(self, key: str, configs: KnownConfigs) -> None:
-        """Keep which workloads a compilation asked for; where that is not possible, do without."""
+        """Store which workloads a compilation requested; errors are ignored."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with atomic_file(self.folder / f"{key}{ASKED}") as file:
@@ -104,7 +103,7 @@ class CompileCache:
             return []
 
     def put(self, key: str, executable: Executable) -> None:
-        """Keep an executable; where that is not possible, do without."""
+        """Store an executable; errors are ignored."""
         if not self._place.limit or self._place.refused():
             return
         with contextlib.suppress(OSError, RuntimeError):
@@ -121,9 +120,9 @@ def model_digest(
     shapes: Mapping[str, Sequence[int]] | None,
     params: Mapping[str, Any] | None,
 ) -> bytes | None:
-    """A digest of a model that is all in one piece of bytes, and of how its open dimensions are settled.
+    """A digest of a model that is contained in a single byte string, and of the settings of its dynamic dimensions.
 
-    None for models that are not bytes, and for files whose weights lie beside them: those are known when they are read.
+    None for models that are not bytes, and for files with external weights: their digest is known after reading them.
     """
     content = _bytes_of(model)
     if content is None or (content[:4] != GGUF and _EXTERNAL.search(content)):
@@ -139,7 +138,7 @@ def model_digest(
 
 
 def with_changes(digest: bytes, weights: str | None, block: int, activations: str | None, logits: str) -> bytes:
-    """The digest of a model that is changed before it is compiled, as these arguments of compile() say."""
+    """The digest of a model that compile() modifies according to these arguments."""
     asked = {} if weights is None else {"weights": f"{weights}:{block}"}
     if activations is not None:
         asked["activations"] = activations
@@ -154,11 +153,11 @@ def _bytes_of(model: Any) -> bytes | memoryview | None:
         return FileContents(path).content if path.is_file() else None
     if isinstance(model, bytes | bytearray | memoryview):
         return memoryview(model)
-    # An onnx.ModelProto; no framework is imported to find out.
+    # An onnx.ModelProto, checked without importing a framework.
     if type(model).__name__ == "ModelProto" and hasattr(model, "SerializeToString"):
         try:
             written: bytes = model.SerializeToString()
-        except ValueError:  # larger than a message may be
+        except ValueError:  # larger than the maximum message size
             return None
         return written
     return None

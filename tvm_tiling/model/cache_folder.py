@@ -1,10 +1,10 @@
-"""The folder of the compile cache: where it is, what may be in it, and that it stays below a size.
+"""The directory of the compile cache: its path, its files, and its size limit.
 
-What was used least recently goes first. A use is noted as the file's time of modification, and always later than any
-other in the folder, so that a clock which was set back does not make the latest use the oldest.
+The least recently used file is evicted first. A use is recorded as the file's modification time, always later than that
+of any other file in the directory, so that a clock that was set back does not make the latest use the oldest.
 
-A process that is killed while it writes leaves a partial file. It had a lock on that, which the system let go of; so
-what is partial and not locked is removed, once it is older than the moment between a file's making and its lock.
+A process killed while writing leaves a partial file, whose lock the system releases; so partial files without a lock
+are removed, once they are older than the time between the creation of a file and its lock.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KERNEL_SUFFIX = ".kernel"
 LIMIT = 4 << 30  # bytes
 PARTIAL_SECONDS = 60.0
 _OURS = re.compile(rf"[0-9a-f]{{64}}({'|'.join(map(re.escape, (SUFFIX, ASKED, KERNEL_SUFFIX)))})")
-_PARTIAL = re.compile(rf"\.{_OURS.pattern}\.[a-z0-9_]{{8}}")  # as whole_file names them
+_PARTIAL = re.compile(rf"\.{_OURS.pattern}\.[a-z0-9_]{{8}}")  # as named by whole_file
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def cache_folder() -> Path:
-    """Where compiled models are kept: TVM_TILING_CACHE, or tvm-tiling in the system's place for caches."""
+    """The directory of compiled models: TVM_TILING_CACHE, or tvm-tiling in the system's cache directory."""
     if given := os.environ.get("TVM_TILING_CACHE"):
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -39,8 +39,8 @@ def cache_folder() -> Path:
 
 
 def cache_limit() -> int:
-    """The most bytes that the cache may take: TVM_TILING_CACHE_SIZE, such as 500M or 2G, or 4 GiB. TilingError for what
-    is no size."""
+    """The maximum size of the cache in bytes: TVM_TILING_CACHE_SIZE, such as 500M or 2G, or 4 GiB. Raises TilingError
+    for an invalid size."""
     given = os.environ.get("TVM_TILING_CACHE_SIZE", "").strip()
     if not given:
         return LIMIT
@@ -51,7 +51,7 @@ def cache_limit() -> int:
 
 @dataclass(frozen=True)
 class Held:
-    """What a cache holds: compiled models, kernels of models, and bytes in all."""
+    """The contents of a cache: compiled models, kernels, and total bytes."""
 
     models: int
     kernels: int
@@ -59,24 +59,25 @@ class Held:
 
 
 class CacheFolder:
-    """A folder of files by key, at most `limit` bytes of them. Other files in it are left alone."""
+    """A directory of files by key, with at most `limit` bytes. Other files in it are ignored."""
 
     def __init__(self, path: Path | None = None, limit: int | None = None) -> None:
         self.path = path or cache_folder()
         self.limit = cache_limit() if limit is None else limit
 
     def refused(self) -> str:
-        """Why files of this folder are not to be trusted, empty where they are: others may write to it."""
+        """The reason why files of this directory cannot be trusted because others may write to it; empty if they
+        can."""
         return foreign_folder(self.path)
 
     def held(self) -> Held:
-        """What is there now."""
+        """The current contents."""
         files = self._files()
         models, kernels = (sum(path.name.endswith(suffix) for path in files) for suffix in (SUFFIX, KERNEL_SUFFIX))
         return Held(models, kernels, sum(status.st_size for status in files.values()))
 
     def used(self, *paths: Path) -> None:
-        """Note that these files are used now."""
+        """Record that these files are used now."""
         latest = max((status.st_mtime_ns for status in self._files().values()), default=0)
         moment = max(time.time_ns(), latest + 1)
         for path in paths:
@@ -84,14 +85,14 @@ class CacheFolder:
                 os.utime(path, ns=(moment, moment))
 
     def make_space(self) -> None:
-        """Remove abandoned partial files, then what was used least recently, until the rest is within the limit."""
+        """Remove abandoned partial files, then the least recently used files, until the rest is within the limit."""
         self._remove_partial()
         files = sorted(self._files().items(), key=lambda item: item[1].st_mtime_ns)
         total = sum(status.st_size for _, status in files)
         for path, status in files:
             if total <= self.limit:
                 return
-            # A process that has this file open, or mapped its library, keeps what it has.
+            # A process with this file open, or its library mapped, keeps it.
             with contextlib.suppress(OSError):
                 path.unlink()
                 total -= status.st_size
@@ -116,7 +117,7 @@ class CacheFolder:
 
 
 def _remove_unlocked(path: str) -> None:
-    """Remove a file; OSError where somebody has its lock."""
+    """Remove a file. Raises OSError if it is locked."""
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

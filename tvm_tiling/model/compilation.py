@@ -1,4 +1,4 @@
-"""A model in any form that a frontend reads compiled to an executable."""
+"""Compilation of a model in any supported format to an executable."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ from .variant_base import VariantParts
 from .variants import variant_of
 
 LOGITS = ("all", "last")
-OPEN_PRECISIONS = ("float32", *HALVES)  # of models with open sizes
-_MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")  # TVM's of operators, which fused ones are named after
+OPEN_PRECISIONS = ("float32", *HALVES)  # of models with dynamic shapes
+# TVM's operator names, after which fused operators are named
+_MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")
 
 
 def compile_anew(
@@ -75,8 +76,8 @@ def compile_anew(
     limits: Limits | None,
     progress: Told | bool,
 ) -> Any:
-    """compile() of a model that is not known to be in the cache, for the machine that is its target and the sizes in
-    `settings`; `digest`: what model_digest() makes of it, where that has been found out."""
+    """compile() for a model that is not known to be in the cache, for the target machine and the sizes in `settings`;
+    `digest`: the result of model_digest(), if it was computed."""
     configs = known_configs(database)
     if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
         return compile_operator(model, hardware, configs)
@@ -88,16 +89,17 @@ def compile_anew(
     for called, value in (("weights", weights), ("activations", activations)):
         if value is not None and (hardware.cpu is None or precision != "float32"):
             raise WorkloadError(
-                f"{called} = {value!r} on {hardware.name} with precision = {precision!r}; accepted: a CPU, 'float32'"
+                f"{called} = {value!r} is not supported on {hardware.name} with precision = {precision!r}; "
+                "accepted: a CPU, 'float32'"
             )
     errors: list[LayerError] = []
     options = replace(options, configs=configs)
     if hardware.cpu is None:
-        from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
+        from .accel.compile import compile_for_accelerator, single  # needed only for simulated machines
 
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
-            # In no variable here, which would hold the weights while they are packed.
+            # Not in a variable here, which would keep the weights alive while they are packed.
             yield _in_blocks(
                 _settled(
                     load_model(
@@ -156,20 +158,21 @@ def compile_anew(
 def _in_blocks(
     imported: ImportedModel, weights: str | None, block: int, activations: str | None, errors: list[LayerError]
 ) -> ImportedModel:
-    """A model with its weights in blocks, where that is asked for, and such rows; `errors` says how far weights are."""
+    """A model with blocked weights and the requested row precision, if requested; `errors` receives the errors of the
+    weights."""
     if weights is not None:
         imported, errors[:] = in_blocks(imported, weights, block)
     return imported if activations is None else with_activations(imported, activations)
 
 
 def _settled(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:
-    """A model whose open sizes are held within the ranges of a setting. WorkloadError where it is to be quantised,
-    which takes sizes."""
+    """A model with its dynamic dimensions limited to the ranges of a setting. Raises WorkloadError if it is to be
+    quantised, which requires static shapes."""
     if imported.open_sizes and precision not in OPEN_PRECISIONS:
         raise WorkloadError(
-            f"precision = {precision!r} takes a size for every dimension, and the model leaves "
-            f"{', '.join(map(repr, imported.open_sizes.names))} open; accepted: batch, dims or shapes that give them, "
-            f"or one of {', '.join(map(repr, OPEN_PRECISIONS))}"
+            f"precision = {precision!r} requires a size for every dimension, but "
+            f"{', '.join(map(repr, imported.open_sizes.names))} are dynamic; accepted: sizes for them, by "
+            f"batch, dims or shapes, or one of {', '.join(map(repr, OPEN_PRECISIONS))}"
         )
     return replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
 
@@ -181,12 +184,12 @@ def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware
         check_calibration(calibration)
     if hardware.cpu is None and precision != "float32":
         raise HardwareError(
-            f"precision = {precision!r}: {hardware.name} multiplies what its description says; accepted: 'float32', "
-            "and calibration=[inputs] where it multiplies int8 alone"
+            f"precision = {precision!r}: {hardware.name} multiplies in the types of its description; "
+            "accepted: 'float32', and calibration=[inputs] if it multiplies only int8"
         )
     if hardware.cpu is not None and precision == "float32" and calibration is not None:
         raise HardwareError(
-            "calibration says nothing of precision = 'float32' on a CPU; accepted: None, or another precision: "
+            ("calibration has no effect with precision = 'float32' on a CPU; accepted: None, or another precision: ")
             + ", ".join(PRECISIONS[1:])
         )
 
@@ -202,11 +205,11 @@ def compile_imported(
     progress: Told | None = None,
     judge: Callable[[Executable], None] | None = None,
 ) -> Executable:
-    """An executable for this CPU with one variant for each model that `load` gives.
+    """An executable for this CPU with one variant per model from `load`.
 
-    `digest`: of what the models are read from, so that they need not be read where the cache holds the executable; None
-    where that is not known. `libraries`: those of models that differ from these in their constants alone.
-    `judge` is shown a new executable before it is kept in the cache.
+    `digest`: of the source of the models, so that they need not be loaded if the cache has the executable; None if
+    unknown. `libraries`: those of models that differ from these only in their constants. `judge` is called with a new
+    executable before it is stored in the cache.
     """
     start = time.perf_counter()
     make = functools.partial(_built, hardware=hardware, options=options, libraries=libraries, progress=progress)
@@ -241,17 +244,17 @@ def _built(
     libraries: Libraries | None,
     progress: Told | None,
 ) -> Executable:
-    """An executable of one variant for each of the models; `start` is when the compilation began."""
+    """An executable with one variant per model; `start` is the start time of the compilation."""
     cores = hardware.cpu.cores if hardware.cpu else 1
     collection = Collection()
     parts: list[tuple[Signature, Library, list[OperatorRecord], Memory, list[int]]] = []
     with kernels_for(hardware, cache, progress) as kernels:
         for imported in models:
-            if not parts:  # not before a model has been read
+            if not parts:  # not before a model has been loaded
                 kernels.start_native()
             signature, held = Signature.of(imported), [imported.module]
             sample = imported.at_sample()
-            del imported  # so that constants go away as they are packed
+            del imported  # so that constants are freed as they are packed
             with sample:
                 parts.append((signature, *_part(held, signature, hardware, options, collection, kernels, libraries)))
             trim()
@@ -281,38 +284,38 @@ def _built(
 
 @contextlib.contextmanager
 def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
-    """TVM's own errors as one sentence, without its traceback."""
+    """Convert TVM's own errors to one sentence, without its traceback."""
     try:
         yield
     except tvm.error.InternalError as error:
         said = [line.strip() for line in str(error).splitlines() if line.strip()]
-        why = said[-1] if said else "it gives no reason"
+        why = said[-1] if said else "no reason is given"
         raise UnsupportedOperator(
-            f"the model cannot be compiled: TVM does not lower one of its operators: {why}"
+            f"the model cannot be compiled: TVM does not support lowering of one of its operators: {why}"
         ) from error
     except ValueError as error:
-        if "exceeds range of int" not in str(error):  # as TVM says of a number that it computes of a model's sizes
+        if "exceeds range of int" not in str(error):  # TVM's message for a number computed from a model's sizes
             raise
         raise UnsupportedOperator(
-            "the model cannot be compiled: a size that it computes, or a product of sizes, does not fit in its integers"
+            "the model cannot be compiled: a computed size, or a product of sizes, does not fit in its integer type"
         ) from error
 
 
 def _tell_slow(operators: Sequence[Operator], signature: Signature) -> None:
-    """A warning where products or convolutions of open sizes run as plain loops."""
+    """Warn if matrix multiplications or convolutions of dynamic shape run as plain loops."""
     slow = [o.name for o in operators if o.kind == "other" and any(word in o.name for word in _MULTIPLYING_NAMES)]
     if slow:
         sizes = ", ".join(signature.open_sizes.names)
         warnings.warn(
-            f"{len(slow)} products or convolutions of open sizes run as plain loops, slowly: {', '.join(slow[:3])}; "
-            f"they are fast where dims or batch give their sizes ({sizes})",
+            f"{len(slow)} matrix multiplications or convolutions of dynamic shape run as slow plain loops: "
+            f"{', '.join(slow[:3])}; they are fast if dims or batch give their sizes ({sizes})",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 def _taken(models: list[ImportedModel]) -> Iterator[ImportedModel]:
-    """The models, each let go of when it is given."""
+    """The models, each released when it is returned."""
     models.reverse()
     while models:
         yield models.pop()
@@ -327,8 +330,8 @@ def _part(
     kernels: Kernels,
     libraries: Libraries | None,
 ) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
-    """What a variant is made of the one module that is taken out of `held`; its constants go to the collection, and
-    their numbers come back."""
+    """Create the parts of a variant from the single module that is removed from `held`; its constants are added to the
+    collection, and their indices are returned."""
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
         scheduled, operators = schedule_operators(fused_for_cpu(held.pop()), hardware, options, kernels, ahead=True)

@@ -1,6 +1,6 @@
-"""compile(): a model from the cache of compiled models, or compiled anew.
+"""compile(): loads a model from the cache of compiled models, or compiles it.
 
-What is in the cache is found without TVM, which takes longer to load than most models.
+Cached models are found without TVM, which takes longer to load than most models.
 """
 
 from __future__ import annotations
@@ -44,62 +44,64 @@ def compile_model(
     limits: Limits | None = None,
     progress: Told | bool = False,
 ) -> Any:
-    """Compile a model with no trial runs.
+    """Compile a model without trial runs.
 
     model: a path, bytes, onnx.ModelProto, torch.export.ExportedProgram, torch.nn.Module with `example_inputs` (the
-    tuple of its arguments), or a Relax IRModule. `params` gives inputs by name a constant value: the weights of a Relax
-    or Relay module (also as the path of a .params file), or of an ONNX model what decides shapes or axes, such as the
-    second input of a Reshape where that is one.
+    tuple of its arguments), or a Relax IRModule. `params` assigns constant values to inputs by name: the weights of a
+    Relax or Relay module (also as the path of a .params file), or inputs of an ONNX model that determine shapes or
+    axes, such as the second input of a Reshape.
 
-    Dimensions that the model leaves open stay open: one executable takes every size. Sizes and ranges for them are
-    given here. `batch`: the first dimension of the inputs. `dims`: any dimension by its name, as in dims={"seq": 128}.
-    Either may be a range, as in dims={"seq": (1, 512)} or range(1, 513), and other sizes are refused; or a list of
-    sizes, as in batch=[1, 4, 8]: then every combination is compiled for itself, and each run takes the one that its
-    inputs have. `shapes`: whole shapes of inputs by name, for dimensions without a name. A simulated machine,
-    int8 and "auto" need a size for every dimension.
+    Dynamic dimensions of the model remain dynamic: one executable supports every size. Sizes and ranges can be given
+    here. `batch`: the first dimension of the inputs. `dims`: any dimension by name, for example dims={"seq": 128}.
+    Either may be a range, such as dims={"seq": (1, 512)} or range(1, 513), which limits the accepted sizes; or a list
+    of sizes, such as batch=[1, 4, 8]: then every combination is compiled separately, and each run uses the one that
+    matches its inputs. `shapes`: complete shapes of inputs by name, for dimensions without a name. A simulated machine,
+    int8 and "auto" require static shapes.
 
-    `precision`: what a CPU keeps and multiplies where the model has float32; inputs, outputs, and all but convolutions
-    and products by weights stay in float32 whatever it is. "float32"; "bfloat16" or "float16", of which the operands
-    are kept in 16 bits; "int8", of which the operands are quantised by calibration data; "auto", the fastest of these
-    whose results are close enough to float32 on the calibration data. The executable's `precision` and its report say
-    how far they are.
+    `precision`: the type in which a CPU stores and multiplies the float32 operands of convolutions and matrix
+    multiplications by weights; inputs, outputs, and everything else stay in float32. "float32"; "bfloat16" or
+    "float16", with 16-bit operands; "int8", with operands quantised by calibration data; "auto", the fastest of these
+    whose results on the calibration data are close enough to float32. The executable's `precision` and its report give
+    the error.
 
-    `calibration`: inputs of a float32 model, each an array, a tuple of arrays in graph order, or arrays by name.
-    Results are compared with float32 on them, and the model is quantised by their tensors, on a CPU for
-    precision="int8", on an accelerator that multiplies nothing but int8.
+    `calibration`: inputs of a float32 model, each an array, a tuple of arrays in graph order, or arrays by name. They
+    are used to compare results with float32 and to quantise the model: on a CPU for precision="int8", and on an
+    accelerator that only multiplies int8.
 
-    `weights`: "int4" or "int8" keeps the float32 weights of products and embeddings so, `block` of them with a scale in
-    common (weight-only quantisation). The report says how far each is.
+    `weights`: "int4" or "int8" stores the float32 weights of matrix multiplications and embeddings in this type, with
+    one scale per `block` of them (weight-only quantisation). The report gives the error of each.
 
-    `activations`: how far rows that weights in blocks are multiplied by may be rounded in these blocks, "int8", "int16"
-    or "float32", which is not at all; left out, it is what the model says (accuracy_level of an ONNX model), else
-    "int16". `logits`: "last" computes those of a GGUF model's last position alone, which is what generation takes,
-    instead of those of all.
+    `activations`: the type to which rows multiplied by blocked weights may be rounded per block: "int8", "int16" or
+    "float32", which does not round; by default as stated in the model (accuracy_level of an ONNX model), otherwise
+    "int16". `logits`: "last" computes the logits of a GGUF model only for the last position, as generation needs them,
+    instead of for all positions.
 
-    `database`: a ShapeDatabase, whose measured configurations are taken where it knows an operator; formulas decide the
-    others. `winograd` as in tiling_schedule, and `tolerance` too, but with precision="auto" that is the error that is
-    accepted of the whole model, 0.01 if it is left out. `cache`: take the executable, or else those of its kernels
-    that another model has too, from the cache of compiled models, and put them there.
+    `database`: a ShapeDatabase, whose measured configurations are used for the operators that it contains; the
+    analytical model decides the others. `winograd` as in tiling_schedule, and so is `tolerance`, except that with
+    precision="auto" it is the accepted error of the whole model, 0.01 by default. `cache`: load the executable, or at
+    least those of its kernels that another model has too, from the cache of compiled models, and store them there.
 
-    `threads`: on how many of the CPU's cores runs are computed; left out, as many as the environment variable
-    TVM_NUM_THREADS says, else all. A run may take fewer, run(x, threads=1).
+    `threads`: number of CPU cores that runs use; by default, the value of the environment variable TVM_NUM_THREADS, or
+    all cores. A single run may use fewer: run(x, threads=1).
 
-    `limits`: how large tensors, computed constants, work and graphs may be that the model asks for (see Limits); left
-    out, the defaults with what the environment variable TVM_TILING_LIMITS changes. LimitError names what to raise.
+    `limits`: limits on tensors, computed constants, work and graphs that the model may request (see Limits); by
+    default, the built-in limits with the changes in the environment variable TVM_TILING_LIMITS. LimitError names the
+    limit to raise.
 
-    `progress`: a function that is told, as a BuildProgress, of every kernel that has been built, in threads but one
-    call at a time; or whether to show a line on standard error, if that is a terminal.
+    `progress`: a function that is called with a BuildProgress for every kernel that has been built, from several
+    threads but one call at a time; or whether to show a line on standard error, if that is a terminal.
 
-    Gives an Executable. With an accelerator for target the operators that it serves run there, simulated, and the rest
-    on this CPU: it gives an AcceleratedExecutable, whose `simulate` gives the result and the report of a run. Model may
-    be a single operator then too (as tiling_schedule takes it, a schedule or a workload), for a SimulatedExecutable.
+    Returns an Executable. With an accelerator as target, supported operators run there, simulated, and the rest on this
+    CPU: the result is an AcceleratedExecutable, whose `simulate` returns the result and the report of a run. The model
+    may then also be a single operator (as in tiling_schedule, a schedule or a workload), which results in a
+    SimulatedExecutable.
 
-    ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
-    what is not a size.
+    Raises ModelFormatError for a model that cannot be read, UnsupportedOperator for unsupported operators,
+    HardwareError for an unsupported target, WorkloadError for invalid sizes.
     """
     hardware, settings = hardware_of(target, threads), settings_of(batch, dims)
     options = Options(winograd=winograd, tolerance=TOLERANCE if tolerance is None or precision == "auto" else tolerance)
-    # What other options refuse is told by what compiles: nothing like it is in the cache.
+    # Conflicts with other options are reported by the compilation: such models are never in the cache.
     plain = precision == "float32" and calibration is None and (weights is not None or block == BLOCK)
     digest = None
     if cache and plain and params is database is None and hardware.cpu is not None and isinstance(model, _FILES):

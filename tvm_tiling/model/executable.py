@@ -1,4 +1,4 @@
-"""A compiled model: run it, time it, say where its time goes, keep it in one file."""
+"""A compiled model: execution, measurement, reports and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ OUT, THREADS = "out", "threads"
 
 
 class Executable:
-    """A compiled model: one variant for each set of shapes it was compiled for, chosen by the inputs at every run.
+    """A compiled model: one variant for each set of shapes for which it was compiled, chosen by the inputs of every
+    run.
 
     `run` may be called from several threads at once.
     """
@@ -40,8 +41,8 @@ class Executable:
         compile_seconds: float,
         precision: PrecisionRecord | None = None,
     ) -> None:
-        """`constants`: what the variants' functions take behind their inputs. `fingerprint`, `cores`: the machine that
-        the kernels were made for. `precision`: None for float32."""
+        """`constants`: further arguments of the variants' functions, after their inputs. `fingerprint`, `cores`: the
+        machine for which the kernels were built. `precision`: None for float32."""
         self.variants, self.fingerprint, self.cores = tuple(variants), fingerprint, cores
         self.compile_seconds, self.from_cache = compile_seconds, False
         self.precision = precision or FLOAT32
@@ -57,31 +58,32 @@ class Executable:
 
     @property
     def signature(self) -> Signature:
-        """What the model takes and gives; of several variants, the first one's."""
+        """The inputs and outputs of the model; of the first variant, if there are several."""
         return self.variants[0].signature
 
     @property
     def operators(self) -> tuple[OperatorRecord, ...]:
-        """The operators; of several variants, the first one's."""
+        """The operators; of the first variant, if there are several."""
         return self.variants[0].operators
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def run(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
-        """The model's outputs as NumPy arrays for inputs in graph order or by name; several outputs come as a tuple.
+        """The model's outputs as NumPy arrays for inputs in graph order or by name; several outputs are returned as a
+        tuple.
 
-        Inputs are NumPy arrays, tensors of PyTorch, or anything with DLPack in this computer's main memory. One without
-        gaps whose memory begins at a multiple of 64 bytes is not copied.
+        Inputs are NumPy arrays, PyTorch tensors, or any object with DLPack in this computer's main memory. A contiguous
+        input aligned to 64 bytes is not copied.
 
-        `out`: arrays or tensors that the outputs are written to, and that are returned: one, of several outputs a tuple
-        or a mapping by name. They are of the outputs' shapes and types, writable and without gaps; results are
-        written there without a copy where their memory begins at a multiple of 64 bytes too. One that shares memory
-        with an input has that input copied. (An input of the model that is called `out` is meant by the name.)
+        `out`: arrays or tensors to which the outputs are written, and which are returned: a single one, or a tuple or a
+        mapping by name for several outputs. They have to match the outputs' shapes and types, and be writable and
+        contiguous; results are written there without a copy if they are aligned to 64 bytes too. If one shares memory
+        with an input, that input is copied. (For a model with an input named `out`, the name refers to the input.)
 
-        `threads`: run on so many at most, from 1 to the executable's own number, which is taken if it is left out.
+        `threads`: maximum number of threads for this run, from 1 to the executable's own number, the default.
 
-        WorkloadError says which input is missing, unknown, or of another shape or type than the model's, and what
-        cannot be written to.
+        Raises WorkloadError for an input that is missing, unknown, or has a wrong shape or type, and for outputs that
+        cannot be written.
         """
         if out is not None and OUT in self.signature.input_names:
             named[OUT], out = out, None
@@ -98,23 +100,24 @@ class Executable:
         return outputs.result
 
     def __call__(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
-        """As :meth:`run`, with outputs in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
+        """Like :meth:`run`, with outputs of the same kind as the first input: PyTorch tensors for PyTorch tensors."""
         result = self.run(*arrays, out=out, threads=threads, **named)
         return result if out is not None else like((*arrays, *named.values()), result)
 
     def session(self, states: Mapping[str, str] | None = None, *, room: int = ROOM) -> Session:
-        """Runs that go on from each other, with the model's states kept: key/value caches, recurrent states.
+        """Create a session of consecutive runs that keep the model's states: key/value caches, recurrent states.
 
-        `states`: outputs by name, each with the input that it is in the next run; left out, those that are named as
-        exporters do (present.0.key for past_key_values.0.key). `room`: rows of caches that are updated in place.
-        WorkloadError where there are no such states.
+        `states` maps output names to the inputs that they become in the next run; by default those that exporters name
+        in a known way (present.0.key for past_key_values.0.key). `room`: rows of caches that are updated in place.
+        Raises WorkloadError if there are no such states.
         """
         return Session(self.variants, states, room)
 
     def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[AnyVariant, Sequence[Any]]:
-        """The variant for these inputs, and its inputs in graph order. Errors as :meth:`run`."""
+        """The variant for these inputs, and its inputs in graph order. Errors as in :meth:`run`."""
         if not named:
-            # A large kernel leaves no cache to what is checked between two runs: 0.1 ms of the 2 ms of an LSTM of 512.
+            # A large kernel evicts the data of these checks from the caches between two runs: 0.1 ms of the 2 ms of an
+            # LSTM of 512.
             for variant in self.variants:
                 if variant.takes(arrays):
                     return variant, arrays
@@ -126,10 +129,11 @@ class Executable:
         variant.accept(values)
         return variant
 
-    # ---- measuring --------------------------------------------------------------------------------------------------
+    # ---- measurement ------------------------------------------------------------------------------------------------
 
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Benchmark:
-        """Time runs on these inputs for about so many seconds, then each operator; the report shows it afterwards."""
+        """Measure runs on these inputs for about `seconds` seconds, then each operator; the report includes the
+        result."""
         values = self.signature.arrays(arrays, named)
         variant = self._variant(values)
         measured = variant.benchmark(values, seconds)
@@ -137,9 +141,9 @@ class Executable:
         return measured
 
     def report(self) -> Report:
-        """Operators with their decisions, and their times if `benchmark` has been called, the slowest first.
+        """Operators with their decisions, and with their times after `benchmark`, the slowest first.
 
-        Of several variants, the one measured last, or the first.
+        For several variants, the report is about the one measured last, or the first one.
         """
         variant, measured = self._measured or (self.variants[0], None)
         times = measured.operators if measured is not None else {}
@@ -162,11 +166,11 @@ class Executable:
         return replace(memory, mapped=memory.weights + memory.constants) if self._constants.mapped else memory
 
     def describe(self) -> dict[str, Any]:
-        """Signature, operators and memory of every variant, and the compilation's time, as plain values."""
+        """Signature, operators and memory of every variant, and the compilation time, as plain values."""
         return {"compile_seconds": self.compile_seconds, **self._contents()}
 
     def _contents(self) -> dict[str, Any]:
-        """What describe() says of the model itself: the same in every compilation of it."""
+        """The part of describe() about the model itself: the same in every compilation of it."""
         return {
             **self.precision.described(),
             "variants": [
@@ -183,8 +187,8 @@ class Executable:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, whole or not at all. Equal models give equal files: compiled with the same
-        options and the same version of this package on the same machine."""
+        """Write everything to one file atomically. Equal models result in equal files if compiled with the same options
+        and version of this package on the same machine."""
         self._save(path, {})
 
     def export(
@@ -194,21 +198,21 @@ class Executable:
         name: str | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Path:
-        """Write a C library that needs neither TVM nor Python: header, source, kernels, weights, what builds them, and
-        examples in C and C++. Gives the folder, which is new, empty or of an export before.
+        """Write a C library that needs neither TVM nor Python: header, source, kernels, weights, build files, and
+        examples in C and C++. Returns the directory, which has to be new, empty or created by a previous export.
 
-        `name`: of the library and its functions, left out the folder's name. `shapes`: of several variants, the shapes
-        of inputs by name that choose one.
+        `name`: prefix of the library and its functions, by default the name of the directory. `shapes`: for several
+        variants, the shapes of inputs by name that select one.
 
-        UnsupportedOperator names an operator that needs TVM in a run, WorkloadError says that shapes choose no variant
-        or several, OSError why the folder cannot be written.
+        Raises UnsupportedOperator for an operator that needs TVM at run time, WorkloadError if the shapes do not select
+        exactly one variant, OSError if the directory cannot be written.
         """
         from .export.export import chosen_variant, export_variant
 
         return export_variant(chosen_variant(self.variants, shapes), self._constants, folder, name)
 
     def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:
-        """The file, with further contents by name."""
+        """Write the file, with additional contents by name."""
         description = {
             "fingerprint": self.fingerprint,
             "cores": self.cores,

@@ -1,4 +1,4 @@
-"""What a model's operators would be compiled to, and why, without compiling or running anything."""
+"""The decisions for a model's operators with their reasons, without compiling or running anything."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from .signature import Signature
 
 @dataclass(frozen=True)
 class Explanation:
-    """One variant of a model: what it takes and gives, and its operators with their decisions, in order."""
+    """One variant of a model: its signature, and its operators with their decisions, in order."""
 
     signature: Signature
     operators: tuple[OperatorRecord, ...]
 
     @property
     def predicted_seconds(self) -> float:
-        """Of one run: what is predicted of its convolutions and products together; nothing is of the others."""
+        """Predicted latency of one run, from its convolutions and matrix multiplications; the others have no
+        prediction."""
         return sum(operator.predicted_seconds or 0.0 for operator in self.operators)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,13 +55,15 @@ def explain_model(
     precision: str = "float32",
     limits: Limits | None = None,
 ) -> list[Explanation]:
-    """Decide on every operator of a model, for each of its variants; arguments and errors as of compile(). Nothing is
-    run, so `precision` is "float32", "bfloat16" or "float16"; for others there are the decisions of what is compiled.
+    """Decide on every operator of a model, for each of its variants; arguments and errors as in compile().
+
+    Nothing is executed, so `precision` is "float32", "bfloat16" or "float16"; for others see the decisions of a
+    compiled model.
     """
     if precision not in ("float32", *HALVES):
         raise WorkloadError(
-            f"precision = {precision!r} is settled by running the model; accepted: 'float32', {HALVES[0]!r}, "
-            f"{HALVES[1]!r}, or a model that was compiled with it"
+            f"precision = {precision!r} depends on running the model; accepted: 'float32', {HALVES[0]!r}, "
+            f"{HALVES[1]!r}, or a model compiled with it"
         )
     hardware = hardware_of(target)
     if hardware.cpu is None:

@@ -1,8 +1,9 @@
-"""The execution plan of a compiled model: what its function "main" calls, and where its tensors can lie.
+"""Extraction of the execution plan of a compiled model: the kernels called by its function "main", and the memory of
+its tensors.
 
-Read from the module that code generation for the virtual machine gets: calls of PrimFuncs, allocations, reshapes and
-the result. A model that does anything else in a run has no plan: branches, sizes that the run computes, functions of
-TVM or of Python.
+The plan is read from the module passed to code generation for the virtual machine: calls of PrimFuncs, allocations,
+reshapes and the result. A model with anything else has no plan: branches, data-dependent shapes, functions of TVM or
+Python.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from ..runtime.plan import (
 )
 from .passes.lift import INPUTS
 
-# Functions of the virtual machine that compute nothing where all shapes are fixed: kernels check what they are given.
+# Virtual machine functions that do nothing if all shapes are static: kernels check their arguments.
 _CHECKS = ("vm.builtin.check_tensor_info", "vm.builtin.match_shape", "vm.builtin.check_shape_info")
 _CALLS_PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked")
 
 
 class NoPlan(Exception):
-    """The model has no plan; the text says which operator is why."""
+    """The model has no plan; the text names the operator that is the reason."""
 
 
 @dataclass
 class _Memory:
-    """Memory that tensors share: that of an input or constant, or what is allocated in the run."""
+    """Memory shared by tensors: that of an input or constant, or an allocation."""
 
     place: int
     number: int  # of the input or constant
@@ -57,21 +58,21 @@ class _Tensor:
 
 
 def extract_plan(mod: tvm.IRModule) -> ExecutionPlan:
-    """The plan of "main", as lift_constants() leaves it. NoPlan says why there is none."""
+    """The plan of "main" after lift_constants(). Raises NoPlan with the reason if there is none."""
     main = mod["main"]
     inputs = int((main.attrs or {}).get(INPUTS, len(main.params)))
     return _Reading(mod, main, inputs).plan()
 
 
 class _Reading:
-    """The function, binding after binding."""
+    """Processes the bindings of the function in order."""
 
     def __init__(self, mod: tvm.IRModule, main: relax.Function, inputs: int) -> None:
         self._mod, self._main = mod, main
-        self._values: dict[relax.Var, Any] = {}  # _Tensor, or a tuple of values; None for what computes nothing
+        self._values: dict[relax.Var, Any] = {}  # _Tensor, or a tuple of values; None for bindings without a tensor
         self._steps: list[tuple[str, list[_Tensor]]] = []
         self._allocated: list[_Memory] = []
-        self._written: dict[str, set[int]] = {}  # by kernel, which of its tensors it writes
+        self._written: dict[str, set[int]] = {}  # kernel name to the indices of the tensors that it writes
         self._inputs = []
         for number, parameter in enumerate(main.params):
             kind = _type_of(parameter, parameter.name)
@@ -87,7 +88,7 @@ class _Reading:
         for block in body.blocks:
             for binding in block.bindings:
                 if not isinstance(binding, relax.VarBinding):
-                    raise NoPlan(f"operator {binding.var.name!r} has a shape that the run computes")
+                    raise NoPlan(f"operator {binding.var.name!r} has a shape computed at run time")
                 self._values[binding.var] = self._value(binding.value, binding.var.name)
         return self._placed(self._outputs(self._value(body.body, "main")))
 
@@ -99,13 +100,13 @@ class _Reading:
         if isinstance(expr, relax.TupleGetItem):
             value = self._value(expr.tuple_value, name)
             if not isinstance(value, tuple):
-                raise NoPlan(f"operator {name!r} takes a part of what is not a tuple")
+                raise NoPlan(f"operator {name!r} takes a field of a value that is not a tuple")
             return value[expr.index]
         if isinstance(expr, relax.If):
             raise NoPlan(f"operator {name!r} is a branch")
         if isinstance(expr, relax.Call):
             return self._call(expr, name)
-        return None  # shapes and numbers: where a call takes one, it is refused
+        return None  # shapes and numbers: rejected as call arguments
 
     def _call(self, call: relax.Call, name: str) -> Any:
         if isinstance(call.op, tvm.ir.GlobalVar):
@@ -126,14 +127,14 @@ class _Reading:
             source = self._tensor(call.args[0], name)
             kind = TensorType(_extents(call.args[1], name), source.kind.dtype)
             if kind.bytes != source.kind.bytes:
-                raise NoPlan(f"operator {name!r} reshapes to another size")
+                raise NoPlan(f"operator {name!r} reshapes to a different size")
             return _Tensor(source.memory, kind)
         raise NoPlan(f"operator {name!r} calls {called}")
 
     def _allocate(self, call: relax.Call, name: str) -> _Tensor:
         shape, dtype = _extents(call.args[2], name), str(call.args[3].value)
         if not is_known(dtype):
-            raise NoPlan(f"operator {name!r} has the type {dtype}")
+            raise NoPlan(f"operator {name!r} has type {dtype}")
         kind = TensorType(shape, dtype)
         memory = _Memory(ARENA, len(self._allocated), kind.bytes)
         self._allocated.append(memory)
@@ -195,22 +196,22 @@ def _type_of(variable: relax.Var, name: str) -> TensorType:
     kind = variable.ty
     shape, dtype = getattr(kind, "shape", None), str(getattr(kind, "dtype", ""))
     if shape is None:
-        raise NoPlan(f"input {name!r} has no fixed shape")
+        raise NoPlan(f"input {name!r} has no static shape")
     if not is_known(dtype):
-        raise NoPlan(f"input {name!r} has the type {dtype}")
+        raise NoPlan(f"input {name!r} has type {dtype}")
     return TensorType(_extents(shape, name), dtype)
 
 
 def _extents(shape: Any, name: str) -> tuple[int, ...]:
     values = getattr(shape, "values", None)
     if values is None or not all(isinstance(value, tirx.IntImm) for value in values):
-        raise NoPlan(f"operator {name!r} has a shape that the run computes")
+        raise NoPlan(f"operator {name!r} has a shape computed at run time")
     return tuple(int(value) for value in values)
 
 
 def written_by(name: str, func: tirx.PrimFunc) -> set[int]:
-    """Which parameters of the kernel it stores to. NoPlan where it calls a function of TVM or of Python; plan.c has
-    those that refuse values."""
+    """The parameters to which a kernel stores. Raises NoPlan if it calls a function of TVM or Python, except those that
+    report errors, which plan.c defines."""
     called: list[str] = []
     stored: list[Any] = []
 

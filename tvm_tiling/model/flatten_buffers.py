@@ -1,13 +1,13 @@
-"""Buffers of one axis: TVM's FlattenBuffer, kept from what it gets wrong.
+"""Flattening of buffers to one axis by TVM's FlattenBuffer, with protection against its errors.
 
-FlattenBuffer simplifies the index of an element as an iteration map (IterMapSimplify). Where a dividend has an offset
-or a falling variable, what comes out may be another map: (v + 15) // 4 % 2 becomes (v + 4) // 4, and for v up to 21
-(20 - v) // 7 * 7 + (6 - v) % 7 becomes 14 - v. Quotients and remainders of sums of variables times positive numbers
-stay right: none of 18,000 random maps was wrong. So any other dividend is hidden in a call that the simplifier does
-not see through, and is shown again afterwards.
+FlattenBuffer simplifies the index of an element as an iteration map (IterMapSimplify). If a dividend has an offset or a
+decreasing variable, the result may be wrong: (v + 15) // 4 % 2 becomes (v + 4) // 4, and for v up to 21 (20 - v) // 7 *
+7 + (6 - v) % 7 becomes 14 - v. Quotients and remainders of sums of variables times positive numbers are handled
+correctly: none of 18,000 random maps was wrong. So any other dividend is hidden in an opaque call, which is removed
+afterwards.
 
-FlattenBuffer keeps every loop that it has seen, and takes all of them into account for each element: its time grows
-with the product of both. So loops are hidden whose buffers all have one axis already, as those of microkernels.
+FlattenBuffer keeps every loop that it has seen, and considers all of them for each element: its time grows with the
+product of both. So loops whose buffers all have one axis already, such as those of microkernels, are hidden too.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tvm.ir import Call, TensorLoad
 Expr: TypeAlias = tirx.Expr
 Quotient: TypeAlias = "tirx.FloorDiv | tirx.FloorMod"
 
-_HIDDEN = tvm.ir.Op.get("tirx.reinterpret")  # of a value as its own type: nobody else writes that
+_HIDDEN = tvm.ir.Op.get("tirx.reinterpret")  # of a value as its own type, which occurs nowhere else
 _LOOP = "tvm_tiling.hidden_loop"
 _LEAVES = (tirx.BufferStore, tirx.Evaluate, tirx.Bind, tirx.AllocBuffer)
 
 
 def flatten_buffers(mod: tvm.IRModule) -> tvm.IRModule:
-    """The functions of `mod`, whose indices are numbers of elements from each buffer's first one on."""
+    """The functions of `mod`, with indices as element offsets from the start of each buffer."""
     flat = _flattened(mod, _Hidden(loops_too=True))
-    # A buffer that the pass has made anew is not the one of loops that it did not see.
+    # The pass may have replaced a buffer used by hidden loops.
     whole = all(_is_declared(func) for func in flat.functions.values() if isinstance(func, tirx.PrimFunc))
     return flat if whole else _flattened(mod, _Hidden(loops_too=False))
 
@@ -42,7 +42,7 @@ def _flattened(mod: tvm.IRModule, hidden: _Hidden) -> tvm.IRModule:
 
 
 def _is_declared(func: tirx.PrimFunc) -> bool:
-    """Whether every buffer that the function reads or writes is one of its parameters, or allocated in it."""
+    """Return whether every buffer used by the function is one of its parameters, or allocated in it."""
     known, used = set(func.params), set[tirx.Var]()
     visits = [
         (TensorLoad, lambda load: used.add(load.source)),
@@ -55,19 +55,19 @@ def _is_declared(func: tirx.PrimFunc) -> bool:
 
 
 class _Hidden:
-    """What FlattenBuffer is not to see: dividends, and the statements in `loops`, by their number."""
+    """The parts hidden from FlattenBuffer: dividends, and the statements in `loops`, by index."""
 
     def __init__(self, *, loops_too: bool) -> None:
         self.dividends, self.loops_too = False, loops_too
         self.loops: list[tirx.Stmt] = []
 
     def without(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """The function without them."""
+        """The function with these parts hidden."""
         body = self._without_flat_loops(func.body)[0] if self.loops_too else func.body
         return tvm_ffi.structural_map(func.with_body(body), ((tirx.FloorDiv, tirx.FloorMod), self._hide))
 
     def shown(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """And with them again."""
+        """The function with the hidden parts restored."""
         if self.dividends:
             func = tvm_ffi.structural_map(func, (Call, _show))
         return tvm_ffi.structural_map(func, (tirx.Evaluate, self._loop)) if self.loops else func
@@ -79,7 +79,7 @@ class _Hidden:
         return type(quotient)(Call(_HIDDEN, [quotient.a], ret_ty=quotient.a.ty), quotient.b)
 
     def _without_flat_loops(self, stmt: tirx.Stmt) -> tuple[tirx.Stmt, bool]:
-        """(the statement with such loops as calls that are none, whether it is flat itself)."""
+        """(the statement with flat loops replaced by placeholder calls, whether it is flat itself)."""
         if isinstance(stmt, tirx.SeqStmt):
             parts = [self._without_flat_loops(part) for part in stmt.seq]
             if all(flat for _, flat in parts):
@@ -107,7 +107,7 @@ class _Hidden:
         return stmt, isinstance(stmt, _LEAVES) and _is_flat(stmt)
 
     def _put_away(self, stmt: tirx.Stmt, flat: bool) -> tirx.Stmt:
-        """A statement, or where it is a flat loop or condition, what stands for it."""
+        """The statement, or its placeholder if it is a flat loop or condition."""
         if not flat or not isinstance(stmt, tirx.For | tirx.IfThenElse):
             return stmt
         self.loops.append(stmt)
@@ -121,8 +121,8 @@ class _Hidden:
 
 
 def _is_flat(part: tirx.Stmt | Expr) -> bool:
-    """Whether all buffers in a leaf or an expression have one axis of known length, elements one behind the other. Not
-    those of truth values, which get another type, nor of open length, which may be written in another way."""
+    """Return whether all buffers in a leaf or expression have one contiguous axis of static length. Excludes buffers of
+    truth values, whose type changes, and of dynamic length, which may be expressed differently."""
     found: list[tirx.Var] = [part.buffer] if isinstance(part, tirx.AllocBuffer) else []
 
     def note(variable: tirx.Var) -> None:
@@ -144,7 +144,8 @@ def _stays(buffer: tirx.Var) -> bool:
 
 
 def _is_plain(value: Expr) -> bool:
-    """Whether a value is a sum of variables, quotients and remainders of such sums, each times a positive number."""
+    """Return whether a value is a sum of variables, quotients and remainders of such sums, each times a positive
+    number."""
     if isinstance(value, tirx.Var):
         return True
     if isinstance(value, tirx.Add):

@@ -1,4 +1,4 @@
-"""Tokens by a decoder, one after the other: greedy, or drawn from the most likely ones."""
+"""Token generation with a decoder model: greedy, or sampled from the most likely tokens."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MASK, _PLACES = "attention_mask", "position_ids"
 
 @dataclass(frozen=True)
 class Generated:
-    """New `tokens` behind a prompt of `prompt` tokens; seconds of the prompt's run, which gives the first of them, and
-    of all others."""
+    """New `tokens` after a prompt of `prompt` tokens; the seconds of the prompt's run, which produces the first of
+    them, and of all others."""
 
     tokens: tuple[int, ...]
     prompt: int
@@ -29,12 +29,12 @@ class Generated:
 
     @property
     def prompt_rate(self) -> float:
-        """Tokens of the prompt a second."""
+        """Prompt tokens per second."""
         return self.prompt / self.prompt_seconds
 
     @property
     def rate(self) -> float:
-        """New tokens a second behind the first; 0 where there is but one."""
+        """New tokens per second after the first; 0 if there is only one."""
         return (len(self.tokens) - 1) / self.seconds if len(self.tokens) > 1 else 0.0
 
 
@@ -49,12 +49,15 @@ def generate(
     stop: Collection[int] | None = None,
     on_token: Callable[[int], Any] | None = None,
 ) -> Generated:
-    """Up to `max_new` tokens behind `tokens` by a model of token ids that gives logits; a session keeps its caches.
+    """Generate up to `max_new` tokens after `tokens` with a model that maps token ids to logits; a session keeps its
+    caches.
 
-    Greedy where `top_p` is left out; else each is drawn, with `seed`, from the most likely tokens that have `top_p` of
-    the probability together, logits divided by `temperature` before. One of `stop` ends it, and is the last; left out,
-    those that a GGUF file names.
-    `on_token` is called with each. WorkloadError for a model of other inputs, and for numbers out of range.
+    Greedy if `top_p` is omitted; otherwise each token is sampled, with `seed`, from the most likely tokens with a total
+    probability of `top_p`, after division of the logits by `temperature`. One of the `stop` tokens ends the generation,
+    and is the last token; by default, those named in a GGUF file.
+
+    `on_token` is called with each token. Raises WorkloadError for a model with other inputs, and for numbers out of
+    range.
     """
     known = list(map(int, tokens))
     if not known:
@@ -89,11 +92,11 @@ def generate(
     return Generated(tuple(found), len(known) - len(found), prompt_seconds, seconds)
 
 
-_RANGES = {"max_new": "a whole number from 1 on", "top_p": "a number above 0, up to 1", "temperature": "above 0"}
+_RANGES = {"max_new": "a whole number from 1", "top_p": "a number above 0, up to 1", "temperature": "above 0"}
 
 
 class _Steps:
-    """Runs of a decoder: with its caches in a session, or without any on all tokens again."""
+    """Runs of a decoder: with its caches in a session, or without caches on all tokens again."""
 
     def __init__(self, executable: Executable, room: int) -> None:
         signature = executable.signature
@@ -101,14 +104,14 @@ class _Steps:
         ids = next((name for name in _IDS if name in kinds), None)
         if ids is None or "int" not in kinds[ids]:
             names = ", ".join(map(repr, kinds))
-            raise WorkloadError(f"the model's inputs are {names}; accepted: one of token ids named {_IDS[0]!r}")
+            raise WorkloadError(f"the model's inputs are {names}; accepted: one of token ids, named {_IDS[0]!r}")
         self._kinds, self._ids, self._executable = kinds, ids, executable
         self._session: Session | None = None
         if any(name not in (ids, _MASK, _PLACES) for name in kinds):
             self._session = executable.session(room=room)
 
     def run(self, known: Sequence[int], new: Sequence[int]) -> np.ndarray:
-        """The logits behind the last token; `new` are those of `known` that no run has seen."""
+        """The logits after the last token; `new` are the tokens of `known` that have not been processed yet."""
         if self._session is None:
             new = known
         given = {self._ids: np.array([new])}
@@ -121,18 +124,18 @@ class _Steps:
         results = result if isinstance(result, tuple) else (result,)
         logits = next((each for each in results if each.ndim == 3 and each.shape[0] == 1), None)
         if logits is None:
-            raise WorkloadError("the model gives no logits; expected an output of 1 x length x words")
+            raise WorkloadError("the model returns no logits; expected an output of 1 x length x vocabulary")
         return np.asarray(logits[0, -1], np.float32)
 
 
 def _most_likely(logits: np.ndarray) -> int:
     if not np.isfinite(logits).any():
-        raise WorkloadError("the model's logits are no numbers, so that no token is the most likely")
+        raise WorkloadError("the model's logits are not numbers, so that no token is the most likely one")
     return int(np.nanargmax(logits))
 
 
 def _drawn(logits: np.ndarray, top_p: float, temperature: float, draw: np.random.Generator) -> int:
-    """A token of the most likely ones that have `top_p` of the probability together."""
+    """A token sampled from the most likely ones with a total probability of `top_p`."""
     _most_likely(logits)
     scaled = logits.astype(np.float64) / temperature
     weights = np.exp(scaled - np.nanmax(scaled))

@@ -1,4 +1,4 @@
-"""A digest of models that are known when they are read: of the graph, and of the content of its constants."""
+"""A digest of imported models: of the graph, and of the content of its constants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .passes.dataflow import array
 
 
 def imported_digest(models: Sequence[ImportedModel]) -> bytes:
-    """Of the variants of a model: it changes with anything that they compute, and with names that a report has."""
+    """The digest of the variants of a model: it changes with anything that they compute, and with names used in
+    reports."""
     digest = hashlib.sha256()
     for imported in models:
         nodes = list(names_in(imported.module))
@@ -28,7 +29,7 @@ def imported_digest(models: Sequence[ImportedModel]) -> bytes:
 
 
 def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) -> None:
-    """The structure of a function, and of a Relax function the content of its constants."""
+    """Hash the structure of a function, and the constants of a Relax function."""
     digest.update(func.script(show_meta=False).encode())
     if not isinstance(func, relax.Function):
         return

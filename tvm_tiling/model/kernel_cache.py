@@ -1,7 +1,7 @@
-"""Kernels kept by content, beside the compiled models: those that another model has compiled are not compiled again.
+"""Kernel cache by content, next to the compiled models: kernels that another model has compiled are reused.
 
-A kernel's file holds the SHA-256 of an object of machine code, and the object. What is said of the files of models in
-cache.py holds of these: one that cannot be read, or that others may have written, counts as absent.
+A kernel's file contains the SHA-256 of an object file, and the object file. The rules of cache.py apply: a file that
+cannot be read, or that others may have written, counts as missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DIGEST_BYTES = 32
 
 
 class KernelCache:
-    """The kernels in `place`; with None, a cache that holds nothing. May be used from several threads."""
+    """The kernels in `place`; with None, an empty cache. May be used from several threads."""
 
     def __init__(self, place: CacheFolder | None) -> None:
         usable = place is not None and place.limit and not place.refused()
@@ -33,15 +33,15 @@ class KernelCache:
 
     @property
     def keeps(self) -> bool:
-        """Whether what is put here may be got again."""
+        """Return whether stored kernels can be retrieved."""
         return self._place is not None
 
     def key(self, content: str) -> str:
-        """64 hexadecimal digits that change with `content` and with what compiles it."""
+        """64 hexadecimal digits that change with `content` and with the compiler."""
         return hashlib.sha256(f"{self._stamp} {content}".encode()).hexdigest()
 
     def get(self, key: str) -> bytes | None:
-        """The object of that key, or None."""
+        """The object file for this key, or None."""
         if self._place is None:
             return None
         path = self._path(self._place, key)
@@ -58,7 +58,7 @@ class KernelCache:
         return content
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep an object; where that is not possible, do without."""
+        """Store an object file; errors are ignored."""
         if self._place is None:
             return
         path = self._path(self._place, key)
@@ -69,7 +69,7 @@ class KernelCache:
             self._note(path)
 
     def make_space(self) -> None:
-        """Note the uses of this object's kernels, and keep the folder within its limit."""
+        """Record the uses of the kernels retrieved here, and keep the directory within its limit."""
         if self._place is not None:
             self._place.used(*self._used)
             self._place.make_space()

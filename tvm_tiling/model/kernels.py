@@ -1,9 +1,9 @@
-"""A compilation's kernels: objects of machine code, made beside each other from the moment each is scheduled.
+"""The kernels of a compilation: object files, compiled concurrently as soon as each is scheduled.
 
-LLVM takes most of a model's compilation, and TVM lets go of the interpreter while it runs. So kernels are compiled in
-threads, one for each core, while others are still being decided and scheduled. What is waited for goes first, then the
-largest kernel. Functions that are equal but for their names are compiled once, in a compilation and, with a cache, at
-all.
+LLVM takes most of a model's compilation time, and TVM releases the interpreter lock while it runs. So kernels are
+compiled in one thread per core while others are still being decided and scheduled. Those being waited for come first,
+then the largest kernel. Functions that are equal except for their names are compiled once per compilation, and with a
+cache only once at all.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from .machine_code import TRUSTED, at_level, named, object_of
 from .native_objects import make_ahead
 from .space import require_space
 
-# The attributes of a PrimFunc that its machine code depends on.
+# Attributes of a PrimFunc that affect its machine code.
 _READ = ("tirx.noalias", "s_tir", "tirx.is_host_func", TRUSTED)
 
 
-# LLVM's level of optimisation. Kernels are tiled, vectorised and unrolled before: level 3, TVM's default, duplicates
-# loops on conditions, takes a fifth to a third more processor time, and its kernels are no faster (models took 0.94
-# to 1.00 of their time at level 1, measured with AVX2).
+# LLVM's optimisation level. Kernels are already tiled, vectorised and unrolled: level 3, TVM's default, duplicates
+# loops on conditions and takes a fifth to a third more processor time, without faster kernels (models took 0.94 to 1.00
+# of their time at level 1, measured with AVX2).
 _LEVEL = 1
 
 
-_FIRST = 1 << 60  # comes before any kernel
+_FIRST = 1 << 60  # precedes any kernel
 
 
 class Kind(Enum):
-    """Where a function comes from, and so what is made safe in it before it is compiled."""
+    """The origin of a function, which determines the safety checks added before its compilation."""
 
-    PACKING = "packing"  # packs constant weights, once, here
+    PACKING = "packing"  # packs constant weights, once, on this machine
     SCHEDULED = "scheduled"
     ADDED = "added"  # by TVM: sorts, and functions that compute sizes
 
 
 class Kernels:
-    """Objects of one target by the content of their functions. A context; its threads end with it."""
+    """Object files for one target by the content of their functions. A context manager, whose threads end with it."""
 
     def __init__(
         self,
@@ -65,21 +65,22 @@ class Kernels:
         cache: KernelCache | None = None,
         progress: Told | None = None,
     ) -> None:
-        """`workers`: threads. `progress` is called whenever a kernel has been built, in any of them, but never by two
-        at once."""
+        """`workers`: number of threads. `progress` is called whenever a kernel has been built, from any thread, but
+        never concurrently."""
         self.target = target
         optimised = at_level(target, _LEVEL)
-        # Functions that pack run once, in less time than LLVM takes to optimise them. Unoptimised objects have a
-        # start-up function each; TVM's JIT, which links where no C compiler is, takes one.
+        # Packing functions run once, in less time than LLVM takes to optimise them. Unoptimised object files each have
+        # a start-up function; TVM's JIT linker, used without a C compiler, supports only one.
         linked = cc.get_cc() is not None
         packing = at_level(target, 0) if linked else optimised
         if not linked:
-            load_linker()  # before there are threads
+            load_linker()  # before any thread starts
         self._targets = {kind: packing if kind is Kind.PACKING else optimised for kind in Kind}
         self._workers = workers
         self._cache = cache or KernelCache(None)
         self._progress = progress
-        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Future[bytes]]]] = {}  # by the functions' hashes
+        # by the hash of the function
+        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Future[bytes]]]] = {}
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -87,12 +88,12 @@ class Kernels:
         self._added = self._asked = self._done = self._expected = 0
 
     def __enter__(self) -> Kernels:
-        """OSError where the folder for temporary files has no space for what is compiled."""
+        """Raises OSError if the directory for temporary files has not enough space."""
         require_space()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Kernels that nobody waits for any more are not compiled."""
+        """Discard kernels that are no longer waited for."""
         with self._changed:
             self._ended = True
             self._waiting.clear()
@@ -103,15 +104,15 @@ class Kernels:
             self._cache.make_space()
 
     def expect(self, count: int) -> None:
-        """Say that so many kernels more are going to be asked for."""
+        """Announce that `count` more kernels will be requested."""
         self._expected += count
 
     def start_native(self) -> None:
-        """Have compiled what a model's library is linked with beside kernels."""
+        """Compile the native sources that are linked into a model's library."""
         self._add(-2 * _FIRST, self._make_native)
 
     def start(self, func: tirx.PrimFunc, kind: Kind) -> Future[bytes]:
-        """Have `func` compiled; the object is under a name of its own, see named()."""
+        """Compile `func`; the object file uses the generic name, see named()."""
         func = _bare(func)
         alike = self._known.setdefault((tvm_ffi.structural_hash(func), kind), [])
         for other, result in alike:
@@ -124,7 +125,7 @@ class Kernels:
         return result
 
     def objects(self, functions: Mapping[str, tirx.PrimFunc], kinds: Callable[[str], Kind]) -> list[bytes]:
-        """The objects of `functions` under their names, when all of them are made."""
+        """The object files of `functions` under their names, after all are compiled."""
         made = [(name, self.start(func, kinds(name))) for name, func in functions.items()]
         return [named(result.result(), name) for name, result in made]
 
@@ -136,10 +137,11 @@ class Kernels:
         if len(self._threads) < self._workers:
             thread = threading.Thread(target=self._work, name="tvm-tiling-kernels")
             thread.start()
-            self._threads.append(thread)  # not before: what interrupts the start leaves none that cannot be joined
+            # not earlier: an interrupted start must not leave a thread that cannot be joined
+            self._threads.append(thread)
 
     def _work(self) -> None:
-        """What a thread does: the job that comes first, until the context ends."""
+        """The loop of a worker thread: execute the first job, until the context ends."""
         while True:
             with self._changed:
                 while not self._waiting:
@@ -150,7 +152,7 @@ class Kernels:
             job()
 
     def _make_native(self) -> None:
-        """A failure is raised where the library is linked, which tries again."""
+        """Errors are raised when the library is linked, which tries again."""
         with contextlib.suppress(Exception):
             make_ahead(self._cache)
 
@@ -162,7 +164,7 @@ class Kernels:
                 content = object_of(_safe(func, kind), self._targets[kind])
                 if key is not None:
                     self._cache.put(key, content)
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised in the waiting thread
             result.set_exception(error)
             return
         result.set_result(content)
@@ -185,13 +187,13 @@ def kernels_for(
 
 
 def trusted(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, which is called with nothing but what the virtual machine allocated for it, and constants of the model.
-    Sizes that a run brings are compared even so."""
+    """Mark `func` as called only with memory allocated by the virtual machine and constants of the model. Dynamic sizes
+    are checked nevertheless."""
     return func.with_attr(TRUSTED, 1)
 
 
 def _stores(func: tirx.PrimFunc) -> int:
-    """How many statements of `func` store: about how long it takes to compile."""
+    """The number of store statements in `func`, an estimate of its compilation time."""
     count = 0
 
     def note(_: tirx.BufferStore) -> None:
@@ -203,7 +205,7 @@ def _stores(func: tirx.PrimFunc) -> int:
 
 
 def _bare(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` without the attributes that its machine code does not depend on."""
+    """`func` without the attributes that do not affect its machine code."""
     for name in list(func.attrs.keys()) if func.attrs else ():
         if name not in _READ:
             func = func.without_attr(name)
@@ -211,12 +213,12 @@ def _bare(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _safe(func: tirx.PrimFunc, kind: Kind) -> tirx.PrimFunc:
-    """`func` as it may run whatever its tensors hold."""
+    """`func` with checks that make it safe for any tensor contents."""
     if kind is Kind.PACKING:
         return func
     if kind is Kind.SCHEDULED:
         return wrapping(with_safe_sizes(func), scheduled=True)
-    # What TVM adds to a module, without what may end the process.
+    # Functions that TVM adds to a module, made unable to crash the process.
     if func.attrs and func.attrs.get("tirx.is_host_func"):
         func = with_checked_sizes(func)
     return defined(bounded(with_safe_sizes(func)))

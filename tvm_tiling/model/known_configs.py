@@ -1,5 +1,5 @@
-"""Configurations that a database knows, asked for while a model is compiled, and remembered: what was taken is part of
-what a compiled model is kept by."""
+"""Configurations from a database, requested during the compilation of a model and recorded: the answers are part of the
+cache key of a compiled model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKLOADS: Mapping[str, type[GemmWorkload | ConvWorkload]] = {"gemm": GemmWorklo
 
 
 class KnownConfigs:
-    """A source of configurations that remembers its answers, so that each workload has the same one throughout."""
+    """A source of configurations that caches its answers, so that each workload consistently gets the same one."""
 
     def __init__(self, source: ConfigSource) -> None:
         self._source = source
@@ -30,7 +30,7 @@ class KnownConfigs:
     def config_for(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> Config | None:
-        """The source's answer to the first such question."""
+        """The source's answer to the first such request."""
         question = {**workload.to_dict(), "prepacked": prepacked, "epilogue": epilogue}
         asked = json.dumps(question, sort_keys=True), hardware.fingerprint()
         if asked not in self._answers:
@@ -40,7 +40,8 @@ class KnownConfigs:
     def open_config_for(
         self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
     ) -> tuple[Config, str] | None:
-        """The same of a product of open rows; None of a source that knows nothing of these."""
+        """The configuration of a matrix multiplication with a dynamic number of rows; None if the source does not
+        support these."""
         if not isinstance(self._source, OpenConfigSource):
             return None
         question = {
@@ -56,18 +57,18 @@ class KnownConfigs:
 
     @property
     def asked(self) -> list[str]:
-        """The workloads that were asked for, whether prepacked, what is fused behind, and of open rows their range, as
-        JSON."""
+        """The requested workloads, with whether they are prepacked, their epilogue, and their range of rows if dynamic,
+        as JSON."""
         return sorted({workload for workload, _ in (*self._answers, *self._open)})
 
     def digest(self, workloads: Iterable[str], hardware: Hardware) -> str:
-        """64 hexadecimal digits of the answers for `workloads`, as `asked` gives them."""
+        """64 hexadecimal digits that identify the answers for `workloads`, in the format of `asked`."""
         answers = {asked: self._answer(asked, hardware) for asked in workloads}
         told = {asked: None if config is None else config.to_dict() for asked, config in answers.items()}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def _answer(self, asked: str, hardware: Hardware) -> Config | None:
-        """The answer to a question as `asked` gives it."""
+        """The answer to a request in the format of `asked`."""
         record = json.loads(asked)
         place = {name: record.pop(name) for name in ("prepacked", "epilogue") if name in record}
         rows = record.pop("rows", None)
@@ -80,7 +81,7 @@ class KnownConfigs:
 
 
 class Asked:
-    """A source of configurations that knows none, and remembers the `workloads` that it was asked for, each once."""
+    """An empty source of configurations that records the requested `workloads` without duplicates."""
 
     def __init__(self) -> None:
         self.workloads: dict[GemmWorkload | ConvWorkload, None] = {}
@@ -88,17 +89,17 @@ class Asked:
     def config_for(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> None:
-        """None; `workload` is remembered."""
+        """Record `workload` and return None."""
         self.workloads.setdefault(workload)
 
 
 def known_configs(database: Any) -> KnownConfigs | None:
-    """`database` as compile() takes it; DatabaseError for an object without config_for."""
+    """Wrap `database` as passed to compile(). Raises DatabaseError for an object without config_for."""
     if database is None:
         return None
     if not callable(getattr(database, "config_for", None)):
         raise DatabaseError(
-            f"database = {database!r}, accepted: a ShapeDatabase, an object with config_for(workload, hardware, "
-            "prepacked, epilogue), or None"
+            f"database = {database!r}; accepted: a ShapeDatabase, an object with config_for(workload, "
+            "hardware, prepacked, epilogue), or None"
         )
     return KnownConfigs(database)

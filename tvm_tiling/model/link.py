@@ -1,4 +1,4 @@
-"""From objects of machine code to a library: linked by a C compiler, or an archive of them where there is none."""
+"""From object files to a library: linked by a C compiler, or an archive of them without one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..runtime.open_plan import AnyPlan
 from .memory_files import MemoryFiles
 from .native_objects import launch_object, plan_objects
 
-BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there
-LEVEL = 1  # of compression: a third of the size, in a tenth of the time that the best takes
-# Of the libraries that a compiler of C++ links, those that kernels need: its own would take half of the linker's time.
+BYTECODE = "devc.o"  # export_library's name for LLVM's output file
+LEVEL = 1  # of compression: a third of the size, in a tenth of the time of the best level
+# The libraries needed by kernels; linking all default libraries of a C++ compiler would take half of the linker's time.
 _WITHOUT = ("-nodefaultlibs",)
 _NEEDED = ("-lm", "-lgcc", "-lc")
 
 
 def link_plan(kernels: Sequence[bytes], plan: AnyPlan, folder: Path) -> Library | None:
-    """The library of `kernels`, objects of machine code that a plan calls, made in `folder`; None where no C compiler
-    links it. Errors as link()."""
+    """The library of `kernels`, object files called by a plan, created in `folder`; None without a C compiler that
+    links it. Errors as in link()."""
     native = plan_objects(folder) if cc.get_cc() is not None else []
     if not native:
         return None
@@ -43,13 +43,13 @@ def link_plan(kernels: Sequence[bytes], plan: AnyPlan, folder: Path) -> Library 
 
 
 def link(executable: VMExecutable, kernels: Sequence[bytes], no_plan: str, folder: Path, files: MemoryFiles) -> Library:
-    """The library of an executable that calls `kernels`, objects of machine code, made in `folder`, in which `files`
-    lie. OSError where the folder has no room, TilingError where the C compiler does not link it."""
+    """The library of an executable that calls `kernels`, object files, created in `folder`, which contains `files`.
+    Raises OSError if the directory is full, TilingError if the C compiler cannot link it."""
     return _library([*_written(kernels, folder), *_bytecode(executable, folder, files)], folder, launch_object, no_plan)
 
 
 def link_objects(kernels: Sequence[bytes], folder: Path) -> Library:
-    """A library of kernels alone. Errors as link()."""
+    """A library that consists only of kernels. Errors as in link()."""
     return _library(_written(kernels, folder), folder, lambda _: [])
 
 
@@ -61,7 +61,7 @@ def _written(kernels: Sequence[bytes], folder: Path) -> list[str]:
 
 
 def _library(objects: Sequence[str], folder: Path, more: Callable[[Path], list[str]], no_plan: str = "") -> Library:
-    """A library of TVM's; `more`: what is linked with the objects by a C compiler."""
+    """A TVM library; `more` returns further objects if a C compiler links it."""
     if cc.get_cc() is None:
         _refuse_full(folder)
         return load(_archive(objects), OBJECTS, no_plan=no_plan)
@@ -72,7 +72,7 @@ def _library(objects: Sequence[str], folder: Path, more: Callable[[Path], list[s
 def _linked(objects: Sequence[str], folder: Path) -> Path:
     path = folder / "model.so"
     if sys.platform.startswith("linux"):
-        # A compiler may have these libraries under other names, and knows them.
+        # A compiler may have these libraries under other names; then it links its defaults.
         with contextlib.suppress(RuntimeError):
             cc.create_shared(str(path), [*objects, *_NEEDED], options=list(_WITHOUT))
             return path
@@ -82,22 +82,22 @@ def _linked(objects: Sequence[str], folder: Path) -> Path:
         _refuse_full(folder)
         said = [line for line in str(error).splitlines() if line.strip()]
         why = said[1] if len(said) > 1 else "".join(said)
-        raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
+        raise TilingError(f"{cc.get_cc()} cannot link the model in {folder}: {why}") from None
     return path
 
 
 def _refuse_full(folder: Path) -> None:
-    """OSError for a full disk: TVM does not tell that it wrote part of an object."""
+    """Raise OSError for a full disk: TVM does not report a partially written object file."""
     if not shutil.disk_usage(folder).free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _bytecode(executable: VMExecutable, folder: Path, files: MemoryFiles) -> list[str]:
-    """The file of bytecode and constants, which LLVM writes as well if it knows for what."""
+    """The file of bytecode and constants, written by LLVM if it is given the target triple."""
     found: list[str] = []
 
     def collect(_: str, files: Sequence[str], **__: Any) -> None:
-        # Beside them is an empty C source: TVM's library for the host where nothing but objects is given.
+        # There is also an empty C source: TVM's library for the host, used if only object files are given.
         found.extend(file for file in files if file.endswith(".o"))
 
     collect.get_target_triple = llvm_get_system_triple  # type: ignore[attr-defined]

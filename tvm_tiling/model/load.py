@@ -1,6 +1,5 @@
-"""Executables from their files. What runs on a simulated accelerator is imported where a file holds such: a model for a
-CPU is there sooner without.
-"""
+"""Loading of saved executables. Code for simulated accelerators is imported only if a file contains such a part, so
+that a CPU model loads faster."""
 
 from __future__ import annotations
 
@@ -24,20 +23,20 @@ MOST_CORES = 4096
 def load(
     path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False, threads: int | None = None
 ) -> Any:
-    """A saved executable. It is native code, and loading it is trusting who wrote it: a file that another user owns or
-    may write to is refused, unless `digest`, its SHA-256 in hexadecimal, says that it is the one meant. The program of
-    an accelerator, which is data, gives a SimulatedExecutable.
+    """Load a saved executable. It contains native code, so loading it means trusting its author: a file that another
+    user owns or may write to is rejected, unless `digest`, its SHA-256 in hexadecimal, matches. The program of an
+    accelerator, which is only data, results in a SimulatedExecutable.
 
-    Weights are pages of the file, which processes that load it share; all of it is read once and compared with its
-    checksum. The file may be removed, or replaced as `save` does, while it is in use, but not overwritten or cut short
-    in place, which ends the process: where that may happen, `copy` reads the weights into memory of this process. So
-    are those of files with a `digest` and of network file systems.
+    Weights are mapped pages of the file, shared by the processes that load it; the whole file is read once to verify
+    its checksum. The file may be removed, or replaced as `save` does, while it is in use, but not overwritten or
+    truncated in place, which ends the process: if that may happen, use `copy`, which reads the weights into memory of
+    this process. Files with a `digest` and on network file systems are always read.
 
-    `threads`: on how many threads runs are computed, from 1 to the number of cores the file was compiled for; left out,
-    as many as the environment variable TVM_NUM_THREADS says, else as this process has cores for.
+    `threads`: number of threads for runs, from 1 to the number of cores the file was compiled for; by default, the
+    value of the environment variable TVM_NUM_THREADS, or the number of cores available to this process.
 
-    Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file, HardwareError which
-    instructions of its kernels this CPU lacks.
+    Needs neither the model nor a compiler. Raises ModelFormatError if the file is invalid, HardwareError for
+    instructions of its kernels that this CPU lacks.
     """
     if is_program(path):
         from ..accel.program.program import Program
@@ -89,7 +88,7 @@ def load(
 
 
 def _cores(value: Any) -> int:
-    """How many cores the kernels were made for. ValueError for what no machine has."""
+    """The number of cores the kernels were compiled for. Raises ValueError for an impossible number."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CORES:
         raise ValueError(f"cores = {str(value)[:40]}")
     return value

@@ -1,6 +1,6 @@
-"""Loops whose variables start at 0 and rise by 1.
+"""Normalisation of loops to start at 0 with step 1.
 
-TVM's CanonicalizeLoop does the same, but not in the bounds of inner loops: of the loops over j from k + 1 and i from j,
+TVM's CanonicalizeLoop does the same, but not in the bounds of inner loops: for loops over j from k + 1 and i from j,
 the inner one starts at j - k - 1 afterwards.
 """
 
@@ -11,7 +11,7 @@ from tvm import tirx
 
 
 def loops_from_zero(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function with such loops alone."""
+    """The same function with normalised loops."""
     return tvm_ffi.structural_map(func, (tirx.For, _from_zero))
 
 

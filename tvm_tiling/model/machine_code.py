@@ -1,12 +1,11 @@
-"""One scheduled PrimFunc to an object of machine code.
+"""Compilation of one scheduled PrimFunc to an object file.
 
-The passes are those of TVM's pipeline for scheduled TIR that do something on a CPU, in its order. Left out are those
-for GPUs; RemoveNoOp and LoopPartition, which change no machine code of such kernels; and in a function that has nothing
-for them, those that make buffers of blocks smaller and move conditions out of loops. A kernel that takes nothing but
-what the virtual machine allocated, or constants, does not check its arguments again: the model's function has compared
-the types and shapes of all that it was given; of sizes that a run brings it compares those of its tensors, which follow
-from each other by arithmetic. Those checks would be two thirds of a network's machine code, and a third
-of LLVM's time.
+The passes are those of TVM's pipeline for scheduled TIR that have an effect on a CPU, in the same order. Omitted are
+those for GPUs; RemoveNoOp and LoopPartition, which do not change the machine code of such kernels; and, for a function
+without blocks or conditions to optimise, the passes that compact block buffers and hoist conditions. A kernel that gets
+only memory allocated by the virtual machine, or constants, does not check its arguments again: the model's function has
+checked the types and shapes of its arguments; for dynamic sizes it still compares those of its tensors, which follow
+from each other by arithmetic. Those checks would be two thirds of a network's machine code, and a third of LLVM's time.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from .unmarked_extents import unmarked_extents
 
 KERNEL = "tvm_tiling_kernel"  # the name under which every kernel is compiled
 _STRUCT_GET = tvm.ir.Op.get("tirx.tvm_struct_get")
-_ARRAY_ELEMENT = 17  # what it gets, by TVM's number: TVMStructFieldKind.kInt64ArrayElem
-TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need not check what they are called with
+_ARRAY_ELEMENT = 17  # field number: TVMStructFieldKind.kInt64ArrayElem in TVM
+TRUSTED = "tvm_tiling.trusted_arguments"  # attribute of PrimFuncs that need not check their arguments
 
 
 def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
-    """The object that holds `func`, under the name KERNEL."""
+    """The object file of `func`, under the name KERNEL."""
     with tvm.transform.PassContext(opt_level=3):
         mod = _lowered(
             by_bits(unmarked_extents(loops_from_zero(exact(func)))).with_attr("global_symbol", KERNEL), target
@@ -42,17 +41,17 @@ def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
 
 
 def at_level(target: tvm.target.Target, level: int) -> tvm.target.Target:
-    """`target` with LLVM's optimisation level."""
+    """`target` with this LLVM optimisation level."""
     return tvm.target.Target({**target.export(), "opt-level": level})
 
 
 def named(content: bytes, name: str) -> bytes:
-    """The object that object_of() made, under another name."""
+    """The object file from object_of() with another function name."""
     return renamed(content, lambda symbol: symbol.replace(KERNEL, name, 1))
 
 
 def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
-    """A module of `func` as LLVM's code generator takes it."""
+    """`func` as a module for LLVM's code generator."""
     buffers, conditions = _has(func)
     before = [
         tirx.transform.BindTarget(target.with_host(target)),
@@ -93,13 +92,13 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_tiling.WithoutKnownChecks")
 def _without_known_checks(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-    """`func` without checks of its arguments but for whether open extents are those of the other tensors."""
+    """`func` without checks of its arguments, except comparisons of dynamic extents between tensors."""
     nothing = tirx.Evaluate(tirx.const(0, "int32"))
     return tvm_ffi.structural_map(func, (tirx.AssertStmt, lambda c: c if _compares_sizes(c.condition) else nothing))
 
 
 def _compares_sizes(condition: tirx.Expr) -> bool:
-    """Whether a condition is that an extent of a tensor is one that is made of others."""
+    """Return whether a condition compares a tensor extent with an expression of sizes."""
     if not isinstance(condition, tirx.EQ):
         return False
     sides = (condition.a, condition.b)
@@ -107,7 +106,7 @@ def _compares_sizes(condition: tirx.Expr) -> bool:
 
 
 def _is_extent(value: tirx.Expr) -> bool:
-    """Whether a value is an element of the array of a tensor's extents."""
+    """Return whether a value is an element of a tensor's shape array."""
     value = value.value if isinstance(value, tirx.Cast) else value
     return isinstance(value, Call) and value.op == _STRUCT_GET and int(value.args[2]) == _ARRAY_ELEMENT
 
@@ -119,7 +118,7 @@ def _holds_size(value: tirx.Expr) -> bool:
 
 
 def _has(func: tirx.PrimFunc) -> tuple[bool, bool]:
-    """Whether blocks of `func` allocate buffers, and whether it has conditional statements."""
+    """Return whether blocks of `func` allocate buffers, and whether it has conditional statements."""
     allocated: list[tirx.Buffer] = []
     conditions: list[tirx.IfThenElse] = []
     visits = [(s_tir.SBlock, lambda block: allocated.extend(block.alloc_buffers)), (tirx.IfThenElse, conditions.append)]

@@ -1,7 +1,7 @@
-"""Files that lie in memory, under names in a folder: for LLVM, which ends the process if a disk is full when it writes.
+"""In-memory files with names in a directory: for LLVM, which ends the process if the disk is full when it writes.
 
-Each name is a link to a file that this process holds open and that no disk has. Linkers and readers follow it as any
-other. Where the system makes no such files (they are Linux's), names are those of plain ones.
+Each name is a link to an anonymous file that this process holds open. Linkers and readers follow it like any other
+link. On systems other than Linux, which have no such files, the names are plain files.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ..temporary import temporary_folder
 
 
 class MemoryFiles:
-    """The files are gone when the context is left; their names go with the folder."""
+    """The files are removed at the end of the context; their names disappear with the directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: list[int] = []
 
     def path(self, name: str) -> str:
-        """Where a file of that name is to be written."""
+        """The path to which a file of this name is to be written."""
         path = self._folder / name
         if hasattr(os, "memfd_create"):
             self._open.append(os.memfd_create(name))
@@ -37,7 +37,7 @@ class MemoryFiles:
 
 
 def written(write: Callable[[str], None]) -> bytes:
-    """What `write` puts into the file whose path it is given."""
+    """The bytes that `write` writes to the file at the path that it is given."""
     if not hasattr(os, "memfd_create"):
         with temporary_folder() as folder:
             path = folder / "written.o"

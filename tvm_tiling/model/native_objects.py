@@ -1,4 +1,4 @@
-"""launch.c and plan.c as objects of machine code, to be linked into models' libraries."""
+"""launch.c and plan.c as object files, to be linked into models' libraries."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..temporary import temporary_folder
 from .kernel_cache import KernelCache
 
 _OPTIONS = ("-x", "c", "-O2", "-fPIC", "-pthread", "-c")
-_made: dict[Path, bytes | None] = {}  # None: the compiler failed, which has been told
+_made: dict[Path, bytes | None] = {}  # None: the compiler failed, which has been reported
 _lock = ForkSafeLock()
 
 
 def make_ahead(cache: KernelCache) -> None:
-    """Compile both, or take them from `cache`, so that they are there when a model is linked."""
+    """Compile both, or load them from `cache`, before a model is linked."""
     for source in (LAUNCH, PLAN):
         _object(source, cache)
 
 
 def launch_object(folder: Path, cache: KernelCache | None = None) -> list[str]:
-    """The object of parallel loops, in `folder`, taken from `cache` if it is there; none where it cannot be made."""
+    """The object file of parallel loops, in `folder`, from `cache` if present; empty if it cannot be compiled."""
     return _written(folder, LAUNCH, cache)
 
 
 def plan_objects(folder: Path) -> list[str]:
-    """Those that run a plan, in `folder`; none where they cannot be made."""
+    """The object files that run a plan, in `folder`; empty if they cannot be compiled."""
     launch = _written(folder, LAUNCH)
     return [*launch, *_written(folder, PLAN)] if launch else []
 
@@ -64,7 +64,7 @@ def _object(source: Path, cache: KernelCache) -> bytes | None:
 
 
 def _identity(compiler: str) -> str:
-    """What changes when the compiler does: its place, size and time."""
+    """A string that changes with the compiler: its path, size and modification time."""
     found = Path(shutil.which(compiler) or compiler).resolve()
     status = found.stat()
     return f"{found} {status.st_size} {status.st_mtime_ns}"
@@ -84,7 +84,7 @@ def _compiled(compiler: str, source: Path) -> bytes | None:
             return target.read_bytes()
     said = next((line for line in made.stderr.splitlines() if "error" in line), f"it ended with {made.returncode}")
     warnings.warn(
-        f"{compiler} does not compile {source.name}, models run in TVM's thread pool: {said}",
+        f"{compiler} cannot compile {source.name}, so models run in TVM's thread pool: {said}",
         RuntimeWarning,
         stacklevel=2,
     )

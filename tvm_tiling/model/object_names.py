@@ -1,7 +1,7 @@
-"""Other names for the symbols of an object of machine code, so that equal kernels of several names are compiled once.
+"""Renaming of symbols in object files, so that equal kernels with several names are compiled once.
 
-Read and written are 64-bit little-endian ELF objects, as LLVM writes them on Linux. The names of a section's symbols
-stand in one table of text; new ones go into a longer copy of it at the end of the file.
+Supports 64-bit little-endian ELF object files, as LLVM writes them on Linux. The symbol names of a section are in one
+string table; new names are appended to a copy of it at the end of the file.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import struct
 from collections.abc import Callable
 
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little-endian
-_PLACE_OF_SECTIONS, _SIZES_OF_SECTIONS = 0x28, 0x3A  # in the head of the file
+_PLACE_OF_SECTIONS, _SIZES_OF_SECTIONS = 0x28, 0x3A  # offsets in the file header
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, alignment, entry size
-_OFFSET, _SIZE = 24, 32  # of a section's fields
-_SYMBOLS = 2  # the type of the section that holds them
+_OFFSET, _SIZE = 24, 32  # offsets of section header fields
+_SYMBOLS = 2  # type of the symbol table section
 _SYMBOL_BYTES = 24
 _SEEN_BY_OTHERS = (1, 2)  # bindings: global, weak
 
 
 def has_symbols(content: bytes) -> bool:
-    """Whether renamed() reads such a file."""
+    """Return whether renamed() supports this file."""
     return content.startswith(_MAGIC)
 
 
 def renamed(content: bytes, new_name: Callable[[str], str]) -> bytes:
-    """The object `content` whose symbols have the names that `new_name` gives for theirs."""
+    """The object file `content` with symbols renamed by `new_name`."""
     header, names, symbols = _symbols(content)
     changed, added = bytearray(content), bytearray()
     for place, name in symbols:
@@ -40,7 +40,7 @@ def renamed(content: bytes, new_name: Callable[[str], str]) -> bytes:
 
 
 def defined_names(content: bytes) -> set[str]:
-    """The names that the object defines for others to link with."""
+    """The names that the object file defines for the linker."""
     found = set()
     for place, name in _symbols(content)[2]:
         _, info, _, section = struct.unpack_from("<IBBH", content, place)
@@ -50,7 +50,7 @@ def defined_names(content: bytes) -> set[str]:
 
 
 def _symbols(content: bytes) -> tuple[int, bytes, list[tuple[int, str]]]:
-    """Where the header of the table of names is, that table, and where every symbol is with its name."""
+    """The offset of the string table's section header, the table, and all symbols as (offset, name)."""
     (start,) = struct.unpack_from("<Q", content, _PLACE_OF_SECTIONS)
     size, count = struct.unpack_from("<HH", content, _SIZES_OF_SECTIONS)
     sections = [_SECTION.unpack_from(content, start + size * number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""What a caller says of dimensions that a model leaves open: what is compiled for itself, and which ranges stay."""
+"""The caller's settings for dynamic dimensions: sizes that are compiled separately, and ranges that remain dynamic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ModelFormatError, WorkloadError, nearest
 from ..limits import MAX_EXTENT
 from ..sizes import MayBeEmpty, OpenSizes
 
-# One size; a list, of which each is compiled for itself; a pair or a range, whose sizes one executable serves.
+# One size; a list, of which each is compiled separately; a pair or a range, supported by one executable.
 Sizes: TypeAlias = int | Sequence[int] | range
 MOST_VARIANTS = 64
 Range: TypeAlias = tuple[int, int]
@@ -19,8 +19,8 @@ Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Setting:
-    """One variant: the size of the inputs' first dimension, None where it is not settled, and sizes of others by name;
-    the ranges, first and last size, that stay open."""
+    """One variant: the size of the inputs' first dimension, None if it is not set, and sizes of others by name; and the
+    ranges, first and last size, that remain dynamic."""
 
     batch: int | None
     dims: dict[str, int]
@@ -29,17 +29,17 @@ class Setting:
 
     @property
     def may_be_empty(self) -> MayBeEmpty:
-        """The sizes whose range begins with 0."""
+        """The sizes whose range starts at 0."""
         names = frozenset(name for name, (least, _) in self.ranges if least == 0)
         return MayBeEmpty(names, self.batch_range is not None and self.batch_range[0] == 0)
 
     def within(self, sizes: OpenSizes, leading: Sequence[str]) -> OpenSizes:
-        """The open sizes of a model within these ranges; `leading`: those that are first dimensions of inputs.
-        ModelFormatError where the model has no such size, or allows none of the range."""
+        """The dynamic dimensions of a model within these ranges; `leading`: those that are first dimensions of inputs.
+        Raises ModelFormatError if the model has no such dimension, or does not allow the range."""
         ranges = dict(self.ranges)
         if self.batch_range is not None:
             if not leading:
-                raise ModelFormatError("batch is given as a range, but no input leaves its first dimension open")
+                raise ModelFormatError("batch is given as a range, but no input has a dynamic first dimension")
             ranges.update((name, self.batch_range) for name in leading if name not in ranges)
         for name in ranges:
             if name not in sizes.names:
@@ -49,14 +49,14 @@ class Setting:
             least, most = ranges.get(size.name, (size.least, size.most))
             if least > size.most or most < size.least:
                 raise ModelFormatError(
-                    f"size {size.name!r} from {least} to {most}; the model allows {size.least} to {size.most}"
+                    f"size {size.name!r} is given as {least} to {most}; accepted: {size.least} to {size.most}"
                 )
             bounded.append(replace(size, least=max(least, size.least), most=min(most, size.most)))
         return replace(sizes, sizes=tuple(bounded))
 
 
 def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[Setting]:
-    """Every combination of the sizes given, the first ones first. WorkloadError says what is not a size."""
+    """Every combination of the given sizes, in order. Raises WorkloadError for invalid sizes."""
     ranges = {name: found for name, sizes in (dims or {}).items() if (found := range_of(f"dims[{name!r}]", sizes))}
     batch_range = range_of("batch", batch)
     batches: list[int | None] = [None] if batch is None or batch_range else [*_sizes("batch", batch)]
@@ -67,7 +67,8 @@ def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[S
     ]
     if len(settings) > MOST_VARIANTS:
         raise WorkloadError(
-            f"batch and dims make {len(settings)} combinations, each of which is compiled; accepted: {MOST_VARIANTS}"
+            f"batch and dims result in {len(settings)} combinations, each compiled separately; accepted: "
+            f"{MOST_VARIANTS}"
         )
     return settings
 
@@ -91,7 +92,7 @@ def _sizes(what: str, given: Sizes) -> list[int]:
         isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT for size in sizes
     ):
         raise WorkloadError(
-            f"{what} = {given!r}; accepted: a whole number from 1 to {MAX_EXTENT}, or several, as in [1, 4, 8], or a "
-            "range, as in (1, 512)"
+            f"{what} = {given!r}; accepted: a whole number from 1 to {MAX_EXTENT}, or several, such as [1, 4, "
+            "8], or a range, such as (1, 512)"
         )
     return list(dict.fromkeys(sizes))

@@ -1,8 +1,8 @@
-"""Every operator of a lowered graph scheduled, weights that are constants packed.
+"""Scheduling of every operator in a lowered graph, and packing of constant weights.
 
-A Relax function calls PrimFuncs by call_tir. A PrimFunc whose weights are a constant in all its calls is scheduled for
-packed weights; they are packed here, once, and the calls take the packed constants. Weights in blocks of few bits are
-read from where they are stored as they are packed, and calls that read them in the same panels share these.
+A Relax function calls PrimFuncs by call_tir. A PrimFunc whose weights are constant in all calls is scheduled for
+prepacked weights; they are packed here, once, and the calls use the packed constants. Blocked low-bit weights are read
+from their storage during packing, and calls that read them in the same panels share these.
 """
 
 from __future__ import annotations
@@ -56,13 +56,12 @@ _Tiling: TypeAlias = (
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One PrimFunc of a model: what it computes, how often it is called, and the decision that was made for it.
+    """One PrimFunc of a model: its kind, the number of its calls, and its decision.
 
-    `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 where
-    none are counted. `workload` is that of a convolution or a product, and `prepacked` whether its weights are packed
-    when the model is compiled, `epilogue` the name of what is fused behind, `rows` those of a product that a run
-    brings and a configuration may be known for. `nodes`: names of the model's nodes that
-    its calls compute, in order.
+    `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 if they
+    are not counted. `workload` is that of a convolution or matrix multiplication, `prepacked` whether its weights are
+    packed at compile time, `epilogue` the name of its epilogue, `rows` the range of a dynamic number of rows for which
+    a configuration may be known. `nodes`: the model nodes computed by its calls, in order.
     """
 
     name: str
@@ -81,8 +80,8 @@ class Operator:
 
 @dataclass(frozen=True)
 class _Call:
-    """Constant arguments of one call_tir, or what they are stored as, None for arguments that are not constant; numbers
-    of the model's nodes that it computes."""
+    """Constant arguments of one call_tir, or their storage, None for arguments that are not constant; and the numbers
+    of the model nodes that it computes."""
 
     constants: tuple[tvm.ir.GenericConst | Stored | None, ...]
     nodes: tuple[int, ...] = ()
@@ -91,11 +90,11 @@ class _Call:
 def schedule_operators(
     mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, *, ahead: bool
 ) -> tuple[tvm.IRModule, list[Operator]]:
-    """`mod`, legalised and fused, with every PrimFunc scheduled and without names of nodes, which the operators have;
+    """`mod`, legalised and fused, with every PrimFunc scheduled and without node names, which move to the operators;
     and the operators in the order of their first call.
 
-    `kernels` compiles those that pack weights, and with `ahead` the others as well, for build(), from now on. Constants
-    that are packed go away one by one where nobody but `mod` has them, nor `mod` itself.
+    `kernels` compiles those that pack weights, and with `ahead` immediately also the others, for build(). Packed
+    constants are freed one by one if only `mod` refers to them, and nothing else to `mod`.
     """
     mod, operators, packed = _scheduled(mod, hardware, options, kernels, ahead)
     if packed:
@@ -108,8 +107,8 @@ def schedule_operators(
 def _scheduled(
     mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, ahead: bool
 ) -> tuple[tvm.IRModule, list[Operator], dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]]]:
-    """`mod` with every PrimFunc scheduled but those that are called with packed weights, the operators, and those
-    PrimFuncs, with the numbers of their weights."""
+    """`mod` with every PrimFunc scheduled except those called with packed weights, the operators, and these PrimFuncs
+    with the indices of their weights."""
     calls = _calls(mod["main"])
     given = _given(mod["main"]) if _is_straight(mod) else set(calls)
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
@@ -140,7 +139,7 @@ def _scheduled(
 
 
 def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> list[Operator]:
-    """The same operators, with nothing compiled or packed."""
+    """The same operators, without compiling or packing anything."""
     names = names_in(mod)
     return [
         _with_nodes(_schedule(mod[variable], variable.name_hint, made, hardware, options, {})[1], made, names)
@@ -149,18 +148,19 @@ def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) ->
 
 
 def _products_first(mod: tvm.IRModule) -> list[tuple[tvm.ir.GlobalVar, tirx.PrimFunc]]:
-    """The PrimFuncs, those that take rows from tables last: they read the panels of a product, where there is one."""
+    """The PrimFuncs, with lookups in blocked tables last: they read the panels of a matrix multiplication, if there is
+    one."""
     functions = [(variable, func) for variable, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)]
     return sorted(functions, key=lambda each: isinstance(description_of(each[1]), TableRows))
 
 
 def _with_nodes(operator: Operator, calls: Sequence[_Call], names: Sequence[str]) -> Operator:
-    """`operator` with the nodes of its calls, by their names."""
+    """`operator` with the node names of its calls."""
     return replace(operator, nodes=nodes_named(names, (number for call in calls for number in call.nodes)))
 
 
 def record_of(operator: Operator) -> OperatorRecord:
-    """What an executable keeps of an operator."""
+    """The record of an operator that an executable keeps."""
     tiling = operator.tiling
     predicted = tiling.predicted_seconds if tiling is not None else None
     return OperatorRecord(
@@ -193,15 +193,16 @@ def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
 
 
 def _is_straight(mod: tvm.IRModule) -> bool:
-    """Whether "main" is the only Relax function and has no branches, so that _calls() sees all calls of PrimFuncs."""
+    """Return whether "main" is the only Relax function and has no branches, so that _calls() sees all calls of
+    PrimFuncs."""
     functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
     bindings = (binding for block in mod["main"].body.blocks for binding in block.bindings)
     return len(functions) == 1 and not any(isinstance(binding.value, relax.If | relax.Function) for binding in bindings)
 
 
 def _given(func: relax.Function) -> set[tvm.ir.GlobalVar]:
-    """PrimFuncs that are called with what the caller of the model gave: a parameter, or what is made of one by anything
-    but a PrimFunc, as a view is."""
+    """PrimFuncs called with data of the model's caller: a parameter, or a value derived from one by anything but a
+    PrimFunc, such as a view."""
     tainted = set(func.params)
     found: set[tvm.ir.GlobalVar] = set()
     for block in func.body.blocks:
@@ -224,8 +225,8 @@ def _schedule(
     options: Options,
     beside: dict[Stored, int],
 ) -> tuple[tirx.PrimFunc, Operator, ScheduledOperator | None, int | None]:
-    """(TIR, what it is, and if weights are prepacked, how and the number of their parameter). `beside`: the columns of
-    the panels that products have their weights in, which it adds to."""
+    """(TIR, its operator, and for prepacked weights the scheduled operator and the index of their parameter). `beside`:
+    the columns of the panels in which matrix multiplications store their weights, to which it adds."""
     place: int | None = None
     own, quotients = with_own_extents(func)
 
@@ -278,8 +279,8 @@ def _schedule(
 
 
 def _with_plain_parameters(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, whose parameters are called by their places: in the graph's names of tensors, which it takes them from,
-    two models seldom agree, and their kernels would not be equal."""
+    """`func` with parameters named by position: names taken from the graph's tensors seldom match between two models,
+    and their kernels would not be equal."""
     names = {parameter: tirx.Var(f"argument_{place}", parameter.ty) for place, parameter in enumerate(func.params)}
     return tvm_ffi.structural_map(func, (tirx.Var, lambda variable: names.get(variable, variable)))
 
@@ -290,7 +291,7 @@ def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights to be packed by the function `pack`, or in `panels`, from `source` to `packed`, which is zeros before."""
+    """Weights to be packed by the function `pack`, or in `panels`, from `source` to the zero-initialised `packed`."""
 
     pack: str
     source: tvm.runtime.Tensor | Stored
@@ -301,7 +302,7 @@ class _Weights:
 def _packing(
     packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]], kernels: Kernels
 ) -> dict[str, Callable[..., Any]]:
-    """The functions that pack, compiled, by name."""
+    """The compiled packing functions by name."""
     functions = {
         f"{variable.name_hint}_pack": trusted(scheduled.pack)
         for variable, (_, scheduled) in packed.items()
@@ -314,10 +315,10 @@ def _packing(
 def _with_packed(
     mod: tvm.IRModule, packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]]
 ) -> tuple[tvm.IRModule, list[_Weights]]:
-    """The calls of `packed` functions with memory for their weights in packed form, and what is to be packed there."""
+    """The calls of `packed` functions with memory for their packed weights, and the list of weights to pack."""
     weights: list[_Weights] = []
     shared: dict[tuple[Stored, Panels], tvm.runtime.Tensor] = {}
-    # A function whose parameters change needs a variable of its own, which knows their types.
+    # A function whose parameters change needs a separate variable, which has their types.
     renewed: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
 
     def pack(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:
@@ -347,8 +348,8 @@ def _with_packed(
 
 
 def _pack(weights: list[_Weights], packing: dict[str, Callable[..., Any]]) -> None:
-    """Pack all weights, the largest first, while the others take no memory yet; each is let go of before the next is
-    packed."""
+    """Pack all weights, the largest first, while the others use no memory yet; each source is freed before the next one
+    is packed."""
     set_pool()
     weights.sort(key=lambda made: math.prod(made.packed.shape))
     while weights:
@@ -360,13 +361,13 @@ def _pack(weights: list[_Weights], packing: dict[str, Callable[..., Any]]) -> No
             made.panels.pack(source.rows(), held)
             continue
         assert not isinstance(source, Stored)
-        if source.data_ptr() % ALIGNMENT:  # as constants of a caller's Relax module may be
+        if source.data_ptr() % ALIGNMENT:  # possible for constants of a caller's Relax module
             source = tvm.runtime.tensor(source.numpy())
         packing[made.pack](source, made.packed)
 
 
 def _with_records(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with records of the stored weights that no kernel has packed as constants."""
+    """`mod` with constants for the records of stored weights that no kernel has packed."""
 
     def made(_: Rewriter, __: relax.Var, value: relax.Expr) -> relax.Expr | None:
         weights = stored_of(value)

@@ -1,4 +1,4 @@
-"""Memory that a caller gives for a model's outputs, and outputs in the kind of arrays that the inputs came in."""
+"""Memory provided by a caller for a model's outputs, and outputs of the same array kind as the inputs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from ..errors import WorkloadError, nearest
 from ..runtime.arrays import Span, as_array, numpy_type, overlaps, span_of, torch_tensor
 
-EXPECTED = "a writable array without gaps, or a dense CPU tensor"
+EXPECTED = "a writable contiguous array, or a dense CPU tensor"
 
 
 @dataclass(frozen=True)
 class Output:
-    """An output of a model: its shape, None where the data decides it, and TVM's name of its type, empty where that is
-    not known before a run."""
+    """An output of a model: its shape, None if data-dependent, and TVM's name of its type, empty if it is not known
+    before a run."""
 
     name: str
     shape: tuple[int, ...] | None
@@ -27,36 +27,36 @@ class Output:
 
     @functools.cached_property
     def type(self) -> np.dtype[Any] | None:
-        """NumPy's type; None where there is none."""
+        """The NumPy type; None if there is none."""
         try:
             return numpy_type(self.dtype)
         except TypeError:
             return None
 
     def check(self, array: np.ndarray) -> None:
-        """WorkloadError where an array is not of this shape and type."""
+        """Raise WorkloadError if an array does not have this shape and type."""
         if self.dtype and array.dtype != self.type:
-            raise WorkloadError(f"out {self.name!r} is {array.dtype}; expected {self.dtype}")
+            raise WorkloadError(f"out {self.name!r} has type {array.dtype}; expected {self.dtype}")
         if self.shape is not None and array.shape != self.shape:
             raise WorkloadError(f"out {self.name!r} has shape {array.shape}; expected {self.shape}")
 
 
 def outputs_of(names: Sequence[str], shapes: Sequence[tuple[int, ...] | None], dtypes: Sequence[str]) -> list[Output]:
-    """The outputs of these names; `shapes` and `dtypes` are empty where they are not known before a run."""
+    """The outputs with these names; `shapes` and `dtypes` are empty if they are not known before a run."""
     if not shapes:
         return [Output(name, None, "") for name in names]
     return [Output(*known) for known in zip(names, shapes, dtypes, strict=True)]
 
 
 class Outputs:
-    """Memory for outputs, and the `spans` where it lies.
+    """Memory for outputs, and its `spans`.
 
-    `result` is what a run gives for them: the objects themselves, several as a tuple.
+    `result` is the return value of a run: the objects themselves, several as a tuple.
     """
 
     def __init__(self, out: Any, outputs: Sequence[Output]) -> None:
-        """`out`: an array or tensor, of several outputs a tuple or list of them, or a mapping by name. WorkloadError
-        says what cannot be written to."""
+        """`out`: an array or tensor, a tuple or list for several outputs, or a mapping by name. Raises WorkloadError
+        for outputs that cannot be written."""
         given = _in_order(out, outputs)
         self.result = given[0] if len(given) == 1 else tuple(given)
         self.arrays: list[np.ndarray] = []
@@ -67,21 +67,19 @@ class Outputs:
             output.check(array)
             span = span_of(array)
             if overlaps(span, self.spans):
-                raise WorkloadError(
-                    f"out {output.name!r} shares memory with another output; expected memory of its own"
-                )
+                raise WorkloadError(f"out {output.name!r} shares memory with another output; expected separate memory")
             self.arrays.append(array)
             self.spans.append(span)
 
     def write(self, found: Sequence[np.ndarray]) -> None:
-        """Copy what a run gave to where it belongs. WorkloadError where that is of another shape or type."""
+        """Copy the results of a run to the outputs. Raises WorkloadError if they have another shape or type."""
         for value, array, output in zip(found, self.arrays, self._outputs, strict=True):
             Output(output.name, value.shape, str(value.dtype)).check(array)
             np.copyto(array, value)
 
 
 def _in_order(out: Any, outputs: Sequence[Output]) -> list[Any]:
-    """What is given for each output."""
+    """The object given for each output."""
     names = [output.name for output in outputs]
     if isinstance(out, Mapping):
         for name in out:
@@ -99,7 +97,7 @@ def _in_order(out: Any, outputs: Sequence[Output]) -> list[Any]:
 
 
 def _writable(value: Any, what: str) -> np.ndarray:
-    """The memory of `value` as an array. WorkloadError where it is not one that may be written to."""
+    """The memory of `value` as an array. Raises WorkloadError if it cannot be written."""
     array = value if isinstance(value, np.ndarray) else _shared(value, what)
     if not array.flags.c_contiguous:
         raise WorkloadError(f"{what} has strides {array.strides}; expected {EXPECTED}")
@@ -111,21 +109,21 @@ def _writable(value: Any, what: str) -> np.ndarray:
 def _shared(value: Any, what: str) -> np.ndarray:
     """A tensor's own memory as an array."""
     if not hasattr(value, "__dlpack__"):
-        raise WorkloadError(f"{what} is a {type(value).__name__}; expected {EXPECTED}")
+        raise WorkloadError(f"{what} has type {type(value).__name__}; expected {EXPECTED}")
     if getattr(value, "requires_grad", False):
         raise WorkloadError(f"{what} requires gradients; expected {EXPECTED} that requires none")
     array = as_array(value, what)
     if hasattr(value, "data_ptr") and value.data_ptr() != array.ctypes.data:
-        raise WorkloadError(f"{what} holds its elements in another form (conjugated or negated); expected {EXPECTED}")
+        raise WorkloadError(f"{what} stores its elements in another form (conjugated or negated); expected {EXPECTED}")
     return array
 
 
-# ---- the kind of arrays ----------------------------------------------------------------------------------------------
+# ---- array kinds -----------------------------------------------------------------------------------------------------
 
 
 def like(values: Sequence[Any], result: Any) -> Any:
-    """Outputs, an array or a tuple of arrays, in the kind of the first of `values` that is an array or tensor, with the
-    same memory. NumPy arrays for what has no kind of its own, such as numbers and lists."""
+    """Outputs, an array or a tuple of arrays, in the kind of the first of `values` that is an array or tensor, sharing
+    memory. NumPy arrays if there is none, such as for numbers and lists."""
     make = next((make for value in values if (make := _maker(value)) is not None), None)
     if make is None:
         return result
@@ -133,7 +131,7 @@ def like(values: Sequence[Any], result: Any) -> Any:
 
 
 def _maker(value: Any) -> Callable[[np.ndarray], Any] | None:
-    """What makes an array one of the kind of `value`; None where that is not an array or tensor."""
+    """A function that converts an array to the kind of `value`; None if that is not an array or tensor."""
     if isinstance(value, np.ndarray):
         return np.asarray
     torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""What compiles: versions of packages, and this package's own files; results are kept by these too, beside content."""
+"""Versions of packages, and this package's own files; they are part of cache keys, in addition to content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "onnx", "tflite")
 
 @functools.lru_cache(maxsize=1)
 def sources() -> list[tuple[str, int, int]]:
-    """This package's own files: an edit of them changes what they compile."""
+    """This package's own files: editing them changes the results of a compilation."""
     packages = (importlib.import_module(name) for name in ("tvm_tiling", "tvm_tiling.schedules"))
     folders = {Path(str(package.__file__)).parent for package in packages}
     files = sorted(path for folder in folders for path in folder.rglob("*.[cp]*") if path.suffix in (".py", ".c"))

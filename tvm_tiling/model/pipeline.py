@@ -1,16 +1,16 @@
-"""From a Relax module to one whose operators are scheduled: the order of the graph passes.
+"""The graph pass pipeline, from a Relax module to one with scheduled operators.
 
-without_branches  both sides of an If computed, and one chosen
-without_empty     operators of no elements, which have nothing to compute
-roll_cells        cells that an exporter unrolled into recurrent layers
-simplify          constants, batch norm into weights, operators that do nothing
-integers          between what is dequantised and quantised again, on CPUs
-join_views        reshapes and transpositions that meet, and vanish
-channels_last     regions around convolutions
-fuse_attention    products around a softmax
-legalise          operators to TIR, which checks positions that tensors hold and stays inside of its buffers
-fuse              element-wise operators into the write-back of what they follow
-schedule          a decision for every operator, constant weights packed
+without_branches  compute both sides of an If, and select one
+without_empty     remove operators without elements
+roll_cells        roll unrolled cells into recurrent layers
+simplify          fold constants and batch norm, remove operators without effect
+integers          compute quantised regions in integers, on CPUs
+join_views        merge and cancel reshapes and transpositions
+channels_last     convert regions around convolutions to channels last
+fuse_attention    fuse the matrix multiplications around a softmax
+legalise          lower operators to TIR with checked positions and in-bounds accesses
+fuse              fuse element-wise operators as epilogues
+schedule          decide on every operator, and pack constant weights
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
 def lower(
     mod: tvm.IRModule, hardware: Hardware, options: Options | None = None, kernels: Kernels | None = None
 ) -> Scheduled:
-    """`mod`, whose function "main" takes inputs and holds weights, ready for relax.build; and its operators.
+    """`mod`, whose function "main" takes inputs and contains weights, ready for relax.build; and its operators.
 
-    `kernels` compiles each operator for build() from the moment it is scheduled. Without it nothing is compiled but
-    what packs weights.
+    `kernels` compiles each operator for build() as soon as it is scheduled. Without it, only packing functions are
+    compiled.
     """
     if kernels is not None:
         return schedule_operators(fused_for_cpu(mod), hardware, options or Options(), kernels, ahead=True)
@@ -60,25 +60,26 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 
 
 def fused_for_cpu(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with a PrimFunc for every group of operators that become one kernel; what is quantised is computed in
+    """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
     return _fused(with_integers_on_cpu(straight(mod)), None)
 
 
 def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool]) -> tvm.IRModule:
-    """The same of a graph whose integers are settled. Operators that are to stay `alone` are in no group."""
+    """The same for a graph whose integer operators are already determined. Operators for which `alone` is true are in
+    no group."""
     return _fused(straight(mod), alone)
 
 
 def straight(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with the constants of its function "main" computed, without branches and operators that do nothing."""
+    """`mod` with the constants of its function "main" folded, without branches and operators without effect."""
     return simplify(roll_cells(without_empty(without_branches(mod))))
 
 
 def _fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None) -> tvm.IRModule:
-    # Batch norm is folded before: decomposed, it would be four operators that say nothing of each other.
+    # Batch norm is folded before: decomposed, it would be four unrelated operators.
     mod = relax.transform.DecomposeOpsForInference()(mod)
-    refuse_unproved(mod)  # as the model has them: what later passes join fits where its parts do
+    refuse_unproved(mod)  # on the original operators: fused ones match if their parts do
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = with_known_functions(legalised(fuse_attention(mod)))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

@@ -1,4 +1,4 @@
-"""A variant of a model that has an execution plan, of fixed or open shapes: run by plan.c, without TVM."""
+"""A variant of a model with an execution plan, of static or dynamic shape: executed by plan.c, without TVM."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .variant_base import VariantBase, VariantParts
 
 
 class PlannedVariant(VariantBase):
-    """`run` and `benchmark` may be called from several threads at once; each has an instance of its own."""
+    """`run` and `benchmark` may be called from several threads at once; each has a separate instance."""
 
     def __init__(self, parts: VariantParts) -> None:
-        """ValueError where the library's plan is not one of this signature and these constants."""
+        """Raises ValueError if the library's plan does not match this signature and these constants."""
         library, signature, store = parts.library, parts.signature, parts.store
         plan = library.plan
         if library.native is None or plan is None:
             raise ValueError("the library has no plan")
         kinds = [(kind.shape, kind.dtype) for kind in plan.inputs]
         if kinds != list(zip(signature.input_shapes, signature.input_dtypes, strict=True)):
-            raise ValueError("the plan takes other inputs than the model")
+            raise ValueError("the plan takes different inputs than the model")
         places = [store.places[number] for number in parts.constants]
         self._runner = PlanRunner(library.native, plan, store.block, [(place.offset, place.size) for place in places])
         self._instances: list[PlanInstance] = []
@@ -46,18 +46,18 @@ class PlannedVariant(VariantBase):
             [kind.dtype for kind in plan.outputs],
         )
         super().__init__(parts, outputs)
-        if isinstance(plan, ExecutionPlan):  # TVM's plan, of older files, is larger
+        if isinstance(plan, ExecutionPlan):  # TVM's plan, in older files, is larger
             self.memory = replace(parts.memory, activations=plan.arena)
 
     def run(self, arrays: Sequence[np.ndarray], threads: int | None = None) -> Any:
-        """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
-        an index that an input holds."""
+        """Outputs for inputs that match the signature; several are returned as a tuple. Raises WorkloadError if a
+        kernel rejects an index in an input."""
         buffers = self.lend(arrays)
         self._execute(buffers, threads)
         return _outputs(buffers)
 
     def _execute(self, buffers: Buffers, threads: int | None = None) -> None:
-        """Run in this thread's instance; left out, `threads` is the variant's."""
+        """Run in this thread's instance; by default on the variant's number of threads."""
         try:
             with limited(threads or self.threads):
                 self._instance(buffers).run(buffers)
@@ -65,8 +65,8 @@ class PlannedVariant(VariantBase):
             raise _refused(failed) from None
 
     def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs, threads: int | None = None) -> None:
-        """Write outputs for these inputs to the caller's memory, without a copy where that begins at a multiple
-        of 64 bytes. Errors as :meth:`run`; the memory then holds anything."""
+        """Write the outputs for these inputs to the caller's memory, without a copy if it is aligned to 64 bytes.
+        Errors as in :meth:`run`, after which the memory is undefined."""
         apart = [a.copy() if overlaps(span_of(a), outputs.spans) else a for a in map(np.ascontiguousarray, arrays)]
         tables = self._tables(arrays)
         for array, kind, output in zip(outputs.arrays, tables.outputs, self.outputs, strict=True):
@@ -75,7 +75,7 @@ class PlannedVariant(VariantBase):
 
     @functools.cached_property
     def in_place(self) -> tuple[tuple[int, int], ...]:
-        """(output, input) of caches to which a run only appends: the output may have the input's memory."""
+        """(output, input) pairs of caches to which a run only appends: the output may use the input's memory."""
         plan, found = self._runner.plan, []
         appending = {operator.name for operator in self.operators if operator.form == AppendTiling.FORM}
         reading = Counter(number for step in plan.steps for number in set(step.arguments))
@@ -88,8 +88,8 @@ class PlannedVariant(VariantBase):
         return tuple(found)
 
     def run_in_place(self, arrays: Sequence[np.ndarray], kept: Mapping[int, int]) -> Sequence[np.ndarray]:
-        """All outputs, where those in `kept`, which are of in_place, are the inputs of these numbers, written in part.
-        WorkloadError where one has no room for the result."""
+        """All outputs, of which those in `kept`, a subset of in_place, are the inputs with these numbers, partly
+        written. Raises WorkloadError if one has not enough room for the result."""
         tables = self._tables(arrays)
         outputs = []
         for number, kind in enumerate(tables.outputs):
@@ -99,49 +99,49 @@ class PlannedVariant(VariantBase):
             array, name = arrays[kept[number]], self.outputs[number].name
             if array.shape != kind.shape:
                 room, wanted = array.shape[-2], kind.shape[-2]
-                raise WorkloadError(f"the cache of {name!r} has room for {room} rows, and {wanted} are needed")
+                raise WorkloadError(f"the cache of {name!r} has room for {room} rows, but {wanted} are needed")
             outputs.append(array)
         self._execute(Buffers(tables, arrays, outputs))
         return outputs
 
     def _tables(self, arrays: Sequence[np.ndarray]) -> PlanTables:
-        """Those for inputs of these shapes."""
+        """The tables for inputs of these shapes."""
         return self._runner.tables(tuple(array.shape for array in arrays), lambda: self.signature.sizes(arrays))
 
     def _instance(self, buffers: Buffers) -> PlanInstance:
-        """This thread's."""
+        """This thread's instance."""
         found: PlanInstance | None = getattr(self._state, "instance", None)
         if found is None:
             found = self._state.instance = PlanInstance(self._runner, buffers.tables)
         return found
 
-    # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
+    # ---- concurrent runs: for one caller at a time ------------------------------------------------------------------
 
     def functions(self, threads: int, arrays: Sequence[np.ndarray]) -> Sequence[int]:
-        """An instance for each thread, by its address; `arrays`: inputs that one of them will take."""
+        """The address of one instance per thread; `arrays`: inputs that one of them will take."""
         while len(self._instances) < threads:
             self._instances.append(PlanInstance(self._runner, self._tables(arrays)))
         return [instance.address for instance in self._instances[:threads]]
 
     def lend(self, arrays: Sequence[np.ndarray]) -> Buffers:
-        """What a run on these inputs reads and writes."""
+        """The buffers of a run on these inputs."""
         return Buffers(self._tables(arrays), arrays)
 
     def give_back(self, buffers: Buffers) -> None:
-        """Nothing is kept: the outputs are the caller's."""
+        """Does nothing: the outputs belong to the caller."""
 
     def arguments(self, buffers: Buffers) -> tuple[int, ...]:
-        """What an instance takes: also the plan where it is one for these shapes."""
+        """The arguments of an instance, including the plan if it depends on the shapes."""
         return (*buffers.addresses, buffers.tables.address) if self.signature.is_open else buffers.addresses
 
     def received(self, result: Any, buffers: Buffers) -> Any:
-        """Outputs of a run that is over, as :meth:`run` gives them."""
+        """The outputs of a completed run, as returned by :meth:`run`."""
         return _outputs(buffers)
 
-    # ---- measuring --------------------------------------------------------------------------------------------------
+    # ---- measurement ------------------------------------------------------------------------------------------------
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
-        """Time runs on these inputs for about so many seconds, then each operator."""
+        """Measure runs on these inputs for about `seconds` seconds, then each operator."""
         from .timing import benchmark_of, operator_runs, timed
 
         buffers = self.lend(arrays)
@@ -156,7 +156,7 @@ class PlannedVariant(VariantBase):
         return benchmark_of(samples, operators)
 
     def _operator_times(self, instance: PlanInstance, buffers: Buffers, runs: int) -> dict[str, float]:
-        """Median seconds of each operator's calls together; what other kernels take is named "runtime"."""
+        """Median total seconds of each operator's calls; the time of other kernels is named "runtime"."""
         from .timing import median_of_each
 
         known = {o.name for o in self.operators}

@@ -1,7 +1,7 @@
-"""The execution plan of a model whose sizes a run brings, from the calls of its function "main".
+"""The execution plan of a model with dynamic dimensions, from the calls of its function "main".
 
 Read where operators are scheduled and constants are arguments: calls of PrimFuncs, reshapes and the result, with shapes
-that are expressions of the inputs' open sizes. A model that does anything else in a run has no plan.
+that are expressions of the dynamic dimensions of the inputs. A model with any other operation at run time has no plan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .passes.lift import INPUTS
 
 @dataclass
 class _Memory:
-    """Memory that tensors share: that of an input, output or constant, or of a piece of the arena."""
+    """Memory shared by tensors: that of an input, output or constant, or a piece of the arena."""
 
     place: int
     number: int
@@ -40,12 +40,13 @@ class _Tensor:
 
 
 def read_open_plan(mod: tvm.IRModule, shapes: Sequence[Shape]) -> OpenPlan:
-    """The plan of "main" as lift_constants() leaves it, with inputs of `shapes`. NoPlan says why there is none."""
+    """The plan of "main" as returned by lift_constants(), with inputs of `shapes`. Raises NoPlan with the reason if
+    there is none."""
     return _Reading(mod, shapes).plan()
 
 
 class _Reading:
-    """The function, binding after binding."""
+    """The function, binding by binding."""
 
     def __init__(self, mod: tvm.IRModule, shapes: Sequence[Shape]) -> None:
         self._mod, self._main = mod, mod["main"]
@@ -79,7 +80,7 @@ class _Reading:
         for block in body.blocks:
             for binding in block.bindings:
                 if not isinstance(binding, relax.VarBinding):
-                    raise NoPlan(f"operator {binding.var.name!r} has a shape that the run computes")
+                    raise NoPlan(f"operator {binding.var.name!r} has a data-dependent shape")
                 self._values[binding.var] = self._value(binding.value, binding.var)
         found = self._value(body.body, None)
         outputs = list(found) if isinstance(found, tuple) else [found]
@@ -96,7 +97,7 @@ class _Reading:
         if isinstance(expr, relax.TupleGetItem):
             value = self._value(expr.tuple_value, None)
             if not isinstance(value, tuple):
-                raise NoPlan(f"operator {name!r} takes a part of what is not a tuple")
+                raise NoPlan(f"operator {name!r} takes an element of a value that is not a tuple")
             return value[expr.index]
         if is_op(expr, "call_tir"):
             return self._kernel(expr, name)
@@ -135,7 +136,7 @@ class _Reading:
         return self._use(self._tensor(value, name))
 
     def _use(self, tensor: _Tensor) -> int:
-        """The number of a tensor that the step to come uses."""
+        """The number of a tensor used by the next step."""
         memory = tensor.memory
         memory.first = len(self._steps) if memory.first < 0 else memory.first
         memory.last = len(self._steps)
@@ -151,14 +152,14 @@ class _Reading:
     def _tensor(self, expr: Any, name: str) -> _Tensor:
         found = self._value(expr, None)
         if not isinstance(found, _Tensor):
-            raise NoPlan(f"operator {name!r} takes an argument that is not a tensor")
+            raise NoPlan(f"operator {name!r} has an argument that is not a tensor")
         return found
 
     def _placed(self, outputs: list[_Tensor]) -> OpenPlan:
         results = tuple(map(self._number, outputs))
         for number, output in enumerate(outputs):
             if output.memory.place == ARENA:
-                # Of the same number of elements, whatever their shape: a reshape keeps it.
+                # It has the same number of elements, whatever the shape: a reshape preserves it.
                 output.memory.place, output.memory.number = OUTPUT, number
         pieces = [memory for memory in self._memories if memory.place == ARENA]
         for number, memory in enumerate(pieces):
@@ -179,16 +180,16 @@ class _Reading:
     def _type(self, kind: Any, name: str) -> OpenType:
         shape, dtype = getattr(kind, "shape", None), str(getattr(kind, "dtype", ""))
         if not isinstance(shape, relax.ShapeExpr):
-            raise NoPlan(f"operator {name!r} has a shape that the run computes")
+            raise NoPlan(f"operator {name!r} has a data-dependent shape")
         if not is_known(dtype):
-            raise NoPlan(f"operator {name!r} has the type {dtype}")
+            raise NoPlan(f"operator {name!r} has type {dtype}")
         return OpenType(tuple(map(self._extent, shape.values)), dtype)
 
     def _extent(self, expr: Any) -> Extent:
-        """An extent in terms of the inputs' sizes."""
+        """An extent in terms of the dynamic dimensions of the inputs."""
         found = plain_extent(expr, self._names)
         if found is None:
-            raise NoPlan(f"a size is {expr}, which follows from no input's shape")
+            raise NoPlan(f"extent {expr} does not follow from the shape of an input")
         return found
 
 

@@ -1,7 +1,7 @@
 """This package as a named Relax pipeline: tvm.compile(mod, target, relax_pipeline="tvm_tiling").
 
 TVM calls register() when it is imported (entry point group "tvm.backends"), so nothing else is loaded before the
-pipeline is asked for.
+pipeline is used.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ NAME = "tvm_tiling"
 
 
 def register() -> None:
-    """Make the pipeline known to TVM by its name; once is enough. Does nothing where TVM is its runtime alone."""
+    """Register the pipeline with TVM by its name; idempotent. Has no effect if only TVM's runtime is installed."""
     pipeline = sys.modules.get("tvm.relax.pipeline")
     if pipeline is not None and NAME not in pipeline.PIPELINE_MAP:
         pipeline.register_pipeline(NAME)(relax_pipeline)
 
 
 def relax_pipeline(*, winograd: bool = True, tolerance: float | None = None) -> tvm.transform.Pass:
-    """A pass that takes a Relax module to what the virtual machine runs, for the target it is used under.
+    """A pass that lowers a Relax module for the virtual machine, for the target it is used under.
 
-    A single function of fixed shapes gets everything that compile() does, weights packed where they are constants. In
-    any other module operators are fused, and those scheduled that rules serve. `winograd` and `tolerance` as in
-    tiling_schedule. HardwareError names a target that is not served.
+    A single function of static shapes is compiled as by compile(), with constant weights packed. In any other module
+    operators are fused, and those supported by schedule rules are scheduled. `winograd` and `tolerance` as in
+    tiling_schedule. Raises HardwareError with the name of an unsupported target.
     """
     import tvm
     from tvm import relax
@@ -53,7 +53,7 @@ def relax_pipeline(*, winograd: bool = True, tolerance: float | None = None) -> 
 
 
 def _errors_keep_their_class() -> None:
-    """TVM raises what a pass raises as a RuntimeError, but for classes that it knows."""
+    """TVM raises an error of a pass as a RuntimeError, except for classes registered with it."""
     from tvm_ffi import register_error
 
     for kind in (HardwareError, UnsupportedOperator):
@@ -61,7 +61,7 @@ def _errors_keep_their_class() -> None:
 
 
 def _whole(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule | None:
-    """`mod` by way of the graph passes; None where it is not one straight function of fixed shapes."""
+    """`mod` lowered by the graph passes; None if it is not a single straight-line function of static shapes."""
     import tvm
     from tvm import relax
 
@@ -73,7 +73,7 @@ def _whole(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule 
     ((variable, func),) = functions.items()
     if not _fixed(func):
         return None
-    # The graph passes know the model by the name "main".
+    # The graph passes expect the model under the name "main".
     others = {v: f for v, f in mod.functions.items() if v not in functions}
     renamed = tvm.IRModule({tvm.ir.GlobalVar("main"): func.with_attr("global_symbol", "main"), **others}, mod.attrs)
     lowered = attempted(lower, relax.transform.Normalize()(renamed), hardware, options)
@@ -86,14 +86,14 @@ def _whole(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule 
 
 
 def _fixed(func: tvm.relax.Function) -> bool:
-    """Whether no shape of the function is open."""
+    """Return whether all shapes of the function are static."""
     from tvm import relax
 
     return not relax.analysis.defined_symbolic_vars(func) and not relax.analysis.free_symbolic_vars(func)
 
 
 def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule:
-    """`mod` legalised and fused, operators scheduled as far as rules serve them."""
+    """`mod` legalised and fused, with operators scheduled as far as schedule rules support them."""
     import tvm
     from tvm import tirx
 

@@ -1,4 +1,4 @@
-"""What is told of a compiled model: its operators with their decisions and times, and the memory it takes."""
+"""Reports of a compiled model: its operators with their decisions and times, and its memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 from ..plain_text import printable
 from .precision.record import FLOAT32, PrecisionRecord
 
-# Operators whose work is multiply-adds; the rest moves data.
+# Operators that consist of multiply-accumulates; the others move data.
 MULTIPLYING = ("convolution", "product", "attention", "recurrence")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRecord:
-    """One operator of a model: times are seconds of all its calls in one run, None where unknown or not measured.
-    `workload` is that of one call of a convolution or a product, as its `to_dict` gives it. `nodes`: names of the
-    model's nodes that all its calls compute, in order; none where the model has no names."""
+    """One operator of a model: times are seconds of all its calls in one run, None if unknown or not measured.
+
+    `workload` is that of one call of a convolution or a matrix multiplication, as returned by its `to_dict`. `nodes`:
+    names of the model's nodes computed by all its calls, in order; empty if the model has no names.
+    """
 
     name: str
     kind: str
@@ -33,15 +35,15 @@ class OperatorRecord:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> OperatorRecord:
-        """The record that asdict() wrote; files of older releases have no nodes. TypeError where these are not names,
-        or where fields are missing or unknown."""
+        """The record for the result of asdict(); files of older releases have no nodes. Raises TypeError if these are
+        not names, or if fields are missing or unknown."""
         return cls(**{**plain, "nodes": nodes_of(plain.get("nodes", ()))})
 
 
 def nodes_of(plain: Any) -> tuple[str, ...]:
-    """Names of nodes that a file holds, as they are shown. TypeError for what are not names."""
+    """Names of nodes in a file, as displayed. Raises TypeError if they are not names."""
     if not isinstance(plain, list | tuple) or not all(isinstance(name, str) for name in plain):
-        raise TypeError("nodes of an operator that are not names")
+        raise TypeError("nodes of an operator are not names")
     return tuple(map(printable, plain))
 
 
@@ -49,7 +51,7 @@ NODES_SHOWN = 2
 
 
 def nodes_text(nodes: Sequence[str], most: int = NODES_SHOWN) -> str:
-    """The first names of an operator's nodes, and how many more there are."""
+    """The first names of an operator's nodes, and the number of further ones."""
     more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
     return ", ".join(nodes[:most]) + more
 
@@ -60,8 +62,11 @@ LATENCY = ("p50", "p90", "p99", "throughput")
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """Seconds of a run: median (`p50`), interquartile range (`spread`), 90th and 99th percentile; and seconds of each
-    operator, all its calls together. `throughput`: runs per second, one after the other. Of fewer than 100 runs the
-    99th percentile is close to the slowest of them."""
+    operator, all its calls together.
+
+    `throughput`: runs per second, sequentially. With fewer than 100 runs the 99th percentile is close to the slowest
+    one.
+    """
 
     median: float
     spread: float
@@ -88,11 +93,11 @@ class Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes that a model takes while it runs: activations as planned when it was compiled, and its constants.
+    """Bytes used by a model at run time: activations as planned at compile time, and constants.
 
-    `weights` are the constants that convolutions and products read, in packed form; `constants` are the others.
-    `mapped` of both are pages of a file: the system reads them when they are used, and processes that map the file
-    share them.
+    `weights` are the constants read by convolutions and matrix multiplications, prepacked; `constants` are the others.
+    `mapped` bytes of both are pages of a file: they are read by the system on first use, and shared by processes that
+    map the file.
     """
 
     activations: int
@@ -102,11 +107,11 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all three."""
         return self.activations + self.weights + self.constants
 
     def planned(self) -> dict[str, int]:
-        """What is known before the model is loaded: all but `mapped`, as plain values."""
+        """The values known before the model is loaded: all but `mapped`, as plain values."""
         return {"activations": self.activations, "weights": self.weights, "constants": self.constants}
 
     def to_dict(self) -> dict[str, int]:
@@ -122,7 +127,7 @@ class Memory:
 
 
 def mebibytes(size: int) -> str:
-    """Bytes as people read them."""
+    """Bytes in human-readable form."""
     return f"{size / (1 << 20):.1f} MiB"
 
 
@@ -130,7 +135,7 @@ def mebibytes(size: int) -> str:
 class Report:
     """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
 
-    `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
+    `compile_seconds` is the compile time of this executable, 0 if it was loaded from a file or from the cache.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -140,13 +145,14 @@ class Report:
     precision: PrecisionRecord = FLOAT32
 
     def share(self, record: OperatorRecord) -> float | None:
-        """Part of the measured time that an operator takes."""
+        """Fraction of the measured time spent in an operator."""
         total = sum(o.measured_seconds or 0.0 for o in self.operators)
         return None if not total or record.measured_seconds is None else record.measured_seconds / total
 
     @property
     def outside(self) -> float | None:
-        """Part of the measured time that is spent outside convolutions and products; None if nothing was measured."""
+        """Fraction of the measured time spent outside convolutions and matrix multiplications; None if nothing was
+        measured."""
         shares = [self.share(o) or 0.0 for o in self.operators if o.kind not in MULTIPLYING]
         return sum(shares) if any(o.measured_seconds is not None for o in self.operators) else None
 
@@ -162,7 +168,8 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """What concerns the model as a whole: time outside convolutions and products, precision, memory, compiling."""
+        """Lines about the model as a whole: time outside convolutions and matrix multiplications, precision, memory,
+        compile time."""
         outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
         compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
         precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()

@@ -1,9 +1,9 @@
-"""Independent runs side by side: several models or sequences share the cores, each run on one of them.
+"""Independent runs in parallel: several models or sequences share the cores, each run on one of them.
 
-A step of one sequence leaves cores waiting for each other; steps of different sequences need not wait at all. So as
-many runs are under way as there are cores, the caller's among them, and the next one starts where one has ended. Once
-fewer are left than cores, those use all of them. launch.c does this, without Python in between. Runs that are sooner
-done one after the other come so (execution_policy.py).
+A step of one sequence has to synchronise its cores; steps of different sequences are independent. Therefore as many
+runs are in progress as there are cores, including the caller's, and the next one starts when one has ended. Once fewer
+runs than cores remain, they use all cores. Implemented by launch.c, without Python in between. Runs that are faster one
+after the other are executed sequentially (execution_policy.py).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..runtime.launcher import Beside
 from ..runtime.locks import ForkSafeLock
 from .executable import Executable
 
-_lock = ForkSafeLock()  # of the threads, and of what models have for each of them
+_lock = ForkSafeLock()  # for the threads, and for the per-thread state of models
 
 
 def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """The results of `runs`, (executable, inputs) each, in their order. Inputs are one array, several in graph order as
-    a tuple or list, or a mapping by name.
+    """The results of `runs`, (executable, inputs) each, in order. Inputs are one array, several in graph order as a
+    tuple or list, or a mapping by name.
 
-    The first calls with a model find out whether its runs share the cores or come one after the other, whichever is
-    sooner done. WorkloadError for what is not a run; the first error of a run.
+    The first calls with a model determine whether parallel or sequential runs are faster. Raises WorkloadError if an
+    element is not a run, or the first error of a run.
     """
     policies: dict[ExecutionPolicy, int] | None = {}
     for number, run in enumerate(runs, start=1):
@@ -35,7 +35,7 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
         if policies is not None and type(run[0]) is Executable:
             policy = run[0].policy
             policies[policy] = policies.get(policy, 0) + 1
-        else:  # what is not a model for this CPU runs as it does
+        else:  # anything other than a model for this CPU runs sequentially
             policies = None
     if not policies or len(runs) < 2 or not _lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]
@@ -67,7 +67,7 @@ def _named(inputs: Any) -> Mapping[str, Any]:
 
 
 def _timed(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPolicy, int]) -> list[Any]:
-    """The results of `runs` in turn; their models remember what they took."""
+    """The results of `runs`, executed sequentially; their models record the time."""
     results, taken, before = [], dict.fromkeys(policies, 0.0), time.perf_counter()
     for executable, inputs in runs:
         results.append(_run(executable, inputs))
@@ -80,7 +80,7 @@ def _timed(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPo
 
 
 def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPolicy, int]) -> list[Any] | None:
-    """The results; None where there are no threads for it."""
+    """The results; None if there are no threads available."""
     start = time.perf_counter()
     calls = [executable.chosen(_arrays(inputs), _named(inputs)) for executable, inputs in runs]
     first = dict(reversed(calls))  # inputs of the first run of each
@@ -101,7 +101,7 @@ def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionP
         given = beside.end()
     results = []
     for (variant, values), inputs, result in zip(calls, taken, given, strict=True):
-        # A run that has failed is repeated, for the error belongs to the thread that made it.
+        # A failed run is repeated, since its error belongs to the thread that raised it.
         results.append(variant.run(values) if result is None else variant.received(result, inputs))
         variant.give_back(inputs)
     note_beside(policies, time.perf_counter() - start)

@@ -1,11 +1,10 @@
 """A saved executable: a tar archive of a description, a library of kernels for each variant, and the constants.
 
-The constants are one block, whose pages are those of the file where that may be mapped (pages.py): what is read of it
-when it is loaded is compared and not kept, and processes that load one file share it. The block lies at a multiple of
-512 bytes, as all members of such an archive do, and the constants in it at multiples of 64. library.py says what a
-library is. Corruption is told: libraries and the description are compared with their SHA-256, the constants and further
-contents, which may be gigabytes, with their CRC-32, which finds every change within 32 bits and runs several times as
-fast.
+The constants are one block, which is memory-mapped from the file if that is permitted (pages.py): the pages read for
+verification are not kept, and processes that load one file share them. The block lies at a multiple of 512 bytes, as
+all members of such an archive do, and the constants in it at multiples of 64. library.py describes libraries.
+Corruption is detected: libraries and the description are verified with SHA-256; the constants and further contents,
+which may be gigabytes, with CRC-32, which detects every change within 32 bits and is several times as fast.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from ..runtime.open_plan import AnyPlan, plan_of
 from ..runtime.pages import mapped, may_be_mapped, zeros
 
 FORMAT = "tvm-tiling-executable"
-# 5 had no open sizes; 4 had no nodes of operators; 3 had no plans; 2 kept the compilation's time, by which two files of
-# one model differed
+# 5 had no dynamic dimensions; 4 had no nodes of operators; 3 had no plans; 2 contained the compile time, so that two
+# files of one model differed
 VERSION = 6
 READABLE = (2, 3, 4, 5, 6)
 DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
 MOST_MEMBERS = 100_000
-STEP = 1 << 20  # bytes that are read and summed up at a time, while they are in a cache
-ACCEPTED = "accepted: what save() wrote"
+STEP = 1 << 20  # bytes that are read and checksummed at a time, while they are in a cache
+ACCEPTED = "accepted: a file written by save()"
 NO_PLAN = "it was saved by an older version"
 
 
@@ -62,8 +61,9 @@ def write(
     constants: np.ndarray,
     further: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write the file, whole or not at all; `description` is plain values, `constants` bytes, `further` bytes by name.
-    OSError says why it cannot be written.
+    """Write the file atomically; `description` is plain values, `constants` bytes, `further` bytes by name.
+
+    Raises OSError with the reason if it cannot be written.
     """
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
@@ -100,7 +100,7 @@ def _add(archive: tarfile.TarFile, name: str, content: memoryview) -> None:
 
 
 class _Content(io.RawIOBase):
-    """A file of bytes that are read without being copied first."""
+    """A file of bytes that are read without a copy."""
 
     def __init__(self, content: memoryview) -> None:
         self._rest = content
@@ -113,7 +113,8 @@ class _Content(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Saved:
-    """What write() wrote. `mapped`: whether the constants are pages of the file. `further`: contents by name."""
+    """The content written by write(). `mapped`: whether the constants are memory-mapped. `further`: contents by
+    name."""
 
     description: dict[str, Any]
     libraries: list[Library]
@@ -123,9 +124,12 @@ class Saved:
 
 
 def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False) -> Saved:
-    """A file that write() wrote, all of it from one opening. ModelFormatError says what is wrong with it, or who else
-    may have written it (native_file.py), HardwareError what this CPU lacks; nothing of it is loaded before all of it is
-    read. `copy`: constants in memory of this process, not in the file's pages."""
+    """Read a file written by write(), with a single opening.
+
+    Raises ModelFormatError if it is invalid or others may have written it (native_file.py), and HardwareError if this
+    CPU lacks an instruction set; nothing is loaded before everything is read. `copy`: constants in memory of this
+    process, not in the file's pages.
+    """
     where = os.fspath(path)
     with open_native(path, digest) as file:
         try:
@@ -134,7 +138,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = F
                 known = _description(_member(members, DESCRIPTION, where, LARGEST_DESCRIPTION), where)
                 names = [_library_member(members, number) for number in range(len(known["libraries"]))]
                 contents = [_member(members, name, where).tobytes() for name in names]
-                sums = known.get("checksums", {})  # files of older releases have none
+                sums = known.get("checksums", {})  # absent in files of older releases
                 constants, is_mapped = _constants(members, where, sums.get(CONSTANTS), copy)
                 linked = [_objects_name(number) for number in range(len(names))]
                 objects = [
@@ -169,11 +173,11 @@ def _description(content: np.ndarray, where: str) -> dict[str, Any]:
             said = other_version(known["version"], READABLE, "compile the model again")
             raise ModelFormatError(f"{where} has {said}")
         if not all(isinstance(digest, str) for digest in known["libraries"]):
-            raise TypeError("a digest is not a text")
+            raise TypeError("a digest is not a string")
         if not all(isinstance(found, int) for found in known.get("checksums", {}).values()):
             raise TypeError("a checksum is not a number")
-        if known.get("digest", _digest(known)) != _digest(known):  # files of older releases have none
-            raise ValueError("its digest is another")
+        if known.get("digest", _digest(known)) != _digest(known):  # absent in files of older releases
+            raise ValueError("its digest does not match")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ModelFormatError):
             raise
@@ -183,18 +187,18 @@ def _description(content: np.ndarray, where: str) -> dict[str, Any]:
 
 
 def _digest(known: Mapping[str, Any]) -> str:
-    """What tells a description that was changed since it was written."""
+    """The digest by which a modified description is detected."""
     rest = {name: value for name, value in known.items() if name != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def corrupted(where: str, error: Exception) -> ModelFormatError:
-    """The error for a description that does not say what it should."""
+    """The error for an invalid description."""
     return ModelFormatError(f"{where}: its description is corrupted ({error}); {ACCEPTED}")
 
 
 class _Bounded:
-    """A file to read from: never more is asked of it, and so made room for, than it has left."""
+    """A file to read from: reads, and thus allocations, never exceed the remaining bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.tell, self.seek = file, file.tell, file.seek
@@ -208,7 +212,7 @@ class _Bounded:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the bytes of a member lie in the archive's file."""
+    """The position of a member's bytes in the archive's file."""
 
     file: BinaryIO
     start: int
@@ -216,7 +220,7 @@ class _Place:
 
 
 def _members(archive: tarfile.TarFile, file: BinaryIO, where: str) -> dict[str, _Place]:
-    """The archive's members by name, each of which lies within the file. Nothing is unpacked: names are looked up, no
+    """The archive's members by name, each of which lies within the file. Nothing is extracted: names are looked up, no
     path is made of them, and no link is followed."""
     place = file.tell()
     end = file.seek(0, os.SEEK_END)
@@ -224,13 +228,13 @@ def _members(archive: tarfile.TarFile, file: BinaryIO, where: str) -> dict[str, 
     found: dict[str, _Place] = {}
     for count, member in enumerate(archive):
         if count >= MOST_MEMBERS:
-            raise ModelFormatError(f"{where} holds more than {MOST_MEMBERS} members; {ACCEPTED}")
+            raise ModelFormatError(f"{where} contains more than {MOST_MEMBERS} members; {ACCEPTED}")
         if not member.isreg() or member.issparse():
             raise ModelFormatError(f"{where}: {member.name!r} is a link or not a regular file; {ACCEPTED}")
         if member.name in found:
-            raise ModelFormatError(f"{where} holds {member.name!r} twice; {ACCEPTED}")
+            raise ModelFormatError(f"{where} contains {member.name!r} twice; {ACCEPTED}")
         if member.size < 0 or member.offset_data + member.size > end:
-            raise ModelFormatError(f"{where} is cut short within {member.name}")
+            raise ModelFormatError(f"{where} is truncated within {member.name}")
         found[member.name] = _Place(file, member.offset_data, member.size)
     return found
 
@@ -238,8 +242,8 @@ def _members(archive: tarfile.TarFile, file: BinaryIO, where: str) -> dict[str, 
 def _member(
     members: dict[str, _Place], name: str, where: str, most: int | None = None, checksum: int | None = None
 ) -> np.ndarray:
-    """The bytes of a member, aligned as kernels want them; ModelFormatError where they are more than `most`, or have
-    another checksum."""
+    """The bytes of a member, aligned as required by kernels. Raises ModelFormatError if there are more than `most`, or
+    if the checksum differs."""
     place = _place(members, name, where)
     if most is not None and place.size > most:
         raise ModelFormatError(f"{where}: {name} has {place.size} bytes; accepted: at most {most}")
@@ -250,8 +254,7 @@ def _member(
 
 
 def _constants(members: dict[str, _Place], where: str, checksum: int | None, copy: bool) -> tuple[np.ndarray, bool]:
-    """The constants once they were compared with their checksum, and whether they are pages of the file, which they are
-    where it may be mapped."""
+    """The constants after verification of their checksum, and whether they are memory-mapped."""
     place = _place(members, CONSTANTS, where)
     found = None if copy else _mapped(place)
     if found is None:
@@ -263,30 +266,30 @@ def _constants(members: dict[str, _Place], where: str, checksum: int | None, cop
 
 
 def _mapped(place: _Place) -> np.ndarray | None:
-    """The bytes of a member as pages of the file; None where it may not be mapped, or they lie at no multiple of
+    """The bytes of a member as pages of the file; None if it must not be mapped, or if they are not at a multiple of
     ALIGNMENT."""
     if place.start % ALIGNMENT or not may_be_mapped(place.file):
         return None
     try:
         return mapped(place.file, place.start, place.size)
-    except (OSError, ValueError):  # a file system without mappings, or no room for one
+    except (OSError, ValueError):  # a file system without mappings, or no address space
         return None
 
 
 def _place(members: dict[str, _Place], name: str, where: str) -> _Place:
     place = members.get(name)
     if place is None:
-        raise ModelFormatError(f"{where} holds no {name}; {ACCEPTED}")
+        raise ModelFormatError(f"{where} does not contain {name}; {ACCEPTED}")
     return place
 
 
 def _read(place: _Place, name: str, where: str, parts: Iterable[memoryview], checksum: int | None) -> None:
-    """Read a member into `parts`, which have its size together. ModelFormatError where it has another checksum."""
+    """Read a member into `parts`, which have its size in total. Raises ModelFormatError if its checksum differs."""
     place.file.seek(place.start)
     found = 0
     for part in parts:
         if place.file.readinto(part) != part.nbytes:  # type: ignore[attr-defined]
-            raise ModelFormatError(f"{where} is cut short within {name}")
+            raise ModelFormatError(f"{where} is truncated within {name}")
         if checksum is not None:
             found = zlib.crc32(part, found)
     if checksum is not None and found != checksum:
@@ -294,7 +297,7 @@ def _read(place: _Place, name: str, where: str, parts: Iterable[memoryview], che
 
 
 def _library_member(members: Mapping[str, object], number: int) -> str:
-    """The name of the member with that library: of objects, or else of a shared library."""
+    """The name of the member with that library: of object files, or else of a shared library."""
     objects = _library_name(number, OBJECTS)
     return objects if objects in members else _library_name(number, SHARED)
 
@@ -311,8 +314,8 @@ def _plans(known: dict[str, Any], where: str) -> list[AnyPlan | str]:
 
 
 def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | None]:
-    """For each library the instructions that its kernels may use, all of which this CPU has; None for a file of an
-    older version. HardwareError says what this CPU lacks."""
+    """For each library the instruction sets that its kernels may use, all of which this CPU has; None for a file of an
+    older version. Raises HardwareError with the name of an instruction set that this CPU lacks."""
     try:
         found = known.get("instructions", [None] * len(known["libraries"]))
         if len(found) != len(known["libraries"]):
@@ -323,8 +326,8 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     for each in needed:
         if each is not None and (lacking := each.lacking()):
             raise HardwareError(
-                f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled on this "
-                "CPU, or with target= a description of it"
+                f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled "
+                "on this CPU, or with target= a description of it"
             )
     return needed
 
@@ -335,7 +338,7 @@ def _loaded(content: bytes, kind: str, plan: AnyPlan | str, objects: bytes, wher
             return load(content, kind, no_plan=plan)
         return load(content, kind, plan, objects=objects)
     except OSError as error:
-        raise OSError(f"{where}: its library cannot be put into {tempfile.gettempdir()}: {error.strerror}") from None
+        raise OSError(f"{where}: its library cannot be written to {tempfile.gettempdir()}: {error.strerror}") from None
     except Exception as error:
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ModelFormatError(f"{where}: its library cannot be loaded here: {said}") from None

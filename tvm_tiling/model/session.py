@@ -1,4 +1,4 @@
-"""Runs that go on from each other: what a model gives back for its next run stays here, in place where it can."""
+"""Consecutive runs with states: outputs that are inputs of the next run stay here, updated in place if possible."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..sizes import Named
 from .planned_variant import PlannedVariant
 from .variants import AnyVariant
 
-ROOM = 2048  # rows of a cache that is updated in place, where nothing else is said
-# How exporters name what goes in and what comes out of a state.
+ROOM = 2048  # default capacity, in rows, of a cache that is updated in place
+# Names of the inputs and outputs of a state, as chosen by exporters.
 _NAMES = (
     (r"^present(_key_values)?\b", "past_key_values"),
     (r"^present", "past"),
@@ -29,8 +29,8 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class _State:
-    """An output that is an input of the next run, by their numbers; `axis` is that of a cache's rows, which a run
-    lengthens or which has `room`."""
+    """An output that is an input of the next run, by their numbers; `axis` is the row axis of a cache, which grows with
+    a run or has a capacity of `room`."""
 
     output: int
     input: int
@@ -39,20 +39,21 @@ class _State:
 
 
 class Session:
-    """A model's states between its runs: key/value caches, recurrent states. Made by :meth:`Executable.session`.
+    """A model's states between its runs: key/value caches, recurrent states. Created by :meth:`Executable.session`.
 
-    `run` takes the other inputs and gives the other outputs. A cache that the model appends to is kept in one piece of
-    memory with room for `room` rows, and only new rows are written; others are taken from one run to the next. For one
+    `run` takes the other inputs and returns the other outputs. A cache that the model appends to is allocated once with
+    a capacity of `room` rows, and only new rows are written; other states are passed from one run to the next. For one
     caller at a time.
     """
 
     def __init__(self, variants: Sequence[AnyVariant], states: Mapping[str, str] | None, room: int) -> None:
         if len(variants) != 1:
             raise WorkloadError(
-                f"a session of a model that was compiled for {len(variants)} sets of sizes; accepted: one, open or not"
+                "a session requires a model compiled for one set of sizes, dynamic or not; this one was "
+                f"compiled for {len(variants)}"
             )
         if isinstance(room, bool) or not isinstance(room, int) or room < 1:
-            raise WorkloadError(f"room = {room!r}; accepted: a whole number of rows from 1 on")
+            raise WorkloadError(f"room = {room!r}; accepted: a whole number of rows of at least 1")
         self._variant, self._signature, self.room = variants[0], variants[0].signature, room
         self._states = self._found(states)
         if not self._states:
@@ -68,19 +69,19 @@ class Session:
 
     @property
     def in_place(self) -> bool:
-        """Whether every state is updated in the memory that it has."""
+        """Return whether every state is updated in place."""
         return all(state.in_place for state in self._states)
 
     def reset(self) -> None:
-        """Forget the states: the next run is a first one."""
+        """Discard the states: the next run is a first one."""
         self._values = {}
 
     def run(self, **inputs: Any) -> Any:
-        """The outputs that are no states for the inputs that are none; several come as a tuple. States given by name
-        are taken instead of those that are kept, as copies.
+        """Run the model: takes the inputs that are not states, and returns the outputs that are not; several as a
+        tuple.
 
-        WorkloadError as of :meth:`Executable.run`, and where a cache has no room for the new rows; the states then
-        are as before.
+        States given by name replace the stored ones, and are copied. Raises WorkloadError as :meth:`Executable.run`
+        does, and if a cache has no room for the new rows; the states are then unchanged.
         """
         signature = self._signature
         arrays = signature.arrays(self._given(inputs), {})
@@ -92,7 +93,7 @@ class Session:
         rest = [result for number, result in enumerate(results) if number not in own]
         return rest[0] if len(rest) == 1 else tuple(rest)
 
-    # ---- what a run takes and gives ---------------------------------------------------------------------------------
+    # ---- inputs and outputs of a run --------------------------------------------------------------------------------
 
     def _given(self, inputs: Mapping[str, Any]) -> list[Any]:
         """All inputs in order: those given, and the states."""
@@ -118,7 +119,7 @@ class Session:
         return found
 
     def _sizes(self, inputs: Mapping[str, Any]) -> dict[str, int]:
-        """Open sizes that the inputs given have, by name."""
+        """Values of the dynamic dimensions of the given inputs, by name."""
         signature, found = self._signature, {}
         for name, shape in zip(signature.input_names, signature.input_shapes, strict=True):
             if name in inputs:
@@ -128,7 +129,7 @@ class Session:
         return found
 
     def _first(self, state: _State, sizes: Mapping[str, int]) -> np.ndarray:
-        """A state before the first run: zeros; of caches in place with all their room, of others with no rows."""
+        """A state before the first run: zeros; caches updated in place have their full capacity, others no rows."""
         signature = self._signature
         shape = []
         for axis, extent in enumerate(signature.input_shapes[state.input]):
@@ -141,7 +142,8 @@ class Session:
             else:
                 name = signature.input_names[state.input]
                 raise WorkloadError(
-                    f"input {name!r} has {extent} along axis {axis}, which no input tells; give it once"
+                    f"input {name!r} has {extent} along axis {axis}, which is not determined by another "
+                    "input; give it once"
                 )
         value = aligned_empty(tuple(shape), signature.input_dtypes[state.input])
         value[...] = 0
@@ -154,7 +156,7 @@ class Session:
         results = self._variant.run(arrays)
         return results if isinstance(results, tuple) else (results,)
 
-    # ---- which outputs are states -----------------------------------------------------------------------------------
+    # ---- outputs that are states ------------------------------------------------------------------------------------
 
     def _found(self, states: Mapping[str, str] | None) -> tuple[_State, ...]:
         signature = self._signature
@@ -178,7 +180,8 @@ class Session:
         return tuple(found)
 
     def _axis(self, number: int, in_place: bool) -> int | None:
-        """The axis of a cache's rows: open, and of no size that other inputs have; in place the last but one."""
+        """The row axis of a cache: dynamic, and not shared with other inputs; of a cache updated in place, the last but
+        one."""
         shape = self._signature.input_shapes[number]
         if in_place:
             return len(shape) - 2
@@ -187,7 +190,7 @@ class Session:
 
 
 def _copied(value: Any) -> np.ndarray:
-    """A copy whose memory begins where a run reads it without a copy of its own."""
+    """A copy with the alignment required by a run, which then does not copy it again."""
     given = np.asarray(value)
     copied = np.ndarray(given.shape, given.dtype, buffer=aligned_empty((given.nbytes,), "uint8"))
     copied[...] = given

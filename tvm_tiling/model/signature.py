@@ -1,4 +1,4 @@
-"""What a compiled model takes and gives, and whether given arrays are that."""
+"""Inputs and outputs of a compiled model, and checks of given arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a model takes and gives: names in graph order, shapes in elements, TVM's names of types.
+    """Inputs and outputs of a model: names in graph order, shapes in elements, TVM's names of types.
 
-    `open_sizes`: those that the shapes of the inputs name, and what has to hold of them. `output_shapes` and
-    `output_dtypes` are empty where a file of an earlier version does not say them; a shape is None where the data
-    decides it. `end_tokens`: those that end a text, where a language model names them.
+    `open_sizes`: the dynamic dimensions in the shapes of the inputs, and their constraints. `output_shapes` and
+    `output_dtypes` are empty for a file of an earlier version; a data-dependent shape is None. `end_tokens`:
+    end-of-text tokens, if a language model defines them.
     """
 
     input_names: tuple[str, ...]
@@ -36,27 +36,27 @@ class Signature:
 
     @property
     def is_open(self) -> bool:
-        """Whether inputs may have several shapes."""
+        """Return whether inputs have dynamic shapes."""
         return bool(self.open_sizes)
 
     def sizes(self, arrays: Sequence[np.ndarray]) -> dict[str, int]:
-        """The open sizes that these inputs have. WorkloadError says which shape does not fit."""
+        """The dynamic dimensions of these inputs. Raises WorkloadError with the shape that does not match."""
         return self.open_sizes.bound(self.input_shapes, [array.shape for array in arrays], self.input_names)
 
     @property
     def sample(self) -> dict[str, int]:
-        """Open sizes that decisions are made and times predicted for, by name."""
+        """Values of dynamic dimensions for which decisions are made and times are predicted, by name."""
         return self.open_sizes.usual(leading_of(self.input_shapes))
 
     @property
     def example_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of inputs to try the model with: open sizes as OpenSizes.usual() has them."""
+        """Example shapes of inputs: dynamic dimensions have the values of OpenSizes.usual()."""
         sizes = self.sample
         return tuple(tuple(evaluated(extent, sizes) for extent in shape) for shape in self.input_shapes)
 
     @classmethod
     def of(cls, imported: ImportedModel) -> Signature:
-        """That of a model as a frontend gives it."""
+        """The signature of a model as returned by a frontend."""
         outputs = imported.outputs
         return cls(
             input_names=imported.input_names,
@@ -70,7 +70,7 @@ class Signature:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; from_dict() reads them."""
+        """Plain values for JSON; the inverse of from_dict()."""
         plain: dict[str, Any] = {
             "input_names": list(self.input_names),
             "input_shapes": [list(map(to_plain, shape)) for shape in self.input_shapes],
@@ -87,7 +87,7 @@ class Signature:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Signature:
-        """What to_dict() made of one, as JSON gives it back."""
+        """The signature for the result of to_dict() after a JSON round trip."""
         return cls(
             input_names=tuple(plain["input_names"]),
             input_shapes=tuple(tuple(map(from_plain, shape)) for shape in plain["input_shapes"]),
@@ -103,7 +103,7 @@ class Signature:
         )
 
     def names_of(self, outputs: int) -> tuple[str, ...]:
-        """Names of so many outputs: the model's, or made ones where it names another number of them."""
+        """Names of this number of outputs: the model's, or generated ones if it names another number."""
         return self.output_names if len(self.output_names) == outputs else tuple(f"output_{n}" for n in range(outputs))
 
     def lines(self) -> list[str]:
@@ -116,14 +116,14 @@ class Signature:
         return [*inputs, *sizes, f"outputs: {', '.join(self.output_names)}"]
 
     def arrays(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Inputs by order and by name as arrays in the order of the graph, their types checked, their shapes not. A
-        dict, list or tuple by name holds the inputs whose names go on from its own, as in state.key.0.
+        """Inputs by order and by name as arrays in graph order; types are checked, shapes are not.
 
-        WorkloadError says which input is missing, unknown, given twice or of another type.
+        A dict, list or tuple by name contains the inputs whose names start with its own, as in state.key.0. Raises
+        WorkloadError with the input that is missing, unknown, given twice or of another type.
         """
         if len(given) > len(self.input_names):
             raise WorkloadError(
-                f"{len(given)} inputs are given, the model takes {len(self.input_names)}: {_list(self.input_names)}"
+                f"{len(given)} inputs are given, but the model takes {len(self.input_names)}: {_list(self.input_names)}"
             )
         values = dict(zip(self.input_names, given, strict=False))
         for name, value in _leaves(named, self.input_names):
@@ -131,7 +131,7 @@ class Signature:
             if known is None:
                 raise WorkloadError(f"the model has no input {name!r}: {nearest(name, self.input_names)}")
             if known in values:
-                raise WorkloadError(f"input {known!r} is given twice, accepted: once")
+                raise WorkloadError(f"input {known!r} is given twice; accepted: once")
             values[known] = value
         if missing := [name for name in self.input_names if name not in values]:
             raise WorkloadError(f"input {missing[0]!r} is missing; the model takes {_list(self.input_names)}")
@@ -139,13 +139,14 @@ class Signature:
         for name, dtype in zip(self.input_names, self.input_dtypes, strict=True):
             value = as_array(values[name], f"input {name!r}")
             if str(value.dtype) != dtype:
-                raise WorkloadError(f"input {name!r} is {value.dtype}, the model takes {dtype}")
+                raise WorkloadError(f"input {name!r} is {value.dtype}, but the model takes {dtype}")
             checked.append(value)
         return checked
 
 
 def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int:
-    """The number of the signature whose shapes the arrays have; WorkloadError names the input that has another."""
+    """The number of the signature whose shapes the arrays have. Raises WorkloadError with the input that has another
+    shape."""
     shapes = tuple(array.shape for array in arrays)
     for number, signature in enumerate(signatures):
         if signature.input_shapes == shapes:
@@ -168,15 +169,16 @@ def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int
     if place is None:
         sets = "; ".join(", ".join(map(str, s.input_shapes)) for s in signatures)
         raise WorkloadError(
-            f"the inputs have shapes {', '.join(map(str, shapes))} together; the model was compiled for {sets}"
+            f"the inputs have the combination of shapes {', '.join(map(str, shapes))}, but the model was "
+            f"compiled for {sets}"
         )
     accepted = " or ".join(map(str, dict.fromkeys(s.input_shapes[place] for s in signatures)))
     name = signatures[0].input_names[place]
-    raise WorkloadError(f"input {name!r} has shape {shapes[place]}, the model was compiled for {accepted}")
+    raise WorkloadError(f"input {name!r} has shape {shapes[place]}, but the model was compiled for {accepted}")
 
 
 def _leaves(named: Mapping[str, Any], known: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """What is given by name, with what containers hold by the names of their places; None in them is nothing."""
+    """The values given by name, with the content of containers named by its position; None in them is skipped."""
     for name, value in named.items():
         parts: Mapping[Any, Any] | None = None
         if name not in known and any(other.startswith(f"{name}.") for other in known):
@@ -192,7 +194,7 @@ def _leaves(named: Mapping[str, Any], known: Sequence[str]) -> Iterator[tuple[st
 
 
 def _as_keyword(name: str, names: Sequence[str]) -> str | None:
-    """The one input that `name` stands for where its own name is not a Python identifier."""
+    """The one input that `name` refers to if its own name is not a Python identifier."""
     found = [n for n in names if "".join(c if c.isalnum() else "_" for c in n) == name]
     return found[0] if len(found) == 1 else None
 

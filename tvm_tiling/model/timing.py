@@ -1,4 +1,4 @@
-"""Times of a model's runs: how many are made, and what is told of them."""
+"""Measured times of a model's runs: number of runs, and statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPERATOR_RUNS = 50  # at most; each operator's time is their median
 
 
 def timed(run: Callable[[], object], seconds: float) -> list[float]:
-    """Seconds of runs that are made for about so many seconds."""
+    """Seconds of runs that are repeated for about this time."""
     samples: list[float] = []
     until = time.perf_counter() + seconds
     while len(samples) < LEAST_RUNS or time.perf_counter() < until:
@@ -25,12 +25,12 @@ def timed(run: Callable[[], object], seconds: float) -> list[float]:
 
 
 def operator_runs(samples: Sequence[float]) -> int:
-    """How many runs time the operators, after so many that timed the whole."""
+    """The number of runs that time the operators, after this many runs of the whole model."""
     return max(LEAST_RUNS, min(OPERATOR_RUNS, len(samples) // 4))
 
 
 def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Benchmark:
-    """What was measured, as it is told."""
+    """The statistics of the measurements."""
     return Benchmark(
         median=statistics.median(samples),
         spread=interquartile_range(samples),
@@ -43,6 +43,6 @@ def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Bench
 
 
 def median_of_each(totals: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median over runs of what each name took in one; what a run lacks is 0."""
+    """The median over runs of the time of each name; a name missing in a run counts as 0."""
     names = dict.fromkeys(name for total in totals for name in total)
     return {name: statistics.median(total.get(name, 0.0) for total in totals) for name in names}

@@ -1,17 +1,17 @@
 """torch.compile(net, backend="tvm_tiling"): inference through this package, one executable for each set of shapes.
 
-Torch finds the backend by the entry point group "torch_dynamo_backends". Graph breaks and guards are torch's. Where
-some operators of a graph are not supported, PyTorch runs these and executables of this package run the parts between
-them. PyTorch runs the whole of a graph that is to be differentiated or cannot be exported. A LeftToTorch warning says
-either once, tvm_tiling.torch_report() lists it for all graphs, and options={"fallback": False} makes it an error.
+PyTorch finds the backend by the entry point group "torch_dynamo_backends". Graph breaks and guards are PyTorch's. If
+some operators of a graph are not supported, they run in PyTorch, and the parts between them in executables of this
+package. PyTorch runs the whole graph if it requires gradients or cannot be exported. Either case is reported once by a
+LeftToTorch warning; tvm_tiling.torch_report() lists all graphs, and options={"fallback": False} makes it an error.
 
-Parameters and buffers that torch hands over as inputs become constants, so that weights can be packed; what is packed
-belongs to one set of them (torch_parameters.py). After it has seen a second shape torch asks for a graph that serves
-every size, if not told `dynamic=False`. Kernels are of fixed shapes: such a graph is compiled when it is called, for
-the sizes and numbers that it is called with, and what was made for the last KEPT of them is kept.
+Parameters and buffers, which torch.compile passes as inputs, become constants, so that weights can be packed; packed
+weights belong to one set of them (torch_parameters.py). After a second shape torch.compile requests a graph with
+dynamic shapes, unless `dynamic=False`. Kernels have static shapes: such a graph is compiled when it is called, for the
+sizes and numbers of the call, and the executables of the last KEPT of them are kept.
 
-Loading this module lets torch trace LSTM, GRU and RNN (torch._dynamo.config.allow_rnn), which it otherwise runs itself
-without a word.
+Importing this module makes torch.compile trace LSTM, GRU and RNN (torch._dynamo.config.allow_rnn), which otherwise stay
+in eager mode without a message.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .torch_report import GraphReport, left_operators, record, warn_of_part
 
 KEPT = 16
 WHERE = "torch.compile"
-# Of an input that is not a parameter: a number, or shape, type and strides of a tensor.
+# For an input that is not a parameter: a number, or shape, type and strides of a tensor.
 Kind: TypeAlias = Any
 
 torch._dynamo.config.allow_rnn = True
@@ -66,21 +66,21 @@ def backend(
     fallback = bool((options or {}).get("fallback", True))
     wanted = [*examples, *graph.parameters(), *graph.buffers()]
     if torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in wanted):
-        return _left(graph, "gradients may be asked for; call it under torch.no_grad() for inference", fallback)
+        return _left(graph, "it may require gradients; call it under torch.no_grad() for inference", fallback)
     others = {str(v.device) for v in wanted if isinstance(v, torch.Tensor) and v.device.type != "cpu"}
     if others:
         return _left(graph, f"it is on device {sorted(others)[0]!r}; expected 'cpu'", fallback)
     wrappers = [type(value) for value in wanted if is_traceable_wrapper_subclass(value)]
     if wrappers:
         kind = f"{wrappers[0].__module__.split('.')[0]}.{wrappers[0].__name__}"
-        why = f"a tensor is a {kind}, which other tensors make; expected dense tensors, or the module by torch.export"
+        why = f"a tensor is a {kind}, a wrapper of other tensors; expected dense tensors, or the module by torch.export"
         return _left(graph, why, fallback)
     supported = _Graph(graph, examples, fallback)
     return supported if supported.is_open else supported.fixed(examples)
 
 
 def _left(graph: torch.fx.GraphModule, why: str, fallback: bool) -> Callable[..., Any]:
-    """The graph as PyTorch runs it."""
+    """The graph as run by PyTorch."""
     if not fallback:
         raise UnsupportedOperator(f"{WHERE}: {why}")
     warnings.warn(f"{WHERE}: a graph is left to PyTorch: {why}", LeftToTorch, stacklevel=3)
@@ -90,7 +90,7 @@ def _left(graph: torch.fx.GraphModule, why: str, fallback: bool) -> Callable[...
 
 
 class _Graph:
-    """A graph that torch.compile made, called with its inputs."""
+    """A graph made by torch.compile, called with its inputs."""
 
     def __init__(self, graph: torch.fx.GraphModule, examples: Sequence[Any], fallback: bool) -> None:
         static = _static_inputs(graph, examples)
@@ -123,20 +123,20 @@ class _Graph:
         return (tuple(value.shape), value.dtype, value.stride()) if isinstance(value, torch.Tensor) else value
 
     def fixed(self, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The graph for inputs of the shapes and numbers of these."""
+        """The graph for inputs with the shapes and numbers of these."""
         given = [value.item() if number in self._numbers else value for number, value in enumerate(inputs)]
         try:
             return _Fixed(self.graph, given, self._static, self._libraries, self._fallback)
         except TilingError as error:
             return _left(self.graph, str(error).removeprefix(f"{WHERE}: "), self._fallback)
-        except Exception as error:  # a fault of this package is not a reason not to run a model
+        except Exception as error:  # a defect of this package must not prevent a model from running
             if not self._fallback:
                 raise
             return _left(self.graph, f"{type(error).__name__}: {error}", True)
 
 
 class _Fixed:
-    """A graph for inputs of fixed shapes."""
+    """A graph for inputs of static shapes."""
 
     def __init__(
         self,
@@ -146,10 +146,10 @@ class _Fixed:
         libraries: Libraries,
         fallback: bool,
     ) -> None:
-        """`static`: numbers of the inputs that are parameters and buffers. Raises TilingError where the graph is not
-        served, with `fallback` only where no operator of it is."""
+        """`static`: numbers of the inputs that are parameters and buffers. Raises TilingError if the graph is not
+        supported; with `fallback`, only if none of its operators are."""
         self._tensors = [number for number, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-        # Where Dynamo does not inline modules, parameters are attributes of the graph's, and looked up at every call.
+        # If Dynamo does not inline modules, parameters are attributes of the graph and looked up at every call.
         self._attributes = {
             f"graph.{owner}.{name}" if owner else f"graph.{name}": (held, name)
             for owner, module in graph.named_modules()
@@ -185,7 +185,7 @@ class _Fixed:
         return self._outputs.made(found[: len(self._outputs.results)], inputs)
 
     def _shared(self, inputs: Sequence[Any]) -> bool:
-        """Whether an input that is changed shares memory with another one, which changes with it."""
+        """Return whether a modified input shares memory with another one, which changes with it."""
         if not self._changed:
             return False
         places = [inputs[number].untyped_storage().data_ptr() for number in self._tensors]
@@ -193,18 +193,18 @@ class _Fixed:
         return any(places.count(place) > 1 for place in changed)
 
     def _runner(self, inputs: Sequence[Any]) -> Runner | None:
-        """What computes the results; None for PyTorch itself."""
+        """The runner that computes the results; None for PyTorch itself."""
         held = [*(inputs[number] for number in self._static), *(of[name] for of, name in self._attributes.values())]
         if not held:
             return self._unpacked or self._without_packing()
         packed = self._packed.of(held)
-        if packed is not None or self._attributes:  # which cannot be inputs
+        if packed is not None or self._attributes:  # attributes cannot be inputs
             return packed
         return self._without_packing()
 
     def _with_static(self) -> torch.export.ExportedProgram:
-        """The graph with its parameters and buffers as constants, but for those that it changes: statistics of
-        batch_norm are changed without a new version. Reduces `_static`, adds to `_changed`."""
+        """The graph with its parameters and buffers as constants, except for modified ones: batch_norm updates its
+        statistics without a new version. Removes elements from `_static` and adds them to `_changed`."""
         self._static = [number for number in self._static if number not in self._changed]
         program = self._exported(self._static)
         counted = {f"static_{number}": number for number in self._static}
@@ -216,24 +216,24 @@ class _Fixed:
         return self._with_static()
 
     def _packed_for(self, tensors: Sequence[torch.Tensor]) -> Runner:
-        """With these parameters as constants."""
+        """The runner with these parameters as constants."""
         assert self._program is not None
         names = [*(f"static_{number}" for number in self._static), *self._attributes]
         with _bound(self._program, dict(zip(names, tensors, strict=True))):
             return self._compiled(self._program, self._free)
 
     def _without_packing(self) -> Runner:
-        """With parameters as inputs."""
+        """The runner with parameters as inputs."""
         with self._lock:
             if self._unpacked is None:
                 self._unpacked = self._compiled(self._exported(()), self._tensors)
             return self._unpacked
 
     def _compiled(self, program: torch.export.ExportedProgram, numbers: Sequence[int]) -> Runner:
-        """`numbers`: those of the inputs that the program takes."""
+        """`numbers`: the inputs taken by the program."""
         changed = [numbers[place] for place in changed_inputs(program)]
         if not self._changed.issubset(changed):
-            raise UnsupportedOperator("PyTorch's export of the graph does not say which inputs it changes")
+            raise UnsupportedOperator("PyTorch's export of the graph does not record which inputs it changes")
         self._changed |= set(changed)
         try:
             runner = self._whole(program, numbers, changed)
@@ -255,7 +255,7 @@ class _Fixed:
     def _divided(
         self, program: torch.export.ExportedProgram, numbers: Sequence[int], changed: Sequence[int]
     ) -> tuple[Runner, GraphReport]:
-        """With the operators that are not served left to PyTorch."""
+        """The runner with unsupported operators left to PyTorch."""
         outputs = [output.node for output in user_outputs(program)]
         parts = division(program, outputs, self._executable, WHERE)
         sources = self._sources(program, numbers)
@@ -263,7 +263,7 @@ class _Fixed:
 
         def run(inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
             given = [value(inputs) for value in values]
-            # The casts of autocast are in the program.
+            # The casts of autocast are already in the program.
             with torch.no_grad(), torch.autocast("cpu", enabled=False):
                 return apart(parts.run(*given), inputs)
 
@@ -273,7 +273,7 @@ class _Fixed:
     def _sources(
         self, program: torch.export.ExportedProgram, numbers: Sequence[int]
     ) -> dict[str, Callable[[Sequence[Any]], Any]]:
-        """For each placeholder of a program what takes its value out of the graph's inputs."""
+        """For each placeholder of a program, a function that extracts its value from the inputs of the graph."""
         found: dict[str, Callable[[Sequence[Any]], Any]] = {}
         free = iter(numbers)
         for spec in program.graph_signature.input_specs:
@@ -293,7 +293,7 @@ class _Fixed:
         return compile_imported(load, self._hardware, Options(), libraries=self._libraries)
 
     def _report(self, report: GraphReport) -> None:
-        """Once of the graph: weights that change are packed anew."""
+        """Record the report once per graph: modified weights are packed again."""
         if not self._reported:
             self._reported = True
             record(report)
@@ -301,11 +301,11 @@ class _Fixed:
                 warn_of_part(WHERE, report, stacklevel=4)
 
     def _exported(self, static: Sequence[int]) -> torch.export.ExportedProgram:
-        """The graph in core ATen operators, with buffers in the place of these inputs."""
+        """The graph in core ATen operators, with buffers in place of these inputs."""
         frozen = _Frozen(self._graph, self._examples, static)
         tensors = tuple(self._examples[number] for number in self._tensors if number not in static)
         try:
-            # Apart from the trace that Dynamo is in, whose tensors without content are of another kind.
+            # Outside the trace in progress in Dynamo, whose fake tensors are of another mode.
             with torch._guards.tracing(None), torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return decomposed(torch.export.export(frozen.eval(), tensors, strict=False))
@@ -313,12 +313,13 @@ class _Fixed:
             first = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise UnsupportedOperator(f"{WHERE}: the graph cannot be exported: {first}") from error
         finally:
-            torch.clear_autocast_cache()  # of weights without content, which PyTorch would compute with afterwards
+            torch.clear_autocast_cache()  # of fake weights, which PyTorch would otherwise compute with afterwards
 
 
 @dataclass(frozen=True)
 class Runner:
-    """What computes a graph's results from its inputs, and behind them what it changes the inputs `changed` to."""
+    """The function that computes a graph's results from its inputs, followed by the new values of the inputs
+    `changed`."""
 
     run: Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]
     changed: Sequence[int]
@@ -328,12 +329,12 @@ class Runner:
 
 
 def _entry(held: Mapping[str, Any], name: str, _: Sequence[Any]) -> Any:
-    """An attribute of the graph's modules as it is now, whatever the inputs."""
+    """The current value of an attribute of the graph's modules, independent of the inputs."""
     return held[name]
 
 
 def _always(value: Any, _: Sequence[Any]) -> Any:
-    """A constant, whatever the inputs."""
+    """A constant, independent of the inputs."""
     return value
 
 
@@ -356,12 +357,12 @@ class _Frozen(torch.nn.Module):
             return next(given) if isinstance(example, torch.Tensor) else example
 
         values = [value(number, example) for number, example in enumerate(self._inputs)]
-        with torch.fx.traceback.preserve_node_meta():  # the user's source lines among it
+        with torch.fx.traceback.preserve_node_meta():  # which include the user's source lines
             return tuple(torch.fx.Interpreter(self.graph).run(*values))
 
 
 def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.GraphModule:
-    """A copy of the graph that returns what kernels are to compute."""
+    """A copy of the graph that returns the results computed by kernels."""
     copied = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
     copied.graph_copy(graph.graph, nodes)
@@ -374,7 +375,7 @@ def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.Gra
 
 @contextlib.contextmanager
 def _bound(program: torch.export.ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """The program with these tensors as its buffers and parameters, by name, for a while."""
+    """Temporarily bind these tensors to the program's buffers and parameters, by name."""
     before = [(held, name, held[name]) for held in (program.state_dict, program.constants) for name in held]
     for held, name, _ in before:
         if name in tensors:
@@ -387,7 +388,7 @@ def _bound(program: torch.export.ExportedProgram, tensors: Mapping[str, torch.Te
 
 
 def _has_open_sizes(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> bool:
-    """Whether an input is a number, or by torch's own record a tensor with a symbolic size."""
+    """Return whether an input is a number, or a tensor with a symbolic size according to PyTorch's metadata."""
     values = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
     return any(not isinstance(example, torch.Tensor) for example in examples) or any(
         type(size) is not int for value in values for size in getattr(value, "shape", ())
@@ -406,8 +407,8 @@ def _static_inputs(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> set[
 
 
 def _numbers(graph: torch.fx.GraphModule) -> set[int]:
-    """Numbers of the inputs that are numbers in tensors, which torch makes of a float once it has seen two values of
-    it. The graph takes the numbers as they are from here on."""
+    """Numbers of the inputs that are scalars in tensors, which torch.compile makes of a float after two different
+    values. The graph uses the unwrapped numbers from here on."""
     found = set()
     for number, place in enumerate([node for node in graph.graph.nodes if node.op == "placeholder"]):
         users = list(place.users)

@@ -1,8 +1,8 @@
-"""A program of which some operators run in executables of this package and the others in PyTorch, node by node.
+"""A program with some operators in executables of this package and the others in PyTorch, node by node.
 
-The program is functional: no node changes a tensor, so what parts exchange needs no memory in common. Every tensor that
-a part gives has the strides that PyTorch recorded for it, because a node that PyTorch runs may depend on them. A part
-that does not compile is halved until what does not is found.
+The program is functional: no node modifies a tensor, so parts need not share memory. Every output of a part has the
+strides recorded by PyTorch, because a node run by PyTorch may depend on them. A part that does not compile is bisected
+until the failing operators are found.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from .executable import Executable
 from .torch_strides import with_strides
 
 Compile = Callable[[Callable[[], list[ImportedModel]]], Executable]
-_SMALL = "the operators around it that could run here are too few to pay"
+_SMALL = "the surrounding operators that could run here are too few to be worthwhile"
 
 
 @dataclass(frozen=True)
 class Division:
-    """A program in parts. run: takes the values of `placeholders` and gives the program's outputs. placeholders: those
-    of the program that are read, in order. left: why PyTorch runs the nodes that it runs. parts: how many executables.
-    served: how many nodes these compute."""
+    """A program in parts.
+
+    run: takes the values of `placeholders` and returns the program's outputs. placeholders: those of the program that
+    are read, in order. left: the reasons for the nodes run by PyTorch. parts: number of executables. served: number of
+    nodes computed by these.
+    """
 
     run: Callable[..., tuple[Any, ...]]
     placeholders: tuple[torch.fx.Node, ...]
@@ -44,7 +47,7 @@ class Division:
 def division(
     program: torch.export.ExportedProgram, outputs: Sequence[torch.fx.Node], compiled: Compile, where: str
 ) -> Division:
-    """The program divided; `outputs` are the nodes whose values it gives. `compiled` makes an executable."""
+    """The divided program; `outputs` are the nodes whose values it returns. `compiled` makes an executable."""
     judgement = judged(program, where)
     left = dict(judgement.refused)
     made: list[tuple[Part, Executable]] = []
@@ -83,7 +86,7 @@ def _models(program: torch.export.ExportedProgram, part: Part, judgement: Judgem
 
 
 class _Contracted:
-    """The graph of a program with one call in the place of each part, and without what its outputs do not need."""
+    """The graph of a program with one call in place of each part, and without nodes not needed by its outputs."""
 
     def __init__(
         self,
@@ -103,14 +106,15 @@ class _Contracted:
             if node.op == "placeholder" and node in needed:
                 self._made[node] = self.graph.placeholder(node.name)
                 self.placeholders.append(node)
-        # Parts and constants where they are first read; PyTorch's nodes in their order, in which they draw numbers.
+        # Parts and constants are placed at their first use; PyTorch's nodes keep their order, which determines their
+        # random numbers.
         for node in program.graph.nodes:
             if node in needed and node not in self._parts and node not in self._constants:
                 self._make(node)
         self.graph.output(tuple(self._make(node) for node in outputs))
 
     def _needed(self, outputs: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
-        """What the outputs are computed from, and nodes that PyTorch runs for what they do, such as assertions."""
+        """The nodes required by the outputs, and nodes run by PyTorch for their side effects, such as assertions."""
         found: set[torch.fx.Node] = set()
         acting = [node for node in self._program.graph.nodes if node.op == "call_function" and node.is_impure()]
         waiting = [*outputs, *(node for node in acting if node not in self._parts)]
@@ -145,7 +149,7 @@ class _Contracted:
 
 
 class _Call(torch.nn.Module):
-    """An executable on tensors. `records`: PyTorch's records of its outputs."""
+    """An executable on tensors. `records`: PyTorch's metadata of its outputs."""
 
     def __init__(self, executable: Executable, records: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -159,14 +163,14 @@ class _Call(torch.nn.Module):
 def run_on_tensors(
     executable: Executable, tensors: Sequence[torch.Tensor], strides: Sequence[tuple[int, ...]] | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """Outputs of an executable as tensors, of these strides where they are given."""
+    """Outputs of an executable as tensors, with these strides if given."""
     result = executable.run(*(torch_array(tensor.detach()) for tensor in tensors))
     found = tuple(map(torch_tensor, result if isinstance(result, tuple) else (result,)))
     return found if strides is None else tuple(map(with_strides, found, strides))
 
 
 def apart(results: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """The results, each with memory of its own: a node that PyTorch runs may give a view of what it reads."""
+    """The results, each with memory of its own: a node run by PyTorch may return a view of its input."""
     taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
     found = []
     for result in results:

@@ -1,9 +1,9 @@
-"""What a graph of torch.compile does to memory: inputs that it changes, outputs that share memory with each other.
+"""Memory effects of a torch.compile graph: inputs that it modifies, and outputs that share memory.
 
-Kernels write every output into memory of its own. Where PyTorch would return an input, or a view of one, or several
-views of one intermediate result, the caller may change one and read the other; so views are made anew, by the strides
-that PyTorch recorded, of the input or of the intermediate result, which becomes an output of the kernels. What an input
-is changed to is an output of the kernels too, and is copied into the input.
+Kernels write every output into memory of its own. If PyTorch would return an input, a view of one, or several views of
+one intermediate result, the caller may modify one and read the other; such views are therefore recreated, with the
+strides recorded by PyTorch, from the input or the intermediate result, which becomes an output of the kernels. The new
+value of a modified input is an output of the kernels too, and is copied into the input.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from .torch_strides import is_dense, with_strides
 
 @dataclass(frozen=True)
 class Computed:
-    """A tensor that the kernels give: their output of this number."""
+    """A tensor computed by the kernels: the number of their output."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Given:
-    """The input of this number, itself."""
+    """The input of this number itself."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class View:
-    """A part of another tensor's memory. `offset`: elements from the first one of `base`."""
+    """A view of another tensor's memory. `offset`: elements from the first one of `base`."""
 
     base: Computed | Given
     shape: tuple[int, ...]
@@ -56,9 +56,11 @@ Output: TypeAlias = Computed | Given | View | Plain
 
 @dataclass(frozen=True)
 class Outputs:
-    """`results`: the nodes of the graph that the kernels compute. `strides`: those that PyTorch gives them, None where
-    only the run knows them; `dtypes`: likewise. `returned`: what the graph returns, made of them. `changed`: numbers of
-    the inputs that the graph changes."""
+    """`results`: the nodes of the graph computed by the kernels.
+
+    `strides`: their strides in PyTorch, None if known only at run time; `dtypes`: likewise. `returned`: the outputs of
+    the graph, made of them. `changed`: numbers of the inputs modified by the graph.
+    """
 
     results: tuple[torch.fx.Node, ...]
     strides: tuple[tuple[int, ...] | None, ...]
@@ -67,8 +69,8 @@ class Outputs:
     changed: frozenset[int]
 
     def made(self, found: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """What the graph returns for these inputs, which have been changed, from what the kernels gave."""
-        # Under autocast PyTorch's export leaves out casts within operators of several, such as einsum.
+        """The outputs of the graph for these inputs, which are already modified, from the results of the kernels."""
+        # Under autocast PyTorch's export omits casts within composite operators such as einsum.
         typed = (value.to(dtype) for value, dtype in zip(found, self.dtypes, strict=True))
         computed = tuple(map(with_strides, typed, self.strides))
 
@@ -86,12 +88,12 @@ class Outputs:
 
 
 def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
-    """What `graph` returns for inputs of these shapes, types and strides, found by a run without data.
+    """The outputs of `graph` for inputs of these shapes, types and strides, determined with fake tensors.
 
-    Raises UnsupportedOperator where it changes an attribute of the graph or the shape or memory of an input, or returns
-    a view that cannot be made anew.
+    Raises UnsupportedOperator if it changes an attribute of the graph or the shape or memory of an input, or returns a
+    view that cannot be recreated.
     """
-    # Tensors of inference mode count no changes.
+    # Inference tensors have no version counter.
     with torch.inference_mode(False), torch.no_grad(), _fake_mode() as mode:
         fakes = [_fake(mode, value) if isinstance(value, torch.Tensor) else value for value in inputs]
         held = dict(graph.named_parameters()) | dict(graph.named_buffers())
@@ -100,7 +102,7 @@ def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
         try:
             returned = recorded.run(*fakes)
         finally:
-            torch.clear_autocast_cache()  # of weights without content
+            torch.clear_autocast_cache()  # of fake weights
         after = [_state(value) for value in (*fakes, *held.values())]
     places = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
     for name, old, new in zip([*places, *held], before, after, strict=True):
@@ -120,7 +122,7 @@ def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
 
 
 def _fake_mode() -> FakeTensorMode:
-    """Where tensors have no content; their sizes may depend on values."""
+    """A mode in which tensors have no data; their sizes may be data-dependent."""
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
 
@@ -133,14 +135,14 @@ def _strides(value: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def empty_like(value: Any) -> Any:
-    """A tensor of the same shape, type and strides, of which no content counts; what is not a tensor as it is."""
+    """A tensor of the same shape, type and strides with arbitrary content; other values are returned unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 
 
 def _state(value: Any) -> tuple[Any, ...]:
-    """What changes with a tensor: its version first, then its shape, strides and memory."""
+    """The properties that change with a tensor: its version first, then its shape, strides and memory."""
     if not isinstance(value, torch.Tensor):
         return ()
     version = 0 if value.is_inference() else value._version
@@ -148,7 +150,7 @@ def _state(value: Any) -> tuple[Any, ...]:
 
 
 def _overlaps(value: torch.Tensor) -> bool:
-    """Whether two elements may lie at one place."""
+    """Return whether two elements may share a location."""
     return any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
@@ -166,12 +168,12 @@ class _Recorded(torch.fx.Interpreter):
 
 
 class _Finder:
-    """Where outputs come from."""
+    """Determines the origin of outputs."""
 
     def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], values: dict[torch.fx.Node, Any]) -> None:
         self._inputs = inputs
         self._given = {_memory(value): number for number, value in reversed(list(enumerate(inputs))) if _memory(value)}
-        # The first node whose value lies in some memory made it.
+        # The first node whose value lies in a storage created it.
         self._makers: dict[int, torch.fx.Node] = {}
         for node, value in values.items():
             if node.op not in ("placeholder", "output") and (place := _memory(value)):
@@ -186,7 +188,7 @@ class _Finder:
         self.results: list[torch.fx.Node] = []
 
     def found(self, value: Any) -> Output:
-        """How the next output, which has this value, is made."""
+        """How to make the next output, which has this value."""
         node = next(self._nodes)
         if not isinstance(value, torch.Tensor):
             return Plain(value)
@@ -223,12 +225,12 @@ class _Finder:
 
 def _view(value: torch.Tensor, of: torch.Tensor, base: Computed | Given) -> View:
     if value.dtype != of.dtype or value.is_conj() != of.is_conj() or value.is_neg() != of.is_neg():
-        raise UnsupportedOperator("an output is a view of another type than what it is a view of")
+        raise UnsupportedOperator("an output is a view with another type than its base")
     return View(base, tuple(value.shape), tuple(value.stride()), int(value.storage_offset() - of.storage_offset()))
 
 
 def _memory(value: Any) -> int:
-    """What is equal for tensors that share memory; 0 for what is not a dense tensor."""
+    """A value that is equal for tensors that share memory; 0 if `value` is not a dense tensor."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return 0
     try:

@@ -1,9 +1,10 @@
-"""Executables with the weights of a module packed inside, kept for as long as the module's tensors live.
+"""Executables with the packed weights of a module, kept as long as the module's tensors live.
 
-torch.compile gives one graph to all instances of a class, with their parameters and buffers as inputs. What was packed
-belongs to one set of these tensors. A set is known by the identity of its tensors, their versions, which PyTorch counts
-up with every change in place, and their addresses, which change where another tensor's data is put into one. No content
-is compared. (A change through `tensor.data` or through memory shared with NumPy counts no version and is not noticed.)
+torch.compile passes one graph to all instances of a class, with their parameters and buffers as inputs. Packed weights
+belong to one set of these tensors. A set is identified by the identity of its tensors, their versions, which PyTorch
+increments with every in-place change, and their addresses, which change if another tensor's data is assigned. Contents
+are not compared. (A change through `tensor.data` or through memory shared with NumPy does not increment the version and
+is not detected.)
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 T = TypeVar("T")
 State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
-# Packing again after a change costs as much as many runs without packed weights: the first changes are followed at
-# once, later ones where the weights before served so many calls.
+# Packing again after a change costs as much as many runs without packed weights: the first changes are followed
+# immediately, later ones only if the previous weights served this many calls.
 CHANGES_AT_ONCE = 3
 CALLS_PER_CHANGE = 10
 
@@ -28,7 +29,7 @@ _version, _address = attrgetter("_version"), methodcaller("data_ptr")
 
 @dataclass
 class _Set(Generic[T]):
-    """`made`: for the tensors in this state; None where they changed too often. `calls`: in this state."""
+    """`made`: the executable for the tensors in this state; None if they changed too often. `calls`: in this state."""
 
     state: State
     made: T | None
@@ -38,7 +39,7 @@ class _Set(Generic[T]):
 
 
 class ParameterSets(Generic[T]):
-    """What `make` made of sets of tensors. May be called from several threads."""
+    """Results of `make` for sets of tensors. May be called from several threads."""
 
     def __init__(self, make: Callable[[Sequence[Any]], T]) -> None:
         self._make = make
@@ -46,8 +47,8 @@ class ParameterSets(Generic[T]):
         self._lock = threading.Lock()
 
     def of(self, tensors: Sequence[Any]) -> T | None:
-        """What was made of these tensors as they are now. None where they change so often that making it anew does not
-        pay, and for tensors made in torch.inference_mode(), which have no versions."""
+        """The result for these tensors in their current state. None if they change so often that making it again is not
+        worthwhile, and for tensors made in torch.inference_mode(), which have no versions."""
         key = tuple(map(id, tensors))
         try:
             state = tuple(map(_version, tensors)), tuple(map(_address, tensors))
@@ -83,12 +84,12 @@ class ParameterSets(Generic[T]):
         return len(self._sets)
 
     def forget(self, key: tuple[int, ...]) -> None:
-        """Drop what was made of a set, one of whose tensors is gone."""
+        """Drop the result for a set, one of whose tensors no longer exists."""
         self._sets.pop(key, None)
 
 
 class _Forget:
-    """Called when a tensor is gone; holds nothing alive."""
+    """Called when a tensor is deleted; keeps nothing alive."""
 
     def __init__(self, sets: ParameterSets[Any], key: tuple[int, ...]) -> None:
         self._sets, self._key = weakref.ref(sets), key

@@ -1,4 +1,4 @@
-"""What torch.compile made of each graph: how many parts run here, which operators PyTorch runs, and why."""
+"""Reports on the graphs of torch.compile: how many parts run here, which operators run in PyTorch, and why."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..errors import LeftToTorch
 if TYPE_CHECKING:
     from ..frontend.torch.refusals import Refusal
 
-MOST = 1000  # graphs that are remembered
-_NAMED = 5  # operators that a warning names
+MOST = 1000  # graphs in the history
+_NAMED = 5  # operators named in a warning
 
 
 @dataclass(frozen=True)
 class LeftOperator:
-    """An operator that PyTorch runs.
+    """An operator run by PyTorch.
 
-    name: as in aten::add.Tensor. why: the reason. nodes: how many nodes of the graph. lines: those of the user's
+    name: as in aten::add.Tensor. why: the reason. nodes: number of nodes of the graph. lines: the lines of the user's
     source that they come from, as in net.py:12.
     """
 
@@ -38,10 +38,10 @@ class LeftOperator:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What became of one graph, compiled for one set of shapes.
+    """The report on one graph, compiled for one set of shapes.
 
-    served: nodes that executables of this package compute. parts: how many executables. left: the operators that
-    PyTorch runs. why: where PyTorch runs the whole graph, the reason; otherwise empty.
+    served: nodes computed by executables of this package. parts: number of executables. left: the operators run by
+    PyTorch. why: the reason if PyTorch runs the whole graph; otherwise empty.
     """
 
     served: int
@@ -51,7 +51,7 @@ class GraphReport:
 
     @property
     def here(self) -> str:
-        """The graph's nodes that run here, and in how many parts, as a phrase."""
+        """The number of the graph's nodes that run here, and of their parts, as a phrase."""
         nodes, parts = ("s" if number != 1 else "" for number in (self.served, self.parts))
         return f"{self.served} node{nodes} run here, in {self.parts} part{parts}"
 
@@ -66,9 +66,9 @@ _graphs: deque[GraphReport] = deque(maxlen=MOST)
 
 
 def torch_report(*, clear: bool = False) -> tuple[GraphReport, ...]:
-    """What torch.compile made of the graphs that this process gave to the backend "tvm_tiling", the last 1000 in order.
+    """Reports on the last 1000 graphs that torch.compile passed to the backend "tvm_tiling" in this process, in order.
 
-    clear: forget them afterwards.
+    clear: discard them afterwards.
     """
     with _lock:
         found = tuple(_graphs)
@@ -84,10 +84,10 @@ def record(report: GraphReport) -> None:
 
 
 def left_operators(refusals: Iterable[Refusal]) -> tuple[LeftOperator, ...]:
-    """Refused nodes by operator and reason, those that are refused for a reason of their own first."""
+    """Refused nodes by operator and reason, those refused for a reason of their own first."""
     nodes: dict[tuple[bool, str, str], list[Refusal]] = {}
     for found in refusals:
-        if found.operator == "getitem":  # a part of what an operator gives
+        if found.operator == "getitem":  # an element of an operator's result
             continue
         why = found.why or "tvm_tiling does not support it"
         nodes.setdefault((found.follows, found.operator, why), []).append(found)
@@ -98,7 +98,7 @@ def left_operators(refusals: Iterable[Refusal]) -> tuple[LeftOperator, ...]:
 
 
 def warn_of_part(where: str, report: GraphReport, stacklevel: int) -> None:
-    """One LeftToTorch warning that names the first operators of a divided graph that PyTorch runs."""
+    """Issue one LeftToTorch warning with the first operators of a divided graph that PyTorch runs."""
     named = "; ".join(map(str, report.left[:_NAMED]))
     more = f"; and {len(report.left) - _NAMED} more" if len(report.left) > _NAMED else ""
     warnings.warn(

@@ -1,4 +1,4 @@
-"""Tensors of given strides: what PyTorch would have made has the layout that PyTorch would have given it."""
+"""Tensors with given strides, so that results have the layout they would have in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 
 
 def with_strides(tensor: torch.Tensor, strides: Sequence[int] | None) -> torch.Tensor:
-    """The tensor, or a copy of these strides; itself where none are known, and where elements of such strides overlap
-    or leave gaps."""
+    """The tensor, or a copy with these strides; itself if none are known, and if elements with these strides overlap or
+    leave gaps."""
     if strides is None or not differ(tensor, strides) or not is_dense(tensor.shape, strides):
         return tensor
     return torch.empty_strided(tensor.shape, tuple(strides), dtype=tensor.dtype).copy_(tensor)
 
 
 def differ(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
-    """Whether elements lie elsewhere by these strides than by the tensor's own."""
+    """Return whether elements have other positions with these strides than with the tensor's own."""
     if tensor.numel() < 2:
         return False
     return any(
@@ -25,7 +25,7 @@ def differ(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the axes in some order have the strides of a tensor without gaps."""
+    """Return whether the axes, in some order, have the strides of a contiguous tensor."""
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
         if stride != expected:

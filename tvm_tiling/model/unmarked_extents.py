@@ -1,9 +1,9 @@
-"""Extents of a function's tensors as TVM draws no conclusions from them.
+"""Extents of a function's tensors in a form from which TVM draws no conclusions.
 
-TVM's simplifier takes extents for at least 0, and of one such as w * 26 - 13 it concludes w >= 13, without the factor.
-From that it takes conditions for true that are not: of a length that is cut into vectors, and into shorter pieces where
-it has none, a vector was written where there was no room for one. The larger of such an extent and 0 is the same
-number, of which it concludes nothing.
+TVM's simplifier assumes that extents are at least 0, and concludes from an extent such as w * 26 - 13 that w >= 13,
+without the factor. It therefore simplifies conditions incorrectly: for a length split into vectors, with a scalar
+remainder, a vector was written where there was no room for one. max(extent, 0) has the same value and allows no such
+conclusion.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm.tirx.buffer import BufferType
 
 
 def unmarked_extents(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function; its parameters have no strides of their own where their extents are open."""
+    """The same function; its parameters have no strides of their own if their extents are dynamic."""
     renewed: dict[tirx.Var, tirx.Var] = {}
     for parameter in func.params:
         if isinstance(parameter.ty, BufferType) and any(map(_misleads, parameter.shape)) and not len(parameter.strides):
@@ -27,7 +27,7 @@ def unmarked_extents(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _misleads(extent: tirx.Expr) -> bool:
-    """Whether something is taken from a multiple in an extent."""
+    """Return whether an extent subtracts something from a multiple."""
     if isinstance(extent, tirx.Add):
         return isinstance(extent.b, tirx.IntImm) and int(extent.b) < 0
     return isinstance(extent, tirx.Sub)

@@ -1,4 +1,4 @@
-"""A variant of a model that a virtual machine runs, one for each thread; timed operator by operator."""
+"""A variant of a model run by a virtual machine, one per thread; timed operator by operator."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .timing import benchmark_of, median_of_each, operator_runs, timed
 from .variant_base import VariantBase, VariantParts
 
 ENTRY = "main"
-KEPT_BYTES = 16 << 20  # memory for inputs of runs to come
+KEPT_BYTES = 16 << 20  # memory for inputs of later runs
 
 
 class Lent(NamedTuple):
-    """A run's inputs, and the memory for those that were copied."""
+    """The inputs of a run, and the memory for those that were copied."""
 
     inputs: Inputs
     given: Given
 
 
 class Variant(VariantBase):
-    """`run` and `benchmark` may be called from several threads at once; each has a state of its own."""
+    """`run` and `benchmark` may be called from several threads at once; each has its own state."""
 
     def __init__(self, parts: VariantParts) -> None:
         signature = parts.signature
@@ -45,21 +45,23 @@ class Variant(VariantBase):
         self._spare: list[Inputs] = []
 
     def run(self, arrays: Sequence[np.ndarray], threads: int | None = None) -> Any:
-        """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
-        an index that an input holds, or the library is not the one of the signature."""
+        """Outputs for inputs that match the signature; several as a tuple. Raises WorkloadError if a kernel rejects an
+        index in an input, or if the library does not match the signature."""
         found = self._results(arrays, threads)
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs, threads: int | None = None) -> None:
-        """Write outputs for these inputs to memory that the caller gives; the virtual machine's own is copied there.
-        Errors as :meth:`run`; the memory then holds anything."""
+        """Write the outputs for these inputs to memory of the caller, by a copy from the virtual machine's own.
+
+        Raises errors as :meth:`run` does; the content of the memory is then undefined.
+        """
         outputs.write(self._results(arrays, threads, outputs.spans))
 
     def _results(
         self, arrays: Sequence[np.ndarray], threads: int | None, apart: Sequence[Span] = ()
     ) -> list[np.ndarray]:
-        """The outputs of a run; inputs that lie in the spans `apart` are copied. Without a launcher of its own, a model
-        runs in TVM's pool, whose size a run does not change."""
+        """The outputs of a run; inputs within the spans `apart` are copied. A model without a launcher runs in TVM's
+        pool, whose size a run does not change."""
         call, inputs = self._call()
         given = inputs.given(arrays, apart)
         try:
@@ -81,16 +83,16 @@ class Variant(VariantBase):
             set_pool(self.threads)
         return VirtualMachine(self.library.module, tvm.cpu())
 
-    # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
+    # ---- parallel runs: by one caller at a time ---------------------------------------------------------------------
 
     def functions(self, threads: int, _: Sequence[np.ndarray]) -> Sequence[Any]:
-        """The model's function, for each thread in a machine of its own."""
+        """The model's function, for each thread in its own machine."""
         while len(self._functions) < threads:
             self._functions.append(self._machine()[ENTRY])
         return self._functions[:threads]
 
     def lend(self, arrays: Sequence[np.ndarray]) -> Lent:
-        """What holds these inputs until it is given back."""
+        """The holder of these inputs until it is returned."""
         inputs = self._spare.pop() if self._spare else Inputs(self.signature.input_dtypes)
         return Lent(inputs, inputs.given(arrays))
 
@@ -99,14 +101,14 @@ class Variant(VariantBase):
             self._spare.append(lent.inputs)
 
     def arguments(self, lent: Lent) -> tuple[tvm.runtime.Tensor, ...]:
-        """What the model's function takes."""
+        """The arguments of the model's function."""
         return self._arguments(lent.given)
 
     def _arguments(self, given: Given) -> tuple[tvm.runtime.Tensor, ...]:
         return (*given.tensors, *self._tensors)
 
     def received(self, result: Any, lent: Lent) -> Any:
-        """Outputs of the model's function, as :meth:`run` gives them."""
+        """Outputs of the model's function, as returned by :meth:`run`."""
         found = self._arrays(result, lent.given)
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -118,7 +120,7 @@ class Variant(VariantBase):
     # ---- measuring --------------------------------------------------------------------------------------------------
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
-        """Time runs on these inputs for about so many seconds, then each operator."""
+        """Time runs on these inputs for about this many seconds, then each operator."""
         call, inputs = self._call()
         arguments = self._arguments(inputs.given(arrays))
         with own_core(), limited(self.threads):
@@ -131,7 +133,8 @@ class Variant(VariantBase):
         return benchmark_of(samples, operators)
 
     def _operator_times(self, arguments: Sequence[tvm.runtime.Tensor], runs: int) -> dict[str, float]:
-        """Median seconds of each operator's calls together; what else the virtual machine does is named "runtime"."""
+        """Median seconds of each operator's calls together; the remaining time of the virtual machine is named
+        "runtime"."""
         known = {o.name for o in self.operators}
         totals: list[dict[str, float]] = []
         started = 0.0
@@ -145,7 +148,7 @@ class Variant(VariantBase):
             name = name if name in known else "runtime"
             totals[-1][name] = totals[-1].get(name, 0.0) + time.perf_counter() - started
 
-        # A machine cannot be rid of its instrument, so this one is not used for anything else.
+        # The instrument of a machine cannot be removed, so this machine is not used for anything else.
         machine = self._machine()
         machine.set_instrument(instrument)
         for _ in range(runs):

@@ -1,4 +1,4 @@
-"""What a variant of a model is made of, however it is run, and the inputs that it takes."""
+"""The parts of a variant of a model, however it is run, and the inputs it accepts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .passes.constants import Constants
 from .report import Memory, OperatorRecord
 from .signature import Signature
 
-MOST_ACCEPTED = 4096  # sets of shapes that are noted
+MOST_ACCEPTED = 4096  # sets of shapes that are recorded
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantParts:
-    """`constants`: numbers of those in `store` that the model's function takes behind its inputs. `threads`: on how
-    many a run is computed at most."""
+    """`constants`: numbers of those in `store` that the model's function takes after its inputs. `threads`: maximum
+    number of threads of a run."""
 
     library: Library
     signature: Signature
@@ -35,7 +35,7 @@ class VariantParts:
 
 
 class VariantBase:
-    """A model compiled for one set of shapes, or for all that its open sizes allow."""
+    """A model compiled for one set of shapes, or for all values of its dynamic dimensions."""
 
     def __init__(self, parts: VariantParts, outputs: Sequence[Output]) -> None:
         self.library, self.signature, self.memory = parts.library, parts.signature, parts.memory
@@ -43,12 +43,13 @@ class VariantBase:
         self.operators, self.constants, self.outputs = tuple(parts.operators), tuple(parts.constants), outputs
         types = map(_numpy_type, parts.signature.input_dtypes)
         self._expected = tuple(zip(parts.signature.input_shapes, types, strict=True))
-        self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of inputs, where they are open
+        self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of inputs, if they are dynamic
         self._state = threading.local()
         self.launched = take_over(parts.library.native, parts.threads)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are arrays, all of the inputs' shapes and types; of open shapes, those of a run before."""
+        """Return whether these are arrays with the shapes and types of the inputs; of dynamic shapes, those of a
+        previous run."""
         if len(arrays) != len(self._expected):
             return False
         for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
@@ -59,7 +60,7 @@ class VariantBase:
         return not self.signature.is_open or tuple(array.shape for array in arrays) in self._accepted
 
     def accept(self, arrays: Sequence[np.ndarray]) -> None:
-        """Note the shapes of inputs that were held against the signature."""
+        """Record the shapes of inputs that were checked against the signature."""
         if self.signature.is_open:
             if len(self._accepted) >= MOST_ACCEPTED:
                 self._accepted.clear()
@@ -67,7 +68,7 @@ class VariantBase:
 
 
 def _numpy_type(dtype: str) -> np.dtype[Any] | None:
-    """NumPy's name of a type; None where it has none."""
+    """NumPy's name of a type; None if it has none."""
     try:
         return numpy_type(dtype)
     except TypeError:

@@ -1,4 +1,4 @@
-"""A variant of a model by what its library is: run by its plan, or by TVM's virtual machine."""
+"""A variant of a model by its kind of library: run by its plan, or by TVM's virtual machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnyVariant: TypeAlias = Union[PlannedVariant, "Variant"]
 
 
 def variant_of(parts: VariantParts) -> AnyVariant:
-    """The variant of these parts. ValueError where the library is not one of their signature."""
+    """The variant of these parts. Raises ValueError if the library does not match the signature."""
     made: type[AnyVariant] = PlannedVariant
     if parts.library.plan is None:
         from .variant import Variant

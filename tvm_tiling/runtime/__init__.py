@@ -1,4 +1,4 @@
-"""What runs kernels and models: threads and cores, parallel loops, libraries that are loaded, arrays in and out.
+"""Execution of kernels and models: threads and cores, parallel loops, loaded libraries, input and output arrays.
 
-Nothing here decides or generates code.
+Nothing here makes decisions or generates code.
 """

@@ -1,8 +1,8 @@
-"""Arrays into a run and out of it.
+"""Input and output arrays of a run.
 
-Kernels read whole vectors, from memory that starts at a multiple of 64 bytes. An input that does, and has no gaps, is
-taken as it is; others are copied, in every run of a thread to the same memory. Outputs are handed over as they are, in
-memory that the run has taken for them, unless they lie in an input, in a constant or in another output.
+Kernels read whole vectors, from memory aligned to 64 bytes. An aligned contiguous input is used in place; others are
+copied, in every run of a thread to the same memory. Outputs are returned in the memory that the run allocated for them,
+unless they overlap an input, a constant or another output.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .tensors import array_of
 
 
 class Given(NamedTuple):
-    """What a run takes for its inputs, and where that lies in memory."""
+    """The tensors of a run's inputs, and their memory spans."""
 
     tensors: tuple[tvm.runtime.Tensor, ...]
     spans: tuple[Span, ...]
 
 
 class Inputs:
-    """A model's inputs, with memory for those that have to be copied; for one run at a time."""
+    """The inputs of a model, with memory for those that have to be copied; for one run at a time."""
 
     def __init__(self, dtypes: Sequence[str]) -> None:
         self._dtypes = tuple(dtypes)
         self._own: list[tuple[tvm.runtime.Tensor, np.ndarray | None] | None] = [None] * len(self._dtypes)
 
     def given(self, values: Sequence[np.ndarray], apart: Sequence[Span] = ()) -> Given:
-        """What holds `values`, arrays of the model's shapes and types: their own memory where kernels can take it and
-        it lies apart from the spans `apart`, else a copy. It keeps the arrays as long as it is there itself."""
+        """Tensors for `values`, arrays of the model's shapes and types: their own memory if kernels can use it and it
+        does not overlap the spans `apart`, otherwise a copy. The arrays live as long as the result."""
         tensors, taken = [], []
         for number, (value, dtype) in enumerate(zip(values, self._dtypes, strict=True)):
             tensor = borrowed(value, dtype)
@@ -51,7 +51,7 @@ class Inputs:
 
     @property
     def copied_bytes(self) -> int:
-        """Of the memory for inputs that were copied."""
+        """Memory for copied inputs, in bytes."""
         return sum(array.nbytes for own in self._own if own is not None and (array := own[1]) is not None)
 
     def _copied(self, number: int, value: np.ndarray) -> tvm.runtime.Tensor:
@@ -68,7 +68,7 @@ class Inputs:
 
 
 def spans(tensors: Sequence[tvm.runtime.Tensor]) -> tuple[Span, ...]:
-    """Where tensors lie in memory, those that follow each other as one."""
+    """The memory spans of tensors, with adjacent ones merged."""
     joined: list[Span] = []
     for start, last in sorted(map(_held, tensors)):
         end = -(-last // ALIGNMENT) * ALIGNMENT
@@ -80,8 +80,8 @@ def spans(tensors: Sequence[tvm.runtime.Tensor]) -> tuple[Span, ...]:
 
 
 def as_arrays(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> list[np.ndarray]:
-    """The outputs as arrays, each with memory of its own: one that lies in a span of `held`, or in an output before it,
-    is copied."""
+    """The outputs as arrays with separate memory: an output that overlaps a span of `held`, or an earlier output, is
+    copied."""
     arrays, taken = [], list(held)
     for tensor in outputs:
         array = array_of(tensor)

@@ -1,4 +1,4 @@
-"""Tensors of other libraries, and nested lists, as NumPy arrays."""
+"""Conversion of other libraries' tensors, and nested lists, to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import numpy as np
 
 from ..errors import WorkloadError
 
-Span = tuple[int, int]  # first and last address, the latter exclusive
+Span = tuple[int, int]  # start and end address, the latter exclusive
 
 ALIGNMENT = 64  # bytes; kernels read whole vectors
 ACCEPTED = "expected a NumPy array, or a dense tensor in this computer's main memory"
-# Types that NumPy gets from ml_dtypes, and those of the same size under which their memory can be shared.
+# Types provided to NumPy by ml_dtypes, and types of the same size as which their memory can be shared.
 SHARED_AS = {"bfloat16": np.dtype("int16")}
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """The NumPy type of TVM's name; TypeError where there is none."""
+    """The NumPy type for TVM's name. Raises TypeError if there is none."""
     if name not in SHARED_AS:
         return np.dtype(name)
-    import ml_dtypes  # which few models need
+    import ml_dtypes  # needed by few models
 
     return np.dtype(getattr(ml_dtypes, name))
 
 
 def aligned(size: int) -> np.ndarray:
-    """`size` uninitialised bytes that start at a multiple of ALIGNMENT."""
+    """`size` uninitialised bytes, aligned to ALIGNMENT."""
     space = np.empty(size + ALIGNMENT, np.uint8)
     start = -space.ctypes.data % ALIGNMENT
     return space[start : start + size]
 
 
 def aligned_empty(shape: int | Sequence[int], dtype: str = "float32") -> np.ndarray:
-    """An array without content whose memory begins at a multiple of 64 bytes: a run takes it as an input, and writes to
-    it as `out`, without a copy. `dtype`: a name such as "float32" or "bfloat16"."""
+    """An uninitialised array aligned to 64 bytes: a run uses it as an input, and writes to it as `out`, without a copy.
+    `dtype`: a name such as "float32" or "bfloat16"."""
     kind = numpy_type(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(extents) * kind.itemsize
@@ -45,13 +45,13 @@ def aligned_empty(shape: int | Sequence[int], dtype: str = "float32") -> np.ndar
 
 
 def span_of(array: np.ndarray) -> Span:
-    """Where an array without gaps lies."""
+    """The memory span of a contiguous array."""
     start = array.ctypes.data
     return start, start + array.nbytes
 
 
 def overlaps(span: Span, others: Sequence[Span]) -> bool:
-    """Whether a span shares memory with one of the others."""
+    """Return whether a span overlaps any of the others."""
     start, end = span
     for first, last in others:  # noqa: SIM110 - a generator costs a small model a tenth of its run
         if start < last and first < end:
@@ -60,15 +60,15 @@ def overlaps(span: Span, others: Sequence[Span]) -> bool:
 
 
 def as_array(value: Any, what: str) -> np.ndarray:
-    """`value` as an array that shares its memory where it can: a NumPy array, a number, nested lists, a tensor of
-    PyTorch (also one with a gradient, or of bfloat16), or anything else with DLPack.
+    """`value` as an array that shares its memory if possible: a NumPy array, a number, nested lists, a PyTorch tensor
+    (including one with a gradient, or of bfloat16), or any object with DLPack.
 
-    Raises WorkloadError, beginning with `what`, for lists whose rows differ in length and for tensors that are sparse,
-    quantised, without memory or in the memory of another device.
+    Raises WorkloadError, starting with `what`, for lists whose rows differ in length and for tensors that are sparse,
+    quantised, without memory or on another device.
     """
     if isinstance(value, np.ndarray):
         return value
-    torch = sys.modules.get("torch")  # loaded already if `value` is one of its tensors
+    torch = sys.modules.get("torch")  # already loaded if `value` is one of its tensors
     if torch is not None and isinstance(value, torch.Tensor):
         return _of_torch(torch, value, what)
     try:
@@ -103,7 +103,7 @@ def torch_array(tensor: Any) -> np.ndarray:
 
 
 def torch_tensor(array: np.ndarray) -> Any:
-    """The array as a tensor of PyTorch that shares its memory."""
+    """The array as a PyTorch tensor that shares its memory."""
     import torch
 
     name = array.dtype.name

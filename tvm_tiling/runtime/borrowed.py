@@ -1,4 +1,4 @@
-"""Memory of arrays as tensors that kernels take, without a copy."""
+"""Memory of arrays as kernel arguments, without a copy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from .arrays import ALIGNMENT, SHARED_AS
 
 
 def borrowed(array: np.ndarray, dtype: str) -> tvm.runtime.Tensor | None:
-    """The memory of an array of `dtype`, TVM's name, as a tensor, which keeps the array; None where kernels cannot take
-    it: where it does not begin at a multiple of ALIGNMENT, has gaps or no elements, or is of a type that NumPy cannot
-    hand over.
+    """The memory of an array as a tensor of `dtype`, TVM's name, which keeps the array alive; None if kernels cannot
+    use it: if it is not aligned to ALIGNMENT, not contiguous, empty, or of a type that NumPy cannot export.
 
-    A read-only array gives a tensor too: kernels only read their inputs.
+    A read-only array is accepted too: kernels only read their inputs.
     """
     flags = array.flags
     if not flags.c_contiguous or not array.size:
@@ -32,7 +31,7 @@ def borrowed(array: np.ndarray, dtype: str) -> tvm.runtime.Tensor | None:
 
 
 class _Writable:
-    """A read-only array as one that DLPack, which cannot say that memory is read-only, hands over."""
+    """A writable view of a read-only array, because DLPack cannot express read-only memory."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array

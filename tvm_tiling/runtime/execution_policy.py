@@ -1,9 +1,10 @@
-"""Whether runs of models are sooner done beside each other, each on one core, or in turn, each on all.
+"""Execution policy: whether model runs finish sooner concurrently, each on one core, or sequentially, each on all
+cores.
 
-Where all cores together serve a run as many times as fast as one, there is nothing to be gained, and models of which
-each fills a cache lose. Which way is the better one follows from what runs of these models took before, either way: no
-formula knows what models do to each other's caches. The way not chosen is tried again now and then, so that a disturbed
-measurement is not believed for ever.
+If all cores together give a linear speedup for a run, concurrency gains nothing, and models that each fill a cache
+lose. The better policy follows from previous latencies of runs of these models under either policy: no formula
+describes how models compete for caches. The policy not chosen is tried again occasionally, so that a disturbed
+measurement does not persist.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
-KEPT = 5  # latest times
-LEAST = 3  # of them, each of a call, before they are believed
-AGAIN = 32  # calls, behind which the other way is tried once
-TIMED = 4  # calls, of which one is timed where both ways are known: times cost small models a tenth
+KEPT = 5  # most recent latencies
+LEAST = 3  # minimum number of latencies, each of one call, for a decision
+AGAIN = 32  # calls after which the other policy is tried once
+TIMED = 4  # one call in so many is timed once both policies are known: timing costs small models a tenth
 
 _calls = itertools.count(1)
 
 
 class Times:
-    """The latest of some times, in seconds. `known`: enough to be believed; `usual`: their median."""
+    """The most recent latencies, in seconds. `known`: there are enough of them; `usual`: their median."""
 
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=KEPT)
@@ -35,15 +36,15 @@ class Times:
 
 
 class ExecutionPolicy:
-    """What a run of one model took, on average of each call: in turn, and beside others as a share of the whole."""
+    """The latency per run of one model: sequentially, and concurrently as a share of the total."""
 
     def __init__(self) -> None:
         self.in_turn, self.beside = Times(), Times()
 
 
 def next_way(runs: Mapping[ExecutionPolicy, int]) -> tuple[bool, bool]:
-    """Whether runs, so many of each model, are beside each other now: the better way, or the one of which less is
-    known. And whether they are timed."""
+    """Whether the given runs execute concurrently now, by the better policy or the one with fewer measurements, and
+    whether they are timed. `runs`: number of runs per model."""
     if not all(policy.in_turn.known for policy in runs):
         return False, True
     if not all(policy.beside.known for policy in runs):
@@ -55,7 +56,7 @@ def next_way(runs: Mapping[ExecutionPolicy, int]) -> tuple[bool, bool]:
 
 
 def note_beside(runs: Mapping[ExecutionPolicy, int], seconds: float) -> None:
-    """That these runs took so many seconds beside each other. A model's part is as large as it is in turn."""
+    """Record that these runs took `seconds` concurrently. A model's share is proportional to its sequential latency."""
     if not all(policy.in_turn.known for policy in runs):
         return
     share = seconds / max(sum(count * policy.in_turn.usual for policy, count in runs.items()), 1e-9)

@@ -1,9 +1,9 @@
-"""Kernels that were compiled for this CPU run on all cores: by launch.c where it can be had, else in TVM's thread pool.
+"""Makes kernels compiled for this CPU run on all cores: by launch.c if available, otherwise in TVM's thread pool.
 
-TVM tells nobody of a kernel's first call, and a look in every call would cost small kernels more than it is worth. What
-tvm.compile returns makes its functions callable in Executable.jit, usually in the thread that then calls them: there
-the address that parallel loops call is set, or the pool's cores. A library that was exported and is loaded by
-tvm.runtime.load_module gets what TVM gives it.
+TVM has no hook for a kernel's first call, and a check in every call would be too expensive for small kernels.
+Executable.jit makes the functions of a tvm.compile result callable, usually in the thread that then calls them: the
+address that parallel loops call, or the pool's cores, are set there. An exported library loaded by
+tvm.runtime.load_module gets TVM's default.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .native_library import PREFIX, NativeLibrary
 from .threads import chosen_cores, pool_is_set, set_pool_once
 
 _MARK = "tvm_tiling_sets_cores"
-_TARGET, _NAMES = "_get_target_string", "get_func_names"  # of modules that LLVM compiled
+_TARGET, _NAMES = "_get_target_string", "get_func_names"  # in modules compiled by LLVM
 _LAUNCH = "TVMBackendParallelLaunch"
 
 _library: Callable[[], NativeLibrary | None] = lambda: None  # noqa: E731
 
 
 def provide(library: Callable[[], NativeLibrary | None]) -> None:
-    """Have kernels run by the launch.c of the library that `library` gives; None where there is none."""
+    """Let kernels run by the launch.c of the library that `library` returns, None if there is none."""
     global _library
     _library = library
 
 
 def register(is_meant: Callable[[tvm.target.Target], bool]) -> None:
-    """Set what runs kernels, before they are loaded, whose target `is_meant`; once is enough."""
+    """Choose what runs kernels whose target satisfies `is_meant`, before they are loaded; one call is enough."""
     original = Executable.jit
     if getattr(original, _MARK, False):
         return

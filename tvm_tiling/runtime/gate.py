@@ -1,10 +1,10 @@
-"""No run of a model under way while the process forks, and none when it ends.
+"""Ensures that no model run is in progress while the process forks or exits.
 
-A forked child has all memory of its parent and one of its threads. A lock that another thread held, in TVM's memory
-pools for instance, stays locked in the child for ever. And when a process ends, Python stops daemon threads where they
-come back from TVM, by unwinding frames of C++ that do not allow it: the process ends with SIGABRT. So runs that begin
-meanwhile wait at a gate, and a fork or the end waits until those under way are over. An open gate costs a run nothing:
-to close it is to put other functions in the place of those that begin one.
+A forked child has all memory of its parent but only one of its threads. A lock held by another thread, for instance in
+TVM's memory pools, stays locked in the child forever. And when a process exits, Python stops daemon threads as they
+return from TVM, by unwinding C++ frames that do not allow it: the process ends with SIGABRT. So runs that start
+meanwhile wait at a gate, and a fork or exit waits until those in progress are done. An open gate costs a run nothing:
+closing it replaces the functions that start runs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LONGEST = 10.0  # seconds to wait for runs and compilations that are under way
+LONGEST = 10.0  # seconds to wait for runs and compilations in progress
 STEP = 0.0005
 
-_folders: set[str] = set()  # of the classes that have entrances
+_folders: set[str] = set()  # directories of the classes with entrances
 _entrances: list[tuple[type, str, Callable[..., Any]]] = []
 _one = threading.RLock()  # only one thread forks or ends the process
 _opened = threading.Event()
 _opened.set()
-_holder = 0  # the thread that closed the gate, which passes
+_holder = 0  # the thread that closed the gate, which may pass
 
 
 def entrance(owner: type, name: str) -> None:
-    """Have threads wait in the method `name` of a class while the gate is closed."""
+    """Make threads wait in the method `name` of a class while the gate is closed."""
     _entrances.append((owner, name, getattr(owner, name)))
     _folders.add(str(Path(inspect.getfile(owner)).parent) + os.sep)
 
@@ -50,7 +50,7 @@ def _wait_at_the_gate() -> None:
 
 
 def _close() -> None:
-    """Let no run begin, and wait for those of other threads."""
+    """Prevent runs from starting, and wait for those of other threads."""
     global _holder, _opened
     _one.acquire()
     _holder, _opened = threading.get_ident(), threading.Event()
@@ -72,13 +72,13 @@ def _open_in_child() -> None:
     global _one, _opened
     for owner, name, method in _entrances:
         setattr(owner, name, method)
-    # Of the parent's threads none is here that would wait for these, or give them back.
+    # The parent's threads, which could wait for these or release them, do not exist here.
     _one, _opened = threading.RLock(), threading.Event()
     _opened.set()
 
 
 def _others_are_inside() -> bool:
-    """Whether another thread is in a function of a folder with an entrance, and not at the gate."""
+    """Return whether another thread is in a function of a directory with an entrance, and not waiting at the gate."""
     own, folders = threading.get_ident(), tuple(_folders)
     for thread, top in sys._current_frames().items():
         frame = None if thread == own else top

@@ -1,7 +1,7 @@
-"""Ctrl-C while TVM runs a pass that is written in Python.
+"""Ctrl-C during a TVM pass written in Python.
 
-TVM's foreign-function layer hands on the errors of such passes by their names. It knows no KeyboardInterrupt and makes
-a RuntimeError without a word of it, which neither callers nor the command line take for an interrupt.
+TVM's foreign-function layer transfers errors of such passes by name. It does not know KeyboardInterrupt and turns it
+into an unspecific RuntimeError, which neither callers nor the command line recognise as an interrupt.
 """
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ import tvm_ffi
 
 
 def register() -> None:
-    """Have interrupts come out of TVM as what they are."""
+    """Make TVM propagate interrupts unchanged."""
     tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)

@@ -1,19 +1,19 @@
-/* Parallel loops of a model's kernels: threads that help, and a caller that never waits for one to start.
+/* Parallel loops of a model's kernels: helper threads, and a caller that never waits for one to start.
 
-TVM gives each task to a thread of its own, bound to a core, and waits for all. Where another library's threads spin on
+TVM assigns each task to a separate thread, bound to a core, and waits for all. If another library's threads spin on
 that core (those of OpenBLAS, MKL and onnxruntime do, for milliseconds after their work), every loop waits for the
-kernel's next time slice: SqueezeNet behind each run of onnxruntime took 42 ms instead of 3.3. Here whoever is free takes
-the next task. The caller starts with the first one, thread i with the i-th, so that an undisturbed run has every task
-on the core that had it before; a task that nobody has begun when the caller is through with its own is the caller's.
-A second caller, or one inside a task, does all its tasks itself.
+scheduler's next time slice: SqueezeNet after each run of onnxruntime took 42 ms instead of 3.3. Here any free thread
+takes the next task. The caller starts with the first one, thread i with the i-th, so that in an undisturbed run every
+task stays on its previous core; a task that has not started when the caller finishes its own is executed by the caller.
+A second caller, or one inside a task, executes all its tasks itself.
 
-Whole models run beside each other by the same threads: each takes one run after the other, and does its parallel loops
-itself as long as every core has a run. Nothing of Python is held meanwhile, no two threads wait for one lock of it. A
-thread goes on with the model whose weights its core has in the cache, and leaves to others those that they have.
+The same threads run whole models concurrently: each takes one run after the other, and executes its parallel loops
+itself as long as every core has a run. No Python object or lock is held meanwhile. A thread continues with the model
+whose weights are in its core's cache, and leaves the models of other cores to their threads.
 
-Jobs are numbered, and the count of their tasks is part of the number. A task is claimed by writing the job's number to
-its place, from a smaller one: a thread that comes late with an old job finds every place of that job taken. While one
-is not, the job is not over, and its function and data stand.
+Jobs are numbered, and the number includes the count of their tasks. A task is claimed by atomically replacing a smaller
+number in its slot by the job's number: a late thread with an old job finds every slot of that job taken. As long as one
+is free, the job is not finished, and its function and data are valid.
 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -25,12 +25,12 @@ is not, the job is not over, and its function and data stand.
 #include <stdlib.h>
 #include <string.h>
 
-#define TASK_BITS 12 /* of a job's number */
+#define TASK_BITS 12 /* in a job's number */
 #define MOST_TASKS ((1 << TASK_BITS) - 1)
 #define MOST_CORES 1024
-#define SPINS 20000       /* of an idle thread before it sleeps, some 200 microseconds; with a tenth SqueezeNet took 5 ms, not 3 */
-#define GENEROUS_SPINS 256 /* of an idle thread, before it lets others have the core: 4 processes on 2 cores get 1.3 times as far */
-#define PATIENT_SPINS 400 /* of a caller that waits for the last task, before it lets others have the core */
+#define SPINS 20000       /* of an idle thread before it sleeps, about 200 microseconds; with a tenth, SqueezeNet took 5 ms, not 3 */
+#define GENEROUS_SPINS 256 /* of an idle thread before it yields: 4 processes on 2 cores get 1.3 times the throughput */
+#define PATIENT_SPINS 400 /* of a caller waiting for the last task before it yields */
 
 typedef struct {
   void* sync_handle;
@@ -38,7 +38,7 @@ typedef struct {
 } Group;
 typedef int (*Task)(int number, Group* group, void* data);
 
-/* TVM's calling convention for what Python may call: a number, or an object. */
+/* A value in TVM's calling convention: a number, or an object. */
 typedef struct {
   int32_t type;
   uint32_t padding;
@@ -48,14 +48,14 @@ typedef struct {
   };
 } Value;
 #define INTEGER 1
-#define OBJECTS 64 /* types from here on are counted references */
+#define OBJECTS 64 /* types from here on are reference-counted */
 
 static int integer(Value* result, int64_t value) {
   *result = (Value){INTEGER, 0, {value}};
   return 0;
 }
 
-typedef struct { /* a function object of TVM, or an instance of a plan (plan.c) */
+typedef struct { /* a TVM function object, or an instance of a plan (plan.c) */
   uint64_t references;
   int32_t type;
   uint32_t padding;
@@ -84,20 +84,20 @@ static struct {
   uint64_t claimed[MOST_TASKS + 1];
   int cores[MOST_CORES];
   int core_count;
-  int callers_core; /* where the latest job or run came from */
+  int callers_core; /* core of the caller of the latest job or run */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-static struct { /* models that run beside each other; all but the counts is of one thread at a time, by the pool's lock */
-  void** functions; /* one for each thread, of the first model, the second ... */
+static struct { /* concurrent model runs; all but the counts is protected by the pool's lock */
+  void** functions; /* one per thread for the first model, then for the second ... */
   Run* runs;
   int32_t most, count, threads;
-  int32_t left, undone;   /* runs that have not begun, that have not ended */
-  int32_t under_way;      /* threads that have one */
-  int32_t on[MOST_CORES]; /* the model that a thread had last */
+  int32_t left, undone;   /* runs that have not started, that have not finished */
+  int32_t under_way;      /* threads with a run */
+  int32_t on[MOST_CORES]; /* the model that each thread ran last */
 } beside;
 
 static __thread int has_run;
-static __thread int32_t most_tasks; /* of a loop that this thread begins; 0: as many as there are threads */
+static __thread int32_t most_tasks; /* of a loop started by this thread; 0: one per thread */
 
 static void rest(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -107,13 +107,13 @@ static void rest(void) {
 #endif
 }
 
-/* The `spin`-th time of a caller that waits for the last task. */
+/* One iteration of a caller waiting for the last task. */
 static void wait_a_bit(int spin) {
   if (spin < PATIENT_SPINS) rest();
   else sched_yield();
 }
 
-/* Let this thread run on every core of the pool but one; -1: on all. */
+/* Allow this thread to run on every core of the pool except one; -1: on all. */
 static void run_on_cores_but(int one) {
 #ifdef __linux__
   cpu_set_t cores;
@@ -128,8 +128,8 @@ static void run_on_cores_but(int one) {
 #endif
 }
 
-/* A system with something else to do on the other cores may put a helper on the caller's, and leave it there: then it
- * runs while the caller does not. So a helper that finds itself there goes. */
+/* If the other cores are busy, the system may schedule a helper on the caller's core and leave it there: then it
+ * runs while the caller does not. So a helper that finds itself there moves away. */
 static void leave_callers_core(void) {
 #ifdef __linux__
   int here = sched_getcpu();
@@ -157,12 +157,12 @@ static void take_tasks(uint64_t job, int first) {
   }
 }
 
-/* The next run for a thread: of the model that it had, else of one that no other has, else any. */
+/* The next run for a thread: of its previous model, else of a model that no other thread has, else any. */
 static Run* next_run(int thread) {
   Run* found = 0;
   int free = 0;
   pthread_mutex_lock(&pool.lock);
-  int32_t count = thread < beside.threads ? beside.count : 0; /* others may come late, from a call with more threads */
+  int32_t count = thread < beside.threads ? beside.count : 0; /* late threads may be from a call with more threads */
   for (int32_t i = 0; beside.left && i < count; ++i) {
     Run* run = &beside.runs[i];
     if (run->begun) continue;
@@ -206,7 +206,7 @@ static int has_runs_for(int thread) {
 static void* help(void* argument) {
   int number = (int)(intptr_t)argument;
   uint64_t last = 0;
-  run_on_cores_but(-1); /* threads begin with the cores of whoever made them, which may be bound to one */
+  run_on_cores_but(-1); /* threads inherit the affinity of their creator, which may be bound to one core */
   for (;;) {
     uint64_t job;
     int spin = 0;
@@ -231,7 +231,7 @@ static void* help(void* argument) {
   return 0;
 }
 
-static void forget_threads(void) { /* in a process that has been forked off they do not run */
+static void forget_threads(void) { /* they do not exist in a forked process */
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
   pool.lock = lock;
@@ -245,11 +245,11 @@ static void forget_threads(void) { /* in a process that has been forked off they
 static void start_threads(void) {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* leave signals to the program's own threads */
   while (pool.started < pool.threads) {
     pthread_t thread;
     if (pthread_create(&thread, 0, help, (void*)(intptr_t)(pool.started + 1))) {
-      pool.threads = pool.started; /* no more to be had */
+      pool.threads = pool.started; /* no more are available */
       break;
     }
     pthread_detach(thread);
@@ -265,7 +265,7 @@ static void wake(void) {
   pthread_mutex_unlock(&pool.lock);
 }
 
-/* In the place of TVMBackendParallelLaunch: `count` tasks, 0 for one a core. */
+/* Replaces TVMBackendParallelLaunch: `count` tasks, 0 for one per core. */
 static int tvm_tiling_launch(Task task, void* data, int count) {
   int32_t tasks = count > 0 ? count : pool.threads + 1;
   if (count <= 0 && most_tasks && most_tasks < tasks) tasks = most_tasks;
@@ -294,23 +294,23 @@ static int tvm_tiling_launch(Task task, void* data, int count) {
   int32_t failed = pool.failed;
   __atomic_store_n(&pool.busy, 0, __ATOMIC_RELEASE);
   if (!failed) return 0;
-  Group group = {0, tasks}; /* again, for the error belongs to the thread that made it */
+  Group group = {0, tasks}; /* again, because the error belongs to the thread that raised it */
   return task(failed - 1, &group, data);
 }
 
-/* Loops that this thread begins have so many tasks at most; 0: as many as there are threads. */
+/* Set the maximum number of tasks of loops started by this thread; 0: one per thread. */
 void tvm_tiling_limit(int32_t tasks) { most_tasks = tasks; }
 
-/* What this library calls for a parallel loop; it is there if it has one. */
+/* The function that this library calls for a parallel loop; defined only if it has one. */
 extern void* __TVMBackendParallelLaunch __attribute__((weak));
 
 /* tvm_tiling_share(address, threads, core, core, ...): parallel loops of this library call `address`, 0 for the launch
- * above, which has `threads` besides the caller, on those cores. Gives the address of the launch above. */
+ * above, which has `threads` besides the caller, on those cores. Returns the address of the launch above. */
 int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
   static int prepared = 0;
   int64_t address = count > 0 ? arguments[0].value : 0;
-  /* Before the lock is taken for the first time; of the library alone whose launch is used, as that one stays. */
+  /* Before the lock is first taken; only for the library whose launch is used, because that one stays loaded. */
   if (!address && !prepared) prepared = !pthread_atfork(0, 0, forget_threads);
   pthread_mutex_lock(&pool.lock);
   if (count > 1 && arguments[1].value > pool.threads) pool.threads = (int)arguments[1].value;
@@ -323,8 +323,8 @@ int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count
   return integer(result, (int64_t)(intptr_t)tvm_tiling_launch);
 }
 
-/* Without Python: have loops run by `threads` threads, the caller among them; 0: as many as there are cores for this
- * process, `most` at most. Gives how many that is. */
+/* Without Python: run loops by `threads` threads, including the caller; 0: one per core of this process, up to
+ * `most`. Returns the number of threads. */
 int tvm_tiling_start(int threads, int most) {
   static Value arguments[MOST_CORES + 2];
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -346,8 +346,8 @@ int tvm_tiling_start(int threads, int most) {
   return threads;
 }
 
-/* Models beside each other in three steps, of one caller at a time. Begin: so many threads, the caller among them, runs
- * at most, models, and for each of these one function for each thread; 0 if that is not to be had. */
+/* Concurrent models in three steps, for one caller at a time. Begin: number of threads, including the caller, maximum
+ * number of runs, number of models, and for each model one function per thread; returns 0 if not available. */
 int __tvm_ffi_tvm_tiling_beside_begin(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
   int64_t threads = count > 2 ? arguments[0].value : 0, most = count > 2 ? arguments[1].value : 0;
@@ -376,7 +376,7 @@ int __tvm_ffi_tvm_tiling_beside_begin(void* self, const Value* arguments, int32_
   return integer(result, 1);
 }
 
-/* Add a run: its model's number, and arguments that stand until the end. The other threads begin at once. */
+/* Add a run: the index of its model, and arguments that are valid until the end. Other threads start at once. */
 int __tvm_ffi_tvm_tiling_beside_add(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
   integer(result, 0);
@@ -393,14 +393,14 @@ int __tvm_ffi_tvm_tiling_beside_add(void* self, const Value* arguments, int32_t 
   return integer(result, 1);
 }
 
-/* End(array, release): the caller takes runs as well; gives array(result, ...) of all runs in the order in which they
- * were added, 0 for one that failed. `release` is the address of TVM's function that drops a reference. Where the first
- * argument is an address, results are written there, and are numbers. */
+/* End(array, release): the caller executes runs as well; returns array(result, ...) of all runs in the order in which
+ * they were added, 0 for a failed one. `release` is the address of TVM's function that releases a reference. If the
+ * first argument is an address, results are written there as numbers. */
 int __tvm_ffi_tvm_tiling_beside_end(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
   uint64_t job = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE);
   take_runs(0);
-  for (int spin = 0; __atomic_load_n(&beside.undone, __ATOMIC_ACQUIRE); ++spin) { /* the last runs' loops get help */
+  for (int spin = 0; __atomic_load_n(&beside.undone, __ATOMIC_ACQUIRE); ++spin) { /* help the last runs' loops */
     uint64_t now = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE);
     if (now != job) take_tasks(job = now, 1), spin = 0;
     else wait_a_bit(spin);

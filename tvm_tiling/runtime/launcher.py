@@ -1,7 +1,7 @@
-"""A model's parallel loops run by launch.c in the place of TVM's thread pool; its note says why.
+"""Replacement of TVM's thread pool for a model's parallel loops by launch.c, whose comments give the reasons.
 
-It is compiled with a model, linked into its library and saved with it. A process runs the first one it loads, for all
-models, so that they share their threads; that library stays loaded. Without a C compiler, and outside of Linux, models
+It is compiled with a model, linked into its library and saved with it. A process uses the first one that it loads for
+all models, so that they share their threads; that library stays loaded. Without a C compiler, and outside Linux, models
 run in TVM's pool.
 """
 
@@ -22,18 +22,18 @@ from .threads import choose_cores, chosen_cores, processors_at_load
 SOURCE = Path(__file__).with_name("launch.c")
 SHARE = "tvm_tiling_share"
 _BESIDE = tuple(f"tvm_tiling_beside_{step}" for step in ("begin", "add", "end"))
-_LIMIT = "tvm_tiling_limit"  # also told by it: a library whose plans run beside each other
+_LIMIT = "tvm_tiling_limit"  # also marks libraries that run plans concurrently
 
-_lock = ForkSafeLock()  # of what follows
-_first: tuple[NativeLibrary, int] | None = None  # a library and the address of its launch
-_threads = 0  # of the pool, the caller's included
+_lock = ForkSafeLock()  # protects the following
+_first: tuple[NativeLibrary, int] | None = None  # a library and the address of its launch function
+_threads = 0  # of the pool, including the caller
 _limit: Callable[[int], None] | None = None
 
 
 def take_over(library: NativeLibrary | None, cores: int) -> bool:
-    """Have `library` run its parallel loops on `cores` cores, of this process at most, shared with other models.
+    """Make `library` run its parallel loops on up to `cores` cores of this process, shared with other models.
 
-    False where none was linked into it.
+    Returns False if the library does not contain the replacement.
     """
     global _first, _threads, _limit
     share = None if library is None else library.function(SHARE)
@@ -46,10 +46,10 @@ def take_over(library: NativeLibrary | None, cores: int) -> bool:
             _first = library, share(0, cores - 1, *processors)
             if limit := library.address(_LIMIT):
                 _limit = ctypes.CFUNCTYPE(None, ctypes.c_int32)(limit)
-            library.stay()  # its code is that of running threads
+            library.stay()  # its code is executed by running threads
         first, address = _first
         of_first = first.function(SHARE)
-        assert of_first is not None, "it was asked for when that library was the first"
+        assert of_first is not None, "its existence was checked when that library became the first"
         of_first(address, cores - 1, *processors)
         _threads = max(_threads, cores)
         if first is not library:
@@ -117,15 +117,15 @@ def limited(threads: int) -> contextlib.AbstractContextManager[None]:
 
 
 class Beside:
-    """Runs of models beside each other, each on one core, which begin when they are added. One caller at a time."""
+    """Concurrent runs of models, each on one core, which start when they are added. For one caller at a time."""
 
     def __init__(self, functions: Sequence[Sequence[Any]], most: int) -> None:
-        """For `most` runs. `functions`: of every model one for each thread, the caller's first: TVM's functions, or
-        addresses of instances of a plan. RuntimeError where the threads are not to be had."""
+        """Prepare up to `most` runs. `functions`: for each model one function per thread, the caller's first: TVM
+        functions, or addresses of plan instances. Raises RuntimeError if the threads are not available."""
         with _lock:
             library = None if _first is None else _first[0]
         if library is None:
-            raise RuntimeError("no model has threads of its own")
+            raise RuntimeError("no model has a thread pool")
         flat = [function for model in functions for function in model]
         plain = all(type(function) is int for function in flat)
         if plain and library.address(_LIMIT) is None:
@@ -133,22 +133,22 @@ class Beside:
         begin, self._add, end = (_step(library, name, plain) for name in _BESIDE)
         self._end = _numbers_of(end, most) if plain else _objects_of(end)
         if not begin(len(functions[0]), most, len(functions), *flat):
-            raise RuntimeError("the threads are taken")
+            raise RuntimeError("the threads are in use")
         self._kept: list[Sequence[Any]] = []
 
     def add(self, model: int, arguments: Sequence[Any]) -> None:
-        """A run: which of the models, and what its function takes."""
+        """Add a run of a model with the arguments of its function."""
         self._kept.append(arguments)
         if not self._add(model, *arguments):
-            raise MemoryError("run_many: no memory for a run")
+            raise MemoryError("run_many: not enough memory for a run")
 
     def end(self) -> list[Any]:
-        """What each run gave, None for one that failed. The caller takes part."""
+        """Return the result of each run, None for one that failed. The caller participates."""
         return self._end()
 
 
 def _step(library: NativeLibrary, name: str, plain: bool) -> Callable[..., Any]:
-    """The function of that name: of numbers alone where `plain`, else one of TVM's, which passes its objects on."""
+    """The function of this name: on integers only if `plain`, otherwise a TVM function, which passes objects."""
     address = library.address(PREFIX + name)
     found: Callable[..., Any] | None = library.function(name)
     if address is None or found is None:
@@ -180,7 +180,7 @@ def _objects_of(end: Callable[..., Any]) -> Callable[[], list[Any]]:
 
 
 def _release() -> int:
-    """The address of TVM's function that drops a reference to an object."""
+    """The address of TVM's function that releases a reference to an object."""
     core = sys.modules["tvm_ffi.core"]
     found = ctypes.cast(ctypes.CDLL(core.__file__).TVMFFIObjectDecRef, ctypes.c_void_p).value
     assert found is not None

@@ -1,11 +1,10 @@
-"""Kernels and what calls them: as bytes to keep, and ready to be called.
+"""Kernels and the code that calls them: as bytes, and loaded for calling.
 
-A C compiler links them to a shared library, which the system maps. Where there is none they stay objects of machine
-code as LLVM writes them, and apache-tvm-ffi-orcjit, LLVM's linker for compilers that run what they make, lays them out
-in memory: 30 ms for ResNet-50, whenever it is loaded.
+A C compiler links them to a shared library, which the system maps. Without one they stay object files from LLVM, and
+apache-tvm-ffi-orcjit, LLVM's JIT linker, loads them into memory: 30 ms for ResNet-50, at every load.
 
-A library with a plan (plan.py) is called without TVM. The others are modules of TVM, with a program for its virtual
-machine in them.
+A library with a plan (plan.py) is called without TVM. The others are TVM modules with a program for its virtual
+machine.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from ..temporary import temporary_folder
 from .native_library import NativeLibrary
 from .open_plan import AnyPlan
 
-SHARED, OBJECTS = ".so", ".objects"  # what a file of machine code is, as the end of its name
+SHARED, OBJECTS = ".so", ".objects"  # kind of a machine code file, as its suffix
 
 
 @dataclass(frozen=True)
 class Library:
-    """`content`: the file it is loaded from, of the `kind` SHARED or, for an archive, OBJECTS. `native`: the mapped
-    library, None for objects. `plan`: how a model is run; None where `module`, TVM's module, has a program that runs
-    it, and `no_plan` says which operator is why. `objects`: of a library with a plan what it was linked of, as a
-    compressed archive. `instructions`: those that the kernels may use; None where a file of an older release does not
-    tell."""
+    """A loaded library. `content`: the file it is loaded from, of the `kind` SHARED or, for an archive, OBJECTS.
+    `native`: the mapped library, None for objects. `plan`: the execution plan of a model; None if the program in
+    `module`, TVM's module, runs it, and `no_plan` names the operator that is the reason. `objects`: for a library with
+    a plan, its object files as a compressed archive. `instructions`: those that the kernels may use; None if a file of
+    an older release does not say."""
 
     content: bytes
     kind: str
@@ -43,19 +42,19 @@ class Library:
 
 
 def load(content: bytes, kind: str, plan: AnyPlan | None = None, no_plan: str = "", objects: bytes = b"") -> Library:
-    """A library of bytes that link.py made. OSError where the folder for temporary files has no room, another error of
-    the loaders where the bytes are no such thing."""
+    """Load a library from bytes created by link.py. Raises OSError if the directory for temporary files is full,
+    another error of the loaders if the bytes are invalid."""
     if kind == OBJECTS:
         return Library(content, kind, None, _from_objects(content), None, no_plan)
     with temporary_folder() as folder:
         path = folder / "model.so"
         path.write_bytes(content)
-        return mapped(path, content, plan, no_plan, objects)  # the system keeps the mapping when the file is gone
+        return mapped(path, content, plan, no_plan, objects)  # the system keeps the mapping after the file is deleted
 
 
 def mapped(path: Path, content: bytes, plan: AnyPlan | None, no_plan: str, objects: bytes = b"") -> Library:
-    """A shared library at `path`, where it need not stay. It is unmapped with the last that is made of it; TVM's own
-    load_module keeps every library for good, so that a process that compiles model after model would grow."""
+    """Load a shared library at `path`, which may be deleted afterwards. It is unmapped with the last object created
+    from it; TVM's own load_module never unmaps a library, so that a process that compiles many models would grow."""
     module = None
     if plan is None:
         import tvm  # noqa: F401 - has what the library's program is made of, and comes before the library, which calls it
@@ -66,14 +65,14 @@ def mapped(path: Path, content: bytes, plan: AnyPlan | None, no_plan: str, objec
 
 
 def load_linker() -> None:
-    """Load what links objects without a C compiler. It adds types to TVM's table of them, which moves in memory, and
-    nobody else may be looking at that: TVM's passes in other threads do, without a lock."""
+    """Load the JIT linker for objects. It adds types to TVM's type table, which may be reallocated while TVM passes in
+    other threads read it without a lock, so that none may be running."""
     import tvm_ffi_orcjit  # noqa: F401
 
 
 def _from_objects(content: bytes) -> Any:
     import tvm  # noqa: F401 - as above
-    from tvm_ffi_orcjit import default_session  # 40 MB that only this asks for
+    from tvm_ffi_orcjit import default_session  # 40 MB that only this path needs
 
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         members = [archive.extractfile(member) for member in archive]

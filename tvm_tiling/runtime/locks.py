@@ -1,4 +1,4 @@
-"""Locks that a forked process finds free, whichever thread of its parent held them."""
+"""Locks that are free in a forked process, whichever thread of the parent held them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 
 
 class ForkSafeLock:
-    """A module's lock, for `with`. In a forked process it is free, unless the thread that forked holds it: of the other
-    threads none is there that would release it."""
+    """A lock for `with`. In a forked process it is free, unless the forking thread holds it: the other threads, which
+    could release it, do not exist there."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,14 +17,14 @@ class ForkSafeLock:
             os.register_at_fork(after_in_child=self._forked)
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Whether the lock is this thread's now."""
+        """Acquire the lock; return whether this thread holds it now."""
         acquired = self._lock.acquire(blocking)
         if acquired:
             self._holder = threading.get_ident()
         return acquired
 
     def release(self) -> None:
-        """Let the next thread have it."""
+        """Release the lock."""
         self._holder = 0
         self._lock.release()
 

@@ -1,8 +1,8 @@
-"""Files that hold native code: opened only where nobody but their owner, who has to be this user or root, can have
-written them, or where a digest says that they are the ones meant.
+"""Files of native code: opened only if nobody but their owner, who has to be this user or root, can have written them,
+or if their digest matches a given one.
 
-Loading such a file is running it. Nothing in it can be checked for what it does, so what counts is who wrote it: on a
-machine with several users, in a folder that others may write to, that is what a file's owner and mode tell.
+Loading such a file executes it. Its content cannot be verified, so its author is decisive: on a multi-user machine, in
+a directory that others may write to, the owner and mode of a file identify it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ OWN = "accepted: a file of this user or of root that nobody else may write to; o
 
 
 def open_native(path: str | os.PathLike[str], digest: str | None = None) -> BinaryIO:
-    """The file, open for reading. ModelFormatError where others may have written it.
+    """Open the file for reading. Raises ModelFormatError if others may have written it.
 
-    `digest`: SHA-256 of the file in hexadecimal, as sha256sum prints it. It stands in for owner and mode; the content
-    is then read at once, so that what is loaded is what was compared.
+    `digest`: SHA-256 of the file in hexadecimal, as printed by sha256sum. It replaces the check of owner and mode; the
+    content is then read at once, so that the verified bytes are the loaded ones.
     """
     where = os.fspath(path)
     try:
@@ -33,10 +33,12 @@ def open_native(path: str | os.PathLike[str], digest: str | None = None) -> Bina
     try:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFormatError(f"{where} is not a regular file; accepted: what save() wrote")
+            raise ModelFormatError(f"{where} is not a regular file; accepted: a file written by save()")
         if digest is None:
             if why := foreign(status):
-                raise ModelFormatError(f"{where} holds native code and {why}: copy it if you trust its writer; {OWN}")
+                raise ModelFormatError(
+                    f"{where} contains native code and {why}: copy it if you trust its author; {OWN}"
+                )
             return file
         with file:
             content = file.read()
@@ -45,15 +47,16 @@ def open_native(path: str | os.PathLike[str], digest: str | None = None) -> Bina
         raise
     found = hashlib.sha256(content).hexdigest()
     if found != digest.lower():
-        raise ModelFormatError(f"{where} is not the file of digest {digest}: its own is {found}")
+        raise ModelFormatError(f"{where} has digest {found}, not {digest}")
     return io.BytesIO(content)
 
 
 def foreign(status: os.stat_result) -> str:
-    """Why others than this user and root may have written what has this owner and mode; empty where they may not.
+    """The reason why users other than this one and root may have written a file of this owner and mode; empty if they
+    cannot.
 
-    A group counts as its user where it is this process's own: most systems give every user a group, and new files are
-    the group's to write.
+    A group counts as its user if it is the process's own group: most systems assign every user a group, and new files
+    are group-writable.
     """
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to another user (number {status.st_uid})"
@@ -65,7 +68,7 @@ def foreign(status: os.stat_result) -> str:
 
 
 def foreign_folder(folder: Path) -> str:
-    """Why others may have put files into a folder; empty where they may not have, and where it is not there."""
+    """The reason why others may have put files into a directory; empty if they cannot, or it does not exist."""
     try:
         return foreign(folder.stat())
     except OSError:
@@ -73,5 +76,5 @@ def foreign_folder(folder: Path) -> str:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe that nobody writes to is opened at once."""
+    """Open without blocking, for a pipe that has no writer."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""A shared library that the system maps, without TVM; and TVM's calling convention for its functions."""
+"""Shared libraries mapped by the system, without TVM; and TVM's calling convention for their functions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-PREFIX = "__tvm_ffi_"  # of the names of functions that have TVM's calling convention
+PREFIX = "__tvm_ffi_"  # prefix of functions with TVM's calling convention
 INTEGER = 1
 
 
 class Value(ctypes.Structure):
-    """What TVM's calling convention passes: a number, or an address by another `type`."""
+    """A value in TVM's calling convention: a number, or an address with another `type`."""
 
     _fields_ = (("type", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_int64))
 
@@ -22,27 +22,27 @@ _Call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Value), c
 
 
 class NativeLibrary:
-    """A mapped shared library; it is unmapped with its last reference, unless it was told to stay."""
+    """A mapped shared library; it is unmapped with its last reference, unless stay() was called."""
 
     def __init__(self, path: Path) -> None:
-        """OSError where the file is not a library for this machine."""
+        """Map the library. Raises OSError if the file is not a library for this machine."""
         self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
         self._unmap = weakref.finalize(self, _ctypes.dlclose, self._library._handle)
         self._unmap.atexit = False  # its threads may be running
 
     def stay(self) -> None:
-        """Leave the library mapped until the process ends."""
+        """Keep the library mapped until the process exits."""
         self._unmap.detach()
 
     def address(self, name: str) -> int | None:
-        """Where the symbol is; None where the library has none of this name."""
+        """The address of a symbol; None if it does not exist."""
         try:
             return _ctypes.dlsym(self._library._handle, name)
         except OSError:
             return None
 
     def function(self, name: str) -> Callable[..., int] | None:
-        """A function that takes and gives integers, by TVM's calling convention; None where there is none."""
+        """A function on integers in TVM's calling convention; None if it does not exist."""
         address = self.address(PREFIX + name)
         if address is None:
             return None

@@ -1,6 +1,6 @@
-"""Execution plans of models whose sizes a run brings: calls on tensors whose extents are expressions of sizes.
+"""Execution plans of models with dynamic shapes: calls on tensors whose extents are expressions of sizes.
 
-Plain data, which needs no TVM. open_tables.py computes the extents for the sizes of a run and places the tensors.
+Plain data, without TVM. open_tables.py computes the extents for the sizes of a run and places the tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .plan import ARENA, INPUT, OUTPUT, ExecutionPlan, Step, is_known
 
 @dataclass(frozen=True)
 class OpenType:
-    """`shape` in elements, TVM's name of the type."""
+    """`shape` in elements, and TVM's name of the type."""
 
     shape: Shape
     dtype: str
@@ -23,7 +23,7 @@ class OpenType:
 
 @dataclass(frozen=True)
 class OpenTensor(OpenType):
-    """`place`: ARENA, INPUT, OUTPUT or CONSTANT. `number`: of the piece of memory, the input, output or constant."""
+    """`place`: ARENA, INPUT, OUTPUT or CONSTANT. `number`: index of the memory piece, input, output or constant."""
 
     place: int
     number: int
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class OpenPlan:
-    """As ExecutionPlan, with `pieces` of memory that lie in the arena. `scalars`: whole numbers that kernels take."""
+    """Like ExecutionPlan, with `pieces` of memory in the arena. `scalars`: integer arguments of kernels."""
 
     inputs: tuple[OpenType, ...]
     outputs: tuple[OpenType, ...]
@@ -53,7 +53,7 @@ class OpenPlan:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of the kernels, each once."""
+        """The names of the kernels, without duplicates."""
         return tuple(dict.fromkeys(step.kernel for step in self.steps))
 
     @property
@@ -62,7 +62,7 @@ class OpenPlan:
         return (*self.inputs, *self.outputs, *self.tensors, *self.pieces)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; from_dict() reads them."""
+        """Plain values for JSON, to be read by from_dict()."""
         return {
             "inputs": [[_plain(each.shape), each.dtype] for each in self.inputs],
             "outputs": [[_plain(each.shape), each.dtype] for each in self.outputs],
@@ -75,7 +75,8 @@ class OpenPlan:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> OpenPlan:
-        """What to_dict() made, as JSON gives it back. ValueError, TypeError or KeyError where it is no such thing."""
+        """The plan from a to_dict() result, as decoded from JSON. Raises ValueError, TypeError or KeyError for anything
+        else."""
         found = cls(
             inputs=tuple(OpenType(_shape(shape), str(dtype)) for shape, dtype in plain["inputs"]),
             outputs=tuple(OpenType(_shape(shape), str(dtype)) for shape, dtype in plain["outputs"]),
@@ -94,27 +95,27 @@ class OpenPlan:
         return found
 
     def _check(self) -> None:
-        """ValueError where the plan names what it does not have. That tensors lie within their memory is checked for
-        the sizes of each run."""
+        """Raise ValueError if the plan has invalid references. That tensors are within their memory is checked for the
+        sizes of each run."""
         known = {extent.name for kind in self.inputs for extent in kind.shape if isinstance(extent, Named)}
         used = names_of((*(extent for kind in self.kinds for extent in kind.shape), *self.scalars))
         if not known.issuperset(used):
-            raise ValueError("the plan names a size that no input has")
+            raise ValueError("the plan uses a size that no input has")
         if not all(is_known(kind.dtype) for kind in self.kinds):
             raise ValueError("the plan has a tensor of an unknown type")
         places = {ARENA: len(self.pieces), INPUT: len(self.inputs), OUTPUT: len(self.outputs)}
         if any(not 0 <= each.number < places.get(each.place, each.number + 1) for each in self.tensors):
-            raise ValueError("the plan has a tensor in memory that it does not have")
+            raise ValueError("the plan has a tensor in memory that does not exist")
         numbers = [number for step in self.steps for number in step.arguments]
         if any(not -len(self.scalars) <= number < len(self.tensors) for number in numbers):
-            raise ValueError("the plan names a tensor that it does not have")
+            raise ValueError("the plan uses a tensor that does not exist")
         if any(not 0 <= number < len(self.tensors) for number in self.results):
-            raise ValueError("the plan names a tensor that it does not have")
+            raise ValueError("the plan uses a tensor that does not exist")
         if len(self.results) != len(self.outputs):
             raise ValueError(f"the plan has {len(self.results)} results for {len(self.outputs)} outputs")
         steps = len(self.steps)
         if any(not 0 <= piece.first <= piece.last <= steps for piece in self.pieces):
-            raise ValueError("the plan uses memory in steps that it does not have")
+            raise ValueError("the plan uses memory in steps that do not exist")
 
 
 def _plain(shape: Iterable[Extent]) -> list[Any]:
@@ -129,5 +130,5 @@ AnyPlan: TypeAlias = ExecutionPlan | OpenPlan
 
 
 def plan_of(plain: Mapping[str, Any]) -> AnyPlan:
-    """The plan whose to_dict() this is. ValueError, TypeError or KeyError where it is no such thing."""
+    """The plan from a to_dict() result. Raises ValueError, TypeError or KeyError for anything else."""
     return OpenPlan.from_dict(plain) if "pieces" in plain else ExecutionPlan.from_dict(plain)

@@ -1,9 +1,9 @@
-/* Runs an execution plan: kernels one after the other, on tensors that lie in one piece of memory.
+/* Executes an execution plan: a sequence of kernels on tensors in one memory block.
 
-A model of fixed shapes needs nothing else of TVM than the functions that its kernels call: parallel loops (launch.c),
-memory for packed panels, errors. They are here. Kernels take DLTensors by TVM's calling convention.
+A model of static shapes needs nothing of TVM except the functions that its kernels call: parallel loops (launch.c),
+memory for packed panels, errors. They are defined here. Kernels take DLTensors in TVM's calling convention.
 
-An instance holds the memory of one run at a time. Instances of one plan share the constants, which are only read.
+An instance has the memory of one run at a time. Instances of one plan share the constants, which are read-only.
 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ typedef struct { /* DLPack's */
   uint64_t offset;
 } Tensor;
 
-/* A function of TVM as C sees it: launch.c calls one for each run beside others. */
+/* A TVM function in C: launch.c calls one for each concurrent run. */
 typedef struct {
   uint64_t references;
   int32_t type;
@@ -53,22 +53,22 @@ typedef struct {
 } Function;
 
 struct tvm_tiling_instance {
-  Function function; /* the first, as launch.c takes the address of the instance for that of its function */
+  Function function; /* the first field, because launch.c uses the instance's address as that of its function */
   const tvm_tiling_plan* plan;
   const void* constants;
   char* arena;
   int64_t room; /* bytes of the arena */
   Tensor* tensors;
   Value* arguments;
-  void** staged; /* memory for inputs, then outputs, that are not aligned; taken when the first such comes */
-  int64_t slots; /* how many of these */
+  void** staged; /* memory for unaligned inputs, then outputs; allocated on first use */
+  int64_t slots; /* number of these */
   int running;
 };
 
-/* ---- what kernels call ------------------------------------------------------------------------------------------- */
+/* ---- functions called by kernels --------------------------------------------------------------------------------- */
 
 static __thread char message[LONGEST];
-static __thread int refused; /* by a kernel, for a value in an input */
+static __thread int refused; /* by a kernel, because of an input value */
 
 static void say(const char* text) {
   refused = 0;
@@ -79,7 +79,7 @@ const char* tvm_tiling_plan_error(void) { return message; }
 
 int tvm_tiling_plan_refused(void) { return refused; }
 
-/* Hidden: TVM has functions of these names, which kernels of a plan must not find in their place. */
+/* Hidden: TVM has functions of these names, which kernels of a plan must not bind to. */
 __attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts,
                                                                               int32_t count) {
   size_t length = 0;
@@ -98,7 +98,7 @@ __attribute__((visibility("hidden"))) void TVMFFIErrorSetRaisedFromCStr(const ch
 
 static const char* text_of(const Value* value) { return value->type == TEXT && value->as.text ? value->as.text : "?"; }
 
-/* " at [1, 2]" behind what is written so far; nothing for a scalar. */
+/* Append " at [1, 2]" to the message; nothing for a scalar. */
 static void add_place(const Value* place, int32_t count) {
   size_t length = strlen(message);
   for (int32_t i = 0; i < count && length + 1 < sizeof message; ++i) {
@@ -113,7 +113,7 @@ static void add(const char* text) {
   snprintf(message + length, sizeof message - length, "%s", text);
 }
 
-/* The sentences of refusal.py. */
+/* The messages of refusal.py. */
 static int refuse_index(const Value* a, int32_t count) {
   if (count < 5) return -1;
   snprintf(message, sizeof message, "%s: %s %lld", text_of(a), text_of(a + 1), (long long)a[2].as.integer);
@@ -138,7 +138,7 @@ static int refuse_zero(const Value* a, int32_t count) {
 static int refuse_size(const Value* a, int32_t count) {
   if (count < 1) return -1;
   snprintf(message, sizeof message,
-           "%s: it is computed in the run and too large; expected tensors that memory can hold", text_of(a));
+           "%s: it is computed at run time and too large; expected tensors that fit in memory", text_of(a));
   return -1;
 }
 
@@ -186,7 +186,7 @@ static void* allocate(uint64_t bytes) {
 static void* allocate_workspace(int device_type, int device, uint64_t bytes, int code, int bits) {
   (void)device_type, (void)device, (void)code, (void)bits;
   void* found = allocate(bytes);
-  if (!found) say("no memory for a kernel's workspace");
+  if (!found) say("not enough memory for a kernel's workspace");
   return found;
 }
 
@@ -196,7 +196,7 @@ static int free_workspace(int device_type, int device, void* memory) {
   return 0;
 }
 
-/* Where the objects of kernels look for the functions above; each is there only if a kernel calls it. */
+/* Where kernel objects look up the functions above; each is defined only if a kernel calls it. */
 extern void* __TVMFFIEnvModLookupFromImports __attribute__((weak));
 extern void* __TVMFFIFunctionCall __attribute__((weak));
 extern void* __TVMFFIHandleInitOnce __attribute__((weak));
@@ -222,8 +222,8 @@ static int call_instance(void* self, const Value* arguments, int32_t count, Valu
   tvm_tiling_instance* instance = self;
   const tvm_tiling_plan* plan = instance->plan;
   result->type = NOTHING;
-  if (count == plan->inputs + plan->outputs + 1) { /* the last one is the plan for these inputs */
-    plan = arguments[--count].as.pointer; /* perhaps at the address of one that is gone */
+  if (count == plan->inputs + plan->outputs + 1) { /* the last argument is the plan for these inputs */
+    plan = arguments[--count].as.pointer; /* possibly at the address of a freed one */
     if (tvm_tiling_plan_resize(instance, plan)) return -1;
   }
   if (count != plan->inputs + plan->outputs) return -1;
@@ -239,13 +239,13 @@ static int call_instance(void* self, const Value* arguments, int32_t count, Valu
   return 0;
 }
 
-/* Tensors and arguments as the plan has them. */
+/* Create tensors and arguments from the plan. */
 static void place(tvm_tiling_instance* made) {
   const tvm_tiling_plan* plan = made->plan;
   for (int64_t i = 0; i < plan->tensors; ++i) {
     const tvm_tiling_tensor* known = &plan->tensor[i];
     Tensor* tensor = &made->tensors[i];
-    tensor->device_type = 1; /* a CPU */
+    tensor->device_type = 1; /* CPU */
     tensor->rank = (int32_t)known->rank;
     tensor->code = (uint8_t)known->type;
     tensor->bits = (uint8_t)(known->type >> 8);
@@ -320,7 +320,7 @@ void tvm_tiling_plan_destroy(tvm_tiling_instance* instance) {
   free(instance);
 }
 
-/* Aligned memory in the place of the caller's; 0 where there is none. */
+/* Aligned memory in place of the caller's; 0 if there is not enough. */
 static void* staged(tvm_tiling_instance* instance, int64_t number, int64_t bytes) {
   if (!instance->staged[number]) instance->staged[number] = allocate(bytes);
   if (!instance->staged[number]) say("no memory for an input or output that is not aligned");

@@ -1,6 +1,6 @@
-"""Execution plans: a model as calls of kernels, one after the other, on tensors whose places are known beforehand.
+"""Execution plans: a model as a sequence of kernel calls on tensors with statically planned memory.
 
-Plain data, which needs no TVM: made from a compiled model by model/extract_plan.py, run by plan.c, saved as JSON.
+Plain data, without TVM: created from a compiled model by model/extract_plan.py, executed by plan.c, saved as JSON.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from .arrays import ALIGNMENT
 
-# Where a tensor lies; plan.h has the same numbers.
+# Memory of a tensor; plan.h has the same numbers.
 ARENA, INPUT, OUTPUT, CONSTANT = range(4)
-MOST_BYTES = 1 << 46  # of an arena; and what no tensor of a plan exceeds
+MOST_BYTES = 1 << 46  # limit for an arena, and for any tensor of a plan
 
-# DLPack's codes of types, and the bits of an element.
+# DLPack's type codes, and the bits of an element.
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 _TYPES = {
     **{f"{kind}{bits}": (_CODES[kind], bits) for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
@@ -27,33 +27,33 @@ _TYPES = {
 
 
 def is_known(dtype: str) -> bool:
-    """Whether a plan may have tensors of this type."""
+    """Return whether a plan may have tensors of this type."""
     return dtype in _TYPES
 
 
 def type_code(dtype: str) -> int:
-    """DLPack's code and, from bit 8 on, the bits of an element."""
+    """DLPack's type code, with the bits of an element from bit 8."""
     code, bits = _TYPES[dtype]
     return code | bits << 8
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """`shape` in elements, TVM's name of the type."""
+    """`shape` in elements, and TVM's name of the type."""
 
     shape: tuple[int, ...]
     dtype: str
 
     @property
     def bytes(self) -> int:
-        """Of all elements."""
+        """Size of all elements."""
         return math.prod(self.shape) * _TYPES[self.dtype][1] // 8
 
 
 @dataclass(frozen=True)
 class PlannedTensor(TensorType):
-    """`place`: ARENA, INPUT, OUTPUT or CONSTANT. `offset`: bytes from the start of the arena, or which input, output or
-    constant it is. Several tensors may share a place: a reshape moves nothing."""
+    """`place`: ARENA, INPUT, OUTPUT or CONSTANT. `offset`: bytes from the start of the arena, or the index of the
+    input, output or constant. Tensors may share memory: a reshape moves no data."""
 
     place: int
     offset: int
@@ -61,7 +61,7 @@ class PlannedTensor(TensorType):
 
 @dataclass(frozen=True)
 class Step:
-    """A call of the kernel `kernel` with tensors by their numbers; -1 and below are scalars, the first one -1."""
+    """A call of `kernel` with tensors by index; -1 and below are scalars, the first one -1."""
 
     kernel: str
     arguments: tuple[int, ...]
@@ -69,9 +69,9 @@ class Step:
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """`arena`: bytes of memory for what a run computes on its way. `inputs`, `outputs`: what is given and taken.
-    `results`: for each output the tensor that has its value; one that does not lie in that output is copied.
-    `scalars`: whole numbers that kernels take, in plans of models whose sizes a run brings (open_plan.py)."""
+    """`arena`: bytes of memory for intermediate tensors. `inputs`, `outputs`: types of the arguments. `results`: for
+    each output the tensor with its value, which is copied if it is not stored in that output. `scalars`: integer
+    arguments of kernels in plans of models with dynamic shapes (open_plan.py)."""
 
     arena: int
     inputs: tuple[TensorType, ...]
@@ -83,11 +83,11 @@ class ExecutionPlan:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of the kernels, each once."""
+        """The names of the kernels, without duplicates."""
         return tuple(dict.fromkeys(step.kernel for step in self.steps))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; from_dict() reads them."""
+        """Plain values for JSON, to be read by from_dict()."""
         return {
             "arena": self.arena,
             "inputs": [[list(each.shape), each.dtype] for each in self.inputs],
@@ -99,7 +99,8 @@ class ExecutionPlan:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> ExecutionPlan:
-        """What to_dict() made, as JSON gives it back. ValueError, TypeError or KeyError where it is no such thing."""
+        """The plan from a to_dict() result, as decoded from JSON. Raises ValueError, TypeError or KeyError for anything
+        else."""
         return cls(
             arena=_number(plain["arena"]),
             inputs=tuple(TensorType(_numbers(shape), str(dtype)) for shape, dtype in plain["inputs"]),
@@ -113,10 +114,10 @@ class ExecutionPlan:
         )
 
     def check(self, constants: Sequence[int]) -> None:
-        """ValueError where a tensor lies outside of its place, or a number names nothing. `constants`: bytes of each.
+        """Raise ValueError if a tensor is outside its memory, or an index is invalid. `constants`: bytes of each.
 
-        A plan from a file is held against this before anything runs. Kernels do not check what they are given: that the
-        plan calls them with tensors of their shapes, the digest of the file says.
+        A plan from a file is checked before anything is executed. Kernels do not check their arguments: the digest of
+        the file guarantees that the plan calls them with tensors of the right shapes.
         """
         for each in (*self.inputs, *self.outputs, *self.tensors):
             if not is_known(each.dtype) or any(extent < 0 for extent in each.shape) or each.bytes > MOST_BYTES:
@@ -135,7 +136,7 @@ class ExecutionPlan:
                 known = sizes.get(tensor.place, [])
                 fits = 0 <= tensor.offset < len(known) and tensor.bytes <= known[tensor.offset]
             if not fits:
-                raise ValueError(f"a tensor of the plan at {tensor.place}:{tensor.offset} is outside of its memory")
+                raise ValueError(f"a tensor of the plan at {tensor.place}:{tensor.offset} is outside its memory")
         if len(self.results) != len(self.outputs):
             raise ValueError(f"the plan has {len(self.results)} results for {len(self.outputs)} outputs")
         used = [number for step in self.steps for number in step.arguments]
@@ -143,15 +144,15 @@ class ExecutionPlan:
         if not all(least <= n < len(self.tensors) for n in used) or not all(
             0 <= n < len(self.tensors) for n in self.results
         ):
-            raise ValueError("the plan names a tensor that it does not have")
+            raise ValueError("the plan uses a tensor that does not exist")
         for number, output in zip(self.results, self.outputs, strict=True):
             if self.tensors[number].bytes != output.bytes:
-                raise ValueError("the plan gives a result of another size than its output")
+                raise ValueError("a result of the plan has a different size than its output")
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
-        raise ValueError(f"the plan has {str(value)[:40]!r} for a number")
+        raise ValueError(f"the plan contains {str(value)[:40]!r} in place of a number")
     return value
 
 
@@ -161,7 +162,7 @@ def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Memory of `bytes` that is used from step `first` to step `last`."""
+    """Memory of `bytes` bytes, used from step `first` to step `last`."""
 
     bytes: int
     first: int
@@ -169,8 +170,8 @@ class Lifetime:
 
 
 def packed(lifetimes: Sequence[Lifetime]) -> tuple[int, list[int]]:
-    """Bytes of an arena, and where in it each piece of memory lies, aligned: pieces used in the same step do not
-    overlap. The largest are placed first, each at the lowest place that is free while it is used."""
+    """The size of an arena in bytes, and the aligned offset of each memory piece in it: pieces used in the same step do
+    not overlap. The largest are placed first, each at the lowest offset that is free during its lifetime."""
     steps = max((life.last for life in lifetimes), default=-1) + 1
     taken: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
     offsets, size = [0] * len(lifetimes), 0

@@ -1,7 +1,7 @@
-"""Plans run by plan.c, which is linked into the library of a model's kernels: memory, addresses and errors.
+"""Execution of plans by plan.c, which is linked into the library of a model's kernels: memory, addresses and errors.
 
-A plan of open sizes has tables for each set of shapes that inputs have had; an instance goes from one to another with
-its memory, which grows to what the largest needs.
+A plan with dynamic shapes has tables for each set of input shapes; an instance switches between them with its memory,
+which grows to the largest requirement.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .open_plan import AnyPlan
 from .plan import ExecutionPlan
 from .plan_tables import OpenTables, PlanTables, fixed_tables
 
-MOST_SHAPES = 1024  # of inputs, for which tables are kept
+MOST_SHAPES = 1024  # sets of input shapes whose tables are cached
 SOURCE = Path(__file__).with_name("plan.c")
 
 
 class RunFailed(Exception):
-    """A run that a kernel ended. `refused`: for a value that an input holds."""
+    """A run that a kernel ended. `refused`: because of an input value."""
 
     def __init__(self, said: str, refused: bool) -> None:
         super().__init__(said)
@@ -44,10 +44,10 @@ class PlanRunner:
         block: np.ndarray,
         constants: Sequence[tuple[int, int]],
     ) -> None:
-        """`block`: bytes, aligned, in which the plan's constants lie: offset and bytes of each. ValueError where the
-        plan is not one of this library and these constants."""
+        """`block`: aligned bytes that contain the plan's constants, each given by offset and size. Raises ValueError if
+        the plan does not match this library and these constants."""
         if any(offset < 0 or offset + size > block.nbytes for offset, size in constants):
-            raise ValueError("a constant of the plan is outside of the constants")
+            raise ValueError("a constant of the plan is outside the constants block")
         self.plan, self._block, self._library = plan, block, library
         addresses = {name: library.address(PREFIX + name) for name in plan.kernels}
         if missing := [name for name, address in addresses.items() if not address]:
@@ -66,7 +66,7 @@ class PlanRunner:
         else:
             self._open = OpenTables(plan, constants, addresses)
             self.resize = self._function(library, "resize", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-        self._known: dict[tuple[tuple[int, ...], ...], PlanTables] = {}  # by the shapes of the inputs
+        self._known: dict[tuple[tuple[int, ...], ...], PlanTables] = {}  # by input shapes
         self._lock = ForkSafeLock()
 
     @staticmethod
@@ -77,8 +77,8 @@ class PlanRunner:
         return ctypes.CFUNCTYPE(result, *arguments)(address)
 
     def tables(self, shapes: tuple[tuple[int, ...], ...], sizes: Callable[[], dict[str, int]]) -> PlanTables:
-        """Those for inputs of these shapes; `sizes` gives the open sizes that they have. WorkloadError where a tensor
-        would be too large for the kernels, and what `sizes` raises."""
+        """The tables for inputs of these shapes; `sizes` returns the dynamic sizes. Raises WorkloadError if a tensor
+        would be too large for the kernels, and the errors of `sizes`."""
         if self._fixed is not None:
             return self._fixed
         found = self._known.get(shapes)
@@ -95,15 +95,15 @@ class PlanRunner:
         return found
 
     def failure(self) -> RunFailed:
-        """What the latest call in this thread failed for."""
+        """The error of the latest call in this thread."""
         return RunFailed((self._error() or b"").decode(errors="replace"), bool(self._refused()))
 
 
 class PlanInstance:
-    """Memory for one run at a time. `address`: what launch.c takes for the function of a model."""
+    """Memory for one run at a time. `address`: the argument of launch.c for the function of a model."""
 
     def __init__(self, runner: PlanRunner, tables: PlanTables) -> None:
-        """RunFailed where there is no memory."""
+        """Allocate the memory. Raises RunFailed if there is not enough."""
         self._runner, self._tables = runner, tables
         self.address: int = runner._create(tables.address, runner._block.ctypes.data)
         if not self.address:
@@ -111,8 +111,8 @@ class PlanInstance:
         weakref.finalize(self, _released, runner, self.address).atexit = False
 
     def run(self, buffers: Buffers, seconds: np.ndarray | None = None) -> None:
-        """Run on these inputs into these outputs; `seconds` takes the time of each step. RunFailed says what a kernel
-        refused."""
+        """Run on these inputs into these outputs; `seconds` receives the time of each step. Raises RunFailed with the
+        error of a kernel."""
         if buffers.tables is not self._tables:
             assert self._runner.resize is not None
             if self._runner.resize(self.address, buffers.tables.address):
@@ -128,13 +128,13 @@ def _released(runner: PlanRunner, address: int) -> None:
 
 
 class Buffers:
-    """Inputs and outputs of a run by their addresses. `arrays`: the outputs."""
+    """Inputs and outputs of a run by address. `arrays`: the outputs."""
 
     def __init__(
         self, tables: PlanTables, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
     ) -> None:
-        """`given`: arrays of the plan's shapes and types, which are read during the run. `outputs`: likewise, without
-        gaps, which are written; left out, new ones."""
+        """`given`: arrays of the plan's shapes and types, read during the run. `outputs`: contiguous arrays likewise,
+        which are written; allocated if omitted."""
         self.tables = tables
         self._given = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in given]
         self.arrays = [aligned_empty(kind.shape, kind.dtype) for kind in tables.outputs] if outputs is None else outputs
@@ -143,5 +143,5 @@ class Buffers:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Of all inputs, then of all outputs."""
+        """Addresses of all inputs, then of all outputs."""
         return tuple(array.ctypes.data for array in (*self._given, *self.arrays))

@@ -1,8 +1,8 @@
-"""Execution plans as the tables that plan.c reads: of fixed shapes, and of open ones for the sizes of a run.
+"""Execution plans as the tables that plan.c reads: for static shapes, and for dynamic ones at the sizes of a run.
 
-What depends on sizes are the extents, where tensors lie and how many bytes inputs and outputs have; the rest is made
-once. Tensors stay where they are as long as all of them fit there, so that sizes below the largest so far cost little
-more than computing their extents.
+Only extents, tensor addresses and byte counts of inputs and outputs depend on the sizes; everything else is computed
+once. Tensors keep their offsets as long as all of them fit, so that sizes below the maximum so far cost little more
+than computing their extents.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..sizes import Extent, evaluated
 from .open_plan import AnyPlan, OpenPlan
 from .plan import ARENA, CONSTANT, INPUT, OUTPUT, ExecutionPlan, Lifetime, TensorType, packed, type_code
 
-MOST_ELEMENTS = (1 << 31) - 1  # of a tensor: kernels count in 32 bits
+MOST_ELEMENTS = (1 << 31) - 1  # limit for a tensor: kernels use 32-bit indices
 
 
 class _Tables(ctypes.Structure):
-    """tvm_tiling_plan of plan.h."""
+    """tvm_tiling_plan in plan.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("arena", "inputs", "outputs", "tensors", "steps", "arguments")),
@@ -32,8 +32,8 @@ class _Tables(ctypes.Structure):
 
 
 class PlanTables:
-    """A plan for one set of shapes. `address`: of the tables, which stand as long as this does. `outputs`: what is
-    given."""
+    """A plan for one set of shapes. `address`: of the tables, which live as long as this object. `outputs`: their
+    types."""
 
     def __init__(
         self, arena: int, inputs: int, outputs: Sequence[TensorType], columns: Mapping[str, np.ndarray]
@@ -55,7 +55,7 @@ class PlanTables:
 def fixed_tables(
     plan: ExecutionPlan, constants: Sequence[tuple[int, int]], addresses: Mapping[str, int | None]
 ) -> PlanTables:
-    """Those of a plan of fixed shapes. `constants`: offset and bytes of each; `addresses`: of the kernels."""
+    """The tables of a plan with static shapes. `constants`: offset and size of each; `addresses`: of the kernels."""
     shapes: list[int] = []
     tensors: list[int] = []
     for tensor in plan.tensors:
@@ -68,7 +68,7 @@ def fixed_tables(
 
 
 def _calls(plan: AnyPlan, addresses: Mapping[str, int | None]) -> dict[str, np.ndarray]:
-    """The columns that are the same for all sizes."""
+    """The columns that do not depend on sizes."""
     starts = [0]
     for step in plan.steps:
         starts.append(starts[-1] + len(step.arguments))
@@ -81,17 +81,17 @@ def _calls(plan: AnyPlan, addresses: Mapping[str, int | None]) -> dict[str, np.n
 
 
 def _column(values: Sequence[Any]) -> np.ndarray:
-    """An array that has an address, with elements or without."""
+    """An array that has an address even if it is empty."""
     return np.array([*values, 0], np.int64)[: len(values)]
 
 
 class OpenTables:
-    """The tables of a plan of open shapes, for any sizes."""
+    """The tables of a plan with dynamic shapes, for any sizes."""
 
     def __init__(
         self, plan: OpenPlan, constants: Sequence[tuple[int, int]], addresses: Mapping[str, int | None]
     ) -> None:
-        """As fixed_tables(). ValueError where the plan names a constant that is not there."""
+        """Like fixed_tables(). Raises ValueError if the plan uses a constant that does not exist."""
         self._plan, self._calls = plan, _calls(plan, addresses)
         kinds = plan.kinds
         numbers: dict[Extent, int] = {1: 0}
@@ -99,7 +99,7 @@ class OpenTables:
             numbers.setdefault(extent, len(numbers))
         self._extents = tuple(numbers)
         self._scalars = np.array([numbers[extent] for extent in plan.scalars], np.int64)
-        # The extents of each kind, 1 behind them, which makes a product of no extents one of one.
+        # The extents of each kind followed by 1, so that the product of no extents is 1.
         self._padded = np.array([numbers[e] for kind in kinds for e in (*kind.shape, 1)], np.int64)
         lengths = np.array([len(kind.shape) + 1 for kind in kinds], np.int64)
         self._starts = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64) if kinds else lengths
@@ -111,41 +111,41 @@ class OpenTables:
         at = 0
         for row, tensor in zip(self._rows, plan.tensors, strict=True):
             if tensor.place == CONSTANT and not 0 <= tensor.number < len(constants):
-                raise ValueError("the plan names a constant that it does not have")
+                raise ValueError("the plan uses a constant that does not exist")
             offset = constants[tensor.number][0] if tensor.place == CONSTANT else tensor.number
             row[:] = tensor.place, offset, type_code(tensor.dtype), len(tensor.shape), at
             at += len(tensor.shape)
         places = np.array([tensor.place for tensor in plan.tensors], np.int64)
         own = np.array([tensor.number for tensor in plan.tensors], np.int64)
         self._in_arena, self._piece = np.flatnonzero(places == ARENA), own[places == ARENA]
-        # What holds each tensor: a kind before it, a piece behind it, or a constant.
+        # The container of each tensor: a previous kind, a later piece, or a constant.
         self._held = np.flatnonzero(places != CONSTANT)
         shift = {INPUT: 0, OUTPUT: len(plan.inputs), ARENA: first + count}
         self._holder = np.array([shift[p] + n for p, n in zip(places, own, strict=True) if p != CONSTANT], np.int64)
         self._constants = np.flatnonzero(places == CONSTANT)
         self._constant_bytes = np.array([constants[n][1] for n in own[places == CONSTANT]], np.int64)
-        self._room = np.zeros(len(plan.pieces), np.int64)  # bytes that each piece has where it lies
+        self._room = np.zeros(len(plan.pieces), np.int64)  # bytes available to each piece at its offset
         self._arena, self._offsets = 0, np.zeros(len(plan.pieces), np.int64)
 
     def at(self, sizes: Mapping[str, int]) -> PlanTables:
-        """Those for these sizes. WorkloadError where a tensor would be too large for the kernels, ValueError where one
-        would lie outside of its memory."""
+        """The tables for these sizes. Raises WorkloadError if a tensor would be too large for the kernels, ValueError
+        if one would be outside its memory."""
         plan = self._plan
         found = [evaluated(extent, sizes) for extent in self._extents]
         if min(found) < 0 or max(found) > MOST_ELEMENTS:
             raise _too_large(found)
         values = np.array(found, np.int64)
-        # In floats, so that nothing wraps; exact as far as tensors may go.
+        # In floats, to avoid overflow; exact within the limit of tensors.
         elements = np.multiply.reduceat(values[self._padded].astype(np.float64), self._starts)
         if elements.max(initial=0.0) > MOST_ELEMENTS:
             raise _too_large(self._shape(int(elements.argmax()), values))
         held = elements.astype(np.int64) * self._item_bytes
         tensors = held[self._tensors]
         if (tensors[self._held] > held[self._holder]).any() or (tensors[self._constants] > self._constant_bytes).any():
-            raise ValueError("a tensor would lie outside of its memory")
+            raise ValueError("a tensor would be outside its memory")
         results = np.array(plan.results, np.int64)
         if (tensors[results] != held[len(plan.inputs) : self._borders]).any():
-            raise ValueError("a result would have another size than its output")
+            raise ValueError("a result would have a different size than its output")
         self._make_room(held[self._tensors.stop :])
         rows = self._rows.copy()
         rows[self._in_arena, 1] = self._offsets[self._piece]
@@ -163,7 +163,7 @@ class OpenTables:
         return PlanTables(self._arena, len(plan.inputs), outputs, {**columns, **self._calls})
 
     def _make_room(self, needed: np.ndarray) -> None:
-        """Place the pieces anew where one has grown."""
+        """Place the pieces again if one has grown."""
         if (needed > self._room).any():
             self._room = np.maximum(needed, self._room)
             pieces = zip(self._room.tolist(), self._plan.pieces, strict=True)
@@ -171,12 +171,12 @@ class OpenTables:
             self._offsets = np.array(offsets, np.int64)
 
     def _shape(self, number: int, values: np.ndarray) -> tuple[int, ...]:
-        """Of one of the plan's kinds."""
+        """The shape of one of the plan's kinds."""
         start = int(self._starts[number])
         return tuple(values[self._padded[start : start + len(self._plan.kinds[number].shape)]].tolist())
 
 
 def _too_large(shape: Sequence[int]) -> WorkloadError:
     return WorkloadError(
-        f"the sizes of the inputs make a tensor of extents {tuple(shape)}; accepted: from 0 to {MOST_ELEMENTS} elements"
+        f"the input sizes result in a tensor of shape {tuple(shape)}; accepted: from 0 to {MOST_ELEMENTS} elements"
     )

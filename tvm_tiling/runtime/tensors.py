@@ -1,4 +1,4 @@
-"""Constants as TVM's tensors that share memory with arrays, and the other way."""
+"""Conversion between TVM constants and arrays with shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pages import LARGE, zeros
 
 
 def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
-    """The tensor's memory as an array; None for types that NumPy lacks."""
+    """The tensor's memory as an array; None for types that NumPy does not have."""
     try:
         if (name := str(tensor.dtype)) in SHARED_AS:
             shared = tensor._create_view(tuple(tensor.shape), SHARED_AS[name].name)
@@ -21,24 +21,24 @@ def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
 
 
 def bytes_of(tensor: tvm.runtime.Tensor, size: int) -> np.ndarray:
-    """The tensor's memory, `size` bytes, whatever its type."""
+    """The tensor's memory of `size` bytes, whatever its type."""
     if not size:
         return np.empty(0, np.uint8)
     return np.from_dlpack(tensor._create_view((size,), "uint8"))
 
 
 def bytes_in_place(array: np.ndarray) -> tvm.runtime.Tensor:
-    """uint8 of a file as a constant: its own pages where they are the process's, wherever they begin, so that it is
-    read when the constant is. Kernels take such a constant only as a copy that is aligned."""
+    """uint8 data of a file as a constant: its own pages if they are the process's, at any alignment, so that it is read
+    when the constant is. Kernels use such a constant only as an aligned copy."""
     if array.nbytes < LARGE or not array.flags.c_contiguous or not array.flags.writeable:
         return tensor_of(array)
     shift = array.ctypes.data % ALIGNMENT
-    around = np.asarray(_From(array, shift))  # TVM takes no other memory than that which is aligned
+    around = np.asarray(_From(array, shift))  # TVM accepts only aligned memory
     return tvm.runtime.from_dlpack(around)._create_view(array.shape, "uint8", shift)
 
 
 class _From:
-    """Memory from a few bytes ahead of an array on, in the same page, as an array that keeps it alive."""
+    """Memory that starts a few bytes before an array, in the same page, as an array that keeps it alive."""
 
     def __init__(self, held: np.ndarray, ahead: int) -> None:
         self._held = held
@@ -51,8 +51,8 @@ class _From:
 
 
 def tensor_of(array: np.ndarray) -> tvm.runtime.Tensor:
-    """The array as a constant: its own memory where that is aligned and contiguous, so that nobody may write to it any
-    more, else a copy."""
+    """The array as a constant: its own memory if that is aligned and contiguous, after which nobody may write to it,
+    otherwise a copy."""
     if array.nbytes < LARGE:
         return tvm.runtime.tensor(np.asarray(array, order="C"))
     held = array.flags.c_contiguous and array.flags.writeable and not array.ctypes.data % ALIGNMENT

@@ -1,13 +1,13 @@
-"""TVM's thread pool, set to every core this process may use (page 07), each thread on a core of its own.
+"""Configuration of TVM's thread pool to use every core available to this process, with each thread on its own core.
 
-TVM halves the core count on x86, because it takes every core for half of a hyper-threaded one. It reads the count once
-per thread, when that thread first runs parallel code, and a pool cannot grow afterwards; making the pool also binds the
-thread to the cores that TVM counted. So the count has to be set before the first parallel kernel of a thread: by
-use_all_cores (launcher.py), or else by :mod:`.first_kernel`.
+TVM halves the core count on x86, because it assumes hyper-threading. It reads the count once per thread, when that
+thread first runs parallel code, and a pool cannot grow afterwards; creating the pool also binds the thread to the cores
+that TVM counted. So the count has to be set before the first parallel kernel of a thread: by use_all_cores
+(launcher.py), otherwise by :mod:`.first_kernel`.
 
-The calling thread does its share of a kernel, and nothing keeps it off a worker's core. As idle threads of TVM yield
-instead of sleeping, the two may then share that core for good, and the kernel takes twice as long: on a 2-core virtual
-machine that was the rule, not the exception. :func:`own_core` prevents it.
+The calling thread executes its share of a kernel, and nothing keeps it off a worker's core. Because idle TVM threads
+yield instead of sleeping, the two may then share that core permanently, and the kernel takes twice as long: on a 2-core
+virtual machine this was the rule, not the exception. :func:`own_core` prevents it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from pathlib import Path
 from ..errors import WorkloadError
 from ..hardware.usable import affinity, cpu_limit, group_by_core, whole_cpus
 
-# runtime.config_threadpool's mode in which each worker is bound to one core of a list.
+# runtime.config_threadpool's mode that binds each worker to one core of a list.
 _ONE_CORE_PER_THREAD = -2
 
 
 def _one_per_core_first(processors: set[int]) -> tuple[int, ...]:
-    """`processors` with the first hardware thread of every core before the second of any."""
+    """`processors` with the first hardware thread of every core before any second one."""
     cores = group_by_core(Path("/sys/devices/system/cpu"), processors) or [{cpu} for cpu in processors]
     turns = [(turn, cpu) for core in cores for turn, cpu in enumerate(sorted(core & processors))]
     return tuple(cpu for _, cpu in sorted(turns))
 
 
-# Read when this module is loaded: a pool that TVM makes by itself narrows the affinity, and use_all_cores sets the
+# Read when this module is loaded: a pool created by TVM itself narrows the affinity, and use_all_cores sets the
 # variable.
 _USABLE = _one_per_core_first(affinity())
 _ASKED_FOR = os.environ.get("TVM_NUM_THREADS", "")
 
 
 def usable_processors() -> tuple[int, ...]:
-    """Numbers of the hardware threads that this process may run on, one of each core before the second of any."""
+    """Hardware threads on which this process may run, one of each core before any second one."""
     return _USABLE
 
 
 def usable_core_count() -> int:
-    """How many physical cores this process may keep busy: those of its affinity, or a container's limit if less."""
+    """The number of physical cores available to this process: those of its affinity, or a container's limit if that is
+    lower."""
     cores = group_by_core(Path("/sys/devices/system/cpu"), _USABLE)
     limit = cpu_limit(Path("/"))
     return min(len(cores or _USABLE), len(_USABLE) if limit is None else whole_cpus(limit))
@@ -65,8 +66,8 @@ def check_threads(threads: object, most: int) -> int:
 
 
 def thread_count(threads: int | None, most: int) -> int:
-    """How many threads to use of `most`: `threads`, left out those of TVM_NUM_THREADS, else all that this process has
-    cores for. WorkloadError for a number that is none."""
+    """The number of threads to use, at most `most`: `threads`, by default TVM_NUM_THREADS or the number of available
+    cores. Raises WorkloadError for an invalid number."""
     if threads is not None:
         return check_threads(threads, most)
     return max(1, min(most, requested_thread_count() or usable_core_count()))
@@ -78,12 +79,12 @@ def processors_at_load() -> tuple[int, ...]:
     return _USABLE if "tvm" in sys.modules else _one_per_core_first(affinity())
 
 
-_chosen: int | None = None  # the count of the latest call of use_all_cores
-_pool = threading.local()  # is_set: the pool of this thread has the cores of use_all_cores, and not those of a model
+_chosen: int | None = None  # the count of the latest use_all_cores call
+_pool = threading.local()  # is_set: the pool of this thread has the cores of use_all_cores, not those of a model
 
 
 def choose_cores(count: int | None) -> int:
-    """Have pools made from now on take `count` cores, the pool of this thread as well; gives how many it has."""
+    """Let pools created from now on, and the pool of this thread, use `count` cores; return the actual number."""
     global _chosen
     _chosen = count
     threads = set_pool(count)
@@ -97,21 +98,21 @@ def chosen_cores() -> int:
 
 
 def pool_is_set() -> bool:
-    """Whether the pool of this thread has the cores of use_all_cores."""
+    """Return whether the pool of this thread has the cores of use_all_cores."""
     return getattr(_pool, "is_set", False)
 
 
 def set_pool_once() -> None:
-    """What use_all_cores does, with the count of its latest call, in a thread whose pool is not set."""
+    """Do what use_all_cores does, with the count of its latest call, if the pool of this thread is not set."""
     if not pool_is_set():
         set_pool()
         _pool.is_set = True
 
 
 def set_pool(count: int | None = None) -> int:
-    """Give the pool of this thread `count` cores for what runs next, left out those of use_all_cores.
+    """Assign `count` cores to the pool of this thread for the next kernels, by default those of use_all_cores.
 
-    Returns, warns and sets TVM_NUM_THREADS as that does.
+    Returns, warns and sets TVM_NUM_THREADS like use_all_cores.
     """
     _pool.is_set = False
     if threading.get_ident() == _forked_thread:
@@ -120,7 +121,7 @@ def set_pool(count: int | None = None) -> int:
 
     count = max(1, min(count or chosen_cores(), len(_USABLE)))
     os.environ["TVM_NUM_THREADS"] = str(count)
-    # All usable processors are named even if fewer are to be used: a new pool gets a worker for each item of the list.
+    # All available processors are listed even if fewer are used: a new pool gets one worker per list item.
     tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, count, [str(cpu) for cpu in _USABLE])
     threads = int(tvm.get_global_func("runtime.NumThreads")())
     if threads < count:
@@ -133,27 +134,27 @@ def set_pool(count: int | None = None) -> int:
     return threads
 
 
-_forked_thread: int | None = None  # the one thread of a forked process that may have a pool without threads
+_forked_thread: int | None = None  # the thread of a forked process that may have a pool without threads
 
 
 def _in_one_thread() -> int:
-    """Have TVM call tasks one after the other in this thread, without its pool."""
+    """Make TVM execute tasks sequentially in this thread, without its pool."""
     import tvm
 
     before = affinity()
-    # TVM asks the pool only where it may use more cores than one. What it binds are threads that are gone, and in their
-    # place this one.
+    # TVM uses the pool only if more than one core is allowed. It binds threads that no longer exist, and thereby this
+    # one.
     tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, 1, [str(_USABLE[0])])
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, before)
     return 1
 
 
-_has_pool = True  # whether a pool may be in this process, whose threads a fork of it does without
+_has_pool = True  # whether this process may have a pool, whose threads do not exist in its forks
 
 
 def has_no_pool() -> None:
-    """Say that no kernel of TVM runs in this process: what is forked off it makes a pool of its own."""
+    """Declare that this process runs no TVM kernels, so that forked processes create their own pools."""
     global _has_pool
     _has_pool = False
 
@@ -174,9 +175,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def own_core() -> Iterator[None]:
-    """While inside, the calling thread stays on the one core that none of its TVM workers is bound to.
+    """Bind the calling thread, within the context, to the one core to which none of its TVM workers is bound.
 
-    Costs two system calls. Threads started inside inherit the binding: never create another library's threads in it.
+    Costs two system calls. Threads started inside inherit the binding: never create another library's threads there.
     Does nothing where threads cannot be bound (macOS, Windows).
     """
     if not hasattr(os, "sched_setaffinity"):
@@ -191,11 +192,11 @@ def own_core() -> Iterator[None]:
 
 
 def bind_workers() -> None:
-    """Bind every thread but the main one, whichever library's, to one of the cores that own_core leaves free, in turn.
+    """Bind every thread except the main one, of any library, to the cores that own_core leaves free, round-robin.
 
-    Left alone, the threads of one product may be put on the same core while another is idle. The threads of one pool
-    are made one after the other, so that each gets a core of its own. To be called when the libraries to be compared
-    have started theirs. Does nothing outside of Linux or on one core.
+    Otherwise, the threads of a kernel may be scheduled on the same core while another one is idle. The threads of one
+    pool are created consecutively, so that each gets a separate core. Call this after the libraries to be compared have
+    started their threads. Does nothing outside Linux or on one core.
     """
     tasks, free = Path("/proc/self/task"), _USABLE[1:]
     if not free or not tasks.is_dir():

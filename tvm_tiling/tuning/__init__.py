@@ -1,1 +1,1 @@
-"""Measured cuts: kept by shape, searched for, and reused (pages 02 and 07)."""
+"""Tuning: configurations are searched for, measured, stored by shape and reused."""

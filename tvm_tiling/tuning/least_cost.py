@@ -1,7 +1,8 @@
-"""What an operator costs at least on a machine: its multiply-adds at peak, its bytes from memory.
+"""Lower bounds on the cost of an operator on a machine: its multiply-accumulates at peak, and its compulsory memory
+traffic.
 
-By the machine's description (`least_cost`), to judge how good a cost is; by peaks that were measured on the machine
-itself, clocks above the description's included (`least_seconds`), to judge whether a measured cost is possible at all.
+`least_cost` uses the machine description, to judge how good a cost is; `least_seconds` uses peaks measured on the
+machine itself, including clocks above the description's, to judge whether a measured cost is possible at all.
 """
 
 from __future__ import annotations
@@ -20,28 +21,31 @@ from ..hardware.machine import Machine
 from ..peak import Peak, levels
 from ..workload import ConvWorkload, GemmWorkload
 
-# Measured peaks are those of a moment. What takes less than this share of its least time is impossible.
+# A measured peak is a snapshot. A time below this fraction of the lower bound is impossible.
 SURE = 0.85
-MOST_MHZ = 6500.0  # no CPU's clock is above
-MOST_VECTORS = (512, 2)  # bits, and multiply-adds that start per cycle: no core has more of both together
-# What only reads may come faster than a copy moves bytes: lines that are written are read first, and not counted.
+MOST_MHZ = 6500.0  # no CPU has a higher clock
+MOST_VECTORS = (512, 2)  # bits, and multiply-accumulates started per cycle: no core has more of both
+# Reads may be faster than a copy: a copy also reads the lines that it writes, which is not counted.
 READ_TO_COPY = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What an operator cannot do without: `macs` multiply-adds, and `bytes` of operands and result, each once."""
+    """The unavoidable work of an operator: `macs` multiply-accumulates, and `bytes` of operands and result, each
+    counted once."""
 
     macs: int
     bytes: int
 
 
 def least_cost(workload: GemmWorkload | ConvWorkload, hardware: Hardware, config: Config | None = None) -> float:
-    """Seconds on a CPU, cycles on an accelerator: multiply-adds at peak, or every byte once from the nearest level that
-    holds them all, on an accelerator between the chip and the memories off it, whichever is more.
+    """Return a lower bound on the cost: seconds on a CPU, cycles on an accelerator. It is the larger of the
+    multiply-accumulates at peak and every byte once from the nearest level that holds them all (on an accelerator,
+    between the chip and off-chip memory).
 
-    Of a `config` only what its form cannot do without counts (work_of): Winograd's has fewer multiply-adds. Without one
-    those of the padding count as well. UnsupportedOperator for types that the CPU does not multiply.
+    With a `config`, only the unavoidable work of its algorithm counts (work_of): Winograd has fewer
+    multiply-accumulates. Without one, those of the padding count as well. UnsupportedOperator for types that the CPU
+    cannot multiply.
     """
     if hardware.cpu is None:
         machine = Machine(hardware)
@@ -54,11 +58,11 @@ def least_cost(workload: GemmWorkload | ConvWorkload, hardware: Hardware, config
 
 
 def least_seconds(workload: GemmWorkload | ConvWorkload, config: Config, cpu: Cpu, peak: Peak) -> float:
-    """Seconds below which nothing of a configuration's form can be on a machine of measured `peak`.
+    """Return a lower bound in seconds for a configuration on a machine of measured `peak`.
 
-    Arithmetic: every core at the clock of the quickest one alone, at the rate of the best instruction for the types,
-    whether kernels use it or not. Memory: a call begins with no more in the caches than they hold, and the rest of its
-    bytes comes from the next level.
+    Arithmetic: every core runs at the clock of the fastest single core, at the rate of the best instruction for the
+    types, whether kernels use it or not. Memory: a call starts with at most what the caches hold, and the remaining
+    bytes come from the next level.
     """
     work = work_of(workload, config)
     arithmetic = work.macs / _macs_per_second(workload, cpu, peak)
@@ -71,13 +75,13 @@ def least_seconds(workload: GemmWorkload | ConvWorkload, config: Config, cpu: Cp
 
 
 def highest_peak(cpu: Cpu) -> Peak:
-    """A peak that no machine of this description exceeds, whatever its clock; of its memory nothing is said."""
+    """Return a peak that no machine of this description exceeds, whatever its clock. It says nothing about memory."""
     one = 2 * cpu.fma_units * cpu.lanes(4) * MOST_MHZ / 1e3
     return Peak(gflops_one_core=one, gflops=cpu.cores * one, gops_int8_one_core=None, gops_int8=None, bandwidths=())
 
 
 def possible_seconds(workload: GemmWorkload | ConvWorkload, config: Config, cpu: Cpu) -> float:
-    """Seconds below which no CPU of this description is, whatever its clock."""
+    """Return a lower bound in seconds for any CPU of this description, whatever its clock."""
     anywhere = possible_anywhere(workload, config, cpu.cores)
     if "fma_units" in cpu.assumed:
         return anywhere
@@ -85,7 +89,7 @@ def possible_seconds(workload: GemmWorkload | ConvWorkload, config: Config, cpu:
 
 
 def possible_anywhere(workload: GemmWorkload | ConvWorkload, config: Config, cores: int) -> float:
-    """Seconds below which no CPU of so many cores is: for costs of machines of which nothing else is known."""
+    """Return a lower bound in seconds for any CPU with this many cores, for costs from otherwise unknown machines."""
     types, (bits, units) = workload.types, MOST_VECTORS
     rows = [row for row in DOT_INSTRUCTIONS if row.supports(types.a, types.b, types.acc)]
     fused = max(1, cores) * units * MOST_MHZ * 1e6  # vectors per second
@@ -94,8 +98,8 @@ def possible_anywhere(workload: GemmWorkload | ConvWorkload, config: Config, cor
 
 
 def work_of(workload: GemmWorkload | ConvWorkload, config: Config) -> Work:
-    """What every kernel of a configuration's form has to do. Taps that fall on the padding, and rows and columns of the
-    input that no tap falls on, are not counted."""
+    """Return the work that every kernel of the configuration's algorithm must do. Taps that fall on the padding, and
+    input rows and columns that no tap touches, are not counted."""
     if isinstance(workload, GemmWorkload):
         return Work(macs=workload.macs, bytes=workload.bytes)
     w = workload
@@ -115,8 +119,8 @@ def work_of(workload: GemmWorkload | ConvWorkload, config: Config) -> Work:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Of one axis of a convolution: `pairs` of a point and a tap that meet within both images, rows of the input that
-    are `read` at least, `taps` that meet any."""
+    """One axis of a convolution: `pairs` of a point and a tap that lie within both images, the minimum number of input
+    rows `read`, and the `taps` that touch any."""
 
     pairs: int
     read: int
@@ -126,7 +130,7 @@ class _Axis:
     def of(cls, w: ConvWorkload, size: int, points: int, kernel: int, stride: int, before: int, dilation: int) -> _Axis:
         steps, limit = (size, points) if w.transposed else (points, size)
         met = [_within(steps, stride, tap * dilation - before, limit) for tap in range(kernel)]
-        # Each tap by itself meets as many rows: those of all taps together are at least the most of any.
+        # Rows touched by each tap alone; all taps together touch at least the maximum of these.
         read = max(met, default=0)
         if not w.transposed and dilation == 1 and kernel >= stride:
             read = max(0, min(size, (points - 1) * stride - before + kernel))
@@ -134,26 +138,26 @@ class _Axis:
 
 
 def _within(steps: int, stride: int, offset: int, limit: int) -> int:
-    """How many of step * stride + offset lie in [0, limit)."""
+    """Return how many values step * stride + offset lie in [0, limit)."""
     first, last = max(0, -(offset // stride)), min(steps - 1, (limit - 1 - offset) // stride)
     return max(0, last - first + 1)
 
 
 def _winograd_macs(w: ConvWorkload, config: Config) -> int:
-    """Of the products of F(m x m, r x r), image tiles that reach beyond the edge counted in part."""
+    """Return the multiply-accumulates of F(m x m, r x r), counting image tiles beyond the edge fractionally."""
     tile = config.choice("m")
     if not isinstance(tile, int) or tile < 1:
-        raise DatabaseError(f"config: form 'winograd' with m = {tile!r}, accepted: a whole number of at least 1")
+        raise DatabaseError(f"config: algorithm 'winograd' has m = {tile!r}, accepted: a whole number of at least 1")
     points = (tile + w.kh - 1) ** 2
     return w.n * w.ho * w.wo * points * w.ci * w.co // tile**2
 
 
 def _macs_per_second(workload: GemmWorkload | ConvWorkload, cpu: Cpu, peak: Peak) -> float:
-    """Multiply-adds per second that the machine cannot exceed for the workload's types."""
+    """Return the multiply-accumulates per second that the machine cannot exceed for the workload's types."""
     types, cores = workload.types, cpu.cores
     fused = max(peak.gflops, cores * peak.gflops_one_core) * 1e9 / 2 / cpu.lanes(4)  # vectors per second
     serving = [row for row in DOT_INSTRUCTIONS if row.supports(types.a, types.b, types.acc) and row.form(cpu)]
-    # Rates of the table are sustained ones; none of these instructions starts more often than a multiply-add does.
+    # The table has sustained rates; none of these instructions starts more often than a multiply-accumulate.
     found = [fused * cpu.lanes(row.acc_bytes) * row.group * max(1.0, row.rate) for row in serving]
     measured = [1e9 / 2 * peak.gflops_half.get(types.a, 0.0)]
     if types.a in ("int8", "uint8"):
@@ -162,8 +166,8 @@ def _macs_per_second(workload: GemmWorkload | ConvWorkload, cpu: Cpu, peak: Peak
 
 
 def _moving(workload: GemmWorkload | ConvWorkload, machine: Machine) -> float:
-    """Cycles in which both operands come once and the result leaves: side by side, or one behind the other where the
-    memory has one port."""
+    """Return the cycles to load both operands once and store the result: overlapped, or sequential if the memory has
+    one port."""
     w = workload
     if isinstance(w, GemmWorkload):
         elements = (w.batch * w.m * w.k, w.batch * w.k * w.n, w.batch * w.m * w.n)
@@ -181,7 +185,7 @@ def _moving(workload: GemmWorkload | ConvWorkload, machine: Machine) -> float:
 
 
 def _bytes_per_cycle(cpu: Cpu, footprint: int) -> float:
-    """Of one core, from the nearest level that holds so many bytes."""
+    """Return the bytes per cycle of one core from the nearest level that holds `footprint` bytes."""
     for level, rate in ((2, cpu.l2_bytes_per_cycle), (3, cpu.l3_bytes_per_cycle)):
         cache = cpu.cache(level)
         if cache is not None and footprint <= cache.size * max(1, cpu.cores // cache.cores):

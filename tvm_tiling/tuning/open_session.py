@@ -1,9 +1,10 @@
-"""tune() of a product of open rows: a search over configurations that serve a range of rows, judged over its sizes.
+"""tune() for a matrix multiplication with a dynamic number of rows: a search over configurations for a range of rows,
+evaluated at several sizes.
 
-Every configuration runs beside the formulas' own at numbers of rows spread over the range, and costs what the geometric
-mean of these ratios says. The best one is measured once more, for longer and at other numbers of rows: those it was
-chosen by flatter it; and with both in each other's place. It is kept if its geometric mean is better there, beyond
-noise; else nothing changes.
+Every configuration runs alternately with the analytical decision at numbers of rows spread over the range, and its cost
+follows from the geometric mean of these ratios. The best one is measured again, for longer, at other numbers of rows
+(those that it was selected at are biased in its favour) and with both in swapped positions. It is kept if its geometric
+mean is better there, beyond noise; otherwise nothing changes.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from .shapes.row_range import RowsMeasured
 from .shapes.schema import RANGE
 from .shapes.trials import TrialLog
 
-SIZES = 7  # numbers of rows that a configuration is measured at
-USUAL_ROWS = 512  # that a range without an end is measured up to
-PATIENT = 0.02  # how much faster than predicted a choice is hoped to be that was not measured yet, logarithm
+SIZES = 7  # numbers of rows at which a configuration is measured
+USUAL_ROWS = 512  # upper end of the measurements for an unbounded range
+PATIENT = 0.02  # expected gain over the prediction for a choice not yet measured, in log cost
 _CHOICES = ("microkernel", "depth", "columns")
 
 
 def sizes_of(rows: Range, seed: int, count: int = SIZES) -> tuple[int, ...]:
-    """Up to `count` numbers of rows within a range, from its first to its last, or as many as formulas price: in
-    equal steps of their logarithm, each but the ends drawn around its place."""
+    """Return up to `count` numbers of rows within a range, from its first to its last (or to the last that is priced):
+    in equal logarithmic steps, randomly displaced except at the ends."""
     most = USUAL_ROWS if rows.last is None else ROWS[-1]
     last = max(most, 4 * rows.first) if rows.last is None else min(rows.last, max(most, 4 * rows.first))
     draw, steps = random.Random(seed), max(1, count - 1)
@@ -58,24 +59,24 @@ def sizes_of(rows: Range, seed: int, count: int = SIZES) -> tuple[int, ...]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of numbers above 0."""
+    """Return the geometric mean of positive numbers."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def _comparing_rows(measurer: object) -> ComparesRows:
-    """`measurer` if it times products of open rows; RunnerError for any other."""
+    """Return `measurer` if it compares kernels over several numbers of rows. RunnerError for any other."""
     if not isinstance(measurer, ComparesRows):
         raise RunnerError(
-            f"runner: a {type(measurer).__name__} measures fixed sizes; accepted for products of open rows: "
-            f"{LOCAL!r}, or a Measurer with over_rows"
+            f"runner: a {type(measurer).__name__} measures fixed sizes; accepted for a dynamic number of "
+            f"rows: {LOCAL!r}, or a Measurer with over_rows"
         )
     return measurer
 
 
 def both_ways(there: PairedResult, back: PairedResult) -> PairedResult:
-    """Two sessions as one, in the second of which candidate and incumbent have changed places. Where tensors lie, and
-    which of the two runs first, makes some percent in all pairs of a session: its interval does not know of it, the
-    difference of the two does."""
+    """Combine two sessions, the second with candidate and incumbent swapped. The placement of tensors, and which side
+    runs first, shifts all pairs of a session by some percent: the interval of one session does not include this, the
+    difference between the two does."""
     ratio = math.sqrt(there.ratio / back.ratio)
     apart = abs(math.log(there.ratio * back.ratio)) / 2
     known = math.hypot(there.uncertainty, back.uncertainty) / 2
@@ -83,14 +84,14 @@ def both_ways(there: PairedResult, back: PairedResult) -> PairedResult:
 
 
 class Effects:
-    """The CostModel of configurations of open rows: the formulas' prediction, and how far what was measured with the
-    same tile, depth and columns was off."""
+    """The CostModel for configurations with a dynamic number of rows: the analytical prediction, corrected by the mean
+    error of measured configurations with the same tile, depth and columns."""
 
     def __init__(self) -> None:
         self._residuals: list[tuple[Config, float]] = []
 
     def rank(self, space: SearchSpace, configs: Sequence[Config]) -> Sequence[Config]:
-        """`configs`, the cheapest first."""
+        """Return `configs` with the cheapest first."""
         effects = self._effects()
 
         def estimate(config: Config) -> float:
@@ -100,14 +101,15 @@ class Effects:
         return sorted(configs, key=estimate)
 
     def update(self, space: SearchSpace, measured: Sequence[Measured]) -> None:
-        """Take in what was measured."""
+        """Learn from measurements."""
         for one in measured:
             if one.cost is not None:
                 residual = math.log(one.cost / space.predicted(one.job.config))
                 self._residuals.append((one.job.config, residual))
 
     def _effects(self) -> dict[str, dict[object, float]]:
-        """By choice and value, the mean of what the choices before it leave, drawn to 0 where few have it."""
+        """Return, by choice and value, the mean residual after the preceding choices, shrunk towards 0 where few
+        configurations have it."""
         if not self._residuals:
             return {name: {} for name in _CHOICES}
         middle = statistics.fmean(residual for _, residual in self._residuals)
@@ -123,7 +125,8 @@ class Effects:
 
 
 class OpenTuning(Tuning):
-    """The search of one product of open rows, from its seeds to its report; may be run in steps."""
+    """The search for one matrix multiplication with a dynamic number of rows, from its seeds to its report; can be run
+    in steps."""
 
     workload: GemmWorkload
 
@@ -140,7 +143,7 @@ class OpenTuning(Tuning):
         epilogue: str = "",
         name: str = "",
     ) -> None:
-        """`workload` is the product at the sample of its `rows`, the others as a Tuning has them."""
+        """`workload` is the matrix multiplication at a sample of its `rows`; the other arguments are as in Tuning."""
         self.rows, self._sizes = rows, sizes_of(rows, settings.seed)
         self._others = sizes_of(rows, settings.seed + 1)
         self._turns, self._base = _comparing_rows(measurer), 0.0
@@ -158,7 +161,7 @@ class OpenTuning(Tuning):
         )
         self._base = self._before or 0.0
 
-    # ---- what a search asks ------------------------------------------------------------------------------------------
+    # ---- queries of a search -----------------------------------------------------------------------------------------
 
     def _least(self, config: Config | None = None) -> float:
         return geometric_mean([least_cost(at_rows(self.workload, rows), self.hardware) for rows in self._sizes])
@@ -171,8 +174,8 @@ class OpenTuning(Tuning):
         return self._log.past(self.workload, self.hardware, **about)
 
     def _known(self) -> list[Config]:
-        """Configurations of entries of ranges of the same product and of near ones, and of numbers of rows within the
-        range, that this machine can do."""
+        """Return configurations from entries for ranges of the same and of nearby workloads, and for numbers of rows
+        within the range, that this machine supports."""
         database, space = self._log.database, self._space
         assert isinstance(space, OpenSpace)
         known: list[Config] = []
@@ -191,7 +194,7 @@ class OpenTuning(Tuning):
         return list(found)
 
     def _is_within(self, entry: Entry) -> bool:
-        """Whether an entry is of this product with a number of rows within the range."""
+        """Return whether an entry is for this workload with a number of rows within the range."""
         known = entry.workload
         return isinstance(known, GemmWorkload) and known.m in self.rows and known == at_rows(self.workload, known.m)
 
@@ -203,7 +206,7 @@ class OpenTuning(Tuning):
                 yield Measured(job=job, reason=found, seconds_spent=seconds)
                 continue
             measured = self._rows_measured(self._sizes, found)
-            # All costs are the decision's over the gain, so that they compare as the runs in turns did.
+            # All costs are those of the decision divided by the gain, so that they compare as the alternating runs did.
             self._base = self._base or geometric_mean([one.seconds * one.ratio for one in found])
             cost = self._base / measured.gain
             if job.config == self._space.start:
@@ -218,7 +221,7 @@ class OpenTuning(Tuning):
             yield job, self._impossible(job, self._sizes, found) or found
 
     def _impossible(self, job: Job, sizes: Sequence[int], found: tuple[PairedResult, ...] | str) -> str:
-        """Why costs are none; empty where they are possible on this machine."""
+        """Return why costs are impossible on this machine, or an empty string."""
         cpu = self.hardware.cpu
         if isinstance(found, str) or cpu is None:
             return ""
@@ -226,8 +229,8 @@ class OpenTuning(Tuning):
             least = possible_seconds(at_rows(self.workload, rows), job.config, cpu)
             if one.seconds < least:
                 return (
-                    f"impossible cost: {cost_of(one.seconds)} for {rows} rows, which take at least {cost_of(least)} on "
-                    "any such CPU"
+                    f"impossible cost: {cost_of(one.seconds)} for {rows} rows, which take at least "
+                    f"{cost_of(least)} on any such CPU"
                 )
         return ""
 
@@ -241,14 +244,14 @@ class OpenTuning(Tuning):
         )
 
     def _possible(self, measured: Measured) -> Measured:
-        return measured  # looked at size by size
+        return measured  # checked for each size
 
-    # ---- the end -----------------------------------------------------------------------------------------------------
+    # ---- result ------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Measure the best configuration at other numbers of rows, and keep it if it is faster there beyond noise.
-        Where nothing is better, the configuration of the range's entry is measured anew, if there is one. Where nothing
-        was measured since the last time, what is kept stays."""
+        """Measure the best configuration at other numbers of rows, and keep it if it is faster there beyond noise. If
+        nothing is better, the configuration of the range's entry, if any, is measured again. If nothing was measured
+        since the last call, the stored result stays."""
         best, start = self._search.best, self._space.start
         kept = self._log.range_entry(self._job(start))
         self._settled = kept
@@ -285,7 +288,7 @@ class OpenTuning(Tuning):
             self._log.database.add_many([entry], target=self.hardware)
 
     def report(self, stopped: str = "") -> TuneReport:
-        """What was found so far."""
+        """Return the result so far."""
         plain, found, settled = super().report(stopped), self._found, self._settled
         before = self._before if settled is None else settled.decided_cost
         taken = settled is not None and found is not None and found.won

@@ -1,4 +1,4 @@
-"""The operator that tune() is given: a workload, TE, or a function of TIR; with the rows where it leaves them open."""
+"""The operator given to tune(): a workload, TE, or a TIR function, with the range of its rows if they are symbolic."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..sizes import USUAL, Range
 from ..workload import ConvWorkload, GemmWorkload
 from .tasks import Task
 
-_ACCEPTED = "accepted of open sizes: a product whose rows alone are, and lie in memory as they are summed"
+_ACCEPTED = "accepted of symbolic shapes: a matrix multiplication with only its rows symbolic, stored untransposed"
 
 
 def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[str, Any]) -> Task | None:
-    """What a schedule of an operator asks for: the workload, whether its weights are prepacked, what is fused behind
-    that can be measured by its name, and the rows of a product that leaves them open; None for what is a model.
+    """Return the task of an operator (the workload, whether its weights are prepacked, a measurable epilogue, and the
+    range of symbolic rows), or None for a model.
 
-    `options` are a model's; an operator takes `dims` alone, with a range for the rows of a product: "m" of a
-    GemmWorkload, or the variable of a function. WorkloadError for others.
+    `options` are those of a model; an operator accepts only `dims`, with a range for the rows of a matrix
+    multiplication: "m" of a GemmWorkload, or the variable of a function. WorkloadError for others.
     """
     if isinstance(op, GemmWorkload | ConvWorkload):
         ranges = _ranges(options, hardware)
@@ -43,7 +43,7 @@ def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[s
     functions = getattr(op, "functions", None)
     if functions is not None:
         if len(functions) != 1:
-            raise WorkloadError(f"a module of {len(functions)} operators; accepted: one, or a Relax model")
+            raise WorkloadError(f"a module of {len(functions)} operators; accepted: one operator, or a Relax model")
         op = next(iter(functions.values()))
     func = prim_func_of(op)
     from ..schedule import is_open_func
@@ -52,7 +52,7 @@ def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[s
         return _open_function(func, ranges, prepacked)
     _refuse_names(ranges, ())
     program = match(func, may_swap=False, keep_taps=True)
-    # What an accelerator asks for has no epilogue: its configurations are of the sums alone.
+    # Accelerators have no epilogue here: their configurations are for the sums alone.
     behind = said(epilogue_of(program)) if hardware.cpu is not None else NONE
     return _fixed(program.workload, hardware, prepacked, behind)
 
@@ -67,34 +67,34 @@ def _open(workload: GemmWorkload, rows: Range, prepacked: bool, epilogue: str) -
 
 
 def _ranges(options: Mapping[str, Any], hardware: Hardware) -> dict[str, Range]:
-    """The ranges that `dims` gives; WorkloadError for anything else, and for other options."""
+    """Return the ranges in `dims`. WorkloadError for anything else, and for other options."""
     given = {name: value for name, value in options.items() if value}
     dims = given.pop("dims", {})
     if given:
-        raise WorkloadError(f"{', '.join(given)}: of a model; the operator given has none")
+        raise WorkloadError(f"{', '.join(given)}: accepted for a model only, not for an operator")
     if dims and hardware.cpu is None:
-        raise HardwareError(f"dims: {hardware.name} computes products of fixed sizes; accepted: none, or target='llvm'")
+        raise HardwareError(f"dims: {hardware.name} computes fixed shapes only; accepted: none, or target='llvm'")
     found: dict[str, Range] = {}
     for name, sizes in dims.items():
         ends = range_of(f"dims[{name!r}]", sizes)
         if ends is None or ends[1] < 1:
             raise WorkloadError(
-                f"dims[{name!r}] = {sizes!r}; accepted of an operator: a range of sizes, as in (1, 512)"
+                f"dims[{name!r}] = {sizes!r}; accepted for an operator: a range of sizes, as in (1, 512)"
             )
         found[name] = Range(max(1, ends[0]), ends[1])
     return found
 
 
 def _refuse_names(ranges: Mapping[str, Range], known: Collection[str]) -> None:
-    """WorkloadError for a range of what the operator does not leave open."""
+    """Raise WorkloadError for a range of a name that is not a symbolic dimension of the operator."""
     for name in ranges:
         if name not in known:
-            what = nearest(name, known) if known else "accepted: none, for the operator's sizes are fixed"
+            what = nearest(name, known) if known else "accepted: none, since the operator's sizes are fixed"
             raise WorkloadError(f"dims names {name!r}: {what}")
 
 
 def rows_of(workload: GemmWorkload | ConvWorkload, dims: Mapping[str, Any], hardware: Hardware) -> Range:
-    """The rows of a product that `dims` gives as a range; WorkloadError for anything else."""
+    """Return the rows that `dims` gives as a range. WorkloadError for anything else."""
     return _open_product(workload, _ranges({"dims": dims}, hardware))[1]
 
 
@@ -102,18 +102,18 @@ def _open_product(workload: GemmWorkload | ConvWorkload, ranges: Mapping[str, Ra
     _refuse_names(ranges, ("m",) if isinstance(workload, GemmWorkload) else ())
     assert isinstance(workload, GemmWorkload)
     if workload.trans_a:
-        raise WorkloadError(f"{workload.op}: its first operand lies transposed; {_ACCEPTED}")
+        raise WorkloadError(f"{workload.op}: its first operand is transposed; {_ACCEPTED}")
     return workload, ranges["m"]
 
 
 def at_sample(workload: GemmWorkload, rows: Range) -> GemmWorkload:
-    """The product with as many rows as formulas decide for where `rows` are open."""
+    """Return the workload with the number of rows that decisions for symbolic `rows` assume."""
     most = USUAL if rows.last is None else min(rows.last, USUAL)
     return at_rows(workload, max(rows.first, most))
 
 
 def _open_function(func: Any, ranges: Mapping[str, Range], prepacked: bool) -> Task:
-    """A function whose sizes are variables."""
+    """Return the task of a function with symbolic shapes."""
     from ..lowering.samples import samples
     from ..match import epilogue_of, match_gemm
     from ..schedule import open_variables
@@ -126,6 +126,6 @@ def _open_function(func: Any, ranges: Mapping[str, Range], prepacked: bool) -> T
         rows = rows_of_program(program)
     if rows is None:
         raise WorkloadError(
-            f"{program.name}: its columns, summed elements or batch are open, or its rows are computed; {_ACCEPTED}"
+            f"{program.name}: its columns, reduction axis or batch are symbolic, or its rows are computed; {_ACCEPTED}"
         )
     return _open(program.workload, rows, prepacked, said(epilogue_of(program)))

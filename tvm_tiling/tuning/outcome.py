@@ -1,4 +1,4 @@
-"""What a search found, as data and as text."""
+"""The result of a search, as data and as text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ MICRO = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReport:
-    """The search of one operator.
+    """The search for one operator.
 
-    Costs are in `unit`: "s", or "cycles" on an accelerator; `cost_before` is that of the formulas' own configuration
-    and `cost_after` of `best`, None where nothing could be measured; `least` is what the operator costs at least with
-    the best one's algorithm, at the machine's described clock. On a CPU before and after are timed in turns in one
-    session, of which `disturbed` is the share in which other work kept threads off their cores; that is None where they
-    are of different moments, and `apart` may say why. `disturbed_trials` are the trials that were disturbed for more
-    than half of their samples.
-    Of a product of open `rows` costs are geometric means over sizes, and `over_rows` tells how the best configuration
-    that was found did at each of them beside the formulas'; `best` is that one where it is faster beyond noise.
-    `trials` are those of this session, `earlier` those that the database had of earlier ones; `log` tells of each of
-    this session. `failures` counts their reasons. `stopped` is why it ended, `seconds` its time by phase.
+    Costs are in `unit`: "s", or "cycles" on an accelerator. `cost_before` is that of the analytical decision and
+    `cost_after` that of `best`, None if nothing could be measured; `least` is a lower bound for the algorithm of the
+    best configuration at the clock in the machine description. On a CPU, before and after are timed alternately in one
+    session; `disturbed` is the fraction of it in which other work kept threads off their cores, or None if they were
+    measured at different times, and `apart` may say why. `disturbed_trials` counts trials of which more than half of
+    the samples were disturbed.
+
+    For symbolic `rows`, costs are geometric means over sizes, and `over_rows` compares the best configuration found
+    with the analytical decision at each of them; `best` is that configuration if it is faster beyond noise.
+
+    `trials` are those of this session, `earlier` those that the database had from earlier ones; `log` has each trial of
+    this session. `failures` counts their reasons. `stopped` is why the search ended, `seconds` its time by phase.
     """
 
     workload: GemmWorkload | ConvWorkload
@@ -55,7 +57,7 @@ class TuneReport:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the machine was too busy for before and after to be believed."""
+        """Whether the machine was too busy for before and after to be reliable."""
         return self.disturbed is not None and self.disturbed > DOUBTFUL
 
     @property
@@ -67,11 +69,11 @@ class TuneReport:
 
     @property
     def roofline(self) -> float | None:
-        """Least cost over the best configuration's."""
+        """Lower bound over the cost of the best configuration."""
         return None if self.cost_after is None else self.least / self.cost_after
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -105,7 +107,7 @@ class TuneReport:
             ("best configuration", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
             ("", str(self.best) if self.best is not None else "none"),
             *([("rows", _rows_text(self))] if self.rows is not None else []),
-            *([("apart", f"before and after are of different moments: {self.apart}")] if self.apart else []),
+            *([("apart", f"before and after were measured at different times: {self.apart}")] if self.apart else []),
             *([("busy", busy)] if (busy := busy_text([self])) else []),
             *(("failed", f"{count} times: {reason}") for reason, count in self.failures),
             ("seconds", ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in self.seconds)),
@@ -116,7 +118,7 @@ class TuneReport:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReport:
-    """One operator of a model: how often a run calls it, and its search; None where there was nothing to gain."""
+    """One operator of a model: the number of calls per run, and its search; None if there was nothing to gain."""
 
     name: str
     calls: int
@@ -125,8 +127,8 @@ class TaskReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTuneReport:
-    """The searches of a model's operators, those with the largest share of the time first. Costs as in TuneReport, of
-    all calls in one run."""
+    """The searches for the operators of a model, those with the largest share of the time first. Costs are as in
+    TuneReport, for all calls in one run."""
 
     tasks: tuple[TaskReport, ...]
     stopped: str
@@ -134,21 +136,21 @@ class ModelTuneReport:
 
     @property
     def trials(self) -> int:
-        """Configurations measured in this session."""
+        """Number of configurations measured in this session."""
         return sum(task.report.trials for task in self.tasks)
 
     @property
     def cost_before(self) -> float:
-        """Of the operators that were measured, with the formulas' configurations."""
+        """Total cost of the measured operators with the analytical decisions."""
         return sum(task.calls * (task.report.cost_before or 0.0) for task in self.tasks)
 
     @property
     def cost_after(self) -> float:
-        """With their best configurations."""
+        """Total cost of the measured operators with their best configurations."""
         return sum(task.calls * (task.report.cost_after or 0.0) for task in self.tasks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -186,20 +188,20 @@ class ModelTuneReport:
 
 
 def busy_text(reports: Sequence[TuneReport]) -> str:
-    """What a busy machine leaves doubtful, empty where it was not busy."""
+    """Return what a busy machine makes doubtful, or an empty string if it was not busy."""
     doubtful = sum(report.doubtful for report in reports)
     disturbed, trials = (sum(getattr(report, name) for report in reports) for name in ("disturbed_trials", "trials"))
     parts = []
     if doubtful:
         of = "" if len(reports) == 1 else f" of {doubtful} operators"
-        parts.append(f"before and after{of} are doubtful, other work kept threads off their cores")
+        parts.append(f"before and after{of} are doubtful, because other work kept threads off their cores")
     if disturbed:
         parts.append(f"{disturbed} of {max(trials, disturbed)} trials were disturbed")
     return "; ".join([*parts, "repeat this on an idle machine"]) if parts else ""
 
 
 def cost_text(cost: float | None, unit: str) -> str:
-    """A cost as people read it."""
+    """Return a cost in readable form."""
     if cost is None:
         return "not measured"
     return f"{cost * MICRO:.1f} us" if unit == "s" else f"{cost:.0f} {unit}"
@@ -213,7 +215,7 @@ def _gain(report: TuneReport) -> str:
 
 
 def _rows_text(report: TuneReport) -> str:
-    """What was found over the rows of a product."""
+    """Return the result over the range of rows as text."""
     found = report.over_rows
     if found is None:
         return f"{report.rows}: nothing was better than the formulas' configuration, which stays"

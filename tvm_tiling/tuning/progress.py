@@ -1,4 +1,5 @@
-"""Long work as one line of a terminal; of a search: trials, the best cost so far and its share of the roofline."""
+"""Progress of long operations as one line of a terminal; for a search: trials, the best cost so far and its fraction of
+the roofline."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ class Bar(ProgressLine):
         self._rich.update(self._task, total=progress.of, completed=progress.done, note=note(progress))
 
     def title(self, title: str) -> None:
-        """Say what is searched now."""
+        """Show what is being searched."""
         self._rich.update(self._task, description=title)
 
 
 def note(progress: Progress) -> str:
-    """The best so far, its share of the roofline, and how many failed."""
+    """Return the best cost so far, its fraction of the roofline, and the number of failures."""
     parts = []
     if progress.best is not None:
         parts.append(f"best {cost_text(progress.best, progress.unit)}")
@@ -40,12 +41,12 @@ def note(progress: Progress) -> str:
 
 
 class GenerationBar(ProgressLine):
-    """Shapes done, measurements, boundary shapes and the shape under way; on standard error where it is a terminal."""
+    """Shapes done, measurements, boundary shapes and the current shape, on standard error if it is a terminal."""
 
     def __init__(self) -> None:
         super().__init__("generating", "shapes")
 
     def __call__(self, progress: GenerationProgress) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         note = f"{progress.measured} measured, {progress.boundary} boundary shapes; {progress.shape}"
         self._rich.update(self._task, total=progress.of, completed=progress.done, note=note)

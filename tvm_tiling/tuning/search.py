@@ -1,4 +1,4 @@
-"""Which cuts to measure next, and when nothing is left to gain. No measuring and no TVM here."""
+"""The choice of configurations to measure next, and the stop criterion. No measuring and no TVM here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..decide.configs.config import Config
 from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measured
 
-LEAST_RESIDUALS = 8  # measured configurations from which the predictions' error is known
-ASSUMED_DEVIATION = 0.1  # of the logarithm of cost over prediction, before that
+LEAST_RESIDUALS = 8  # measured configurations needed to estimate the prediction error
+ASSUMED_DEVIATION = 0.1  # of the logarithm of cost over prediction, with fewer
 
 
 class SearchSpace(Protocol):
-    """The configurations of one operator on one machine: `start` is the decision's."""
+    """The configurations of one operator on one machine; `start` is that of the decision."""
 
     @property
     def start(self) -> Config: ...
@@ -27,47 +27,47 @@ class SearchSpace(Protocol):
     def workload(self) -> GemmWorkload | ConvWorkload: ...
 
     def configs(self, limit: int | None = None) -> Iterable[Config]:
-        """Up to `limit` cuts, the cheapest by prediction first."""
+        """Yield up to `limit` configurations, cheapest by prediction first."""
         ...
 
     def predicted(self, config: Config) -> float:
-        """Seconds, on an accelerator cycles."""
+        """Return the predicted cost: seconds, or cycles on an accelerator."""
         ...
 
     def features(self, config: Config) -> dict[str, float]:
-        """What a cost model may learn from."""
+        """Return the features that a cost model may learn from."""
         ...
 
 
 class CostModel(Protocol):
-    """Says which configurations are the cheapest, and learns from what was measured."""
+    """Ranks configurations by cost, and learns from measurements."""
 
     def rank(self, space: SearchSpace, configs: Sequence[Config]) -> Sequence[Config]:
-        """`configs`, the cheapest first."""
+        """Return `configs` with the cheapest first."""
         ...
 
     def update(self, space: SearchSpace, measured: Sequence[Measured]) -> None:
-        """Take in what was measured since the last call."""
+        """Learn from the measurements since the last call."""
         ...
 
 
 class Formulas:
-    """The CostModel that only knows the formulas' predictions."""
+    """The CostModel that uses the analytical predictions alone."""
 
     def rank(self, space: SearchSpace, configs: Sequence[Config]) -> Sequence[Config]:
-        """`configs` in the order of their predicted costs."""
+        """Return `configs` in the order of their predicted costs."""
         return sorted(configs, key=space.predicted)
 
     def update(self, space: SearchSpace, measured: Sequence[Measured]) -> None:
-        """Formulas do not learn."""
+        """Do nothing: analytical predictions do not learn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRules:
-    """`trials`: cuts to measure at most, those of earlier sessions included. `explore`: share of them that are not the
-    model's first choices. A search ends before that where the best configuration is within `enough` of the least cost
-    there is, where no configuration is left that could save the share `worth`, or where the last `patience` ones did
-    not."""
+    """The limits of a search. `trials`: most configurations to measure, including those of earlier sessions. `explore`:
+    fraction of them that are not the model's first choices. A search ends earlier if the best configuration is within
+    `enough` of the lower bound, if no remaining configuration could save the fraction `worth`, or if the last
+    `patience` ones did not."""
 
     trials: int = 64
     explore: float = 0.25
@@ -78,10 +78,10 @@ class SearchRules:
 
 
 class Search:
-    """Proposes cuts of `space`: first the seeds, then the model's first choices and some others, each once.
+    """Proposes configurations of `space`, each once: first the seeds, then the model's first choices and some others.
 
-    `past`: cuts that were measured before with their costs, None for failures. `least`: what the operator costs at
-    least, 0 where that is unknown.
+    `past`: previously measured configurations with their costs, None for failures. `least`: a lower bound on the cost
+    of the operator, 0 if unknown.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Search:
 
     @property
     def stopped(self) -> str:
-        """Why the search is at its end, empty while it is not."""
+        """Why the search has ended, or an empty string."""
         if self.done >= self.rules.trials:
             return f"{self.rules.trials} trials done"
         if self._seeds:
@@ -119,15 +119,18 @@ class Search:
         if not self._left:
             return "every configuration was measured"
         if self.least and self.cost * self.rules.enough <= self.least:
-            return f"within {1 - self.rules.enough:.0%} of the least cost there is"
+            return f"within {1 - self.rules.enough:.0%} of the lower bound on the cost"
         if self.since >= self.rules.patience:
             return f"the last {self.since} trials gained less than {self.rules.worth:.0%}"
         if self._nothing_left():
-            return f"no configuration left could gain {self.rules.worth:.0%} by its prediction and the error of those"
+            return (
+                f"no remaining configuration could gain {self.rules.worth:.0%}, given its prediction and the "
+                "prediction error"
+            )
         return ""
 
     def propose(self, count: int) -> tuple[Config, ...]:
-        """Up to `count` cuts to be measured; none when the search is at its end."""
+        """Return up to `count` configurations to be measured; none when the search has ended."""
         if self.stopped:
             return ()
         count = min(count, self.rules.trials - self.done)
@@ -138,19 +141,20 @@ class Search:
         while len(found) < count and ranked:
             place = 0
             if self._random.random() < self.rules.explore:
-                place = int(len(ranked) * self._random.random() ** 2)  # the nearer to the first, the likelier
+                place = int(len(ranked) * self._random.random() ** 2)  # favours those near the front
             found.append(ranked.pop(place))
             del self._left[found[-1]]
         return tuple(found)
 
     def learn(self, measured: Sequence[Measured]) -> None:
-        """Take in what became of proposed cuts."""
+        """Learn the results of proposed configurations."""
         for result in measured:
             self._take(result.job.config, result.cost)
         self.model.update(self.space, measured)
 
     def again(self, measured: Measured) -> None:
-        """Take in a new cost of a configuration that was measured in an earlier session, beside which new ones are."""
+        """Record a new cost of a configuration that was measured in an earlier session, for comparison with new
+        ones."""
         config, cost = measured.job.config, measured.cost
         if cost is not None and (config == self.best or cost < self.cost):
             self.best, self.cost = config, cost
@@ -174,12 +178,13 @@ class Search:
 
     @property
     def hope(self) -> float:
-        """What the luckiest of the configurations that are left would save beside the best so far; 0 at the end of the
-        search.
+        """The saving over the best so far that the luckiest of the remaining configurations could bring; 0 at the end
+        of the search.
 
-        The logarithm of cost over prediction is taken for normal, with the mean and deviation of what was measured, of
-        fewer cuts with ASSUMED_DEVIATION. The least of n draws is expected sqrt(2 ln n) deviations below the mean (the
-        bound for large n): the more are left, the more may be hidden among them. Nothing costs less than `least`.
+        The logarithm of cost over prediction is assumed normal, with the mean and deviation of the measurements, or
+        ASSUMED_DEVIATION if there are too few. The minimum of n draws is expected sqrt(2 ln n) deviations below the
+        mean (the bound for large n): the more configurations remain, the better the best of them may be. Nothing costs
+        less than `least`.
         """
         if not self._left or self.best is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""tune(): a search over cuts near the formulas', seeded from the database, measured, kept."""
+"""tune(): a search over configurations near the analytical decision, seeded from the database, measured and stored."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from .trial import Told, Trial
 
 _T = TypeVar("_T")
 AtOnce: TypeAlias = Callable[[], int]
-"""How many jobs a measurer had best be given at a time now: workers may join a tracker while a search runs."""
+"""Returns the preferred number of jobs per batch of a measurer, which may change as workers join a tracker."""
 
-SEEDS = 4  # cuts of matched entries, and as many of near ones
+SEEDS = 4  # configurations from matching entries, and as many from near ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to search. `model` is asked what to try next, None for the formulas' predictions; `seeded`: measure the
-    configurations of entries that match or are near first; `resume`: go on from what earlier sessions measured. `seed`
-    is that of the exploration. `told` hears of every trial."""
+    """The settings of a search. `model` ranks what to try next, None for the analytical predictions; `seeded`: first
+    measure the configurations of matching and near entries; `resume`: continue from the measurements of earlier
+    sessions. `seed` controls the exploration. `told` is called with every trial."""
 
     rules: SearchRules
     model: CostModel | None = None
@@ -49,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """A search under way: trials done of at most so many, what failed, the best cost and the least there is."""
+    """The progress of a search: trials done out of the maximum, failures, the best cost and the lower bound."""
 
     done: int
     of: int
@@ -60,7 +60,7 @@ class Progress:
 
 
 class Tuning:
-    """The search of one operator, from its seeds to its report; may be run in steps."""
+    """The search for one operator, from its seeds to its report; can be run in steps."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Tuning:
         epilogue: str = "",
         name: str = "",
     ) -> None:
-        """`prepacked`: weights are packed before the time that counts; `epilogue` names what is fused behind; `name` is
-        what the operator is called in what is told of its trials, left out by its shape."""
+        """`prepacked`: weights are packed outside the measured time; `epilogue` names the fused epilogue; `name` is the
+        name of the operator in trial reports, by default its shape."""
         start = time.monotonic()
         self.workload, self.hardware, self.prepacked, self.epilogue = workload, hardware, prepacked, epilogue
         self.unit = "s" if hardware.cpu is not None else "cycles"
@@ -84,7 +84,7 @@ class Tuning:
         self._measurer, self._log, self._space = measurer, log, space
         past = self._past() if settings.resume else {}
         seeds = self._known() if settings.seeded else []
-        # A CPU's clock is not what its description says at every moment, so its least cost ends no search.
+        # The clock of a CPU may differ from its description, so its lower bound never ends a search.
         least = 0.0 if hardware.cpu is not None else self.least
         self._search = Search(
             space, seeds, settings.rules, model=settings.model, least=least, past=past, seed=settings.seed
@@ -92,24 +92,24 @@ class Tuning:
         self._of = settings.rules.trials
         self.earlier = len(past)
         self._before = past.get(space.start)
-        # Costs of another day are not beside those of today: the best of them is the incumbent again.
+        # Costs measured earlier are not comparable with new ones: the best of them becomes the incumbent again.
         best = self._search.best
         self._again = [] if best is None or self.stopped else list(dict.fromkeys([best, space.start]))
         self._failures: dict[str, int] = {}
         self._name, self._told = name or shape_text(workload), settings.told
         self._trials: list[Trial] = []
-        self._noise: dict[Config, float] = {}  # of this session's measurements, how much other work disturbed them
+        self._noise: dict[Config, float] = {}  # measurements of this session -> fraction disturbed by other work
         self._settled: Entry | None = None
         self._apart = ""
         self._seconds = {"deciding": time.monotonic() - start, "building and measuring": 0.0}
         self.trials = 0
 
     def _least(self, config: Config | None = None) -> float:
-        """What the operator costs at least, with the form of a configuration where one is given."""
+        """Return a lower bound on the cost of the operator, for the algorithm of a configuration if given."""
         return least_cost(self.workload, self.hardware, config)
 
     def _past(self) -> dict[Config, float | None]:
-        """What earlier sessions measured."""
+        """Return what earlier sessions measured."""
         return self._log.past(self.workload, self.hardware, prepacked=self.prepacked, epilogue=self.epilogue)
 
     def _job(self, config: Config) -> Job:
@@ -122,12 +122,12 @@ class Tuning:
         )
 
     def _known(self) -> list[Config]:
-        """Configurations of matched entries and of near ones that this machine can do for this shape."""
+        """Return configurations of matching and near entries that this machine supports for this shape."""
         database, workload, hardware = self._log.database, self.workload, self.hardware
         known: list[Config] = []
         for epilogue in dict.fromkeys(
             (self.epilogue, "")
-        ):  # behind other steps a configuration is likely to be as good
+        ):  # a configuration for another epilogue is likely to be as good
             asked: dict[str, Any] = {
                 "target": hardware,
                 "prepacked": self.prepacked,
@@ -144,7 +144,7 @@ class Tuning:
         ]
 
     def _of_ranges(self, epilogue: str) -> Iterator[Config]:
-        """Configurations of ranges that the product's rows lie in, as they are for so many."""
+        """Yield the configurations of ranges that include the rows of the workload, specialised to that number."""
         workload = self.workload
         if not isinstance(workload, GemmWorkload) or self.hardware.cpu is None:
             return
@@ -160,7 +160,7 @@ class Tuning:
 
     @property
     def stopped(self) -> str:
-        """Why the search is at its end, empty while it is not."""
+        """Why the search has ended, or an empty string."""
         return self._search.stopped
 
     @property
@@ -170,7 +170,7 @@ class Tuning:
 
     @property
     def hope(self) -> float:
-        """What the luckiest cut that is left would save; 0 when the search is at its end."""
+        """The saving that the luckiest remaining configuration could bring; 0 when the search has ended."""
         return 0.0 if self.stopped else self._search.hope
 
     @property
@@ -184,7 +184,8 @@ class Tuning:
         return sum(self._failures.values())
 
     def step(self, count: int, progress: Callable[[Progress], None] | None = None) -> int:
-        """Measure up to `count` cuts more; how many it were. Results are kept as they come, whatever ends the step."""
+        """Measure up to `count` more configurations and return their number. Results are stored as they arrive, however
+        the step ends."""
         start = time.monotonic()
         configs = self._search.propose(count)
         again, self._again = self._again if configs else [], []
@@ -214,7 +215,7 @@ class Tuning:
             yield measured
 
     def _timed(self, results: Iterable[_T]) -> Iterator[tuple[_T, float]]:
-        """Results as they come, each with the seconds that it took, which are counted."""
+        """Yield results as they arrive, each with the seconds that it took, which are added to the total."""
         start = time.monotonic()
         for result in results:
             spent = time.monotonic() - start
@@ -223,8 +224,8 @@ class Tuning:
             start = time.monotonic()
 
     def _possible(self, measured: Measured) -> Measured:
-        """The result, measured again where no CPU could be as quick; a failure where that is impossible too. Whatever
-        measures: what is kept is a cost."""
+        """Return the result, measured again if no CPU could be that fast; a failure if the new result is impossible
+        too. This applies to any measurer, so that only valid costs are stored."""
         job, cpu = measured.job, self.hardware.cpu
         if cpu is None or measured.cost is None:
             return measured
@@ -285,8 +286,8 @@ class Tuning:
         )
 
     def settle(self) -> None:
-        """Time the best configuration and the decision's in one session, and keep what both cost there: costs of trials
-        are of different moments. Where nothing was measured since the last time, what is kept stays."""
+        """Time the best configuration and the decision in one session, and store both costs, since trials are measured
+        at different times. If nothing was measured since the last call, the stored result stays."""
         best, start = self._search.best, self._space.start
         compares = isinstance(self._measurer, Compares) and self.hardware.cpu is not None
         kept = self._log.entry(self.workload, self.hardware, prepacked=self.prepacked, epilogue=self.epilogue)
@@ -307,12 +308,12 @@ class Tuning:
             self._apart = found
             return
         costs = [(replace(job, config=best), found.after)]
-        if found.before < found.after:  # not the best after all
+        if found.before < found.after:  # the decision is better after all
             costs.append((job, found.before))
         self._settled = self._log.settle(costs, decided=found.before, disturbed=found.disturbed)
 
     def report(self, stopped: str = "") -> TuneReport:
-        """What was found so far; `stopped` is why it ended where the search did not end by itself."""
+        """Return the result so far; `stopped` is why the search ended if it did not end by itself."""
         settled = self._settled
         best = self._search.best if settled is None else settled.config
         before = self._before if settled is None or settled.decided_cost is None else settled.decided_cost
@@ -327,7 +328,7 @@ class Tuning:
             cost_before=before,
             cost_after=self.cost if settled is None else settled.cost,
             least=self.least if best is None else self._least(best),
-            stopped=stopped or self.stopped or "not at its end",
+            stopped=stopped or self.stopped or "unfinished",
             seconds=(*self._seconds.items(), ("database", self._log.seconds)),
             disturbed=None if settled is None else settled.disturbed,
             disturbed_trials=sum(share > DOUBTFUL for share in self._noise.values()),
@@ -337,7 +338,7 @@ class Tuning:
 
 
 def run(tuning: Tuning, at_once: AtOnce, progress: Callable[[Progress], None] | None = None) -> TuneReport:
-    """Run a search to its end, `at_once` configurations at a time. Ctrl-C ends it early, with what was found so far."""
+    """Run a search to its end, `at_once` configurations at a time. Ctrl-C ends it early with the result so far."""
     stopped = ""
     try:
         while not tuning.stopped:

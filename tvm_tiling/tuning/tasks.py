@@ -1,4 +1,4 @@
-"""tune() of a model: its operators as tasks, trials spent where they may gain most."""
+"""tune() for a model: its operators as tasks, with trials spent where they may gain most."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .shapes.trials import TrialLog
 if TYPE_CHECKING:
     from ..frontend import ImportedModel
 
-FIRST = 2  # cuts of every task before tasks are compared: the formulas' own, and one seed
-WORTH = 0.002  # of the model's time: a task that cannot save as much in the luckiest case gets no trials
+FIRST = 2  # configurations of every task before tasks are compared: the analytical decision, and one seed
+WORTH = 0.002  # of the model's time: a task that cannot save this much at best gets no trials
 
 
 _Key: TypeAlias = tuple[GemmWorkload | ConvWorkload, bool, str, Range | None]
@@ -34,8 +34,9 @@ _Key: TypeAlias = tuple[GemmWorkload | ConvWorkload, bool, str, Range | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """An operator of a model, with the `epilogue` that is measured behind it; equal ones are one task, `calls` of all
-    of them together in one run. With `rows` it is a product of any number of them, its workload at their sample."""
+    """An operator of a model with its measured `epilogue`; equal operators are one task, with their total `calls` per
+    run. With `rows`, it is a matrix multiplication for any number of rows in that range, and its workload has a sample
+    of them."""
 
     name: str
     workload: GemmWorkload | ConvWorkload
@@ -46,10 +47,12 @@ class Task:
 
 
 def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list[Task]:
-    """The products and convolutions of a model as compile takes it, those first that are predicted to take longest.
+    """Return the matrix multiplications and convolutions of a model as accepted by compile, longest predicted time
+    first.
 
-    `options` are compile's that give open dimensions their sizes, `example_inputs`, `params` and `calibration`.
-    UnsupportedOperator for a model without any; errors of compile for what it cannot read or target.
+    `options` are those of compile that fix dynamic dimensions, `example_inputs`, `params` and `calibration`.
+    UnsupportedOperator for a model without such operators; errors of compile for unreadable models and unsupported
+    targets.
     """
     found: dict[_Key, Task] = {}
     predicted: dict[_Key, float] = {}
@@ -58,7 +61,9 @@ def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list
         found[key] = replace(found[key], calls=found[key].calls + task.calls) if key in found else task
         predicted[key] = predicted.get(key, 0.0) + task.calls * cost
     if not found:
-        raise UnsupportedOperator("the model has no product or convolution that is scheduled; nothing to tune")
+        raise UnsupportedOperator(
+            "the model has no matrix multiplication or convolution that is scheduled; nothing to tune"
+        )
     return sorted(found.values(), key=lambda task: -predicted[_key(task)])
 
 
@@ -67,12 +72,12 @@ def _key(task: Task) -> _Key:
 
 
 def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
-    """Each operator of each size, with the seconds that are predicted for a call."""
+    """Yield each operator at each size with its predicted seconds per call."""
     from ..model.pipeline import decided
 
     if options.get("calibration") is not None:
         raise HardwareError(
-            f"calibration: {hardware.name} is a CPU, which models are not quantised for; accepted: None"
+            f"calibration: {hardware.name} is a CPU, and models are quantised for accelerators only; accepted: None"
         )
     for imported in _imported(model, options, open_ranges=True):
         with imported.at_sample():
@@ -83,7 +88,7 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
             workload, prepacked = operator.workload, operator.prepacked
             if operator.rows is None:
                 if isinstance(operator.tiling, OpenGemmTiling):
-                    continue  # rows that are computed, as windows of images are: no database knows these
+                    continue  # computed rows, such as image windows, are not stored in databases
                 workload, prepacked = asked_for(workload, hardware, prepacked)
             task = Task(
                 name=operator.name,
@@ -97,7 +102,7 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
 
 
 def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
-    """Each operator that runs on the accelerator, with its multiply-adds."""
+    """Yield each operator that runs on the accelerator, with its multiply-accumulates."""
     from ..model.accel.compile import accelerated_operators, single
 
     imported = single(list(_imported(model, options)), hardware)
@@ -107,8 +112,8 @@ def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) 
 
 
 def _imported(model: Any, options: Mapping[str, Any], *, open_ranges: bool = False) -> Iterator[ImportedModel]:
-    """The model in each of the sizes that `options` give its open dimensions; with `open_ranges` those stay open that
-    are given as a range, and all others beside them."""
+    """Yield the model for each of the sizes that `options` give its dynamic dimensions; with `open_ranges`, dimensions
+    given as a range stay symbolic."""
     from ..frontend import load_model
     from ..model.open_sizes import settings_of
 
@@ -124,7 +129,7 @@ def _imported(model: Any, options: Mapping[str, Any], *, open_ranges: bool = Fal
 
 
 def search_of(task: Task, hardware: Hardware, measurer: Measurer, log: TrialLog, settings: Settings) -> Tuning:
-    """The search of a task."""
+    """Return the search for a task."""
     about: dict[str, Any] = {"log": log, "settings": settings, "prepacked": task.prepacked, "epilogue": task.epilogue}
     if task.rows is not None:
         assert isinstance(task.workload, GemmWorkload)
@@ -142,11 +147,12 @@ def tune_tasks(
     settings: Settings,
     progress: Callable[[Progress], None] | None = None,
 ) -> ModelTuneReport:
-    """Measure the configurations of `tasks`, settings.rules.trials of them in all.
+    """Measure configurations of `tasks`, settings.rules.trials in total.
 
-    Every task's own configuration first: what it takes times its calls is its weight. Then, batch by batch, the task
-    whose luckiest cut that is left would save the model most, given predictions, what they were off by, and the
-    roofline; a task that has had trials without a gain counts less. Ctrl-C ends it, with everything kept.
+    Every task's own configuration comes first: its time multiplied by its calls is the weight of the task. Then, batch
+    by batch, trials go to the task whose luckiest remaining configuration would save the model most, given predictions,
+    their errors, and the roofline; a task whose trials brought no gain counts less. Ctrl-C ends the search, keeping all
+    results.
     """
     start = time.monotonic()
     searches = [(task, search_of(task, hardware, measurer, log, settings)) for task in tasks]
@@ -166,11 +172,11 @@ def tune_tasks(
             task, search = max(searches, key=lambda pair: _worth(*pair))
             whole = sum(task.calls * (search.cost or 0.0) for task, search in searches)
             if task.calls * search.hope <= WORTH * whole:
-                stopped = f"no operator is left that could save {WORTH:.1%} of the model's time"
+                stopped = f"no remaining operator could save {WORTH:.1%} of the model's time"
                 break
             done = search.step(min(at_once(), left), told)
             if not done:
-                stopped = "every search is at its end"
+                stopped = "every search has ended"
                 break
             left -= done
     except KeyboardInterrupt:
@@ -179,7 +185,7 @@ def tune_tasks(
         for _, search in searches:
             search.settle()
     reports = [
-        TaskReport(name=task.name, calls=task.calls, report=search.report("no trials left, or none worth it"))
+        TaskReport(name=task.name, calls=task.calls, report=search.report("no trials left, or none worthwhile"))
         for task, search in searches
     ]
     reports.sort(key=lambda found: -found.calls * (found.report.cost_before or 0.0))
@@ -191,12 +197,12 @@ def tune_tasks(
 
 
 def _worth(task: Task, search: Tuning) -> float:
-    """What the next trials of a task may save in one run of the model."""
+    """Return the possible saving per run of the model from the next trials of a task."""
     return task.calls * search.hope / (1 + search.since / 8)
 
 
 def _overall(searches: Sequence[tuple[Task, Tuning]], total: int) -> Progress:
-    """Progress of the model: its time is that of all calls of what was measured."""
+    """Return the progress of the model; its time is that of all calls measured."""
     measured = [(task, search) for task, search in searches if search.cost is not None]
     return Progress(
         done=sum(search.trials for _, search in searches),

@@ -1,4 +1,4 @@
-"""What a search tells of each of its trials: records, and a file of them as JSON lines that grows as they come."""
+"""The log of trials of a search: records, and a file of JSON lines that grows as they arrive."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_HEADER = 1000  # bytes of the first line
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A configuration that was measured.
+    """A measured configuration.
 
-    `number` counts those of its `operator`, earlier sessions with the same database included. `predicted` is what the
-    formulas say, `cost` what was measured, None where it failed, and `reason` says why; `best` is the lowest cost so
-    far. All in `unit`, "s" or "cycles". `disturbed` is the share of its samples in which other work kept threads off
-    their cores; `seconds` is how long the trial took. Trials of MetaSchedule leave out what they do not tell.
+    `number` counts the trials of its `operator`, including earlier sessions with the same database. `predicted` is the
+    analytical prediction, `cost` the measurement, None if it failed, with the reason in `reason`; `best` is the lowest
+    cost so far. All are in `unit`, "s" or "cycles". `disturbed` is the fraction of its samples in which other work kept
+    threads off their cores; `seconds` is how long the trial took. Trials of MetaSchedule omit what it does not report.
     """
 
     number: int
@@ -41,7 +41,7 @@ class Trial:
     seconds: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "number": self.number,
             "operator": self.operator,
@@ -57,7 +57,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trial:
-        """What `to_dict` wrote; KeyError, TypeError or DatabaseError for anything else."""
+        """Read the output of `to_dict`. KeyError, TypeError or DatabaseError for anything else."""
         config = record["config"]
         trial = cls(**{**record, "config": None if config is None else Config.from_dict(config)})
         for name, kinds in _KINDS.items():
@@ -85,9 +85,8 @@ Told: TypeAlias = Callable[[Trial], None]
 
 
 class TrialFile:
-    """A file that gets a line of JSON for each trial, behind a first line that says what it is. One that is there is
-    continued, without its last line where a process that was killed did not end it. OSError where it cannot be written,
-    or holds something else."""
+    """A file with a line of JSON for each trial, after a header line. An existing log is continued, without its last
+    line if a killed process left it incomplete. OSError if it cannot be written or contains something else."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         refuse_unwritable(path)
@@ -98,14 +97,12 @@ class TrialFile:
             self._file.truncate(len(first) + self._file.read().rfind(b"\n") + 1)
         elif first:
             self._file.close()
-            raise FileExistsError(
-                f"{path} is there already and holds no trials; accepted: a log of trials, or a new path"
-            )
+            raise FileExistsError(f"{path} exists and is not a log of trials; accepted: a log of trials, or a new path")
         if not first:
             self._put({"format": FORMAT, "version": VERSION})
 
     def __call__(self, trial: Trial) -> None:
-        """Add a trial; it is in the file when this returns."""
+        """Append a trial; it is in the file when this returns."""
         self._put(trial.to_dict())
 
     def _put(self, record: dict[str, Any]) -> None:
@@ -120,7 +117,7 @@ class TrialFile:
 
 
 def is_log(first: str | bytes) -> bool:
-    """Whether a file with this first line is a log of trials, of whichever version."""
+    """Return whether a file with this first line is a log of trials, of any version."""
     try:
         record = plain_json(first)
     except ValueError:
@@ -129,12 +126,12 @@ def is_log(first: str | bytes) -> bool:
 
 
 def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
-    """The trials of a log, those of all searches that were written to it; DatabaseError names the line that is none of
-    a log. A last line that was cut off, by a process that was killed, is left out."""
+    """Return the trials of a log, from all searches that were written to it. DatabaseError names an invalid line. An
+    incomplete last line, left by a killed process, is ignored."""
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().split("\n")
     if not is_log(lines[0]):
-        raise DatabaseError(f"{path}, line 1: no log of trials; accepted: what `tvm-tiling tune --log` writes")
+        raise DatabaseError(f"{path}, line 1: not a log of trials; accepted: a file written by `tvm-tiling tune --log`")
     version = plain_json(lines[0]).get("version")
     if version != VERSION:
         raise DatabaseError(f"{path} has {other_version(version, (VERSION,), 'write the log anew')}")
@@ -143,6 +140,6 @@ def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
         try:
             found.append(Trial.from_dict(plain_json(line)))
         except (ValueError, KeyError, TypeError, TilingError) as error:
-            accepted = "accepted: what `tvm-tiling tune --log` writes"
-            raise DatabaseError(f"{path}, line {number}: no trial ({first_line(error)}); {accepted}") from None
+            accepted = "accepted: a file written by `tvm-tiling tune --log`"
+            raise DatabaseError(f"{path}, line {number}: invalid trial ({first_line(error)}); {accepted}") from None
     return found

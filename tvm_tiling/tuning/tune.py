@@ -40,34 +40,36 @@ def tune(
     log: Callable[[Trial], None] | str | os.PathLike[str] | None = None,
     **model_options: Any,
 ) -> TuneReport | ModelTuneReport:
-    """Search for configurations near the formulas' that are measured to be faster, and keep them.
+    """Search for configurations near the analytical decision that are measurably faster, and store them.
 
-    model_or_op: a GemmWorkload or ConvWorkload; an operator as tiling_schedule takes it; or a model as compile takes
-    it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`,
-    `limits`).
-    `dims` may give ranges: dims={"m": (1, 512)} of a product's rows, dims={"length": (1, 512)} of a model's size. Then
-    a product of open rows is searched for one configuration for all of them, which is taken if it is faster than the
-    formulas' in the geometric mean over sizes of the range, beyond noise.
+    model_or_op: a GemmWorkload or ConvWorkload; an operator as accepted by tiling_schedule; or a model as accepted by
+    compile, with `model_options` of that function (`batch`, `dims`, `shapes`, `example_inputs`, `params`,
+    `calibration`, `limits`).
+
+    `dims` may give ranges: dims={"m": (1, 512)} for the rows of a matrix multiplication, dims={"length": (1, 512)} for
+    a dimension of a model. A matrix multiplication with a dynamic number of rows is then searched for one configuration
+    for the whole range, which is taken if it is faster than the analytical decision in the geometric mean over sizes of
+    the range, beyond noise.
+
     `target` is "llvm" (this CPU), an accelerator, whose configurations are simulated, or a Hardware. `database`: a
-    ShapeDatabase or its URL, where results go and seeds come from; without one they are only in the report.
+    ShapeDatabase or its URL, which stores results and provides seeds; without one, results are only in the report.
+    `trials`: the maximum number of configurations to measure, for one operator or for a whole model, including earlier
+    sessions with the same database unless `resume` is False. `runner`: "local", "rpc://host:port/key" for the workers
+    of a TVM tracker, or a Measurer. `cost_model` ranks what to try next and learns from every trial: a TilingCostModel,
+    or a CostModel such as Formulas; by default a model of the analytical predictions and the newest trials on this
+    machine in the database. `prepacked`: weights are packed outside the measured time; those of a model always are.
+    `seeded`: configurations of matching and near entries are measured first. `progress`: a function called after every
+    trial, or whether to show a progress bar on a terminal. `log`: a file that gets a line of JSON for every trial as it
+    completes, or a function called with its Trial; `report.log` has those of this session.
 
-    `trials`: cuts measured at most, of one operator or of all of a model, those of earlier sessions with the same
-    database included unless `resume` is False. `runner`: "local", "rpc://host:port/key" for the workers of a TVM
-    tracker, or a Measurer. `cost_model` says what to try next and learns from every trial: a TilingCostModel, or a
-    CostModel as Formulas is one; left out, one that knows the formulas and the database's newest trials on this
-    machine. `prepacked`: weights are packed before the time that counts; those of a model always are. `seeded`: cuts of
-    entries that match or are near are measured first. `progress`: a function told of every trial, or whether to show a
-    bar on a terminal. `log`: a file that gets a line of JSON for every trial as it comes, or a function that is given
-    its Trial; `report.log` has those of this session.
-
-    Ctrl-C ends the search early: it reports what it found, and everything measured is kept. TilingErrors say what
+    Ctrl-C ends the search early: the result so far is reported, and all measurements are kept. TilingErrors say what
     cannot be tuned, reached or written.
     """
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise WorkloadError(f"trials = {trials!r}, accepted: a whole number of at least 1")
     hardware = hardware_of(target)
     with _started(runner, hardware) as template:
-        from .tuned import tuned  # some tenths of a second, in which the template imports what it needs
+        from .tuned import tuned  # takes some tenths of a second, during which the template imports what it needs
 
         return tuned(
             model_or_op,
@@ -89,7 +91,7 @@ def tune(
 
 @contextlib.contextmanager
 def _started(runner: Runner, hardware: Hardware) -> Iterator[Template | None]:
-    """What processes that measure on this CPU come from, under way; None where there are none."""
+    """Start the template of the processes that measure on this CPU; None if there are none."""
     if runner != LOCAL or hardware.cpu is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""What tune() does: settles what is searched for and what measures, opens the database, and runs the search."""
+"""Implementation of tune(): resolves what to search and what measures, opens the database, and runs the search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .workers.remote import RemoteMeasurer
 if TYPE_CHECKING:
     from .metaschedule.cost_model import TilingCostModel
 
-LEARNED_FROM = 500  # of the database's trials, the newest: what takes some tenths of a second to learn from
+LEARNED_FROM = 500  # newest trials of the database, which take some tenths of a second to learn from
 
 Shown = Callable[[Progress], None]
 
@@ -51,7 +51,7 @@ def tuned(
     log: Told | str | os.PathLike[str] | None,
     model_options: Mapping[str, Any],
 ) -> TuneReport | ModelTuneReport:
-    """The search that tune() says, with its arguments; local processes are forks of `template`."""
+    """Run the search that tune() describes, with its arguments; local processes are forks of `template`."""
     operator = operator_of(model_or_op, hardware, prepacked, model_options)
 
     def settings() -> Settings:
@@ -70,7 +70,8 @@ def tuned(
 
 @contextlib.contextmanager
 def _measuring(runner: Runner, hardware: Hardware, template: Template | None) -> Iterator[tuple[Any, AtOnce]]:
-    """The runner's measurer and how many jobs it takes at a time now; ended afterwards if it was started here."""
+    """Provide the measurer of the runner and the number of jobs that it currently takes at a time; it is closed
+    afterwards if it was created here."""
     measurer, at_once = measurer_of(runner, hardware, template)
     try:
         yield measurer, at_once
@@ -81,7 +82,7 @@ def _measuring(runner: Runner, hardware: Hardware, template: Template | None) ->
 
 @contextlib.contextmanager
 def _shown(progress: Shown | bool, title: str) -> Iterator[Shown | None]:
-    """What is told of the progress: a bar, the caller's function, or nothing."""
+    """Provide what shows the progress: a bar, the caller's function, or nothing."""
     if progress is True:
         with Bar(title) as bar:
             yield bar
@@ -91,7 +92,7 @@ def _shown(progress: Shown | bool, title: str) -> Iterator[Shown | None]:
 
 @contextlib.contextmanager
 def _told(log: Told | str | os.PathLike[str] | None) -> Iterator[Told | None]:
-    """What is told of every trial: a file, the caller's function, or nothing."""
+    """Provide what receives every trial: a file, the caller's function, or nothing."""
     if log is None or callable(log):
         yield log
         return
@@ -109,25 +110,24 @@ def _opened(database: ShapeDatabase | str | None) -> Iterator[ShapeDatabase]:
 
 
 def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, hardware: Hardware) -> CostModel:
-    """What says which configurations to try next; it is taught while the runner's processes start."""
+    """Return the cost model; it is trained while the processes of the runner start."""
     if given is None:
         model = pretrained(hardware)
         model.remember(past_trials(database, hardware, LEARNED_FROM), hardware)
         return model
-    # A TilingCostModel is known by what it has: its class would bring TVM where it is not needed.
+    # A TilingCostModel is recognised by its attributes: importing its class would import TVM unnecessarily.
     schedules = getattr(given, "schedules", None)
     learned: CostModel = given if schedules is None else schedules.learned
     return learned
 
 
 LOCAL_AT_ONCE = 8
-PER_WORKER = 2  # jobs that are given at a time for each worker of a tracker
+PER_WORKER = 2  # jobs per worker of a tracker at a time
 
 
 def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = None) -> tuple[Measurer, AtOnce]:
-    """What measures on `hardware`, and how many jobs it had best be given at a time; processes here are forks of
-    `template` where one is under way. RunnerError for what is not a runner, or a tracker that cannot be reached or has
-    no workers."""
+    """Return the measurer for `hardware`, and the preferred number of jobs at a time; local processes are forks of
+    `template` if given. RunnerError for an invalid runner, or a tracker that cannot be reached or has no workers."""
     if not isinstance(runner, str):
         return runner, lambda: LOCAL_AT_ONCE
     if runner == LOCAL:

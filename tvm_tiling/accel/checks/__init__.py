@@ -1,1 +1,1 @@
-"""What can be told of a program without running it: bounds, hazards, tokens (page 06)."""
+"""Static checks of a program: bounds, hazards and tokens."""

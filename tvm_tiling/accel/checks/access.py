@@ -1,7 +1,8 @@
-"""Which bytes an instruction reads and writes: masks, spans and footprints over all instructions of a program at once.
+"""Bytes that instructions read and write: masks, spans and footprints, computed for all instructions of a program at
+once.
 
-Every operand is an affine walk, so its bytes are runs of equal length at the points of a grid. Nothing here looks at
-data or at order.
+Every operand is an affine access pattern, so its bytes are runs of equal length at the points of a grid. This module
+looks neither at data nor at execution order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..program.isa import INSTRUCTION, OPERANDS, Operand, element_bytes
 
 
 def extents(instructions: np.ndarray, operand: Operand) -> np.ndarray:
-    """int64[instructions, LOOPS]: the loops as the operand walks them. The c of a copy is larger by its border."""
+    """Return the loop extents of the operand, int64[instructions, LOOPS]. The c of a copy includes its border."""
     found: np.ndarray = instructions["extent"].astype(np.int64)
     if operand == "c":
         pad = instructions["pad"].astype(np.int64)
@@ -24,8 +25,8 @@ def extents(instructions: np.ndarray, operand: Operand) -> np.ndarray:
 
 
 def spans(instructions: np.ndarray, operand: Operand) -> tuple[np.ndarray, np.ndarray]:
-    """First byte and the byte behind the last one that the operand touches, of each instruction (whether used or
-    not)."""
+    """Return the first byte and one past the last byte of the operand for each instruction, whether the operand is used
+    or not."""
     size = element_bytes(instructions, operand)
     steps = (extents(instructions, operand) - 1) * instructions[f"{operand}_stride"] * size[:, None]
     start = instructions[operand]
@@ -34,15 +35,16 @@ def spans(instructions: np.ndarray, operand: Operand) -> tuple[np.ndarray, np.nd
 
 @dataclass(frozen=True)
 class Footprint:
-    """The bytes of an operand from its first one on: runs of `run` bytes at all points of the grid `loops`, which are
-    pairs (bytes from one point to the next, number of points), the smallest steps first."""
+    """The bytes of an operand relative to its first byte: runs of `run` bytes at all points of the grid `loops`, a
+    tuple of (bytes between points, number of points) with the smallest step first."""
 
     run: int
     loops: tuple[tuple[int, int], ...]
 
 
 def footprint(extent: tuple[int, ...], stride: tuple[int, ...], element: int) -> Footprint:
-    """The footprint of loops of `extent` with `stride` (elements of `element` bytes), adjacent runs put together."""
+    """Return the footprint of loops of `extent` with `stride` (in elements of `element` bytes); adjacent runs are
+    merged."""
     steps = sorted((abs(s) * element, e) for e, s in zip(extent, stride, strict=True) if e > 1 and s)
     run = element
     loops: list[tuple[int, int]] = []
@@ -50,7 +52,7 @@ def footprint(extent: tuple[int, ...], stride: tuple[int, ...], element: int) ->
         if not loops and step <= run:
             run += (count - 1) * step
         elif loops and step % loops[-1][0] == 0 and step // loops[-1][0] <= loops[-1][1]:
-            # The outer loop goes on where the inner one has been, or right behind it.
+            # The outer loop revisits the range of the inner one or continues directly after it.
             inner, points = loops[-1]
             loops[-1] = (inner, points + (count - 1) * (step // inner))
         else:
@@ -59,7 +61,7 @@ def footprint(extent: tuple[int, ...], stride: tuple[int, ...], element: int) ->
 
 
 def footprints(instructions: np.ndarray, operand: Operand) -> tuple[list[Footprint], np.ndarray]:
-    """The distinct footprints of an operand and, of each instruction, the number of its own."""
+    """Return the distinct footprints of an operand and, for each instruction, the index of its footprint."""
     keys = np.concatenate(
         [
             extents(instructions, operand),
@@ -74,10 +76,10 @@ def footprints(instructions: np.ndarray, operand: Operand) -> tuple[list[Footpri
 
 
 def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows of int64[rows, columns] and, of each row, the number of its own among them.
+    """Return the distinct rows of int64[rows, columns] and, for each row, the index of its distinct row.
 
-    Rows are told apart by sums of their columns times odd numbers, modulo 2^64, which sort a hundred times as fast as
-    rows do; should two of them have one sum, all are sorted as rows.
+    Rows are compared by a hash, the sum of their columns times odd numbers modulo 2^64, which sorts a hundred times
+    faster than whole rows. If two distinct rows collide, all rows are sorted in full.
     """
     odd = np.random.default_rng(0).integers(1 << 62, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     sums = (rows.view(np.uint64) * odd).sum(axis=1, dtype=np.uint64)
@@ -90,8 +92,8 @@ def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Walk:
-    """What an operand of each instruction touches, whether used or not: bytes `low` .. `high` of its memory, those of
-    its footprint `forms[form]` from `low` on."""
+    """The bytes that an operand of each instruction touches, whether used or not: bytes `low` .. `high` of its memory,
+    or more precisely its footprint `forms[form]` starting at `low`."""
 
     low: np.ndarray
     high: np.ndarray
@@ -100,19 +102,19 @@ class Walk:
 
 
 def walk(instructions: np.ndarray, operand: Operand) -> Walk:
-    """The walk of an operand over all instructions of an INSTRUCTION array."""
+    """Return the access pattern of an operand over all instructions of an INSTRUCTION array."""
     forms, form = footprints(instructions, operand)
     return Walk(*spans(instructions, operand), form, forms)
 
 
 def walks(instructions: np.ndarray) -> dict[Operand, Walk]:
-    """The walks of all operands, for several questions about one program."""
+    """Return the access patterns of all operands, to be shared by several analyses of one program."""
     return {operand: walk(instructions, operand) for operand in OPERANDS}
 
 
 def under(marks: np.ndarray, place: int, form: Footprint) -> np.ndarray:
-    """The elements of a flat array of marks, one for each byte (or larger piece that `form` is counted in), under a
-    footprint that starts at `place`: a view, the run its last dimension."""
+    """Return a view of the elements of a flat array of marks that a footprint starting at `place` covers. The array has
+    one mark per byte, or per larger piece if `form` is counted in pieces; the run is the last dimension of the view."""
     if not form.loops:
         return marks[place : place + form.run]
     shape = (*(count for _, count in reversed(form.loops)), form.run)

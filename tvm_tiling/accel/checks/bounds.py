@@ -1,5 +1,5 @@
-"""Operands lie inside their memories and walk their own loops, sums have types that hold them, no instruction writes a
-byte twice."""
+"""Bounds checks: operands lie inside their memories and use only loops of their instruction, accumulator types are wide
+enough, and no instruction writes a byte twice."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from ..program.program import Program
 from .access import extents, spans
 
 MOST_ELEMENTS = 1 << 28
-"""Of an operand of one instruction; strides of 0 could make more of few bytes than any computer holds."""
+"""Limit for one operand of an instruction: with strides of 0, a few bytes could expand to more elements than any
+computer holds."""
 _SUMS = (ElementType.INT32, ElementType.INT16)
 
 
 def check_bounds(program: Program) -> None:
-    """SimulationError, naming the instruction, its operand, the bytes and the size of the memory, for an operand that
-    lies outside; likewise for an operand of too many elements, for a loop that the operand does not have, for sums in a
-    type that does not hold them, and for a result that writes the same byte twice, so that it would depend on the order
-    of its loops."""
+    """Raise SimulationError for the first instruction that violates a bound.
+
+    Checked are: operands that lie outside their memory (the message names the operand, its bytes and the size of the
+    memory), operands of too many elements, loops that the operand does not have, accumulator types that are too narrow,
+    and results that write the same byte twice, which would depend on the order of the loops.
+    """
     instructions = program.instructions
     used = uses(instructions)
     sizes = np.array([memory.bytes for memory in program.memories] or [0], dtype=np.int64)
@@ -45,7 +48,7 @@ def check_bounds(program: Program) -> None:
         if (used.of(operand) & (elements > MOST_ELEMENTS)).any():
             number = int((used.of(operand) & (elements > MOST_ELEMENTS)).argmax())
             raise SimulationError(
-                f"{instruction_name(program, number)}: operand {operand} is walked over {elements[number]:g} elements, "
+                f"{instruction_name(program, number)}: operand {operand} has {elements[number]:g} elements, "
                 f"accepted: at most {MOST_ELEMENTS}"
             )
     _check_sums(program)
@@ -54,7 +57,7 @@ def check_bounds(program: Program) -> None:
 
 
 def _check_sums(program: Program) -> None:
-    """Whole numbers are summed in int32 or int16, floats in floats."""
+    """Check that integers are accumulated in int32 or int16 and floats in floats."""
     instructions = program.instructions
     products = multiplies(instructions)
     whole, result = np.isin(instructions["dtype"], tuple(BOUNDS)), instructions["result_dtype"]
@@ -63,13 +66,13 @@ def _check_sums(program: Program) -> None:
         number = int(wrong.argmax())
         kinds = (ElementType(int(instructions[name][number])).name.lower() for name in ("dtype", "result_dtype"))
         raise SimulationError(
-            f"{instruction_name(program, number)}: a product of {next(kinds)} summed in {next(kinds)}, accepted: "
-            f"{'int32 or int16' if whole[number] else 'a float type'}"
+            f"{instruction_name(program, number)}: accumulation of {next(kinds)} in {next(kinds)} is not "
+            f"supported, accepted: {'int32 or int16' if whole[number] else 'a float type'}"
         )
 
 
 def _check_loops(program: Program) -> None:
-    """Operands walk the loops of their instruction only."""
+    """Check that each operand uses only loops of its instruction."""
     instructions = program.instructions
     used = uses(instructions)
     for operand in OPERANDS:
@@ -80,19 +83,19 @@ def _check_loops(program: Program) -> None:
             number = int(wrong.argmax())
             loops = Opcode[int(instructions["op"][number])].loops[operand]
             raise SimulationError(
-                f"{instruction_name(program, number)}: strides {strides[number].tolist()} of operand {operand}, "
-                f"accepted: 0 for all loops but {', '.join(map(str, loops))}"
+                f"{instruction_name(program, number)}: operand {operand} has strides "
+                f"{strides[number].tolist()}, accepted: 0 for all loops except {', '.join(map(str, loops))}"
             )
 
 
 def _check_results(program: Program) -> None:
-    """Where each stride steps over all that shorter strides reach, no element is written twice; other results are
-    counted out, which their memory's size bounds."""
+    """Check that no instruction writes an element twice. This holds if each stride steps over the whole range of the
+    shorter strides; other results are enumerated, which the size of their memory bounds."""
     instructions = program.instructions
     loops = extents(instructions, "c")
     loops[~walked(instructions, "c")] = 1
     strides = np.abs(instructions["c_stride"].astype(np.int64))
-    # A reduction goes over its result again, on purpose.
+    # A reduction revisits its result on purpose.
     loops[marked(instructions, [row.takes_function for row in Opcode])[:, None] & (strides == 0)] = 1
     strides = np.where(loops > 1, strides, 0)
     order = np.argsort(strides, axis=1)
@@ -106,16 +109,16 @@ def _check_results(program: Program) -> None:
             judged[key] = _meets_itself(strides[number].tolist(), steps[number].tolist())
         if judged[key]:
             raise SimulationError(
-                f"{instruction_name(program, number)}: strides {instructions['c_stride'][number].tolist()} write an "
-                "element of c twice, accepted: strides that give every element a place of its own"
+                f"{instruction_name(program, number)}: strides {instructions['c_stride'][number].tolist()} "
+                "write an element of c twice, accepted: strides that give every element its own address"
             )
 
 
 def _meets_itself(strides: list[int], steps: list[int]) -> bool:
-    """Whether two points of loops that go `steps` further by `strides` are the same."""
+    """Return whether two points coincide of loops that take `steps` steps of `strides`."""
     elements = math.prod(step + 1 for step in steps)
     if elements > 1 + sum(stride * step for stride, step in zip(strides, steps, strict=True)):
-        return True  # more of them than places
+        return True  # more elements than addresses
     places = np.zeros(1, dtype=np.int64)
     for stride, step in zip(strides, steps, strict=True):
         places = (places[:, None] + stride * np.arange(step + 1)).reshape(-1)

@@ -1,8 +1,8 @@
-"""Pieces of memory that every access touches together, as cells: what was last written or read in each is found for
-all accesses at once, by sorting.
+"""Partition of memory pieces into cells that every access touches as a whole, so that the last write or read of each
+cell can be found for all accesses at once by sorting.
 
-Pieces get the sum of a random number of each footprint over them; equal sums are one cell. Should two cells have one
-sum, they count as one, which asks for more than is needed, never for less.
+Each piece gets the sum of the random tags of the footprints that cover it; pieces with equal sums form a cell. If the
+sums of two cells collide, they count as one cell, which adds dependences but never loses one.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ import numpy as np
 
 from .access import Footprint, under
 
-MOST_CELLS = 8  # of an access on average; with more, walking through the accesses is quicker
+MOST_CELLS = 8  # per access on average; above this, visiting the accesses one by one is faster
 
 
 @dataclass(frozen=True)
 class Touched:
-    """Cells that accesses touch, an entry for each access and each of its cells, by cell and then in order: `access`,
-    and the entry with which its cell starts."""
+    """Cells that accesses touch: one entry per access and cell, sorted by cell and then by program order. `access` is
+    the access, `start` the index of the first entry of the same cell."""
 
     access: np.ndarray
     start: np.ndarray
 
     def latest(self, chosen: np.ndarray) -> np.ndarray:
-        """Of each entry the latest access of the same cell before it among those that are `chosen`, -1 for none."""
+        """Return, for each entry, the latest earlier access of the same cell among the `chosen` ones, or -1."""
         place = np.where(chosen[self.access], np.arange(len(self.access)), -1)
         before = np.concatenate([[-1], np.maximum.accumulate(place)[:-1]])
         return np.where(before >= self.start, self.access[before], -1)
 
 
 def touched(place: np.ndarray, form: np.ndarray, forms: Callable[[int, int], Footprint], pieces: int) -> Touched | None:
-    """The cells that each access touches in a memory of `pieces`. Access i starts at piece place[i];
-    forms(i, form[i]) is its footprint counted in pieces. None if there are more than MOST_CELLS times as many cells
-    touched as accesses."""
+    """Return the cells that accesses touch in `pieces` pieces of memory, or None if there are more than MOST_CELLS per
+    access on average.
+
+    Access i covers footprint number form[i] from place[i]; forms(access, number) returns that footprint in pieces.
+    """
     _, first, way = np.unique(place * (form.max() + 1) + form, return_index=True, return_inverse=True)
     tags = np.zeros(pieces, np.uint64)
     odd = np.random.default_rng(0).integers(1 << 63, size=len(first), dtype=np.uint64) * np.uint64(2) + np.uint64(1)

@@ -1,7 +1,8 @@
-"""What each instruction of a program waits for because of its data: exact, byte by byte.
+"""Data dependences between the instructions of a program, exact to the byte.
 
-Walked in program order, every byte that several queues share remembers, per queue, the last instruction that wrote and
-that read it. Only the latest instruction of a queue counts, since those of one queue come in order.
+The program is visited in program order. Every byte that several queues share records, per queue, the last instruction
+that wrote it and the last one that read it. Only the latest instruction of a queue matters, since each queue is in
+order.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from ..program.isa import OPERANDS, QUEUES, Operand
 from .access import Footprint, Walk, under, walks
 from .cells import touched
 
-PIECES = 1 << 22  # that are looked at together, 16 bytes each
+PIECES = 1 << 22  # processed together, 16 bytes each
 
 
 @dataclass(frozen=True)
 class Dependences:
-    """int64[instructions, QUEUES]: of each instruction and each other queue the number of the latest instruction there
-    that has to be done before, -1 for none. `data`: it wrote what this one reads. `space`: it read or wrote what this
-    one overwrites."""
+    """int64[instructions, QUEUES]: for each instruction and each other queue, the latest instruction of that queue that
+    must finish first, or -1. `data`: it wrote what this instruction reads. `space`: it read or wrote what this
+    instruction overwrites."""
 
     data: np.ndarray
     space: np.ndarray
 
 
-Marks = dict[int, np.ndarray]  # queue or other key -> of each piece, the last instruction of it that touched it
+Marks = dict[int, np.ndarray]  # queue or other key -> for each piece, the last instruction that touched it
 
 
 @dataclass
 class Extent:
-    """Bytes [first, end) of one memory whose accesses overlap each other, kept by pieces of `piece` bytes from the
-    first of its `left` accesses to the last one. `writing` and `reading` are the queues, or other keys, that do."""
+    """Bytes [first, end) of one memory whose accesses overlap, tracked in pieces of `piece` bytes from the first to the
+    last of its `left` accesses. `writing` and `reading` are the queues (or other keys) that access it."""
 
     first: int
     end: int
@@ -49,15 +50,16 @@ class Extent:
 
     @property
     def pieces(self) -> int:
-        """How many there are."""
+        """Number of pieces."""
         return (self.end - self.first) // self.piece
 
     def in_pieces(self, form: Footprint) -> Footprint:
-        """The footprint counted in pieces."""
+        """Return the footprint in units of pieces."""
         return Footprint(form.run // self.piece, tuple((step // self.piece, count) for step, count in form.loops))
 
     def look(self, place: int, number: int, form: Footprint) -> tuple[Marks, Marks]:
-        """The marks of writers and of readers under form `number` at `place`: views, kept since tiles come again."""
+        """Return views of the writer and reader marks under footprint `number` at `place`. Views are cached, since
+        tiles recur."""
         if not self.writers:
             pieces = self.pieces
             self.writers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.writing}
@@ -77,7 +79,7 @@ class Extent:
 
 
 class _Latest:
-    """The latest instructions of other queues, of those that something was asked for."""
+    """The latest instructions of the other queues, recorded only for the instructions queried."""
 
     def __init__(self, count: int) -> None:
         self.table = np.full((count, QUEUES), -1, dtype=np.int64)
@@ -96,12 +98,12 @@ class _Latest:
 
 
 def dependences(instructions: np.ndarray) -> Dependences:
-    """The dependences of an INSTRUCTION array between different queues. Overlap is decided byte by byte, so two tiles
-    of one matrix do not depend on each other."""
+    """Return the dependences between different queues of an INSTRUCTION array. Overlap is exact to the byte, so two
+    tiles of one matrix do not depend on each other."""
     data, space = _Latest(len(instructions)), _Latest(len(instructions))
     every = accesses(instructions)
     extents, lies_in = extents_of(every, every.queue, lambda here: _is_shared(every, here))
-    walked = np.zeros(len(extents) + 1, bool)  # the last one: those of no extent
+    walked = np.zeros(len(extents) + 1, bool)  # the last entry stands for accesses without an extent
     for together in _groups(extents):
         here = np.flatnonzero((lies_in >= together[0]) & (lies_in <= together[-1]))
         walked[together] = not _by_cells(every.at(here), lies_in[here], extents, together, data, space)
@@ -122,7 +124,7 @@ def dependences(instructions: np.ndarray) -> Dependences:
 
 
 def _groups(extents: list[Extent]) -> Iterator[list[int]]:
-    """Numbers of neighbouring extents, of some million pieces together."""
+    """Yield groups of neighbouring extents, of about PIECES pieces each."""
     group, pieces = [], 0
     for number, extent in enumerate(extents):
         group.append(number)
@@ -137,7 +139,7 @@ def _groups(extents: list[Extent]) -> Iterator[list[int]]:
 def _by_cells(
     here: Accesses, lies_in: np.ndarray, extents: list[Extent], group: list[int], data: _Latest, space: _Latest
 ) -> bool:
-    """Whether all accesses of some extents could be answered at once."""
+    """Resolve all accesses of a group of extents at once. Return whether that was possible."""
     first, piece = (np.array([getattr(extents[n], name) for n in group]) for name in ("first", "piece"))
     base = np.cumsum([0, *(extents[number].pieces for number in group)])
     own = lies_in - group[0]
@@ -163,7 +165,7 @@ def _by_cells(
 
 @dataclass(frozen=True)
 class Accesses:
-    """All accesses of a program: arrays of equal length, in program order and within an instruction a, b, c."""
+    """All accesses of a program: arrays of equal length in program order, and a, b, c within an instruction."""
 
     instruction: np.ndarray
     memory: np.ndarray
@@ -172,17 +174,17 @@ class Accesses:
     high: np.ndarray
     reads: np.ndarray
     writes: np.ndarray
-    form: np.ndarray  # numbers into `forms`
+    form: np.ndarray  # indices into `forms`
     forms: list[Footprint]
 
     def at(self, places: np.ndarray) -> Accesses:
-        """Those at some places, in that order."""
+        """Return the accesses at the given positions, in that order."""
         columns = {name.name: getattr(self, name.name)[places] for name in fields(self) if name.name != "forms"}
         return Accesses(**columns, forms=self.forms)
 
 
 def accesses(instructions: np.ndarray, walked: dict[Operand, Walk] | None = None) -> Accesses:
-    """All accesses of an INSTRUCTION array; `walked` are its walks, where they are known already."""
+    """Return all accesses of an INSTRUCTION array. `walked` are its access patterns, if they are already known."""
     walked = walks(instructions) if walked is None else walked
     used = uses(instructions)
     forms: dict[Footprint, int] = {}
@@ -210,9 +212,11 @@ def accesses(instructions: np.ndarray, walked: dict[Operand, Walk] | None = None
 def extents_of(
     accesses: Accesses, keys: np.ndarray, counts: Callable[[np.ndarray], bool]
 ) -> tuple[list[Extent], np.ndarray]:
-    """The memories cut into extents of overlapping accesses, and of each access the number of its extent. Marks are
-    kept apart by the key of each access: its queue, or whatever else. Extents whose accesses do not count are left out
-    (-1)."""
+    """Partition the memories into extents of overlapping accesses. Return the extents and, for each access, the index
+    of its extent, or -1 for an extent whose accesses fail `counts`.
+
+    Marks are kept separately for each key in `keys`: the queue of an access, or another property.
+    """
     lies_in = np.full(len(accesses.low), -1, dtype=np.int64)
     steps = np.array(
         [np.gcd.reduce([form.run, *(s for s, _ in form.loops)]) for form in accesses.forms], dtype=np.int64
@@ -237,19 +241,19 @@ def extents_of(
 
 
 def _is_shared(accesses: Accesses, here: np.ndarray) -> bool:
-    """Whether accesses ask for tokens: several queues have them, and one of them writes."""
+    """Return whether accesses may need tokens: several queues make them, and at least one access writes."""
     queue = accesses.queue[here]
     return bool((queue != queue[0]).any() and accesses.writes[here].any())
 
 
 def place_tokens(instructions: np.ndarray) -> None:
-    """Set `wait` and `signal` of an INSTRUCTION array without tokens so that every order they allow has the results of
-    program order.
+    """Set `wait` and `signal` of an INSTRUCTION array without tokens so that every order that the tokens allow gives
+    the results of program order.
 
-    Walks in program order and keeps, of each queue, the latest instruction of every other queue that is known to be
-    done when its next one starts. An instruction that needs more than is known takes one token: the needed instruction
-    puts it. Whoever has waited for an instruction knows all that this one had waited for, and all before it in its
-    queue, so a token that an earlier wait implies is left out.
+    Instructions are visited in program order. For each queue, the pass tracks the latest instruction of every other
+    queue that is known to have finished when the next instruction of the queue starts. An instruction that needs more
+    than that takes one token, which the needed instruction puts. Waiting for an instruction implies everything that it
+    waited for and everything before it in its queue, so tokens implied by an earlier wait are omitted.
     """
     found = dependences(instructions)
     needs = np.maximum(found.data, found.space)
@@ -257,11 +261,11 @@ def place_tokens(instructions: np.ndarray) -> None:
     wanted: dict[int, list[tuple[int, int]]] = {}
     for row, producer, needed in zip(rows.tolist(), producers.tolist(), needs[rows, producers].tolist(), strict=True):
         wanted.setdefault(row, []).append((needed, producer))
-    known = [[-1] * QUEUES for _ in range(QUEUES)]  # of each queue, what its next instruction can be sure of
-    behind: list[tuple[int, ...]] = []  # of each instruction, what is done when it is
+    known = [[-1] * QUEUES for _ in range(QUEUES)]  # per queue: what its next instruction may assume
+    behind: list[tuple[int, ...]] = []  # per instruction: what has finished when it has
     for number, queue in enumerate(instructions["queue"].tolist()):
         mine = known[queue]
-        # The latest first: what it implies need not be waited for.
+        # Latest first: whatever it implies needs no wait of its own.
         for needed, producer in sorted(wanted.get(number, ()), reverse=True):
             if needed > mine[producer]:
                 instructions["wait"][number, producer] = 1

@@ -1,9 +1,9 @@
-"""Hazards: accesses to the same bytes that only luck orders (page 06).
+"""Hazards: conflicting accesses to the same bytes that no token orders.
 
-Two instructions of different queues that touch a common byte, one of them writing it, must be ordered by tokens: one is
-over before the other starts in every order that the tokens allow. Walked in one legal order, each instruction has to
-know of the latest instruction of every other queue that conflicts with it; those before that one in its queue are over
-then as well. So the dependences of that order are compared with what tokens promise, and nothing else need be.
+Two instructions of different queues that touch a common byte, one of them writing it, must be ordered by tokens: in
+every order that the tokens allow, one finishes before the other starts. In one legal order, it suffices that each
+instruction knows the latest conflicting instruction of every other queue, because the earlier ones of that queue have
+then finished as well. The check therefore compares the dependences of that order with the guarantees of the tokens.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ from .tokens import channels, done_before, legal_order
 
 
 def check(program: Program) -> None:
-    """Raise unless operands lie inside their memories, memories inside those of the machine that the program was made
-    for, and tokens leave neither a deadlock nor two accesses to the same bytes in no order. HardwareError for memories
-    that are too large, else SimulationError. What no data could mend is found here; reads of bytes that were never
-    written are found when the program runs."""
+    """Raise an error unless the program is valid: operands lie inside their memories, the memories fit the machine that
+    the program was made for, and tokens leave neither a deadlock nor an unordered conflict.
+
+    HardwareError for memories that are too large, otherwise SimulationError. These errors do not depend on data; reads
+    of bytes that were never written are found when the program runs.
+    """
     check_bounds(program)
     check_capacity(work(program), Machine(program.hardware))
     check_hazards(program)
 
 
 def check_order(program: Program) -> None:
-    """As :func:`check`, whatever the machine."""
+    """Check a program like :func:`check`, without the capacities of the machine."""
     check_bounds(program)
     check_hazards(program)
 
 
 def check_hazards(program: Program) -> None:
-    """SimulationError, naming both instructions and the bytes, if tokens leave two conflicting accesses in no order; a
-    deadlock is one too. The text of both instructions stands in the lines behind."""
+    """Raise SimulationError if tokens leave two conflicting accesses unordered or allow a deadlock. The message names
+    both instructions and the bytes; the lines after it show the text of both instructions."""
     order = legal_order(program)
     found = channels(program.instructions)
     ordered = program.instructions[order]
@@ -56,7 +58,7 @@ def check_hazards(program: Program) -> None:
     if not wrong.any():
         return
     later = int(wrong.any(axis=1).argmax())
-    earlier = int(latest[later][wrong[later]].max())  # the closest of those in no order with it
+    earlier = int(latest[later][wrong[later]].max())  # the closest of the unordered ones
     one, other = sorted((int(order[earlier]), int(order[later])))
     raise SimulationError(
         f"hazard: no token orders {instruction_name(program, one)} and {instruction_name(program, other)}: "
@@ -67,7 +69,7 @@ def check_hazards(program: Program) -> None:
 
 @dataclass(frozen=True)
 class _Access:
-    """The bytes of an operand: `touched` marks those from `low` on."""
+    """The bytes of an operand: `touched` marks bytes from `low` on."""
 
     memory: int
     writes: bool
@@ -89,7 +91,7 @@ def _accesses(program: Program, number: int) -> list[_Access]:
 
 
 def _conflict(program: Program, one: int, other: int) -> str:
-    """What two instructions do to which bytes that they have in common."""
+    """Return the conflict of two instructions in words: what each does, and the bytes that both touch."""
     for first in _accesses(program, one):
         for second in _accesses(program, other):
             if first.memory != second.memory or not (first.writes or second.writes):
@@ -102,4 +104,4 @@ def _conflict(program: Program, one: int, other: int) -> str:
                 deeds = ["writes" if access.writes else "reads" for access in (first, second)]
                 where = f"bytes {low + both[0]} to {low + both[-1]} of memory {program.memories[first.memory].name!r}"
                 return f"the first {deeds[0]} and the second {deeds[1]} {where}"
-    raise AssertionError("dependences found a conflict where there is none")
+    raise AssertionError("dependences reported a conflict that does not exist")

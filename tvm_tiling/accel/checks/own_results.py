@@ -1,8 +1,9 @@
-"""What each instruction reads that an instruction before it in its own queue has written: exact, byte by byte.
+"""Reads of results that an earlier instruction of the same queue wrote, exact to the byte.
 
-A queue starts its instructions in order, and their results are there only after the latency of their engine. Whether
-the next one waits for them is the machine's (:mod:`tvm_tiling.accel.timing.cost`); who reads whose result is the
-program's, and is told here. Only the latest result counts, since those of one queue come in order.
+A queue starts its instructions in order, and a result is available only after the latency of its engine. Whether the
+next instruction stalls for it depends on the machine (:mod:`tvm_tiling.accel.timing.cost`); which instruction reads
+which result depends on the program alone and is computed here. Only the latest result matters, since results of a queue
+become available in order.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _KINDS = SAME, OTHER, SUMS = range(3)
 
 @dataclass(frozen=True)
 class OwnResults:
-    """int64[instructions] each: the latest instruction before it in its queue whose result it reads, -1 for none.
-    `same`: of its own unit. `other`: of another unit, or of a transfer. `sums`: of its own unit, where sums of products
-    are added to what lies in c."""
+    """int64[instructions] each: the latest earlier instruction of the same queue whose result is read, or -1. `same`:
+    of the same unit. `other`: of another unit or a transfer. `sums`: of the same unit, where multiply-accumulates are
+    added to c."""
 
     same: np.ndarray
     other: np.ndarray
@@ -32,8 +33,8 @@ class OwnResults:
 
 
 def own_results(instructions: np.ndarray, walked: dict[Operand, Walk] | None = None) -> OwnResults:
-    """The results of its own queue that each instruction of an INSTRUCTION array reads. Transfers and fills are a unit
-    too, whatever they are between. `walked` are its walks, where they are known already."""
+    """Return the results of its own queue that each instruction of an INSTRUCTION array reads. Transfers and fills
+    count as one unit, whatever memories they connect. `walked` are the access patterns, if they are already known."""
     names = list(dict.fromkeys(row.unit for row in Opcode))
     unit = np.array([names.index(row.unit) for row in Opcode])[instructions["op"]]
     latest = np.full((len(_KINDS), len(instructions)), -1, dtype=np.int64)
@@ -54,8 +55,8 @@ def _reads_what_it_writes(accesses: Accesses, here: np.ndarray) -> bool:
 def _of_queue(
     own: Accesses, extents: list[Extent], lies_in: np.ndarray, unit: np.ndarray, sums: np.ndarray, latest: np.ndarray
 ) -> None:
-    """Put what the accesses of one queue read of each other's results into `latest`. `unit` and `sums` (whether it sums
-    products) are of every instruction."""
+    """Record in `latest` which results of one queue its own accesses read. `unit` and `sums` (whether it accumulates
+    products) are given for every instruction."""
     mine = unit[own.instruction]
     kind = np.where(own.reads & own.writes & sums[own.instruction], SUMS, SAME)
     writer = _of_write_before(own)
@@ -63,7 +64,7 @@ def _of_queue(
     kinds = np.where(unit[writer] == mine, kind, OTHER)[known]
     np.maximum.at(latest, (kinds, own.instruction[known]), writer[known])
     asks = own.reads & ~known
-    # Bytes are walked only where somebody still asks for them.
+    # Bytes are tracked only where a read is still unresolved.
     asked = np.zeros(len(extents), dtype=bool)
     asked[lies_in[asks]] = True
     left = np.flatnonzero((own.writes | asks) & asked[lies_in])
@@ -81,10 +82,11 @@ def _of_queue(
 
 
 def _of_write_before(own: Accesses) -> np.ndarray:
-    """Of each read whose bytes are exactly those that the last write before it wrote, that write's instruction; -1 of
-    all others. It cannot read any other result, and most reads are such."""
+    """Return, for each read of exactly the bytes that the last write before it wrote, the instruction of that write; -1
+    otherwise. Such a read cannot depend on any other result, and most reads are of this kind."""
     writes = np.flatnonzero(own.writes)
-    before = np.searchsorted(writes, np.arange(len(own.low)))  # an access that reads and writes comes before its write
+    # an access that reads and writes is ordered before its write
+    before = np.searchsorted(writes, np.arange(len(own.low)))
     last = writes[np.maximum(before - 1, 0)]
     same = (before > 0) & own.reads
     for column in (own.memory, own.low, own.form):

@@ -1,7 +1,8 @@
-"""Tokens between queues: which one is whose, in which orders instructions may run, and when none may (page 06).
+"""Tokens between queues: which instruction waits for which, the orders that this allows, and deadlocks (design page
+06).
 
-A channel from queue p to queue q holds tokens that are all alike. Both queues are in order, so the nth token that p
-puts is the nth that q takes: an instruction of q that takes its nth starts after the instruction of p that put it.
+The tokens of a channel from queue p to queue q are indistinguishable. Both queues are in order, so the nth token that p
+puts is the nth that q takes: the instruction of q that takes it starts after the instruction of p that put it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Channels:
-    """`queue`, `place`: int64[instructions], the queue of each instruction and its place there from 0. `members`: the
-    instruction numbers of each queue in order. `needs`: int64[instructions, QUEUES], of each queue the number of the
-    last instruction whose token is taken, -1 where none is taken, NEVER where none is put."""
+    """`queue`, `place`: int64[instructions], the queue of each instruction and its position in that queue from 0.
+    `members`: the instructions of each queue in order. `needs`: int64[instructions, QUEUES], for each queue the last
+    instruction whose token is taken, -1 if none is taken, NEVER if no instruction puts it."""
 
     queue: np.ndarray
     place: np.ndarray
@@ -33,7 +34,7 @@ class Channels:
 
 
 def channels(instructions: np.ndarray) -> Channels:
-    """Match every token taken with the one put, of an INSTRUCTION array."""
+    """Match every token taken with the one put, for an INSTRUCTION array."""
     queue = instructions["queue"].astype(np.int64)
     place = np.zeros(len(instructions), dtype=np.int64)
     needs = np.full((len(instructions), QUEUES), -1, dtype=np.int64)
@@ -56,10 +57,11 @@ def channels(instructions: np.ndarray) -> Channels:
 
 
 def legal_order(program: Program, seed: int | None = None) -> np.ndarray:
-    """Instruction numbers in an order that queues and tokens allow: program order where it is one, else queue after
-    queue as far as each gets; with a `seed` a random one, queues taking turns by chance.
+    """Return instruction numbers in an order that queues and tokens allow.
 
-    SimulationError for a deadlock, naming the waiting queues, their instructions and what they wait for.
+    This is program order if it is legal, otherwise each queue in turn runs as far as it can; with a `seed`, a random
+    order in which queues take turns at random. SimulationError for a deadlock names the waiting queues, their
+    instructions and what they wait for.
     """
     found = channels(program.instructions)
     numbers = np.arange(len(program))
@@ -71,7 +73,7 @@ def legal_order(program: Program, seed: int | None = None) -> np.ndarray:
     done = [False] * len(program)
     heads = [0] * QUEUES
     order: list[int] = []
-    sleeping: dict[int, list[int]] = {}  # instruction -> the queues that wait for it
+    sleeping: dict[int, list[int]] = {}  # instruction -> the queues waiting for it
     awake = [queue for queue in range(QUEUES) if members[queue]]
     while awake:
         turn = 0 if chance is None else chance.randrange(len(awake))
@@ -93,12 +95,12 @@ def legal_order(program: Program, seed: int | None = None) -> np.ndarray:
 
 
 def done_before(found: Channels, order: np.ndarray) -> np.ndarray:
-    """int64[instructions, QUEUES]: how many instructions of each queue are over, whatever the order, when an
-    instruction starts. `order` is a legal one."""
+    """Return int64[instructions, QUEUES]: how many instructions of each queue have finished in every legal order when
+    an instruction starts. `order` is any legal order."""
     waits = _waits(found)
     before = np.zeros((len(order), QUEUES), dtype=np.int64)
-    known: list[list[int]] = [[0] * QUEUES for _ in range(QUEUES)]  # of each queue, by its last instruction
-    after: dict[int, list[int]] = {}  # of instructions that give tokens
+    known: list[list[int]] = [[0] * QUEUES for _ in range(QUEUES)]  # per queue, after its last instruction
+    after: dict[int, list[int]] = {}  # per instruction that gives tokens
     givers = {need for needs in waits.values() for need in needs}
     queues = found.queue.tolist()
     for number in order.tolist():
@@ -116,7 +118,7 @@ def done_before(found: Channels, order: np.ndarray) -> np.ndarray:
 
 
 def _waits(found: Channels) -> dict[int, list[int]]:
-    """Instruction number -> the instructions whose tokens it takes, of those that take any."""
+    """Return instruction -> the instructions whose tokens it takes, for those that take any."""
     waits: dict[int, list[int]] = {}
     takers, sources = np.nonzero(found.needs >= 0)
     for taker, need in zip(takers.tolist(), found.needs[takers, sources].tolist(), strict=True):
@@ -125,7 +127,7 @@ def _waits(found: Channels) -> dict[int, list[int]]:
 
 
 def _deadlock(program: Program, found: Channels, heads: list[int]) -> str:
-    """The sentence for a deadlock in which every queue has got to `heads`."""
+    """Return the message for a deadlock in which every queue has reached `heads`."""
     stuck = []
     instructions = program.instructions
     for queue, name in enumerate(program.queues):
@@ -138,7 +140,7 @@ def _deadlock(program: Program, found: Channels, heads: list[int]) -> str:
             if need == NEVER:
                 taken = int(instructions["wait"][own[: heads[queue] + 1], source].sum(dtype=np.int64))
                 put = int(instructions["signal"][found.members[source], queue].sum(dtype=np.int64))
-                reason = f"token {taken} of queue {program.queues[source]!r}, which gives it {put}"
+                reason = f"token {taken} of queue {program.queues[source]!r}, which puts {put} of them"
             elif found.place[need] >= heads[source]:
                 reason = f"a token of {instruction_name(program, need)}"
             else:

@@ -1,5 +1,5 @@
-"""Checks of instructions as such: every number in its range. Whether operands lie inside their memories, whether they
-were written, and what tokens allow is asked when a program runs."""
+"""Range checks of instruction fields. Bounds of operands, reads of unwritten bytes and tokens are checked when a
+program runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..program.isa import OPERANDS, ElementType, Flag, element_bytes
 from .access import extents
 
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six")
-MOST_SPAN = float(1 << 53)  # bytes from the first to the last one of an operand
+MOST_SPAN = float(1 << 53)  # bytes from the first to the last byte of an operand
 
 
 def check_instructions(instructions: np.ndarray, queues: int, memories: int, regions: int) -> None:
-    """Raise ProgramError, naming the instruction and the field, unless all are possible in a program with so many
-    queues, memories and regions."""
+    """Raise ProgramError, naming the instruction and the field, unless all fields are valid in a program of the given
+    number of queues, memories and regions."""
     _below(instructions, "op", len(Opcode))
     _below(instructions, "queue", queues)
     _below(instructions, "dtype", len(ElementType))
@@ -32,7 +32,7 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
         tokens = instructions[name]
         _refuse(instructions, name, (tokens[:, queues:] != 0).any(axis=1), f"tokens of the {queues} queues")
         itself = np.take_along_axis(tokens, instructions["queue"].astype(np.int64)[:, None], axis=1)[:, 0] != 0
-        _refuse(instructions, name, itself, "no token of a queue to itself")
+        _refuse(instructions, name, itself, "no token from a queue to itself")
     _refuse(instructions, "extent", (instructions["extent"] < 1).any(axis=1), "whole numbers of at least 1")
     for depth in sorted({row.depth for row in Opcode}):
         own = marked(instructions, [row.depth == depth for row in Opcode])
@@ -40,7 +40,7 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
         _refuse(instructions, "extent", own & deeper, f"{_COUNTS[depth]} loops")
     borders = marked(instructions, [row.border for row in Opcode])
     _refuse(instructions, "pad", (instructions["pad"] < 0).any(axis=1), "whole numbers of at least 0")
-    _refuse(instructions, "pad", ~borders & instructions["pad"].any(axis=1), "no border but of a copy")
+    _refuse(instructions, "pad", ~borders & instructions["pad"].any(axis=1), "no border except for a copy")
     used = uses(instructions)
     for operand in OPERANDS:
         touched = used.of(operand)
@@ -48,7 +48,7 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
         named = touched | (memory > 0) | (instructions[operand] != 0) | instructions[f"{operand}_stride"].any(axis=1)
         _refuse(instructions, f"{operand}_memory", named & (memory >= memories), f"0 to {memories - 1}")
         _refuse(instructions, operand, touched & (np.abs(instructions[operand].astype(float)) > MOST_SPAN), "2^53")
-        # In float64, where nothing can wrap round.
+        # In float64, which does not wrap around.
         steps = (extents(instructions, operand) - 1).astype(float) * instructions[f"{operand}_stride"]
         reach = np.abs(steps).sum(axis=1) * element_bytes(instructions, operand)
         _refuse(instructions, f"{operand}_stride", touched & (reach > MOST_SPAN), "an operand of at most 2^53 bytes")

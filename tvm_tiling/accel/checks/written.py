@@ -1,4 +1,4 @@
-"""Which bytes of the memories have been written: reads of others are errors (page 06)."""
+"""Tracking of written bytes: reading any other byte is an error."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..program.isa import OPERANDS
 from ..program.program import Program
 from .access import Footprint, footprints, spans, under
 
-# The span of an operand is looked through whole where it is at most this many times as long as what is touched of it.
+# The whole span of an operand is searched if it is at most this many times its footprint.
 _SPARSE = 8
 
 
 class WrittenBytes:
-    """A mark for every byte of every memory: 1 where it has been written.
+    """One mark for every byte of every memory: 1 once it has been written.
 
-    Looking for a 0 in a stretch of a bytearray takes C's memchr, the fastest search there is; only operands that leave
-    out most of their span, or whose span has gaps that were never written, are looked at run by run.
+    Searching a bytearray for 0 uses memchr, the fastest search available. Only operands that skip most of their span,
+    or whose span has gaps that were never written, are checked run by run.
     """
 
     def __init__(self, program: Program) -> None:
@@ -27,13 +27,13 @@ class WrittenBytes:
         self._arrays = [np.frombuffer(marks, np.uint8) for marks in self._marks]
 
     def all_written(self, memory: int, low: int, high: int, form: Footprint) -> bool:
-        """Whether every byte of a footprint that starts at `low` and ends before `high` has been written."""
+        """Return whether every byte of a footprint that starts at `low` and ends before `high` has been written."""
         if not _is_sparse(form) and self._marks[memory].find(0, low, high) < 0:
             return True
         return bool(form.loops) and bool(under(self._arrays[memory], low, form).all())
 
     def first_missing(self, memory: int, low: int, form: Footprint) -> int:
-        """The least byte of a footprint that has not been written; one must be missing."""
+        """Return the lowest byte of a footprint that has not been written; at least one must be missing."""
         marks = under(self._arrays[memory], low, form)
         return low + int((np.argwhere(marks == 0) @ np.array(marks.strides)).min())
 
@@ -43,10 +43,10 @@ class WrittenBytes:
 
 
 class WrittenSteps:
-    """The marks kept up while instructions `numbers` of a program are executed in that order.
+    """The marks, updated while instructions `numbers` of a program execute in that order.
 
-    A byte that has been written stays so: a footprint at an address that was read or written before need not be looked
-    at or marked again, and most are.
+    A written byte stays written, so a footprint at an address that was read or written before need not be checked or
+    marked again; most footprints recur.
     """
 
     def __init__(self, program: Program, numbers: np.ndarray, instructions: np.ndarray, written: WrittenBytes) -> None:
@@ -69,7 +69,7 @@ class WrittenSteps:
                 }
 
     def before(self, place: int) -> None:
-        """SimulationError if the instruction at `place` reads a byte that was never written."""
+        """Raise SimulationError if the instruction at `place` reads a byte that was never written."""
         for operand, memory, low, high, form in self._reads.get(place, ()):
             if not self._written.all_written(memory, low, high, form):
                 raise SimulationError(
@@ -79,14 +79,14 @@ class WrittenSteps:
                 )
 
     def after(self, place: int) -> None:
-        """Mark what the instruction at `place` has written."""
+        """Mark the bytes that the instruction at `place` has written."""
         where = self._writes.get(place)
         if where is not None:
             self._written.write(*where)
 
 
 def _firsts(rows: np.ndarray, chosen: np.ndarray) -> list[int]:
-    """Of the rows that are chosen, the numbers of those that no chosen row before is equal to."""
+    """Return the indices of the chosen rows that equal no earlier chosen row."""
     numbers = np.flatnonzero(chosen)
     keys = np.ascontiguousarray(rows[numbers]).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1).tolist()
     first: dict[bytes, int] = {}
@@ -96,7 +96,7 @@ def _firsts(rows: np.ndarray, chosen: np.ndarray) -> list[int]:
 
 
 def _is_sparse(form: Footprint) -> bool:
-    """Whether a footprint leaves out most of its span."""
+    """Return whether a footprint skips most of its span."""
     span = touched = form.run
     for step, count in form.loops:
         span += step * (count - 1)

@@ -1,1 +1,1 @@
-"""The results of a program, byte for byte (page 06)."""
+"""Functional simulation: the results of a program, exact to the byte."""

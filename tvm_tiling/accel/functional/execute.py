@@ -1,4 +1,4 @@
-"""Single instructions executed on the bytes of the memories, each by its row of the table."""
+"""Execution of single instructions on the bytes of the memories, dispatched by the instruction table."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..program.isa import OPERANDS, ElementType, Operand, element_bytes
 
 T = TypeVar("T")
 _STORED = [STORED[kind] for kind in ElementType]
-_SAID = ("dtype", "result_dtype", "function", "pad", "immediate", "block")  # fields of which How is made
-_NOTHING = np.empty(0, np.uint8)  # in the place of an operand that is not there
-_KEPT = 1 << 16  # views and Hows, most of either
+_SAID = ("dtype", "result_dtype", "function", "pad", "immediate", "block")  # fields that How is made of
+_NOTHING = np.empty(0, np.uint8)  # stands for an absent operand
+_KEPT = 1 << 16  # most cached views, and most cached Hows
 
 
 class Steps:
-    """Instructions executed one after the other, their operands views of the memories' bytes.
+    """Executes instructions one after another on views of the memories.
 
-    `data` are the memories' bytes, by number, `hardware` is the machine that the program was made for. Making views is
-    most of the work of small instructions: they are made for many at a time, and kept, because most look at bytes that
-    others have looked at in the same way.
+    `data` are the bytes of the memories, by number; `hardware` is the machine that the program was made for. For small
+    instructions, creating views dominates the run time: views are created in batches and cached, since most
+    instructions access the same bytes in the same way as earlier ones.
     """
 
     def __init__(self, data: list[np.ndarray], hardware: Hardware) -> None:
@@ -37,7 +37,7 @@ class Steps:
         self._functions = list(Function)
 
     def prepare(self, instructions: np.ndarray) -> None:
-        """Take these as the next ones. Operands must have been found to lie inside (check_bounds)."""
+        """Prepare these instructions for execution. Their operands must have passed check_bounds."""
         used = uses(instructions)
         op = instructions["op"]
         executes = [row.execute for row in Opcode]
@@ -59,12 +59,12 @@ class Steps:
         self._a, self._b, self._c = views["a"], views["b"], views["c"]
 
     def execute(self, place: int) -> None:
-        """Execute the instruction at `place` of those prepared. SimulationError where its function does not have its
+        """Execute the instruction at `place` of those prepared. SimulationError if its function does not support its
         type."""
         self._execute[place](self._a[place], self._b[place], self._c[place], self._how[place])
 
     def _hows_of(self, instructions: np.ndarray, used: Uses) -> list[How]:
-        """What each says beside its operands."""
+        """Return the fields of each instruction other than its operands."""
 
         def made(place: int) -> How:
             one = instructions[place]
@@ -83,7 +83,7 @@ class Steps:
         return _kept(self._hows, [instructions[name] for name in _SAID] + [used.reads_b, used.reads_c], made)
 
     def _views_of(self, instructions: np.ndarray, operand: Operand, loops: list[int]) -> list[np.ndarray]:
-        """An operand of each instruction as an array over `loops`."""
+        """Return an operand of each instruction as an array over `loops`."""
         shape = extents(instructions, operand)[:, loops]
         kind = instructions["result_dtype" if operand == "c" else "dtype"]
         memory, address = instructions[f"{operand}_memory"], instructions[operand]
@@ -102,7 +102,7 @@ class Steps:
 
 
 def _kept(known: dict[bytes, T], columns: Sequence[np.ndarray], made: Callable[[int], T]) -> list[T]:
-    """Of each row of `columns` what is known of one like it, else what is made of it, by its number."""
+    """Return, for each row of `columns`, the cached value of an equal row, or made(row index)."""
     rows = len(columns[0])
     bytes_of = [np.ascontiguousarray(column).view(np.uint8).reshape(rows, -1) for column in columns]
     keys = np.concatenate(bytes_of, axis=1)

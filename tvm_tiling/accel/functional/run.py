@@ -1,7 +1,7 @@
-"""The results of a program: its instructions executed with NumPy, byte for byte as the machine would (page 06).
+"""Functional simulation of a program: instructions execute in NumPy with results exact to the byte.
 
-Memories are arrays of bytes, operands strided views of them. An instruction reads all of its operands before it writes.
-Any order that queues and tokens allow gives the same result for a program without hazards (hazards.py).
+Memories are arrays of bytes, operands are strided views of them. An instruction reads all its operands before it
+writes. For a program without hazards, any order that queues and tokens allow gives the same result (hazards.py).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ..program.program import Program
 from .execute import Steps
 from .tensor_values import place_tensors, read_outputs
 
-_CHUNK = 4096  # instructions whose columns are made into views at a time
+_CHUNK = 4096  # instructions whose views are created at a time
 
 
 def run(
     program: Program, inputs: Mapping[str, Any], *, order: int | None = None, check: bool = True
 ) -> dict[str, np.ndarray]:
-    """The outputs of a program by name, from its inputs by name.
+    """Return the outputs of a program by name, given its inputs by name.
 
-    Arrays have the tensors' shapes and types; bfloat16 is taken as float32, which is rounded, or as its uint16 bits,
-    and given as float32. `order` is the seed of a random order that queues and tokens allow; without it program order
-    is kept if they allow it. A program with hazards, of more bytes than the memories of its machine have, or that reads
-    what was never written is refused; `check=False` leaves these out. SimulationError names the instruction, its
-    operand and what is wrong; HardwareError the memory that is too small.
+    Arrays have the shapes and types of the tensors; a bfloat16 input may be float32, which is rounded, or its uint16
+    bits, and a bfloat16 output is returned as float32. `order` seeds a random order that queues and tokens allow; by
+    default program order is used if it is legal. Refused are programs with hazards, programs that need more memory than
+    their machine has, and reads of bytes that were never written; `check=False` skips these checks. SimulationError
+    names the instruction, its operand and what is wrong; HardwareError names the memory that is too small.
     """
     if check:
         check_program(program)
@@ -44,8 +44,8 @@ def run(
 def execute(
     program: Program, inputs: Mapping[str, Any], *, order: int | None = None, check_written: bool = True
 ) -> dict[str, np.ndarray]:
-    """As :func:`run`, of a program that has been checked or that the builder gave tokens. `check_written=False` leaves
-    out the search for reads of what was never written, for programs that have been run before."""
+    """Run like :func:`run` a program that has been checked or whose tokens the builder set. `check_written=False` skips
+    the check for reads of unwritten bytes, for programs that have run before."""
     check_bounds(program)
     _check_room(program)
     numbers = legal_order(program, order)
@@ -57,7 +57,7 @@ def execute(
     steps = Steps(data, program.hardware)
     for start in range(0, len(numbers), _CHUNK):
         steps.prepare(instructions[start : start + _CHUNK])
-        with np.errstate(all="ignore"):  # the machine's floats overflow without a word
+        with np.errstate(all="ignore"):  # the floats of the machine overflow silently
             for place in range(start, min(start + _CHUNK, len(numbers))):
                 if marks is not None:
                     marks.before(place)
@@ -71,10 +71,11 @@ def execute(
 
 
 def _check_room(program: Program) -> None:
-    """SimulationError if the memories and their marks are more than this computer has."""
+    """Raise SimulationError if the memories and their marks exceed the memory of this computer."""
     needed, there = 2 * sum(memory.bytes for memory in program.memories), psutil.virtual_memory().total
     if needed > there:
         largest = max(program.memories, key=lambda memory: memory.bytes)
         raise SimulationError(
-            f"memory {largest.name!r} of {largest.bytes} bytes: {needed} bytes to run, this computer has {there}"
+            f"memory {largest.name!r} has {largest.bytes} bytes: the run needs {needed} bytes, but this "
+            f"computer has {there}"
         )

@@ -1,4 +1,4 @@
-"""Arrays into the memories of a simulated machine, and out of them."""
+"""Transfer of arrays to and from the memories of a simulated machine."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..program.tables import STORAGE, Tensor
 def place_tensors(
     program: Program, inputs: Mapping[str, Any], data: list[np.ndarray], written: WrittenBytes | None
 ) -> None:
-    """Write the constants and the inputs into the memories' bytes. SimulationError names an input that is missing,
-    unknown, or of another shape or type."""
+    """Write the constants and the inputs to the memories. SimulationError names an input that is missing, unknown, or
+    of the wrong shape or type."""
     wanted = {tensor.name: tensor for tensor in program.of_role("input")}
     for name in inputs:
         if name not in wanted:
-            raise SimulationError(f"input {name!r}: unknown, {nearest(str(name), wanted)}")
+            raise SimulationError(f"input {name!r} is unknown, {nearest(str(name), wanted)}")
     for name in wanted:
         if name not in inputs:
-            raise SimulationError(f"input {name!r}: missing, given: {', '.join(map(str, inputs)) or 'none'}")
+            raise SimulationError(f"input {name!r} is missing, given: {', '.join(map(str, inputs)) or 'none'}")
     constants = [(tensor, program.constants[tensor.name]) for tensor in program.of_role("constant")]
     for tensor, values in constants + [(wanted[name], _stored(wanted[name], inputs[name])) for name in wanted]:
         number = program.memory_number(tensor.memory)
@@ -36,7 +36,7 @@ def place_tensors(
 
 
 def read_outputs(program: Program, data: list[np.ndarray], written: WrittenBytes | None) -> dict[str, np.ndarray]:
-    """Copies of the output tensors by name. SimulationError for one that is not written completely."""
+    """Return copies of the output tensors by name. SimulationError for one that is not completely written."""
     outputs = {}
     for tensor in program.of_role("output"):
         number = program.memory_number(tensor.memory)
@@ -57,8 +57,8 @@ def _tensor_view(tensor: Tensor, data: np.ndarray) -> np.ndarray:
 
 
 def _stored(tensor: Tensor, given: Any) -> np.ndarray:
-    """An input as elements of its tensor's type; bfloat16 from float32, from its bits, or from a bfloat16 of another
-    package."""
+    """Return an input as elements of its tensor's type. A bfloat16 tensor accepts float32, raw bits, or the bfloat16
+    type of another package."""
     values = np.asarray(given)
     kind = tensor.dtype
     if kind == "bfloat16" and values.dtype == np.float32:

@@ -1,1 +1,1 @@
-"""The instruction set: a file of rows for each family of instructions, and the table of all of them."""
+"""The instruction set: one file of rows for each family of instructions, and the table of all of them."""

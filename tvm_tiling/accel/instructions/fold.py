@@ -1,21 +1,22 @@
-"""WCONV: sums of products on the W-fold engine (page 05), by its buffers.
+"""WCONV: convolution on the W-fold engine, modelled at the level of its buffers (design page 05).
 
 m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels; immediate = (PCI, PCO)
-in bytes: how channels are cut. PCI 0 takes the one of fewest cycles, PCO 0 leaves the sums on the chip. `block` output
-channels of a sub-unit share a pass over the input, 0: all of them. Taps slide by one column: n1 and k1 have one stride.
+in bytes, the channel granularities. PCI 0 selects the one of fewest cycles, PCO 0 keeps the sums on the chip. `block`
+output channels of a sub-unit share a pass over the input; 0 means all of them. Taps slide by one column, so n1 and k1
+have the same stride.
 
-One instruction stands for what the parts of the engine do for its pieces, some hundred of each:
+One instruction stands for some hundred operations of each part of the engine:
 
-    form        rows of Ws columns and a block of channels, zeros behind the last of both, into the first buffer
+    form        rows of Ws columns and a block of channels, padded with zeros, into the first buffer
     replicate   a row of weights for each step, in the order of the steps, into the second buffer
     step        Ncu rows of the first buffer, slid by the tap, with a row of weights: Ws sums for each row
     write out   sums of a block of points from the result buffer, where they lie channel by channel, point by point;
-                points and channels that the convolution does not have are dropped
+                padding points and channels are dropped
 
-The functional run makes the contents of the first buffer for each piece and computes from nothing else. The time is the
-walk of decide/fold/fold_walk.py, which gives each part the places that the machine's buffers have. Rows are formed
-while the instruction before still multiplies, results leave while the next one does. Results that leave have the size
-that w_fold.output_element_bytes says.
+The functional run builds the contents of the first buffer for each piece and computes from those alone. Timing follows
+the model in decide/fold/fold_walk.py, with the buffer capacities of the machine. Forming rows overlaps with the
+multiplications of the previous instruction, and writing results with those of the next one. Results leave with
+w_fold.output_element_bytes bytes per element.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ from .row import Batch, Cycles, How, Instruction
 
 
 def convolve(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
-    """c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2], by the engine's buffers."""
+    """Compute c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2] through the buffers of
+    the engine."""
     if how.w_fold is None:
-        raise SimulationError("the program's machine has no w_fold; accepted: a machine that has one")
+        raise SimulationError("the program's machine has no W-fold engine; accepted: a machine with w_fold")
     rows, columns, high, taps, channels = b.shape
     slide = b.strides[1] if columns > 1 else b.strides[3]
     if columns > 1 and taps > 1 and b.strides[3] != slide:
         raise SimulationError(
-            f"points are {slide} bytes apart and taps {b.strides[3]}; accepted: the same, as the engine slides by "
-            "columns"
+            f"output points are {slide} bytes apart but taps {b.strides[3]}; accepted: equal distances, as "
+            "the engine slides by columns"
         )
     kind, result = how.kinds
     pci, pco = (int(number) for number in how.immediate)
@@ -72,8 +74,8 @@ def convolve(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
 
 
 def _pieces(nest: FoldNest, a: np.ndarray, b: np.ndarray, slide: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each piece of the kernel's width the contents of the first buffer, slid by each tap, for all blocks of points,
-    and the weights: [block, point, k0, k1, k2] and [m, k0, k1, k2], channels padded to whole blocks of PCI."""
+    """Yield, for each piece of the kernel width, the first buffer shifted by each tap, for all blocks of points, and
+    the weights: [block, point, k0, k1, k2] and [m, k0, k1, k2], with channels padded to whole blocks of PCI."""
     rows, columns, high, taps, channels = b.shape
     width, padded = columns + taps - 1, nest.bci * nest.pci // nest.layer.d_s
     line = np.lib.stride_tricks.as_strided(
@@ -95,7 +97,7 @@ def _pieces(nest: FoldNest, a: np.ndarray, b: np.ndarray, slide: int) -> Iterato
 
 
 def _write_out(nest: FoldNest, sums: np.ndarray, c: np.ndarray, how: How) -> None:
-    """Sums of blocks of points into the result, without the points beyond its last."""
+    """Write the sums of blocks of points to the result, without the padding points."""
     result = how.kinds[1]
     channels, rows, columns = c.shape
     wanted = sums.reshape(channels, rows, -1)[:, :, :columns]
@@ -127,8 +129,8 @@ def _times(batch: Batch, machine: Machine) -> np.ndarray:
 
 
 def _traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows of weights and inputs that the engine reads; the sums are written once, and read where they are added
-    to."""
+    """Return the bytes of weights and inputs that the engine reads, and of sums: written once, and also read where the
+    instruction accumulates."""
     distinct, which = fold_nests(batch, machine)
     weights = np.array([nest.weight_rows * nest.pci for nest, _ in distinct], dtype=np.int64)
     reads = np.array([nest.reads * nest.unit.row_bytes for nest, _ in distinct], dtype=np.int64)
@@ -136,7 +138,8 @@ def _traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np
 
 
 def fold_nests(batch: Batch, machine: Machine) -> tuple[list[tuple[FoldNest, bool]], np.ndarray]:
-    """The distinct walks of the engine, each with whether its results leave; and the one of each instruction."""
+    """Return the distinct loop nests of the engine, each with whether its results leave the chip, and for each
+    instruction the index of its nest."""
     unit = machine.hardware.w_fold
     assert unit is not None
     extents, strides = batch.column("extent").astype(np.int64), batch.column("b_stride").astype(np.int64)
@@ -144,8 +147,8 @@ def fold_nests(batch: Batch, machine: Machine) -> tuple[list[tuple[FoldNest, boo
     batch.refuse(
         machine,
         (extents[:, 2] > 1) & (extents[:, 4] > 1) & (strides[:, 4] != slide),
-        lambda place: f"has points {slide[place]} elements apart and taps {strides[place, 4]}",
-        "the same, as the engine slides by columns",
+        lambda place: f"has points {slide[place]} elements apart but taps {strides[place, 4]}",
+        "equal distances, as the engine slides by columns",
     )
     keys = np.stack(
         [
@@ -196,15 +199,15 @@ def _nest(
         possible = [granularity for granularity in unit.granularities if granularity % element == 0]
         if value and value not in possible:
             raise HardwareError(
-                f"w_fold: a WCONV with {name} = {value} bytes; accepted: 0, {', '.join(map(str, possible))}"
+                f"w_fold: a WCONV has {name} = {value} bytes; accepted: 0, {', '.join(map(str, possible))}"
             )
     choices = [pci] if pci else [g for g in unit.granularities if g % d_s == 0 and unit.row_bytes // g <= layer.w]
     nests = [FoldNest(layer, unit, g, pco or unit.row_bytes, block or -(-co // unit.sub_units)) for g in choices]
     fitting = [nest for nest in nests if nest.rooms != 0]
     if not fitting:
         raise HardwareError(
-            f"w_fold: a WCONV whose sums of a block take {nests[-1].sum_rows} rows of the result buffer, which has "
-            f"{unit.result_buffer_rows}; accepted: fewer output channels in a block, or a larger PCI"
+            f"w_fold: the sums of a WCONV block need {nests[-1].sum_rows} rows of the result buffer, which "
+            f"has {unit.result_buffer_rows}; accepted: fewer output channels per block, or a larger PCI"
         )
     if len(fitting) == 1:
         return fitting[0], pco > 0

@@ -5,11 +5,11 @@
                   in c gets the value immediate[0]; extents are those of a, c is larger by its border
     FILL          c[d0, d1, d2, d3] = immediate[0]
 
-A copy keeps its queue for ceil(bytes / rate), the slower of its two memories giving the rate; the result is there the
-latency of both later. Bytes of the border are not moved. A memory may move whole rows, and charge the pages that a copy
-enters. Between two storage levels the inner one's rate counts, which is that of its link to the outer one; what several
-instances get in one transfer is read once. A fill moves its result; on the queue of the vector engine it takes that
-one's lanes.
+A copy occupies its queue for ceil(bytes / rate) cycles at the rate of the slower memory; its result is available after
+the latencies of both memories. Bytes of the border are not moved. A memory may transfer whole rows and charge for the
+pages that a copy enters. Between two storage levels, the rate is that of the inner level, which describes its link to
+the outer one; data multicast to several instances is read once. A fill moves its result; on the queue of the vector
+engine it runs at the rate of its lanes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .row import ELEMENTS, Batch, Cycles, How, Instruction, ceil_quotient, insta
 
 
 def copy(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
-    """c = a, inside a border where there is one. All of `a` is read before anything is written."""
+    """Copy a to c, inside a border if there is one. All of `a` is read before anything is written."""
     kind, result = how.kinds
     values = a if kind == result else narrowed(widened(a, kind), result)
     if how.pad is not None:
@@ -36,7 +36,7 @@ def copy(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
 
 
 def fill(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
-    """Every element of c = immediate[0], as an element of its type."""
+    """Set every element of c to immediate[0], converted to its type."""
     c[...] = narrowed(np.float64(how.immediate[0]).reshape(()), how.kinds[1])
 
 
@@ -60,8 +60,8 @@ def copy_cycles(batch: Batch, machine: Machine) -> Cycles:
 
 
 def _runs(batch: Batch, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How each transfer walks one of its ends: bytes of a run of its innermost loop that goes round more than once, the
-    number of runs, and bytes from the start of one to that of the next (of the last loop before it that goes round)."""
+    """Return how each transfer accesses one of its ends: the bytes of a run of its innermost loop with more than one
+    iteration, the number of runs, and the bytes between the starts of two runs (in the next such loop)."""
     operand: Operand = "a" if batch.source == name else "c"
     size = batch.element if operand == "a" else batch.result
     extent = batch.column("extent").astype(np.int64)[:, : len(ELEMENTS)]
@@ -80,14 +80,15 @@ def _runs(batch: Batch, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _in_rows(batch: Batch, name: str, row_bytes: int) -> np.ndarray:
-    """Bytes of each transfer, its runs rounded up to whole rows of a memory."""
+    """Return the bytes of each transfer, with its runs rounded up to whole rows of a memory."""
     run, runs, _ = _runs(batch, name)
     moved: np.ndarray = runs * -(-run // row_bytes) * row_bytes
     return moved
 
 
 def _pages(batch: Batch, name: str, page_bytes: int) -> np.ndarray:
-    """Pages that each transfer enters, on the average of all addresses: a run its share of one."""
+    """Return the expected number of pages that each transfer enters, averaged over all addresses: each run counts its
+    share of a page."""
     run, runs, apart = _runs(batch, name)
     entered: np.ndarray = runs * np.maximum(run / page_bytes, np.minimum(1.0, apart / page_bytes))
     return entered
@@ -101,7 +102,8 @@ def fill_cycles(batch: Batch, machine: Machine) -> Cycles:
 
 
 def _inner(machine: Machine, batch: Batch) -> str:
-    """The memory of the inner one of two storage levels that a transfer is between; "" where it is between others."""
+    """Return the memory of the inner of the two storage levels that a transfer connects, or "" if it does not connect
+    two levels."""
     names = [level.name for level in machine.hardware.levels]
     places = [(end.rpartition(".")[0], end) for end in (batch.source, batch.target)]
     if not all(level in names for level, _ in places):
@@ -110,7 +112,7 @@ def _inner(machine: Machine, batch: Batch) -> str:
 
 
 def _rate(machine: Machine, name: str, operand: str) -> float | None:
-    """Bytes per cycle of a transfer of an operand at one of its ends, None without limit."""
+    """Return the bytes per cycle of a transfer of an operand at one of its ends, or None without a limit."""
     if name in ("external", "internal"):
         return machine.rate(name, operand)
     rate = machine.memory(name).bytes_per_cycle

@@ -2,27 +2,27 @@
 
     GEMM, COLMV,  c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2]; loops in the order
     WCONV         m, n0, n1, k0, k1, k2; adds to c where the flag ACCUMULATE is set, else overwrites it. The three
-                  differ in the engine that does it and so in time. Integers are summed in the type of c, int32 or
+                  differ in their engine and thus in time. Integers are summed in the type of c, int32 or
                   int16, and wrap round there; floats in float32, rounded once
-    GEMM          the matrix engine (page 01): fill + blocks, the result drain later. Where blocks that are not full are
+    GEMM          the matrix engine (design page 01): fill + blocks, the result drain later. Where partial blocks are
                   skipped, blocks = ceil(m*n*k / MAC per cycle), else ceil(m/block_m) * ceil(n/block_n) *
-                  ceil(k/block_k), each as many cycles as a full one. Where they are streamed, each block of block_m x
+                  ceil(k/block_k), each taking as long as a full one. Where they are streamed, each block of block_m x
                   block_k of A takes the strips of n1, once for each n0. All instances of the innermost level work on it
-                  together. Sums that stay in its accumulation buffer are added by the engine: that is its own work
-    COLMV         the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP)): ceil(k/EP) * ceil(m/VP) for each
-                  column of the result, there the latency of EP later. All columns in one instruction is row-wise
-                  order, which needs the whole vector; columns of x in one and those of h, added to them, in the next
-                  is column-wise order, which starts before h is there
+                  together. The engine itself adds to sums that stay in its accumulation buffer
+    COLMV         the column engine (design page 04; m: rows, k2: columns; immediate = (EP, VP)): ceil(k/EP) *
+                  ceil(m/VP) for each column of the result, available the latency of EP later. All columns in one
+                  instruction is row-wise order, which needs the whole vector; columns of x in one and those of h,
+                  added to them, in the next is column-wise order, which starts before h is available
 
-Integers are multiplied by the machine's float matrix product, which is much faster than NumPy's for integers, over
-stretches of k short enough for every partial sum to be a whole number that the float type holds:
+Integers are multiplied by the float matrix multiplication of the host, which is much faster than NumPy's for integers,
+over stretches of k short enough for the float type to hold every partial sum exactly:
 
     type     through    largest product    stretch of k    largest sum
     int8     float32    2^14               2^10            2^24
     uint8    float32    255^2              2^8             < 2^24
     int16    float64    2^30               2^22            2^52
 
-Stretches are added in int32, which wraps round as the hardware's adders do; so does int16, where sums are kept in it.
+Stretches are added in int32, or in int16 where sums are kept in it; both wrap around as the adders of the hardware do.
 int32 operands are multiplied as int64, whose low half is the wrapped product.
 """
 
@@ -42,7 +42,7 @@ from .row import Batch, Cost, Cycles, How, Instruction, Traffic, Unit, ceil_quot
 
 LOOPS: Mapping[Operand, tuple[int, ...]] = {"a": (0, 3, 4, 5), "b": (1, 2, 3, 4, 5), "c": (0, 1, 2)}
 OUTER = (1, 3, 4)
-"""n0, k0 and k1: a product of two matrices has none of them."""
+"""n0, k0 and k1, which a multiplication of two matrices does not use."""
 
 _STRETCH: dict[int, tuple[type[Any], int | None]] = {
     ElementType.INT8: (np.float32, 1 << 10),
@@ -52,10 +52,10 @@ _STRETCH: dict[int, tuple[type[Any], int | None]] = {
 
 
 def multiply(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
-    """c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2].
+    """Compute c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2].
 
-    Integers sum in c's type, int32 or int16. Floats sum in float32, to which c is added, and are rounded once, to the
-    type of c. Where n0, k0 and k1 are 1, they may be left out of all three: a[m, k], b[n, k], c[m, n].
+    Integers accumulate in the type of c, int32 or int16. Floats accumulate in float32, to which c is added, and are
+    rounded once to the type of c. If n0, k0 and k1 are 1, all three operands may omit them: a[m, k], b[n, k], c[m, n].
     """
     kind, result = how.kinds
     sums = _integer_sums(a, b, kind) if is_integer(kind) else _float_sums(a, b, kind)
@@ -77,9 +77,9 @@ def _float_sums(a: np.ndarray, b: np.ndarray, kind: int) -> np.ndarray:
 
 
 def _integer_sums(a: np.ndarray, b: np.ndarray, kind: int) -> np.ndarray:
-    """The sums in int32, wrapped round."""
+    """Return the sums in int32 with wraparound."""
     through, stretch = _STRETCH.get(kind, (np.int64, None))
-    # Rows together, whatever their order in the memory: several loops are one then, and stretches are cut off easily.
+    # Contiguous rows, whatever the order in memory: several loops collapse to one, and stretches are easy to slice.
     left, right = a.astype(through, order="C"), b.astype(through, order="C")
     if a.ndim > 2:
         left, right = _as_matrices(left, right)
@@ -98,8 +98,8 @@ def _as_matrices(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _wrapped(sums: np.ndarray) -> np.ndarray:
-    """Whole numbers of any type as int32, wrapped round."""
-    # A float64 beyond int32 does not wrap when it becomes one; those of float32 are at most 2^24.
+    """Convert integers of any type to int32 with wraparound."""
+    # Converting a float64 beyond int32 does not wrap; sums in float32 are at most 2^24.
     return (sums.astype(np.int64) if sums.dtype == np.float64 else sums).astype(np.int32)
 
 
@@ -127,9 +127,12 @@ def _gemm_cycles(batch: Batch, machine: Machine) -> Cycles:
 
 
 def _gemm_traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each block of block_m x block_n sums the engine reads both operands, writes the sums, and reads them for
-    every block of k but the first, and for that one where it adds to them. A block is block_k deep, or as deep as its
-    multipliers reach in a cycle: with twice as many, sums are passed half as often, and their energy halves."""
+    """Return the bytes of A, B and sums that the matrix engine touches.
+
+    For each block of block_m x block_n sums the engine reads both operands, writes the sums, and reads them for every
+    block of k except the first, and for that one if it accumulates. A block is block_k deep, or as deep as the
+    multipliers reach in a cycle: with twice as many multipliers, sums are passed half as often and their energy halves.
+    """
     tile = machine.hardware.near_tile
     assert tile is not None
     across, down = -(-batch.n // tile.block_n), -(-batch.m // tile.block_m)
@@ -157,20 +160,20 @@ def _column_cycles(batch: Batch, machine: Machine) -> Cycles:
 
 
 def _column_traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The matrix is read once, the vector for every VP rows."""
+    """Return the bytes of a column instruction: the matrix is read once, the vector once for every VP rows."""
     _, rows = _together(batch)
     vectors = batch.k * batch.n * batch.element * -(-batch.m // rows)
     return batch.m * batch.k * batch.n * batch.element, vectors, (1 + batch.adds) * batch.m * batch.n * batch.result
 
 
 def _together(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """EP and VP of each instruction: columns and rows that the engine takes at once."""
+    """Return EP and VP of each instruction: the columns and rows that the engine processes at once."""
     columns, rows = batch.column("immediate").astype(np.int64).T
     return columns, rows
 
 
 def summing(number: int, name: str, unit: Unit, cycles: Cost, traffic: Traffic) -> Instruction:
-    """The row of an instruction that sums products on `unit`."""
+    """Return the row of an instruction that accumulates products on `unit`."""
     return Instruction(number, name, LOOPS, multiply, "sums", unit, cycles, traffic, when_once=OUTER, accumulates=True)
 
 

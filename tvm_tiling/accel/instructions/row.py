@@ -1,4 +1,4 @@
-"""A row of the instruction set: what programs, checks, the functional run and the timing run know of an instruction."""
+"""A row of the instruction set: what programs, checks and both kinds of runs know about an instruction."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ...hardware.w_fold import WFold
 from ..program.isa import Flag, Operand, element_bytes
 
 ELEMENTS = (0, 1, 2, 3)
-"""The loops of an operand that is walked element by element."""
+"""The loops of an operand that is accessed element by element."""
 
 Work: TypeAlias = Literal["", "bytes", "elements", "sums"]
 Unit: TypeAlias = Literal["", "near_tile", "w_fold", "column", "vector"]
 
 
 class How(NamedTuple):
-    """What an instruction says beside its operands: the element types of a and b and of c; the vector function; whether
-    it reads b, and c, because it adds to it or reduces into it; the border, None for none; the immediate numbers; its
-    `block`; and the W-fold engine of the program's machine, None where it has none."""
+    """The fields of an instruction other than its operands: the element types of a and b and of c; the vector function;
+    whether it reads b, and c (because it accumulates or reduces into it); the border, or None; the immediate numbers;
+    its `block`; and the W-fold engine of the machine, or None."""
 
     kinds: tuple[int, int]
     function: VectorFunction
@@ -49,24 +49,23 @@ Traffic: TypeAlias = "Callable[[Batch, Machine], tuple[np.ndarray, np.ndarray, n
 class Instruction(Row):
     """An instruction of the simulated accelerator.
 
-    `number` is its opcode in program files, `name` its word in assembler text. `loops` are its operands, and of each
-    the loops that it walks: what has loops is read (a, b) or written (c), and memory outside of them is not touched.
-    `execute(a, b, c, how)` does it: the operands are strided views of stored elements, one axis a loop of `loops`, an
-    operand that is not read is an empty array. `when_once`: loops that the views leave out where all of them go round
-    once, which makes small instructions faster.
+    `number` is its opcode in program files, `name` its mnemonic in assembler text. `loops` maps each operand to the
+    loops that it uses: operands with loops are read (a, b) or written (c), and no other memory is touched. `execute(a,
+    b, c, how)` executes it on strided views of stored elements, with one axis per loop; an operand that is not read is
+    an empty array. `when_once` are loops that the views omit if each has a single iteration, which speeds up small
+    instructions.
 
-    `work` is what it costs: "bytes" that are moved (a copy, or a fill where a has no loops), "elements" of c,
-    or "sums", multiply-accumulates over the loops m, n0, n1, k0, k1, k2. Sums cost a multiply-accumulate's energy each,
-    elements the vector engine's; bytes of operands cost what their memory says. `unit` is the part of the machine's
-    description that does it: near_tile, w_fold, column, vector, or "" for what every machine has. `cycles` returns,
-    of a batch on a machine, how long each instruction keeps its queue and how much later its result is there; `fill`
-    how long before that it needs its operands, during the instruction before it, None: not at all;
-    `traffic` the bytes that each touches of a, b and c where its engine reads elements several times, None: each
-    operand once.
+    `work` selects the cost model: "bytes" moved (a copy, or a fill if a has no loops), "elements" of c, or "sums",
+    multiply-accumulates over the loops m, n0, n1, k0, k1, k2. Each multiply-accumulate and each vector element costs
+    its energy, bytes of operands cost what their memory states. `unit` is the part of the machine description that
+    executes it: near_tile, w_fold, column, vector, or "" for what every machine has. For a batch on a machine, `cycles`
+    returns how long each instruction occupies its queue and how much later its result is available; `fill` returns how
+    long before that it needs its operands, during the previous instruction (None: not at all); `traffic` returns the
+    bytes of a, b and c that each touches if its engine reads elements several times (None: each operand once).
 
-    `accumulates`: the flag ACCUMULATE adds to c. `takes_function`: the field `function` says what it computes; a loop
-    whose stride in c is 0 reduces. `border`: the field `pad` puts a border around what it copies. `block`: it has the
-    field `block`. `inward`: its bytes are those of the operand that it brings in, else they are results.
+    `accumulates`: the flag ACCUMULATE adds to c. `takes_function`: the field `function` selects the operation, and a
+    loop with stride 0 in c reduces. `border`: the field `pad` adds a border around what it copies. `block`: it has the
+    field `block`. `inward`: its traffic counts as that of the operand that it brings in, otherwise as results.
     """
 
     loops: Mapping[Operand, tuple[int, ...]]
@@ -85,17 +84,17 @@ class Instruction(Row):
 
     @property
     def depth(self) -> int:
-        """How many loops it has."""
+        """Number of loops."""
         return max((1 + max(loops) for loops in self.loops.values()), default=len(ELEMENTS))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Instructions of a program that cost alike: those of one row, of one `function` where they take functions, of one
-    way where they move bytes.
+    """Instructions of a program with the same cost model: one row, one `function` where they take functions, and one
+    path where they move bytes.
 
-    `all` is the program's INSTRUCTION array, `number` the places of the batch in it, `named` how messages name a place.
-    A way is the name of the `queue`, the memories `source` ("" for fills) and `target`, and the `operand` that is
+    `all` is the INSTRUCTION array of the program, `number` the indices of the batch in it, `named` names an index in
+    messages. A path is the name of the `queue`, the memories `source` ("" for fills) and `target`, and the `operand`
     moved: a, b or out.
     """
 
@@ -110,7 +109,7 @@ class Batch:
     operand: str = ""
 
     def column(self, name: str) -> np.ndarray:
-        """A field of the records."""
+        """Return a field of the records."""
         return self.all[name][self.number]
 
     @functools.cached_property
@@ -119,27 +118,27 @@ class Batch:
 
     @property
     def m(self) -> np.ndarray:
-        """Of sums: rows of a."""
+        """For sums: rows of a."""
         return self._extent[:, 0]
 
     @functools.cached_property
     def n(self) -> np.ndarray:
-        """Of sums: columns."""
+        """For sums: columns."""
         return self._extent[:, 1:3].prod(axis=1)
 
     @functools.cached_property
     def k(self) -> np.ndarray:
-        """Of sums: the length of the reduction axis."""
+        """For sums: length of the reduction axis."""
         return self._extent[:, 3:].prod(axis=1)
 
     @functools.cached_property
     def macs(self) -> np.ndarray:
-        """Of sums: multiply-accumulates."""
+        """For sums: multiply-accumulates."""
         return self.m * self.n * self.k
 
     @functools.cached_property
     def adds(self) -> np.ndarray:
-        """Of sums: whether each adds to what lies in c. The others read nothing there."""
+        """For sums: whether each instruction adds to c. The others do not read c."""
         flagged: np.ndarray = (self.column("flags") & Flag.ACCUMULATE) != 0
         return flagged
 
@@ -160,13 +159,13 @@ class Batch:
 
     @functools.cached_property
     def bytes(self) -> np.ndarray:
-        """Bytes that each writes, without its border."""
+        """Bytes that each instruction writes, without its border."""
         return self.elements * (self.element if self.source else self.result)
 
     @functools.cached_property
     def read(self) -> np.ndarray:
-        """Bytes that each reads: fewer than it writes where several instances of a storage level get the same ones in
-        one transfer, by loops that do not move in the source."""
+        """Bytes that each instruction reads: fewer than it writes if one transfer multicasts to several instances of a
+        storage level, through loops with stride 0 in the source."""
         if not self.source:
             return np.zeros_like(self.bytes)
         if "." not in self.target:
@@ -177,12 +176,12 @@ class Batch:
         return self.bytes // times
 
     def each(self, values: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """The distinct `values`, one of each instruction, and where each is."""
+        """Return the distinct `values`, given one per instruction, each with the mask of its instructions."""
         return [(value, values == value) for value in np.unique(values).tolist()]
 
     def refuse(self, machine: Machine, wrong: np.ndarray, does: Callable[[int], str], accepted: str) -> None:
-        """HardwareError if any instruction is `wrong`, naming the first one and, from its place in the batch, what it
-        `does`."""
+        """Raise HardwareError if any instruction is `wrong`, naming the first one and what it `does`, given its index
+        in the batch."""
         if wrong.any():
             place = int(wrong.argmax())
             named = self.named(int(self.number[place]))
@@ -190,11 +189,11 @@ class Batch:
 
 
 def nothing(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
-    """Executes an instruction that has no operands."""
+    """Execute an instruction without operands."""
 
 
 def instances(machine: Machine, name: str) -> int:
-    """How many instances the level of a memory has in all; 1 for a memory of no level."""
+    """Return the total number of instances of the level that a memory belongs to; 1 for a memory outside the levels."""
     total, level = 1, name.rpartition(".")[0]
     for one in machine.hardware.levels if level else ():
         total *= one.instances
@@ -204,6 +203,6 @@ def instances(machine: Machine, name: str) -> int:
 
 
 def ceil_quotient(amount: np.ndarray, rate: float | np.ndarray) -> np.ndarray:
-    """ceil(amount / rate) as int64, a quotient that only rounding puts above a whole number not rounded up."""
+    """Return ceil(amount / rate) as int64, ignoring an excess over an integer that is due to rounding."""
     cycles: np.ndarray = np.ceil(amount / rate * (1 - 1e-14)).astype(np.int64)
     return cycles

@@ -1,4 +1,4 @@
-"""The table of instructions, and what it says of all instructions of a program at once."""
+"""The instruction table, and its properties looked up for all instructions of a program at once."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ Opcode: Table[Instruction] = Table((NOP, LOAD, STORE, FILL, GEMM, WCONV, COLMV, 
 
 
 def marked(instructions: np.ndarray, rows: Sequence[bool]) -> np.ndarray:
-    """Whether the row of each instruction of an INSTRUCTION array is marked; `rows` holds a mark for each row."""
+    """Return whether the row of each instruction of an INSTRUCTION array is marked; `rows` holds one mark per row."""
     marks: np.ndarray = np.array(rows)[instructions["op"]]
     return marks
 
 
 def multiplies(instructions: np.ndarray) -> np.ndarray:
-    """Of each instruction whether it sums products."""
+    """Return, for each instruction, whether it accumulates products."""
     return marked(instructions, [row.work == "sums" for row in Opcode])
 
 
 @dataclass(frozen=True)
 class Uses:
-    """Of each instruction whether it reads a, b, c and writes c; boolean arrays of the instructions' length."""
+    """Which operands each instruction reads (a, b, c) and whether it writes c: boolean arrays, one entry per
+    instruction."""
 
     reads_a: np.ndarray
     reads_b: np.ndarray
@@ -41,13 +42,13 @@ class Uses:
     writes_c: np.ndarray
 
     def of(self, operand: Operand) -> np.ndarray:
-        """Instructions that touch the operand at all."""
+        """Return which instructions touch the operand at all."""
         return {"a": self.reads_a, "b": self.reads_b, "c": self.writes_c}[operand]
 
 
 def uses(instructions: np.ndarray) -> Uses:
-    """What each instruction of an INSTRUCTION array reads and writes. Where a vector function reduces, c is read, and b
-    is not; b is not read either where the function has one operand or takes an immediate number."""
+    """Return what each instruction of an INSTRUCTION array reads and writes. A vector function that reduces reads c and
+    not b; b is also not read if the function has one operand or takes an immediate number."""
     flags = instructions["flags"]
     a, b, c = (marked(instructions, [operand in row.loops for row in Opcode]) for operand in OPERANDS)
     functions = marked(instructions, [row.takes_function for row in Opcode])
@@ -59,6 +60,6 @@ def uses(instructions: np.ndarray) -> Uses:
 
 
 def walked(instructions: np.ndarray, operand: Operand) -> np.ndarray:
-    """bool[instructions, LOOPS]: the loops of each instruction that the operand walks."""
+    """Return bool[instructions, LOOPS]: the loops of each instruction that the operand uses."""
     marks: np.ndarray = np.array([[loop in row.loops.get(operand, ()) for loop in range(LOOPS)] for row in Opcode])
     return marks[instructions["op"]]

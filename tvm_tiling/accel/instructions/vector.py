@@ -1,15 +1,14 @@
-"""ALU: functions of the vector engine, element by element and as reductions (page 06).
+"""ALU: functions of the vector engine, element-wise and as reductions.
 
     ALU           c = function(a, b) over d0..d3; b is the number immediate[0] where the flag IMMEDIATE is set. A loop
                   whose stride in c is 0 reduces: c = function(c, a), c being read first
 
-The functions are rows of their own (hardware/vector_functions.py). The sums of a reduction are kept exactly until its
-end, and floats are added in the order of the loops. A float becomes an integer by dropping its fraction, and
-saturates.
+The functions have their own table (hardware/vector_functions.py). A reduction accumulates exactly until its end, and
+floats are added in loop order. Converting a float to an integer truncates and saturates.
 
-It takes ceil(elements / lanes) times the function's cycles, at least the engine's issue interval, and the result comes
-its latency later, until when an instruction that reads it waits; in the tail of page 04's
-engine no cycles of its own where that has no `tail_lanes`: the latency of COLMV has them.
+It takes ceil(elements / lanes) times the cycles of the function, at least the issue interval of the engine; the result
+is available after its latency, and an instruction that reads it waits until then. In the tail of a column engine
+without `tail_lanes` it takes no cycles of its own: the latency of COLMV includes them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .row import ELEMENTS, Batch, Cycles, How, Instruction
 
 
 def compute(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
-    """c = function(a, b), or c = function(c, a) along the loops in which c stands still."""
+    """Compute c = function(a, b), or c = function(c, a) along the loops with stride 0 in c."""
     if how.reads_c:
         axes = tuple(axis for axis in ELEMENTS if c.strides[axis] == 0 and c.shape[axis] > 1)
         c = c[tuple(slice(1) if axis in axes else slice(None) for axis in ELEMENTS)]
@@ -46,11 +45,11 @@ def apply(
     kinds: tuple[int, int],
     immediate: Sequence[float],
 ) -> np.ndarray:
-    """function(a, b) as elements of kinds[1] or whole numbers within its bounds; `a` and an array `b` are stored
+    """Return function(a, b) as elements of kinds[1] or as integers within its bounds; `a` and an array `b` are stored
     elements of kinds[0].
 
-    A number `b` is taken as an element of a's type. Floats may overflow, which NumPy should not warn of (np.errstate).
-    SimulationError for a function that this type does not have.
+    A scalar `b` is converted to the type of a. Floats may overflow; the caller silences the NumPy warning
+    (np.errstate). SimulationError for a function that does not support the type.
     """
     kind, result = kinds
     computes = function.computes
@@ -59,16 +58,17 @@ def apply(
     if (INTEGERS if is_integer(kind) else FLOATS) not in function.types:
         if FIXED not in function.types or kind != ElementType.INT16:
             raise SimulationError(
-                f"{function.name.upper()} of {ElementType(kind).name.lower()}, accepted: {function.types[0]}"
+                f"{function.name.upper()} of {ElementType(kind).name.lower()} is not supported, accepted: "
+                f"{function.types[0]}"
             )
         if immediate[0] not in range(16):
             raise SimulationError(
-                f"{function.name.upper()} with {immediate[0]:g} fraction bits, accepted: a whole number from 0 to 15"
+                f"{function.name.upper()} has {immediate[0]:g} fraction bits, accepted: a whole number from 0 to 15"
             )
         assert callable(computes)
         return _as_result(_table(computes, int(immediate[0]))[a.astype(np.int64) + (1 << 15)], result)
     if isinstance(computes, str) and is_integer(kind):
-        # In the operands' own type where that holds every result, else in 64 bits, widened as it is computed.
+        # In the type of the operands if it holds every result, else in 64 bits, widened during the computation.
         wide = None if function.selects else np.int64
         return _as_result(getattr(np, computes)(a, _second(b, kind), dtype=wide), result)
     x = widened(a, kind)
@@ -88,21 +88,21 @@ def apply(
 
 
 def _as_result(values: np.ndarray, kind: int) -> np.ndarray:
-    """Computed values as they may be assigned to stored elements."""
+    """Convert computed values so that they can be assigned to stored elements."""
     return saturated(values, kind) if is_integer(kind) else narrowed(values, kind)
 
 
 def reduce(
     function: VectorFunction, a: np.ndarray, c: np.ndarray, axes: tuple[int, ...], kinds: tuple[int, int]
 ) -> np.ndarray:
-    """c = function(c, a) again and again along `axes` of a[d0, d1, d2, d3], as stored elements of kinds[1].
+    """Reduce with c = function(c, a) along `axes` of a[d0, d1, d2, d3]; return stored elements of kinds[1].
 
-    `c` has those axes once round. Floats are added in the order of the loops. SimulationError for a function that does
-    not reduce.
+    `c` has extent 1 along those axes. Floats are added in loop order. SimulationError for a function that cannot
+    reduce.
     """
     if not isinstance(function.computes, str):
         raise SimulationError(
-            f"{function.name.upper()} as a reduction, accepted: "
+            f"{function.name.upper()} cannot reduce, accepted: "
             f"{', '.join(row.name.upper() for row in Function if row.reduces)}"
         )
     kind, result = kinds
@@ -117,25 +117,26 @@ def reduce(
         low, high = BOUNDS[result]
         values = functools.reduce(lambda so_far, step: np.clip(ufunc(so_far, step), low, high), steps, first[0])
     else:
-        # accumulate goes step by step, where reduce would add floats pairwise.
+        # accumulate proceeds step by step; reduce would add floats pairwise.
         values = ufunc.accumulate(np.concatenate([first, steps]), axis=0)[-1]
     return narrowed(values.reshape(c.shape), result)
 
 
 def _second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
-    """The second operand as stored elements."""
+    """Return the second operand as stored elements."""
     return b if isinstance(b, np.ndarray) else _number(math.nan if b is None else b, kind)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _number(value: float, kind: int) -> np.ndarray:
-    """An immediate as a stored element of that type."""
+    """Return an immediate as a stored element of the given type."""
     return np.asarray(narrowed(np.float64(value).reshape(()), kind))
 
 
 @functools.lru_cache(maxsize=32)
 def _table(computes: Callable[..., Any], fraction: int) -> np.ndarray:
-    """The value of a function at every 16-bit number with so many fraction bits, in that format, -2^15 first."""
+    """Return a function evaluated at every 16-bit fixed-point number with `fraction` fraction bits, in that format,
+    from -2^15."""
     x = np.arange(-(1 << 15), 1 << 15)
     unit = float(1 << fraction)
     with np.errstate(over="ignore"):

@@ -1,1 +1,1 @@
-"""Programs of the simulated accelerator: instructions, files, text (page 06)."""
+"""Programs of the simulated accelerator: instructions, files and text."""

@@ -1,4 +1,4 @@
-"""Text to programs: the reverse of disassembler.py, which says what the text is."""
+"""Assembler: text to programs, the inverse of disassembler.py, which documents the syntax."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _OPERAND = re.compile(r"(?P<memory>[^+\-/\s]+)(?P<address>[+-]\d+)(/(?P<strides>
 
 
 def assemble(text: str) -> Program:
-    """The program that `text` describes. ProgramError names the line, what was wrong in it and what is accepted."""
+    """Return the program that `text` describes. ProgramError names the line, what is wrong and what is accepted."""
     return _Reader(text).program()
 
 
 class _Reader:
-    """Takes the text line by line; `line` is the number of the present one, for errors."""
+    """Reads the text line by line; `line` is the current line number, for errors."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
@@ -48,7 +48,7 @@ class _Reader:
         self.regions: list[Region] = []
         self.rows: list[tuple[Any, ...]] = []
         self.content: dict[str, bytearray] = {}
-        self.constant: str | None = None  # whose values come at present
+        self.constant: str | None = None  # the constant whose values are being read
         self.region = 0
 
     def program(self) -> Program:
@@ -80,17 +80,17 @@ class _Reader:
         return ProgramError(f"line {self.line}: {problem}")
 
     def _words(self, line: str) -> Iterator[str]:
-        """The words of a line; a string in double quotes is one, as JSON has it. A semicolon ends the line."""
+        """Yield the words of a line. A JSON string in double quotes is one word; a semicolon starts a comment."""
         for quoted, plain, rest in _WORD.findall(line):
             if rest:
-                raise self._error("a string without its end; accepted: as JSON has it")
+                raise self._error("unterminated string; accepted: a JSON string")
             if plain:
                 yield plain
             elif quoted:
                 try:
                     yield plain_json(quoted)
                 except ValueError:
-                    raise self._error(f"string {quoted}, accepted: as JSON has it") from None
+                    raise self._error(f"invalid string {quoted}, accepted: a JSON string") from None
 
     # ---- directives --------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class _Reader:
             raise self._error(f"unknown directive {name!r}: {nearest(name, _DIRECTIVES)}")
         take, wanted = known[name]
         if len(words) != len(wanted.split()):
-            raise self._error(f"{name} with {len(words)} words, accepted: {name} {wanted}".rstrip())
+            raise self._error(f"{name} has {len(words)} words, accepted: {name} {wanted}".rstrip())
         take(*words)
 
     def _machine(self) -> None:
@@ -149,12 +149,12 @@ class _Reader:
         try:
             self.content[self.constant] += base64.b64decode("".join(words), validate=True)
         except (binascii.Error, ValueError):
-            raise self._error(f"values of {self.constant!r} that are no base64") from None
+            raise self._error(f"the values of {self.constant!r} are not valid base64") from None
 
     def _array(self, name: str, content: bytes) -> np.ndarray:
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
         if len(content) != tensor.bytes:
-            raise self._error(f"constant {name!r} of {len(content)} bytes, accepted: {tensor.bytes}")
+            raise self._error(f"constant {name!r} has {len(content)} bytes, accepted: {tensor.bytes}")
         return np.frombuffer(content, dtype=STORAGE[tensor.dtype]).reshape(tensor.shape)
 
     # ---- instructions ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class _Reader:
         if words[0].endswith(":"):
             words = words[1:]
         if len(words) < 2:
-            raise self._error("an instruction of too few words; accepted: queue, what it does, its fields")
+            raise self._error("an instruction has too few words; accepted: queue, instruction, fields")
         queue = self._one_of("queue", words[0], self.queues)
         op = Opcode[self._one_of("instruction", words[1].upper(), Opcode.names)]
         fields: dict[str, str] = {}
@@ -171,7 +171,7 @@ class _Reader:
             key, _, value = word.partition("=")
             self._one_of("field", key, _KEYS)
             if key in fields:
-                raise self._error(f"field {key!r} is there twice")
+                raise self._error(f"field {key!r} appears twice")
             fields[key] = value
         flags = [flag for name, flag in _FLAGS.items() if name in fields]
         function = self._one_of(
@@ -223,13 +223,13 @@ class _Reader:
     def _numbers(self, field: str, text: str, count: int, missing: int) -> tuple[int, ...]:
         values = [self._whole(field, word, field) for word in text.split(",")] if text else []
         if len(values) > count:
-            raise self._error(f"{field} of {len(values)} numbers, accepted: at most {count}")
+            raise self._error(f"{field} has {len(values)} numbers, accepted: at most {count}")
         return (*values, *(missing,) * (count - len(values)))
 
     def _floats(self, text: str) -> tuple[float, ...]:
         words = text.split(",") if text else []
         if len(words) > 2:
-            raise self._error(f"values of {len(words)} numbers, accepted: at most 2")
+            raise self._error(f"values has {len(words)} numbers, accepted: at most 2")
         try:
             values = [struct.unpack(">d", bytes.fromhex(w[2:]))[0] if w.startswith("0x") else float(w) for w in words]
         except (ValueError, struct.error):
@@ -237,7 +237,7 @@ class _Reader:
         return (*values, *(0.0,) * (2 - len(values)))
 
     def _whole(self, what: str, text: str, field: str | None = None) -> int:
-        """A whole number, and one that the `field` of an instruction can hold."""
+        """Return an integer that `field` of an instruction can hold."""
         if not _WHOLE.fullmatch(text):
             raise self._error(f"{what} = {text!r}, accepted: a whole number")
         return self._within(what, int(text), field)

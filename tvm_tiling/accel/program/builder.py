@@ -1,4 +1,4 @@
-"""Writing a program: instructions are appended with their operands, tokens follow from what they read and write."""
+"""Program builder: instructions are appended with their operands; tokens follow from what they read and write."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NO_TOKENS, _ONCE, _STAY = (0,) * QUEUES, (1,) * LOOPS, (0,) * LOOPS
 
 @dataclass(frozen=True)
 class At:
-    """An operand: where its first element lies (bytes in a memory) and how many elements each loop steps on. Fewer
-    strides than loops: the missing ones, the innermost, are 0."""
+    """An operand: the byte address of its first element in a memory, and for each loop its stride in elements. Missing
+    strides, those of the innermost loops, are 0."""
 
     memory: str
     address: int
@@ -36,11 +36,11 @@ class At:
 
 
 class ProgramBuilder:
-    """Collects tables and instructions; :meth:`build` gives the program with its tokens.
+    """Collects tables and instructions; :meth:`build` returns the program with its tokens.
 
-    Instructions are appended in an order in which running one after the other is right. Each goes to the in-order
-    queue of its engine; across queues the builder puts the tokens that the data ask for and no others. `queues` None
-    are those of the machine; with others, each is an engine of its own. HardwareError where the hardware is none.
+    Instructions are appended in an order in which sequential execution is correct. Each goes to the in-order queue of
+    its engine; across queues, the builder sets exactly the tokens that the data dependences require. `queues` defaults
+    to those of the machine; otherwise each named queue is its own engine. HardwareError if the hardware is invalid.
     """
 
     def __init__(self, hardware: Hardware, queues: Sequence[str] | None = None) -> None:
@@ -48,17 +48,17 @@ class ProgramBuilder:
         self.queues = self.machine.queues if queues is None else tuple(queues)
         if not 0 < len(self.queues) <= QUEUES:
             raise ProgramError(f"program: {len(self.queues)} queues, accepted: 1 to {QUEUES}")
-        self._memories: dict[str, int] = {}  # name -> bytes that tensors and declarations take
+        self._memories: dict[str, int] = {}  # name -> bytes used by tensors and declarations
         self._numbers: dict[str, int] = {}
-        self._engines: dict[str, int] = {}  # engine -> number of its queue
-        self._free: dict[str, int] = {}  # name -> first byte behind the tensors
+        self._engines: dict[str, int] = {}  # engine -> index of its queue
+        self._free: dict[str, int] = {}  # name -> first byte after the tensors
         self._tensors: dict[str, Tensor] = {}
         self._regions: list[Region] = []
         self._constants: dict[str, np.ndarray] = {}
         self._rows: list[tuple[object, ...]] = []
 
     def memory(self, name: str, size: int = 0) -> int:
-        """The number of a memory, which is there from its first mention, with at least `size` bytes in use."""
+        """Return the index of a memory, which is created on first use, and reserve at least `size` bytes of it."""
         self._memories[name] = max(self._memories.get(name, 0), size)
         return self._numbers.setdefault(name, len(self._numbers))
 
@@ -73,9 +73,9 @@ class ProgramBuilder:
         memory: str = "external",
         address: int | None = None,
     ) -> Tensor:
-        """A new tensor; without an address it lies behind the tensors that are there, aligned to 64 bytes."""
+        """Add a tensor. Without an address, it is placed after the existing tensors, aligned to 64 bytes."""
         if name in self._tensors:
-            raise ProgramError(f"program: tensor {name!r} is there already, accepted: another name")
+            raise ProgramError(f"program: tensor {name!r} already exists, accepted: another name")
         element_type(dtype)
         if address is None:
             address = -(-self._free.get(memory, 0) // ALIGNMENT) * ALIGNMENT
@@ -89,16 +89,18 @@ class ProgramBuilder:
     def constant(
         self, name: str, values: np.ndarray, *, operand: str, dtype: str | None = None, memory: str = "external"
     ) -> Tensor:
-        """A new constant tensor with its values; `dtype` "bfloat16" takes them as uint16 bits."""
+        """Add a constant tensor with its values; `dtype` "bfloat16" takes them as uint16 bits."""
         dtype = dtype or str(values.dtype)
         tensor = self.tensor(name, dtype, values.shape, role="constant", operand=operand, memory=memory)
         if values.dtype != STORAGE[dtype]:
-            raise ProgramError(f"constant {name!r}: values of {values.dtype}, accepted: {STORAGE[dtype]} for {dtype}")
+            raise ProgramError(
+                f"constant {name!r}: the values are {values.dtype}, accepted: {STORAGE[dtype]} for {dtype}"
+            )
         self._constants[name] = np.ascontiguousarray(values, dtype=STORAGE[dtype]).reshape(values.shape)
         return tensor
 
     def region(self, name: str, workload: str = "", decision: str = "") -> int:
-        """Begin a region: instructions from here on belong to it. Gives its number."""
+        """Begin a region, to which all further instructions belong. Return its index."""
         self._regions.append(Region(name, workload, decision))
         return len(self._regions) - 1
 
@@ -117,8 +119,8 @@ class ProgramBuilder:
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
         block: int = 0,
     ) -> int:
-        """Append an instruction of an engine and give its number. Its loops are those of its row `op`, the
-        missing innermost ones once round. A vector function of two operands without `b` takes immediate[0] for it."""
+        """Append an instruction of an engine and return its number. Its loops are those of its row `op`; missing
+        innermost loops have one iteration. A vector function of two operands without `b` takes immediate[0] instead."""
         flags = int(Flag.ACCUMULATE) if accumulate else 0
         if b is None and immediate is not None and op.takes_function:
             flags |= Flag.IMMEDIATE
@@ -149,7 +151,7 @@ class ProgramBuilder:
         return len(self._rows) - 1
 
     def _operand(self, at: At | None) -> tuple[int, int, tuple[int, ...]]:
-        """Memory, address and strides as an instruction has them."""
+        """Return memory, address and strides as an instruction stores them."""
         if at is None:
             return 0, 0, _STAY
         if at.memory not in self._numbers:
@@ -157,7 +159,7 @@ class ProgramBuilder:
         return self._numbers[at.memory], at.address, _loops(at.stride, _STAY)
 
     def build(self) -> Program:
-        """The program. Memories are as large as tensors, declarations and instructions reach."""
+        """Return the program. Memories are as large as tensors, declarations and instructions require."""
         instructions = np.array(self._rows, dtype=INSTRUCTION)
         program = Program(
             hardware=self.machine.hardware,
@@ -194,7 +196,7 @@ class ProgramBuilder:
 
 def _type(name: str) -> int:
     found = _TYPES.get(name)
-    return int(element_type(name)) if found is None else found  # which refuses it
+    return int(element_type(name)) if found is None else found  # raises the error
 
 
 def _loops(values: Sequence[int], missing: tuple[int, ...]) -> tuple[int, ...]:

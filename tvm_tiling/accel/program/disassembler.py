@@ -1,15 +1,15 @@
-"""Programs as text, for reading and for writing by hand in tests. One line per instruction:
+"""Programs as text, to read and to write by hand in tests. One line per instruction:
 
     3: matrix GEMM extent=8x1x16x1x1x24 type=int8>int32 a=a+0/24,0,0,0,0,1 b=b+0/0,0,1,0,0,16 c=acc+0/16,0,1
        wait=load_a,load_b signal=vector                                                       (all on one line)
 
-number, queue, what it does, then what is not at its default: `extent`, loop by loop; `type` of a and b > of c; operands
-as memory + byte address / strides in elements, trailing ones or zeros left out; `function`; `accumulate`; `immediate`;
-`values`, the two immediate numbers; `pad`; `block`; tokens as queue*number. A semicolon begins a comment.
+number, queue, mnemonic, then the fields that are not at their default: `extent`, loop by loop; `type` of a and b > of
+c; operands as memory + byte address / strides in elements, trailing ones or zeros omitted; `function`; `accumulate`;
+`immediate`; `values`, the two immediate numbers; `pad`; `block`; tokens as queue*number. A semicolon begins a comment.
 
 Tables are directives before the code: .machine (TOML up to .end), .queues, .memory name bytes, .tensor name type shape
-memory address role operand, .region name workload decision; .in number is the region of the instructions behind it,
-.constant name and lines in base64 the values of a tensor.
+memory address role operand, .region name workload decision; .in number sets the region of the instructions that follow,
+.constant name is followed by base64 lines with the values of a tensor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..instructions.table import Opcode, uses
 from .isa import OPERANDS, ElementType, Flag
 from .tables import ProgramTables
 
-_LINE = 72  # bytes of a constant on a line
+_LINE = 72  # bytes of a constant per line
 _TYPES = [kind.name.lower() for kind in ElementType]
 _FLAGS = [(int(flag), flag.name.lower()) for flag in Flag if flag.name]
 
@@ -38,12 +38,12 @@ def disassemble(program: ProgramTables) -> str:
 
 
 def instruction_text(program: ProgramTables, number: int) -> str:
-    """One instruction as a line of text, its number left out."""
+    """Return one instruction as a line of text without its number."""
     return next(_instructions(program, program.instructions[number : number + 1]))[1]
 
 
 def instruction_name(program: ProgramTables, number: int) -> str:
-    """How messages name an instruction: "instruction 7 (GEMM, queue 'matrix', of 'conv1')"."""
+    """Return the name of an instruction in messages: "instruction 7 (GEMM, queue 'matrix', of 'conv1')"."""
     record = program.instructions[number]
     row = Opcode[int(record["op"])]
     what = f"{row.name} {Function[int(record['function'])].name.upper()}" if row.takes_function else row.name
@@ -79,7 +79,7 @@ def _lines(program: ProgramTables) -> Iterator[str]:
 
 
 def _instructions(program: ProgramTables, instructions: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Region and text of each instruction."""
+    """Yield region and text of each instruction."""
     names = instructions.dtype.names or ()
     touched = np.stack([uses(instructions).of(operand) for operand in OPERANDS], axis=1).tolist()
     for row, used in zip(zip(*(instructions[name].tolist() for name in names), strict=True), touched, strict=True):
@@ -126,7 +126,8 @@ def _trimmed(values: Sequence[int], missing: int) -> list[int]:
 
 
 def number_text(value: float) -> str:
-    """A float64 as text: as short as its bits allow, in full where text has no word for it (a NaN's bits)."""
+    """Return a float64 as the shortest text that round-trips, or as its bits in hexadecimal if there is none (NaN
+    payloads)."""
     text = repr(value)
     bits = struct.pack(">d", value)
     return text if struct.pack(">d", float(text)) == bits else f"0x{bits.hex()}"

@@ -1,15 +1,15 @@
-"""Programs as files: readable without TVM, without pickle, and safely by anyone.
+"""Program files: readable without TVM and without pickle, and safe to load from untrusted sources.
 
     8 bytes   "VSIMPROG"
     4 bytes   version of the format
-    4 bytes   CRC-32 of everything behind
+    4 bytes   CRC-32 of everything that follows
     8 bytes   length of the header
     header    JSON: machine, tables, the number of instructions
-    instructions, one record of INSTRUCTION behind the other
+    instructions, consecutive INSTRUCTION records
     constants, in the order of the tensor table
 
-Numbers are little-endian. Lengths are compared with the file's own before memory is taken, so that a damaged file costs
-no more than its size.
+Numbers are little-endian. Lengths are checked against the file size before memory is allocated, so that a corrupted
+file costs no more memory than its size.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ def save(program: ProgramTables, path: str | os.PathLike[str]) -> None:
 
 
 def load(kind: type[P], path: str | os.PathLike[str]) -> P:
-    """A program of the class `kind`; see :meth:`.program.Program.load`."""
+    """Load a program of the class `kind`; see :meth:`.program.Program.load`."""
     try:
         with open(path, "rb") as file:
             start = file.read(_START.size)
             if start[: len(MAGIC)] != MAGIC:
                 raise ProgramError(
-                    f"{path}: no program of the simulated accelerator; accepted: a file that save() wrote"
+                    f"{path} is not a program of the simulated accelerator; accepted: a file written by save()"
                 )
             content = memoryview(file.read())
     except OSError as error:
-        raise ProgramError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ProgramError(f"{path} cannot be read: {error.strerror}") from None
     try:
         return _parse(kind, start, content)
     except (ProgramError, HardwareError) as error:
@@ -80,18 +80,18 @@ def load(kind: type[P], path: str | os.PathLike[str]) -> P:
 
 def _parse(kind: type[P], start: bytes, content: memoryview) -> P:
     if len(start) < _START.size:
-        raise ProgramError("the file is cut short")
+        raise ProgramError("the file is truncated")
     _, version, checksum, length = _START.unpack(start)
     if version != VERSION:
         raise ProgramError(f"the file has {other_version(version, (VERSION,), 'compile and save the program again')}")
     if length > len(content):
-        raise ProgramError("the file is cut short")
+        raise ProgramError("the file is truncated")
     if zlib.crc32(content, zlib.crc32(start[-8:])) != checksum:
-        raise ProgramError("the file is damaged or cut short: its checksum does not fit")
+        raise ProgramError("the file is corrupted or truncated: its checksum does not match")
     header = _header(bytes(content[:length]))
     count = header["instructions"]
     if type(count) is not int or not 0 <= count <= (len(content) - length) // INSTRUCTION.itemsize:
-        raise ProgramError(f"instructions = {count!r}, accepted: as many as the file holds")
+        raise ProgramError(f"instructions = {count!r}, accepted: at most as many as the file holds")
     tables: dict[str, Any] = {
         name: [_row(kind, row, name) for row in _listed(header, name)] for name, kind in _TABLES.items()
     }
@@ -102,7 +102,7 @@ def _parse(kind: type[P], start: bytes, content: memoryview) -> P:
             constants[tensor.name] = _constant(tensor, content[place:])
             place += constants[tensor.name].nbytes
     if place != len(content):
-        raise ProgramError(f"{len(content) - place} bytes behind the last constant, accepted: none")
+        raise ProgramError(f"{len(content) - place} bytes after the last constant, accepted: none")
     return kind(
         hardware=from_dict(Hardware, header["hardware"], "hardware"),
         queues=tuple(_listed(header, "queues")),
@@ -116,9 +116,9 @@ def _header(text: bytes) -> dict[str, Any]:
     try:
         header = plain_json(text)
     except (ValueError, RecursionError):
-        raise ProgramError("its header is no JSON") from None
+        raise ProgramError("its header is not valid JSON") from None
     if not isinstance(header, dict) or header.keys() != _KEYS:
-        raise ProgramError(f"its header does not hold exactly {', '.join(sorted(_KEYS))}")
+        raise ProgramError(f"its header must contain exactly {', '.join(sorted(_KEYS))}")
     return header
 
 
@@ -129,17 +129,20 @@ def _listed(header: dict[str, Any], name: str) -> list[Any]:
 
 
 def _row(kind: type[T], row: Any, table: str) -> T:
-    """A row of a table: every field there, each of its type."""
+    """Return a row of a table after checking that every field is present and of its type."""
     types = {f.name: {"str": str, "int": int}.get(str(f.type), list) for f in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != types:
-        raise ProgramError(f"a row of {table} does not hold exactly {', '.join(types)}, or one of another type")
+        raise ProgramError(f"a row of {table} must contain exactly {', '.join(types)}, each of its type")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
 
 
 def _constant(tensor: Tensor, content: memoryview) -> np.ndarray:
-    """The values of a constant, the first of `content`; the tensor's row is checked only as far as this needs."""
+    """Return the values of a constant, which `content` starts with. The tensor's row is checked only as far as needed
+    here."""
     if tensor.dtype not in STORAGE or not all(type(extent) is int and extent > 0 for extent in tensor.shape):
-        raise ProgramError(f"tensor {tensor.name!r}: {tensor.dtype!r} of shape {tensor.shape} is none")
+        raise ProgramError(
+            f"tensor {tensor.name!r}: {tensor.dtype!r} of shape {tensor.shape} is not a valid type and shape"
+        )
     if tensor.bytes > len(content):
-        raise ProgramError(f"constant {tensor.name!r} is cut short: {len(content)} of {tensor.bytes} bytes")
+        raise ProgramError(f"constant {tensor.name!r} is truncated: {len(content)} of {tensor.bytes} bytes")
     return np.frombuffer(content, dtype=STORAGE[tensor.dtype], count=tensor.elements).reshape(tensor.shape)

@@ -1,13 +1,13 @@
-"""How an instruction of the simulated accelerator is recorded: one record of numbers that fits every instruction.
+"""Encoding of an instruction of the simulated accelerator: one record of numbers that fits every instruction.
 
 An instruction belongs to one in-order queue, waits for tokens of other queues before it starts, and signals tokens to
-others when its result is there (VTA's way). It is a loop nest of up to six loops over operands that are walked with
-fixed strides. Which loops an instruction walks, and what it does with a, b and c, the table of instructions says
-(:mod:`tvm_tiling.accel.instructions.table`).
+others when its result is available, as in VTA. It is a loop nest of up to six loops over operands with constant
+strides. The instruction table (:mod:`tvm_tiling.accel.instructions.table`) defines which loops each instruction uses
+and what it does with a, b and c.
 
 All operands are read before c is written. Addresses are bytes within a memory, strides are elements of the operand's
-type (`dtype` of a and b, `result_dtype` of c), extents are at least 1. Memories, queues and regions are numbers into
-the program's tables.
+type (`dtype` of a and b, `result_dtype` of c), extents are at least 1. Memories, queues and regions are indices into
+the tables of the program.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LOOPS = 6
 
 
 class Flag(enum.IntFlag):
-    """How an instruction does it."""
+    """Modifiers of an instruction."""
 
-    ACCUMULATE = 1  # sums of products are added to c
+    ACCUMULATE = 1  # accumulate onto c
     IMMEDIATE = 2  # the second operand of a vector function is immediate[0]
 
 
 class ElementType(enum.IntEnum):
-    """Types of elements, in the order of their numbers in a program file."""
+    """Element types, in the order of their numbers in a program file."""
 
     INT8 = 0
     INT16 = 1
@@ -65,13 +65,13 @@ INSTRUCTION = np.dtype(
         ("flags", "u1"),
         ("dtype", "u1"),
         ("result_dtype", "u1"),
-        ("region", "<u2"),  # of the program's regions: the operator of the source that it belongs to
-        ("wait", "<u2", (QUEUES,)),  # tokens taken from each queue's channel to this one before it starts
-        ("signal", "<u2", (QUEUES,)),  # tokens put into the channel to each queue when its result is there
+        ("region", "<u2"),  # the region of the program, that is, the source operator it belongs to
+        ("wait", "<u2", (QUEUES,)),  # tokens taken from the channel of each queue before it starts
+        ("signal", "<u2", (QUEUES,)),  # tokens put into the channel to each queue when its result is available
         ("a_memory", "u1"),
         ("b_memory", "u1"),
         ("c_memory", "u1"),
-        ("block", "u1"),  # of a WCONV, else 0
+        ("block", "u1"),  # of a WCONV, otherwise 0
         ("a", "<i8"),  # byte addresses
         ("b", "<i8"),
         ("c", "<i8"),
@@ -83,11 +83,11 @@ INSTRUCTION = np.dtype(
         ("immediate", "<f8", (2,)),
     ]
 )
-"""One instruction; a program holds an array of them."""
+"""One instruction; a program holds an array of these."""
 
 _ELEMENT_BYTES = np.array([kind.bytes for kind in ElementType], dtype=np.int64)
 
 
 def element_bytes(instructions: np.ndarray, operand: Operand) -> np.ndarray:
-    """Bytes of an element of the operand, of each instruction of an INSTRUCTION array."""
+    """Return the bytes per element of the operand for each instruction of an INSTRUCTION array."""
     return _ELEMENT_BYTES[instructions["result_dtype" if operand == "c" else "dtype"]]

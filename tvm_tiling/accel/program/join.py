@@ -1,8 +1,8 @@
-"""Programs one behind the other as one program: a network from its operators, or from pieces with other work between.
+"""Concatenation of programs: a network from its operators, or from pieces with other work in between.
 
-Parts share what lies on the chip, each from address 0 on, and hand tensors to each other in the memories off it. Within
-one program tokens are placed over all parts together, so that the loads of one run ahead while another computes. Where
-something else works in between, a barrier lets no queue go on before all are done.
+Parts share the on-chip memories, each from address 0, and pass tensors to each other in off-chip memories. Within one
+program, tokens are placed across all parts, so that the loads of one part overlap with the computation of another.
+Where other work runs in between, a barrier holds every queue until all have finished.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ ALIGNMENT = 64  # bytes, of tensors
 
 @dataclass(frozen=True)
 class Part:
-    """A program as part of another: `names` says what its tensors are called there, those left out keep their names;
-    `regions` stand in the place of its own, if given. `memories` says by its own names which memory tensors lie in,
-    those left out stay in theirs."""
+    """A program as part of another. `names` renames its tensors, `regions` replaces its regions, and `memories` maps
+    its memories to those of the whole; tensors and memories that are not listed keep their names."""
 
     program: Program
     names: Mapping[str, str] = field(default_factory=dict)
@@ -34,30 +33,31 @@ class Part:
     memories: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, tensor: Tensor) -> str:
-        """The name of one of its tensors in the whole."""
+        """Return the name of a tensor of the part in the whole program."""
         return self.names.get(tensor.name, tensor.name)
 
     def memory(self, tensor: Tensor) -> str:
-        """The memory that one of its tensors lies in."""
+        """Return the memory that holds a tensor of the part."""
         return self.memories.get(tensor.name, tensor.memory)
 
 
 def join(
     parts: Sequence[Part], outputs: Collection[str], constants: Mapping[str, np.ndarray], *, barriers: bool = False
 ) -> Program:
-    """The parts in their order as one program.
+    """Return the parts joined in order as one program.
 
-    Tensors of one name are one, which its first part describes; later ones may give it another shape of as many bytes.
-    `outputs` names those that the whole gives, `constants` those whose values are known, beside the parts' own. What
-    else a part writes is scratch, what else is read is an input. With `barriers` every part keeps its own tokens and
-    waits for the end of the one before it. ProgramError for parts of several machines, or tensors of several sizes.
+    Tensors of the same name are one tensor, described by its first part; later parts may give it another shape of the
+    same size in bytes. `outputs` names the outputs of the whole, `constants` gives known values in addition to the
+    parts' own. Other tensors are scratch if a part writes them and inputs otherwise. With `barriers`, every part keeps
+    its own tokens and waits for the end of the previous one. ProgramError for parts of different machines or tensors of
+    different sizes.
     """
     if not parts:
         raise ProgramError("join: no parts, accepted: one or more")
     first = parts[0].program
     for part in parts:
         if part.program.hardware != first.hardware or part.program.queues != first.queues:
-            raise ProgramError("join: parts of several machines, accepted: programs made for one")
+            raise ProgramError("join: the parts are for different machines, accepted: programs made for one machine")
     values = {**constants}
     for part in parts:
         for tensor in part.program.of_role("constant"):
@@ -92,7 +92,7 @@ def join(
 def _tensors(
     parts: Sequence[Part], outputs: Collection[str], values: Mapping[str, np.ndarray]
 ) -> tuple[list[Tensor], tuple[Memory, ...]]:
-    """The tensors of the whole, one behind the other, and the memories with what all parts need of them."""
+    """Return the tensors of the whole, placed one after another, and the memories sized for all parts."""
     found: dict[str, Tensor] = {}
     written: set[str] = set()
     used: dict[str, int] = {}
@@ -112,11 +112,11 @@ def _tensors(
                 found[name] = Tensor(name, tensor.dtype, tensor.shape, place, address, tensor.role, tensor.operand)
             elif (known.bytes, known.memory) != (tensor.bytes, place):
                 raise ProgramError(
-                    f"join: tensor {name!r} has {known.bytes} bytes of memory {known.memory!r} and {tensor.bytes} of "
-                    f"{place!r}; accepted: one size and place"
+                    f"join: tensor {name!r} has {known.bytes} bytes of memory {known.memory!r} and "
+                    f"{tensor.bytes} of {place!r}; accepted: the same size and memory"
                 )
     if missing := [name for name in outputs if name not in written]:
-        raise ProgramError(f"join: the output {missing[0]!r} is written by no part")
+        raise ProgramError(f"join: no part writes the output {missing[0]!r}")
     tensors = []
     for tensor in found.values():
         role = "scratch" if tensor.name in written else "input"
@@ -128,7 +128,7 @@ def _tensors(
 
 
 def _moved(part: Part, places: Mapping[str, Tensor], numbers: Mapping[str, int]) -> np.ndarray:
-    """A part's instructions with the addresses of the whole's tensors and the numbers of its memories."""
+    """Return the instructions of a part with the tensor addresses and memory indices of the whole."""
     program = part.program
     rows = program.instructions.copy()
     used = uses(program.instructions)
@@ -153,8 +153,8 @@ def _moved(part: Part, places: Mapping[str, Tensor], numbers: Mapping[str, int])
 
 
 def _barrier(queues: int, region: int) -> np.ndarray:
-    """Instructions that do nothing but let every queue wait for all others: they tell the first one that they are done,
-    and it tells them."""
+    """Return NOP instructions that make every queue wait for all others: the others signal queue 0, which then signals
+    them."""
     others = np.arange(1, queues)
     rows = np.zeros(2 * len(others) + 1, INSTRUCTION)
     rows["op"], rows["extent"], rows["region"] = Opcode.NOP, 1, region

@@ -1,4 +1,4 @@
-"""How a program's file begins, which tells it from other files before anything of the simulator is imported."""
+"""The magic number of program files, kept apart so that they can be recognised without importing the simulator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAGIC = b"VSIMPROG"
 
 
 def is_program(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as the file of a program does; a pipe, which may never begin, does not."""
+    """Return whether a file starts with the magic number of a program. A pipe, which could block, never does."""
     if not Path(path).is_file():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Programs of the simulated accelerator: tables and instructions, nothing else. They need no TVM.
+"""Programs of the simulated accelerator: tables and instructions only. They do not need TVM.
 
 A program is made by :class:`.builder.ProgramBuilder`, by assembling text, or by loading a file.
 """
@@ -20,19 +20,21 @@ class Program(ProgramTables):
     """Instructions for a machine.
 
     `instructions` is an array of INSTRUCTION whose queue, memory and region numbers index the tables here; `constants`
-    maps the name of every constant tensor to its array, of the tensor's shape and of the type that STORAGE names.
-    `hardware` is the machine it was made for; it may be timed on others. ProgramError says what is not possible.
+    maps the name of every constant tensor to its array, which has the shape of the tensor and the type that STORAGE
+    names. `hardware` is the machine that the program was made for; it can be timed on others. Raises ProgramError if
+    the program is invalid.
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to one file, whole or not at all."""
+        """Write the program to one file, atomically."""
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Program:
-        """A saved program. It is data: nothing in the file is executed. ProgramError says what is wrong with it."""
+        """Load a saved program. It is pure data: nothing in the file is executed. ProgramError says what is wrong with
+        it."""
         return load(cls, path)
 
     def disassemble(self) -> str:
-        """The program as text that :func:`.assembler.assemble` reads back as an equal program."""
+        """Return the program as text that :func:`.assembler.assemble` turns back into an equal program."""
         return disassemble(self)

@@ -1,6 +1,5 @@
-"""What a program of the simulated accelerator is made of: tables and instructions, checked when they are put together:
-every number of an instruction that names something names something that is there.
-"""
+"""The parts of a program of the simulated accelerator, tables and instructions, checked on construction: every
+reference of an instruction is valid."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from .isa import INSTRUCTION, QUEUES, ElementType
 
 ROLES = ("input", "output", "constant", "scratch")
 OPERAND_CLASSES = ("a", "b", "out")
-MOST_BYTES = 1 << 40  # of a memory
+MOST_BYTES = 1 << 40  # per memory
 
-# How arrays and files hold the element types; bfloat16, which NumPy has not, as its bits.
+# How arrays and files store the element types; bfloat16, which NumPy lacks, as its bits.
 STORAGE: dict[str, np.dtype[Any]] = {kind.name.lower(): STORED[kind].newbyteorder("<") for kind in ElementType}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of the machine as far as the program uses it: bytes 0 .. `bytes`."""
+    """A memory of the machine, as far as the program uses it: bytes 0 .. `bytes`."""
 
     name: str
     bytes: int
@@ -34,8 +33,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A dense row-major array in a memory. `address` in bytes; `role` is input, output, constant or scratch;
-    `operand` is the class its traffic is counted in: a, b or out."""
+    """A dense row-major array in a memory. `address` is in bytes; `role` is input, output, constant or scratch;
+    `operand` is the class that its traffic counts towards: a, b or out."""
 
     name: str
     dtype: str
@@ -59,7 +58,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Region:
-    """Where instructions come from: an operator of the source, its workload as text, its decision as JSON."""
+    """The origin of instructions: an operator of the source, its workload as text, its decision as JSON."""
 
     name: str
     workload: str = ""
@@ -68,7 +67,7 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class ProgramTables:
-    """All of a :class:`.program.Program`, before it is known how programs are written and read."""
+    """The data of a :class:`.program.Program`, without saving and loading."""
 
     hardware: Hardware
     memories: tuple[Memory, ...]
@@ -94,7 +93,9 @@ class ProgramTables:
             self._check_tensor(tensor)
         self._check_constants()
         if self.instructions.dtype != INSTRUCTION or self.instructions.ndim != 1:
-            raise ProgramError(f"program: instructions of {self.instructions.dtype}, accepted: an array of INSTRUCTION")
+            raise ProgramError(
+                f"program: the instructions are {self.instructions.dtype}, accepted: an array of INSTRUCTION"
+            )
         check_instructions(self.instructions, len(self.queues), len(self.memories), len(self.regions))
 
     def _check_tensor(self, tensor: Tensor) -> None:
@@ -112,14 +113,15 @@ class ProgramTables:
         size = next(memory.bytes for memory in self.memories if memory.name == tensor.memory)
         if not 0 <= tensor.address <= size - tensor.bytes:
             raise ProgramError(
-                f"{where}: {tensor.bytes} bytes at {tensor.address} of memory {tensor.memory!r}, which has {size}"
+                f"{where}: {tensor.bytes} bytes at address {tensor.address} exceed memory {tensor.memory!r}, "
+                f"which has {size}"
             )
 
     def _check_constants(self) -> None:
         wanted = {tensor.name: tensor for tensor in self.tensors if tensor.role == "constant"}
         if wanted.keys() != self.constants.keys():
             name = min(wanted.keys() ^ self.constants.keys())
-            problem = "a constant tensor without values" if name in wanted else "values of no constant tensor"
+            problem = "a constant tensor without values" if name in wanted else "a value without a constant tensor"
             raise ProgramError(f"program: {name!r} is {problem}")
         for name, tensor in wanted.items():
             array = self.constants[name]
@@ -133,7 +135,7 @@ class ProgramTables:
         return len(self.instructions)
 
     def __eq__(self, other: object) -> bool:
-        """Equal in everything: machine, tables, instructions and the bits of the constants."""
+        """Return whether machine, tables, instructions and the bits of the constants are equal."""
         if not isinstance(other, ProgramTables):
             return NotImplemented
         tables = ("hardware", "memories", "queues", "tensors", "regions")
@@ -147,24 +149,24 @@ class ProgramTables:
     __hash__ = None  # type: ignore[assignment]
 
     def memory_number(self, name: str) -> int:
-        """The number of a memory in instructions; ProgramError for a name that is none."""
+        """Return the index of a memory in instructions. ProgramError for an unknown name."""
         return _number("memory", name, [memory.name for memory in self.memories])
 
     def queue_number(self, name: str) -> int:
-        """The number of a queue in instructions; ProgramError for a name that is none."""
+        """Return the index of a queue in instructions. ProgramError for an unknown name."""
         return _number("queue", name, self.queues)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name; ProgramError if there is none."""
+        """Return the tensor of that name. ProgramError for an unknown name."""
         return self.tensors[_number("tensor", name, [tensor.name for tensor in self.tensors])]
 
     def of_role(self, role: str) -> tuple[Tensor, ...]:
-        """The tensors of a role, in the order of the table: inputs and outputs are in the order of the source."""
+        """Return the tensors of a role in table order; inputs and outputs are in the order of the source."""
         return tuple(tensor for tensor in self.tensors if tensor.role == role)
 
 
 def element_type(name: str) -> ElementType:
-    """The element type of that name ("int8"); ProgramError for a name that is none."""
+    """Return the element type of that name, such as "int8". ProgramError for an unknown name."""
     if not isinstance(name, str) or name not in STORAGE:
         raise ProgramError(f"element type {name!r}: {nearest(str(name), STORAGE)}")
     return ElementType[name.upper()]
@@ -178,11 +180,11 @@ def _number(kind: str, name: str, known: tuple[str, ...] | list[str]) -> int:
 
 def _check_names(kind: str, names: tuple[str, ...] | list[str], most: int | None = None, plain: bool = False) -> None:
     if most is not None and len(names) > most:
-        raise ProgramError(f"program: {len(names)} of the kind {kind}, accepted: at most {most}")
+        raise ProgramError(f"program: {len(names)} entries of kind {kind}, accepted: at most {most}")
     seen = set()
     for name in names:
         if not isinstance(name, str) or not name or not name.isprintable() or name in seen:
-            raise ProgramError(f"program: {kind} {name!r}, accepted: names that are not empty, printable, each once")
+            raise ProgramError(f"program: {kind} {name!r}, accepted: non-empty, printable, unique names")
         if plain and not name.replace(".", "_").isidentifier():
             raise ProgramError(f"program: {kind} {name!r}, accepted: names of letters, digits, underscores and dots")
         seen.add(name)

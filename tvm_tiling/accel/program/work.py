@@ -1,6 +1,6 @@
-"""How much each instruction of a program has to do, whatever the machine: bytes to move, products, elements.
+"""The machine-independent work of each instruction of a program: bytes moved, multiply-accumulates, elements.
 
-Worked out once for a program; cost.py and energy.py make cycles and picojoules of it for each machine.
+It is computed once per program; cost.py and energy.py turn it into cycles and picojoules for each machine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from .program import Program
 
 @dataclass(frozen=True)
 class Work:
-    """What a program has to do: its `batches`, in the order of the table. `touched` int64[instructions, 3] are the
-    numbers of the memories that each instruction touches, each once, then -1. `peak` is the first byte behind all that
-    is touched of each memory, by name, `bytes` how many the instructions read and write of it that touch every element
-    once."""
+    """The work of a program. `batches` are in table order. `touched` int64[instructions, 3] are the distinct memories
+    that each instruction touches, padded with -1. By memory name, `peak` is one past the last byte touched, and `bytes`
+    how many bytes the instructions that touch every element once read and write."""
 
     program: Program
     batches: tuple[Batch, ...]
@@ -35,7 +34,7 @@ class Work:
     bytes: dict[str, int]
 
     def of(self, kind: str) -> list[Batch]:
-        """The batches whose rows have that work: "bytes", "elements" or "sums"."""
+        """Return the batches of one kind of work: "bytes", "elements" or "sums"."""
         return [batch for batch in self.batches if batch.row.work == kind]
 
     @property
@@ -45,7 +44,7 @@ class Work:
 
 
 def work(program: Program) -> Work:
-    """The work of a program."""
+    """Return the work of a program."""
     batches = tuple(_batches(program))
     return Work(program, batches, _touched(program.instructions), _peak(program), _bytes(program, batches))
 
@@ -67,7 +66,7 @@ def _batches(program: Program) -> Iterator[Batch]:
 
 
 def _transfers(program: Program, row: Instruction, number: np.ndarray, named: Callable[[int], str]) -> Iterator[Batch]:
-    """Copies or fills, those of one way together."""
+    """Yield copies or fills, grouped by path."""
     own = program.instructions[number]
     memories = [*(memory.name for memory in program.memories), ""]
     source = own["a_memory"] if "a" in row.loops else np.full(len(own), len(memories) - 1)
@@ -90,9 +89,9 @@ def _transfers(program: Program, row: Instruction, number: np.ndarray, named: Ca
 
 
 def _classes(program: Program, row: Instruction, own: np.ndarray) -> np.ndarray:
-    """Of each transfer the operand that it is counted in, by number. What goes into a buffer of A or B is that operand;
-    what does not go inward is a result; the rest (a bias, sums that come back) is as the tensor says that it is read
-    from, and a result where none does."""
+    """Return, for each transfer, the index of the operand that it counts towards. Data for a buffer of A or B counts as
+    that operand; data that moves outward counts as a result; the rest (a bias, sums that return) counts as its source
+    tensor states, or as a result without one."""
     out = CLASSES.index("out")
     found = np.full(len(own), out, dtype=np.int64)
     if not row.inward:
@@ -152,7 +151,7 @@ def _bytes(program: Program, batches: tuple[Batch, ...]) -> dict[str, int]:
 
 
 def _count_operands(program: Program, batch: Batch, total: dict[str, int]) -> None:
-    """Add what each instruction reads and writes of its operands, every element once."""
+    """Add the bytes of operands that each instruction reads and writes, counting every element once."""
     own = program.instructions[batch.number]
     used = uses(own)
     reads: tuple[tuple[Operand, np.ndarray], ...] = (

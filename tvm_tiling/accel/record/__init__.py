@@ -1,1 +1,1 @@
-"""From the TIR of a schedule to a program, block by block."""
+"""Lowering of the TIR of a schedule to a program, block by block."""

@@ -1,7 +1,7 @@
-"""A block that loads within a border: buffer[...] = other[...] where that lies inside an image, else a constant.
+"""Blocks that load within a border: buffer[...] = other[...] inside an image, otherwise a constant.
 
-The condition bounds loops of the instruction from below and above, each on its own. What is inside becomes a LOAD whose
-border is what its loops leave, as large as each instance needs it; an instance that lies outside altogether is a FILL.
+The condition bounds loops of the instruction from below and above, each independently. The inside becomes a LOAD whose
+border is what remains of its loops, computed for each instance; an instance entirely outside becomes a FILL.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..instructions.table import Opcode
 from .instances import Coupled, Instances, conjuncts, margin_of
 from .rows import Rows, StridedAccess, grouped
 
-PADDED, OTHERS = (1, 2), (0, 3)  # the loops of a copy that may have a border, and the others
+PADDED, OTHERS = (1, 2), (0, 3)  # the loops of a copy that may have a border, and the other loops
 
 
 def bordered_load(value: tirx.Expr) -> tuple[tirx.Expr, TensorLoad, tirx.Expr] | None:
-    """(condition, element inside, value outside) of a value that is loaded within a border."""
+    """Return (condition, element inside, value outside) of a value that is loaded within a border."""
     branches = conditional(value)
     if branches is None or not isinstance(branches[1], TensorLoad):
         return None
@@ -29,15 +29,15 @@ def bordered_load(value: tirx.Expr) -> tuple[tirx.Expr, TensorLoad, tirx.Expr] |
 
 
 def inside_of(found: Instances, condition: tirx.Expr) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each instance whether anything of it meets the condition, and from where to where each inner loop does:
-    bool[instances], int64[instances, inner loops] twice. Coupled where that is no box."""
+    """Return whether any part of each instance meets the condition, and from where to where each inner loop does:
+    bool[instances], int64[instances, inner loops] twice. Raises Coupled if the region is not a box."""
     low, high = np.zeros_like(found.extents), found.extents.copy()
     some = np.ones(len(found), dtype=bool)
     for part in conjuncts(condition):
         space = margin_of(part)
         if space is None:
             raise Coupled
-        start, steps = found.affine(space)  # the condition says that this is above 0
+        start, steps = found.affine(space)  # the condition requires this to be positive
         bounded = [number for number, step in enumerate(steps) if step]
         if not bounded:
             some &= start > 0
@@ -60,8 +60,8 @@ def record_bordered_load(
     border: float,
     copies: tuple[int, int] | None = None,
 ) -> None:
-    """LOADs of what lies in the `box` (from where to where each inner loop goes) of every instance, within `border`;
-    with (count, elements between them) into as many `copies`."""
+    """Record LOADs of the `box` (start and end of each inner loop) of every instance, within `border`. `copies` =
+    (count, elements between them) writes several copies."""
     low, high = box
     padded = [loop for loop in range(len(found.inner)) if (low[:, loop] > 0).any() or _short(found, high, loop)]
     others = OTHERS if copies is None else OTHERS[:-1]
@@ -91,12 +91,12 @@ def _short(found: Instances, high: np.ndarray, loop: int) -> bool:
 
 
 def those(found: Instances, kept: np.ndarray) -> Instances:
-    """The instances that `kept` marks."""
+    """Return the instances that `kept` marks."""
     part = replace(found)
     part.only(kept)
     return part
 
 
 def accesses_of(access: StridedAccess, kept: np.ndarray) -> StridedAccess:
-    """A walk of those instances only."""
+    """Return the access pattern restricted to the marked instances."""
     return replace(access, start=access.start[kept])

@@ -1,4 +1,4 @@
-"""A block of the vector engine that copies within a border, on the chip: the border is filled, the inside copied."""
+"""Blocks of the vector engine that copy within a border on the chip: the border is filled, the inside copied."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .rows import Rows, StridedAccess, access, grouped
 
 
 def is_bordered_copy(found: Instances) -> bool:
-    """Whether the block stores an element within a border."""
+    """Return whether the block stores an element within a border."""
     store = found.leaf.block.body
     return isinstance(store, tirx.BufferStore) and bordered_load(store.value) is not None
 
 
 def record_bordered_copy(found: Instances, places: Places, rows: Rows, queue: str) -> None:
-    """A FILL of all that the block writes, then an ALU that copies what lies inside."""
+    """Record a FILL of everything that the block writes, then an ALU copy of the inside."""
     store = found.leaf.block.body
     condition, element, outside = bordered_load(store.value) or (None, None, None)
     assert condition is not None and element is not None
@@ -32,8 +32,8 @@ def record_bordered_copy(found: Instances, places: Places, rows: Rows, queue: st
     target = access(found, places, store.buffer, store.indices)
     if border is None or EXTERNAL in (source.memory, target.memory) or source.kind != target.kind:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} computes {store.value}; accepted where it depends on a condition: a copy on "
-            "the chip within a border of one number"
+            f"block {found.leaf.name!r} computes {store.value}; accepted for a conditional value: a copy on "
+            "the chip within a border of one constant"
         )
     some, low, high = inside_of(found, condition)
     record_fill(found, rows, queue, target, border)
@@ -47,6 +47,6 @@ def record_bordered_copy(found: Instances, places: Places, rows: Rows, queue: st
 
 
 def _moved(operand: StridedAccess, low: np.ndarray) -> StridedAccess:
-    """The operand from the box's first point on."""
+    """Return the operand shifted to the first point of the box."""
     steps = np.array(operand.steps, dtype=np.int64) * operand.kind.bytes
     return replace(operand, start=operand.start + (low * steps).sum(axis=1))

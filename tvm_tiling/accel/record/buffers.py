@@ -1,8 +1,8 @@
-"""Where the buffers of a scheduled function lie in the machine's memories.
+"""Placement of the buffers of a scheduled function in the memories of the machine.
 
-A buffer of scope "global.x" lies in memory "x", as much of it as is alive at once: what one iteration of the innermost
-loop around all its accesses writes. With several versions (double buffering) such pieces take turns, iteration by
-iteration and on from one loop to the next, so that a load may run ahead as far as versions allow.
+A buffer of scope "global.x" is placed in memory "x", sized for what is live at once: what one iteration of the
+innermost loop around all its accesses writes. With several versions (double buffering), iterations use them in
+rotation, also across consecutive loops, so that loads can run ahead as far as the versions allow.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ ALIGNMENT = 64  # bytes
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a buffer lies: its first byte, and how its elements follow each other there."""
+    """The placement of a buffer: its first byte and the layout of its elements."""
 
     buffer: tirx.Buffer
     memory: str
     address: int
     shape: tuple[int, ...]  # elements of one version
     origin: tuple[tirx.Expr, ...]  # index of the first element of a version, over `loops`
-    loops: tuple[Loop, ...]  # whose iterations take versions in turn
+    loops: tuple[Loop, ...]  # whose iterations rotate through the versions
     versions: int
-    copies: int = 1  # of each version, one behind the other: groups of instances of a level that hold the same
-    halo: int = 0  # elements behind each copy: what instances hold of the parts of their neighbours
+    copies: int = 1  # of each version, contiguous: groups of instances of a level that hold the same data
+    halo: int = 0  # elements after each copy: what instances hold of their neighbours' parts
 
     @property
     def kind(self) -> ElementType:
@@ -54,7 +54,7 @@ class Place:
 
     @property
     def elements(self) -> int:
-        """Of one copy."""
+        """Elements of one copy."""
         return prod(self.shape) + self.halo
 
     @property
@@ -62,20 +62,20 @@ class Place:
         return self.copies * self.elements * self.kind.bytes
 
     def start(self, values: dict[tirx.Var, np.ndarray]) -> np.ndarray:
-        """Byte address of the element at index 0, which may lie before the piece that is there."""
+        """Return the byte address of the element at index 0, which may lie before the resident part."""
         turn = np.int64(0)
         for loop in self.loops:
             turn = turn * loop.most + values[loop.variable]
         address = self.address + turn % self.versions * self.version_bytes
         for origin, stride in zip(self.origin, self.strides, strict=True):
             first = evaluate(origin, values)
-            assert first is not None  # asked when the place was made
+            assert first is not None  # checked when the place was made
             address = address - first * (stride * self.kind.bytes)
         return np.asarray(address, dtype=np.int64)
 
 
 class Places:
-    """The places of all buffers in the memories of a machine; HardwareError where one is too small."""
+    """The places of all buffers in the memories of a machine; HardwareError if one is too small."""
 
     def __init__(self, nest: Nest, params: Sequence[tirx.Var], machine: Machine) -> None:
         self.nest, self.machine = nest, machine
@@ -99,26 +99,26 @@ class Places:
     def __getitem__(self, buffer: tirx.Buffer) -> Place:
         found = self._by_buffer.get(buffer)
         if found is None:
-            raise self.nest.refuse(f"buffer {buffer.name} is no parameter and is made nowhere")
+            raise self.nest.refuse(f"buffer {buffer.name} is neither a parameter nor allocated")
         return found
 
     def reserve(self, memory: str, size: int, what: str) -> int:
-        """The address of `size` bytes more of a memory."""
+        """Reserve `size` more bytes of a memory and return their address."""
         used = self.used.get(memory, 0)
         address = -(-used // ALIGNMENT) * ALIGNMENT
         capacity = memory_bytes(self.machine, memory)
         others = self._used_beside(memory)
         if capacity is not None and address + size + others > capacity:
-            held = f", {used + others} of them taken" if used + others else ""
+            held = f", {used + others} of them in use" if used + others else ""
             raise HardwareError(
-                f"{what} takes {size} bytes of memory {memory!r} of {self.machine.hardware.name}, which has "
+                f"{what} needs {size} bytes of memory {memory!r} of {self.machine.hardware.name}, which has "
                 f"{capacity}{held}; accepted: smaller tiles, or fewer versions"
             )
         self.used[memory] = address + size
         return address
 
     def _used_beside(self, memory: str) -> int:
-        """Bytes that the other operands of a storage level take of the room that they share."""
+        """Return the bytes that other operands use of the capacity that a storage level shares."""
         owner = memory.rpartition(".")[0]
         shares = any(level.name == owner and level.bytes is not None for level in self.machine.hardware.levels)
         return sum(
@@ -128,11 +128,11 @@ class Places:
     def _dense(self, buffer: tirx.Buffer) -> None:
         shape = tuple(int(extent) for extent in buffer.shape)
         if str(buffer.dtype) not in STORAGE:
-            raise self.nest.refuse(f"buffer {buffer.name} is of {buffer.dtype}; accepted: {', '.join(STORAGE)}")
+            raise self.nest.refuse(f"buffer {buffer.name} has type {buffer.dtype}; accepted: {', '.join(STORAGE)}")
         if buffer.strides and tuple(int(s) for s in buffer.strides) != tuple(
             prod(shape[d + 1 :]) for d in range(len(shape))
         ):
-            raise self.nest.refuse(f"buffer {buffer.name} has strides of its own; accepted: compact parameters")
+            raise self.nest.refuse(f"buffer {buffer.name} has custom strides; accepted: compact parameters")
         size = prod(shape) * STORAGE[str(buffer.dtype)].itemsize
         address = self.reserve(EXTERNAL, size, f"buffer {buffer.name}")
         zero = tuple(tirx.IntImm("int32", 0) for _ in shape)
@@ -141,9 +141,9 @@ class Places:
     def _on_chip(self, buffer: tirx.Buffer) -> None:
         writers, readers = self.writers.get(buffer, []), self.readers.get(buffer, [])
         if not writers or not readers:
-            return  # nobody needs it
+            return  # unused
         if str(buffer.dtype) not in STORAGE:
-            raise self.nest.refuse(f"buffer {buffer.name} is of {buffer.dtype}; accepted: {', '.join(STORAGE)}")
+            raise self.nest.refuse(f"buffer {buffer.name} has type {buffer.dtype}; accepted: {', '.join(STORAGE)}")
         memory = str(buffer.scope()).partition(".")[2]
         loops = _common([*writers, *readers])
         shape, origin = self._box(buffer, writers, loops)
@@ -164,7 +164,8 @@ class Places:
     def _box(
         self, buffer: tirx.Buffer, writers: list[Leaf], loops: tuple[Loop, ...]
     ) -> tuple[tuple[int, ...], tuple[tirx.Expr, ...]]:
-        """Extents and first index of what is written while `loops` stand still; of several writers, all of it."""
+        """Return extents and first index of the region written for fixed `loops`; for several writers, the bounding
+        box."""
         zero = tirx.IntImm("int32", 0)
         outer = {loop.variable for loop in loops}
         found = [part for writer in writers for part in self._boxes(buffer, writer, outer)]
@@ -180,8 +181,8 @@ class Places:
         return tuple(shape), tuple(origin)
 
     def _boxes(self, buffer: tirx.Buffer, writer: Leaf, outer: set[tirx.Var]) -> list[list[tuple[int, tirx.Expr]]]:
-        """Of each store to the buffer and each dimension: how many elements it covers and the first, over the outer
-        loops; the whole dimension from 0 on where it is not affine."""
+        """Return, for each store to the buffer and each dimension, the number of elements covered and the first one
+        over the outer loops; the whole dimension from 0 if it is not affine."""
         instances = next(instances_of(self.nest, writer))
         below = {loop.variable: tirx.const(0, str(loop.variable.ty)) for loop in writer.loops}
         below = {variable: zero for variable, zero in below.items() if variable not in outer}
@@ -205,8 +206,8 @@ class Places:
         return boxes
 
     def _versions(self, writers: list[Leaf], readers: list[Leaf], loops: tuple[Loop, ...]) -> int:
-        """How many pieces take turns: as the writer's annotation "vsim.versions" says, or as many as a software
-        pipeline of the loop around needs, from the stage that writes to the stage that reads."""
+        """Return the number of versions: as the writer's annotation "vsim.versions" says, or as many as a software
+        pipeline of the enclosing loop needs between the writing and the reading stage."""
         asked = [leaf.annotation("vsim.versions") for leaf in writers]
         if any(count is not None for count in asked):
             counts = [count for count in asked if isinstance(count, int) and count > 0]
@@ -226,13 +227,13 @@ class Places:
             last = max(stages[leaf.path[depth]] for leaf in readers)
         except IndexError:
             raise self.nest.refuse(
-                f"loop {loops[-1].variable.name} has {len(stages)} stages for more parts; accepted: one for each part"
+                f"loop {loops[-1].variable.name} has {len(stages)} stages but more parts; accepted: one stage per part"
             ) from None
         return max(1, last - first + 1)
 
 
 def halo_elements(writers: Sequence[Leaf], shape: Sequence[int]) -> int:
-    """Elements that a block of `shape` takes besides as the annotation "vsim.halo" of who writes it says."""
+    """Return the additional elements of a block of `shape` that the annotation "vsim.halo" of its writers requests."""
     halo = next((own for leaf in writers if (own := leaf.annotation("vsim.halo")) is not None), None)
     if halo is None:
         return 0
@@ -241,7 +242,7 @@ def halo_elements(writers: Sequence[Leaf], shape: Sequence[int]) -> int:
 
 
 def _common(leaves: Sequence[Leaf]) -> tuple[Loop, ...]:
-    """The loops around all of the leaves."""
+    """Return the loops around all of the leaves."""
     common = leaves[0].loops
     for leaf in leaves[1:]:
         length = next((i for i, (a, b) in enumerate(zip(common, leaf.loops, strict=False)) if a is not b), None)
@@ -250,7 +251,7 @@ def _common(leaves: Sequence[Leaf]) -> tuple[Loop, ...]:
 
 
 def stores_of(leaf: Leaf) -> list[tirx.BufferStore]:
-    """The stores of a block, those that start a sum included."""
+    """Return the stores of a block, including those that initialise a reduction."""
     found: list[tirx.BufferStore] = []
     for part in (leaf.block.init, leaf.block.body):
         if part is not None:

@@ -1,7 +1,7 @@
-"""A block of the column engine as COLMV instructions (page 04).
+"""Blocks of the column engine as COLMV instructions (design page 04).
 
-Its innermost loops walk over rows of a matrix and over its columns, the vector standing still over rows. How many
-columns and rows the engine takes at once stands in the annotations "vsim.ep" and "vsim.vp".
+Their innermost loops iterate over rows of a matrix and over its columns; the vector does not depend on the row. The
+annotations "vsim.ep" and "vsim.vp" give the columns and rows that the engine processes at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .rows import Rows, grouped
 
 
 def record_column(found: Instances, places: Places, rows: Rows, queue: str) -> None:
-    """A block of the engine "column": c[row] = c[row] + matrix[row, column] * vector[column], or a constant that starts
-    such sums."""
+    """Record a block of the engine "column": c[row] = c[row] + matrix[row, column] * vector[column], or the constant
+    that initialises such sums."""
     if records_start(found, places, rows, queue):
         return
     left, right, target = operands_of_product(found, places)
@@ -51,6 +51,6 @@ def _annotation(found: Instances, name: str) -> int:
     value = found.leaf.annotation(name)
     if not isinstance(value, int) or value < 1:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} has {name} = {value!r}; accepted: a whole number, 1 or more"
+            f"block {found.leaf.name!r} has {name} = {value!r}; accepted: a whole number of at least 1"
         )
     return value

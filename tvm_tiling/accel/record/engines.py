@@ -1,4 +1,4 @@
-"""Blocks as instructions of the engines that move data and that multiply: LOAD, STORE, FILL and GEMM."""
+"""Blocks as instructions of the transfer and matrix engines: LOAD, STORE, FILL and GEMM."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COPY_LOOPS = 4  # of LOAD, STORE, FILL and ALU
 
 
 def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> None:
-    """A block of the engines "load" and "store": buffer[...] = other[...], or a constant."""
+    """Record a block of the engines "load" and "store": buffer[...] = other[...], or a constant."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     if not isinstance(store, tirx.BufferStore) or leaf.block.init is not None:
-        raise nest.refuse(f"block {leaf.name!r} is to load or store; accepted: one copy of an element")
+        raise nest.refuse(f"block {leaf.name!r} must load or store; accepted: one copy of an element")
     target = access(found, places, store.buffer, store.indices)
     if constant(store.value) is not None:
         record_fill(found, rows, queue, target, constant(store.value) or 0.0)
@@ -31,7 +31,7 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     within = bordered_load(store.value)
     element = store.value if within is None else within[1]
     if not isinstance(element, TensorLoad):
-        raise nest.refuse(f"block {leaf.name!r} is to load or store and computes {store.value}; accepted: a plain copy")
+        raise nest.refuse(f"block {leaf.name!r} must load or store, but computes {store.value}; accepted: a plain copy")
     source = access(found, places, element.source, element.indices)
     if source.kind != target.kind:
         raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; accepted: equal types")
@@ -56,13 +56,13 @@ def _record_bordered(
     target: StridedAccess,
     within: tuple[tirx.Expr, TensorLoad, tirx.Expr],
 ) -> None:
-    """A load within a border: instances that lie outside are filled, the others loaded."""
+    """Record a load within a border: instances entirely outside are filled, the others loaded."""
     condition, _, outside = within
     border = constant(outside)
     if border is None or source.memory != EXTERNAL:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} copies where {condition} and else takes {outside}; accepted: loads from "
-            "external memory within a border of one number"
+            f"block {found.leaf.name!r} copies where {condition}, otherwise takes {outside}; accepted: loads "
+            "from external memory within a border of one constant"
         )
     some, low, high = inside_of(found, condition)
     if not some.all():
@@ -76,7 +76,7 @@ def _record_bordered(
 
 
 def records_start(found: Instances, places: Places, rows: Rows, queue: str) -> bool:
-    """Whether the block stores a constant that starts sums; if so it is recorded."""
+    """Record the block if it stores a constant that initialises sums. Return whether it does."""
     store = found.leaf.block.body
     assert isinstance(store, tirx.BufferStore)
     value = constant(store.value)
@@ -87,7 +87,7 @@ def records_start(found: Instances, places: Places, rows: Rows, queue: str) -> b
 
 
 def record_fill(found: Instances, rows: Rows, queue: str, target: StridedAccess, value: float) -> None:
-    """Every element of `target` becomes `value`."""
+    """Set every element of `target` to `value`."""
     loops = _copy_loops(found, (target,))
     rows.add(found, Opcode.FILL, queue, loops, number=0, c=target, immediate=(value, 0.0))
 
@@ -100,7 +100,7 @@ def _copy_loops(found: Instances, accesses: Sequence[StridedAccess]) -> list[lis
 
 
 def constant(expr: tirx.Expr) -> float | None:
-    """The value of a number, converted or not; None for anything else."""
+    """Return the value of a constant, with or without casts; None for anything else."""
     while isinstance(expr, tirx.Cast):
         expr = expr.value
     value = getattr(expr, "value", None)
@@ -108,10 +108,11 @@ def constant(expr: tirx.Expr) -> float | None:
 
 
 def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> None:
-    """A block of the matrix engine: c[...] = c[...] + a[...] * b[...], or a constant that starts such a sum.
+    """Record a block of the matrix engine: c[...] = c[...] + a[...] * b[...], or the constant that initialises such a
+    sum.
 
-    The sum starts anew where all reduction axes stand at their start and the block says what it starts with, which has
-    to be 0: that is the instruction without ACCUMULATE.
+    The sum restarts where all reduction axes are at their first value and the block has an initial value, which must be
+    0: this is the instruction without ACCUMULATE.
     """
     if records_start(found, places, rows, queue):
         return
@@ -127,7 +128,7 @@ def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> 
 
 
 def operands_of_product(found: Instances, places: Places) -> tuple[StridedAccess, StridedAccess, StridedAccess]:
-    """The two factors of a sum of products and the sum, all on the chip."""
+    """Return the two factors of a sum of products and the sum, all on the chip."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     assert isinstance(store, tirx.BufferStore)
     target = access(found, places, store.buffer, store.indices)
@@ -136,8 +137,8 @@ def operands_of_product(found: Instances, places: Places) -> tuple[StridedAccess
     for operand, load in zip((*accesses, target), (left.source, right.source, store.buffer), strict=True):
         if operand.memory == EXTERNAL:
             raise nest.refuse(
-                f"block {leaf.name!r}: its engine uses {load.name} in external memory; accepted: buffers on the "
-                "chip (cache_read, cache_write)"
+                f"block {leaf.name!r}: its engine uses {load.name} in external memory; accepted: on-chip "
+                "buffers (cache_read, cache_write)"
             )
     if accesses[0].kind != accesses[1].kind:
         raise nest.refuse(
@@ -154,8 +155,8 @@ def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, Ten
     factors = [strip_cast(f) for f in (product.a, product.b)] if product is not None else []
     if len(factors) != 2 or not all(isinstance(f, TensorLoad) for f in factors):
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} is to sum products and computes {store.value}; accepted: c = c + a * b, both "
-            "of them buffers"
+            f"block {found.leaf.name!r} must accumulate products, but computes {store.value}; accepted: c = c "
+            "+ a * b, both of them buffers"
         )
     return factors[0], factors[1]
 
@@ -165,15 +166,15 @@ def _is_load_of(expr: tirx.Expr, buffer: tirx.Buffer) -> bool:
 
 
 def _of_floats(expr: tirx.Expr) -> tirx.Expr:
-    """`expr` without conversions between floats: the engine sums in the type of its sums, whatever the source rounds
-    to on the way."""
+    """Strip conversions between float types: the engine accumulates in the type of its sums, whatever the source rounds
+    to in between."""
     while isinstance(expr, tirx.Cast) and "float" in str(expr.ty) and "float" in str(expr.value.ty):
         expr = expr.value
     return expr
 
 
 def _product_loops(found: Instances, a: StridedAccess, b: StridedAccess, c: StridedAccess) -> list[list[int]] | None:
-    """The inner loops as m, n0, n1, k0, k1, k2; None where they do not fit."""
+    """Return the inner loops as m, n0, n1, k0, k1, k2; None if they do not fit."""
     kinds: dict[str, list[list[int]]] = {"m": [], "n": [], "k": []}
     for group in grouped(found, (a, b, c), len(found.inner)) or []:
         in_a, in_b, in_c = (operand.steps[group[-1]] != 0 for operand in (a, b, c))
@@ -184,7 +185,7 @@ def _product_loops(found: Instances, a: StridedAccess, b: StridedAccess, c: Stri
         elif not in_c:
             kind = "k"
         else:
-            return None  # a batch: it is walked
+            return None  # a batch axis: iterated outside the instruction
         kinds[kind].append(group)
     if len(kinds["m"]) > 1 or len(kinds["n"]) > 2 or len(kinds["k"]) > 3:
         return None
@@ -193,15 +194,17 @@ def _product_loops(found: Instances, a: StridedAccess, b: StridedAccess, c: Stri
 
 
 def starts_sum(found: Instances) -> np.ndarray:
-    """Where a sum of products begins, from 0."""
+    """Return where a sum of products starts from 0."""
     init = found.leaf.block.init
     if init is not None and (not isinstance(init, tirx.BufferStore) or constant(init.value) != 0):
-        raise found.nest.refuse(f"block {found.leaf.name!r} starts its sum with other than 0; accepted: sums from 0")
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} starts its sum from a value other than 0; accepted: sums from 0"
+        )
     return begins(found)
 
 
 def begins(found: Instances) -> np.ndarray:
-    """Where a reduction begins: all reduced axes at their first value."""
+    """Return where a reduction starts: all reduction axes at their first value."""
     block = found.leaf.block
     starts = np.full(len(found), block.init is not None)
     for axis in block.iter_vars if block.init is not None else ():

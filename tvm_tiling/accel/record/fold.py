@@ -1,8 +1,8 @@
-"""A block of the W-fold engine as WCONV instructions (page 05).
+"""Blocks of the W-fold engine as WCONV instructions (design page 05).
 
-Its six innermost loops are those of the instruction, in its order: output channels, rows, columns, kernel rows, kernel
-columns, channels. They keep their places even where they go round once, since what the engine takes depends on them.
-How channels are cut stands in annotations: "vsim.pci" and "vsim.pco" in bytes, "vsim.block" output channels.
+Their six innermost loops are those of the instruction, in its order: output channels, rows, columns, kernel rows,
+kernel columns, channels. They keep their positions even with one iteration, since the cost of the engine depends on
+them. Annotations give the channel granularities: "vsim.pci" and "vsim.pco" in bytes, "vsim.block" in output channels.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ LOOP_NAMES = "output channels, rows, columns, kernel rows, kernel columns, chann
 
 
 def record_fold(found: Instances, places: Places, rows: Rows, queue: str) -> None:
-    """A block of the engine "wfold". What is summed over several instructions leaves with the last of them."""
+    """Record a block of the engine "wfold". A sum over several instructions leaves the chip with the last of them."""
     left, right, target = operands_of_product(found, places)
     if len(found.inner) != LOOPS:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} gives an instruction of the W-fold engine {len(found.inner)} loops; accepted: "
-            f"vsim.loops = {LOOPS}, the innermost loops being {LOOP_NAMES}, each bounded on its own"
+            f"block {found.leaf.name!r} gives an instruction of the W-fold engine {len(found.inner)} loops; "
+            f"accepted: vsim.loops = {LOOPS}, the innermost loops being {LOOP_NAMES}, each with independent "
+            "bounds"
         )
     if not _is_convolution(left, right, target):
         left, right = right, left
     if not _is_convolution(left, right, target):
         raise found.nest.refuse(
-            f"block {found.leaf.name!r}: the loops of its instruction do not walk over {LOOP_NAMES}, in this order"
+            f"block {found.leaf.name!r}: the loops of its instruction are not {LOOP_NAMES}, in this order"
         )
     pci, pco, block = (_annotation(found, name) for name in ("vsim.pci", "vsim.pco", "vsim.block"))
     immediate = np.zeros((len(found), 2))
@@ -52,7 +53,8 @@ def record_fold(found: Instances, places: Places, rows: Rows, queue: str) -> Non
 
 
 def _is_convolution(a: StridedAccess, b: StridedAccess, c: StridedAccess) -> bool:
-    """Whether kernels stand still over points, the image over output channels and the sums over what is summed."""
+    """Return whether the kernel does not depend on the output position, the image not on the output channel, and the
+    sums not on the reduction axes."""
     return not any((*a.steps[1:3], b.steps[0], *c.steps[3:]))
 
 
@@ -66,7 +68,7 @@ def _annotation(found: Instances, name: str) -> int:
 
 
 def _ends_sum(found: Instances) -> np.ndarray:
-    """Where a sum is complete: all reduction axes reach their last value."""
+    """Return where a sum is complete: all reduction axes reach their last value."""
     ends = np.ones(len(found), dtype=bool)
     for axis in found.leaf.block.iter_vars:
         if int(axis.iter_type) == tirx.IterVar.CommReduce:

@@ -1,11 +1,11 @@
-"""From the TIR of a schedule to a program: every block of an engine becomes instructions, as its loops say.
+"""Lowering of the TIR of a schedule to a program: every block of an engine becomes instructions, as its loops say.
 
-The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "wfold", "column", "vector", "load", "store")
-is the engine it runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block
-that writes a buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what
-has no scope of its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage
-level, and "vsim.copies" on a block that loads one how many copies of a piece its instances hold. Tokens follow from
-what instructions read and write.
+The schedule determines everything. A block's annotation "vsim.engine" ("matrix", "wfold", "column", "vector", "load",
+"store") names its engine, "vsim.loops" how many of its innermost loops one instruction takes, and "vsim.versions", on a
+block that writes a buffer, how many versions of the buffer are used in rotation. The scope "global.x" places a buffer
+in memory x, "global" in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage level, and
+"vsim.copies", on a block that loads one, how many copies of a tile its instances hold. Tokens follow from what
+instructions read and write.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ ENGINES = ("matrix", "wfold", "column", "vector", "load", "store")
 
 
 def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
-    """The program that a scheduled function is on `hardware`.
+    """Return the program of a scheduled function on `hardware`.
 
-    source: a PrimFunc, or a module of one (what tiling_schedule gives as `.mod`, changed by further primitives or not).
-    UnsupportedOperator names the block and the expression that no instruction does, HardwareError the buffer that does
-    not fit its memory.
+    source: a PrimFunc, or a module with a single one, for example the `.mod` of tiling_schedule, with or without
+    further scheduling. UnsupportedOperator names the block and the expression that no instruction supports,
+    HardwareError the buffer that does not fit its memory.
     """
     return blocks_of(source, hardware).program
 
 
 @dataclass(frozen=True)
 class RecordedBlocks:
-    """A program and, of each block of its function in order, the tables of instructions that it became."""
+    """A program and, for each block of its function in order, the tables of instructions that it was lowered to."""
 
     program: Program
     blocks: tuple[tuple[Instances, tuple[np.ndarray, ...]], ...]
 
 
 def blocks_of(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> RecordedBlocks:
-    """What record() makes, block by block. Errors as record()."""
+    """Like record(), block by block. Raises the same errors."""
     func, name = _function(source)
     nest = Nest(func, name)
     machine = Machine(hardware)
@@ -93,13 +93,13 @@ def _function(source: tvm.IRModule | tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]
         return source, str((source.attrs or {}).get("global_symbol", "main"))
     functions = {g.name_hint: f for g, f in source.functions.items() if isinstance(f, tirx.PrimFunc)}
     if len(functions) != 1:
-        raise UnsupportedOperator(f"the module holds {len(functions)} PrimFuncs; accepted: one, to be recorded")
+        raise UnsupportedOperator(f"the module has {len(functions)} PrimFuncs; accepted: exactly one to be recorded")
     name, func = next(iter(functions.items()))
     return func, name
 
 
 def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine) -> Instances:
-    """Write the instructions of a block and give the instances that they are of."""
+    """Record the instructions of a block and return the instances that they belong to."""
     engine = leaf.annotation("vsim.engine")
     if engine not in ENGINES:
         raise nest.refuse(
@@ -107,7 +107,7 @@ def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine
         )
     store = leaf.block.body
     if not isinstance(store, tirx.BufferStore):
-        raise nest.refuse(f"block {leaf.name!r} holds a {type(store).__name__}; accepted: one store")
+        raise nest.refuse(f"block {leaf.name!r} contains a {type(store).__name__}; accepted: one store")
     source = places[store.value.source].memory if isinstance(store.value, TensorLoad) else None
     queue = machine.queue_of(_engine(str(engine), source, places[store.buffer].memory, machine))
     for found in instances_of(nest, leaf):
@@ -117,14 +117,15 @@ def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine
             continue
         return found
     raise nest.refuse(
-        f"block {leaf.name!r}: its indices {list(store.indices)} or its condition {leaf.realize.predicate} are not "
-        "affine; accepted: sums of loops times numbers"
+        f"block {leaf.name!r}: its indices {list(store.indices)} or its condition {leaf.realize.predicate} "
+        "are not affine; accepted: sums of loop variables times constants"
     )
 
 
 def _engine(engine: str, source: str | None, memory: str, machine: Machine) -> str:
-    """The machine's engine that writes to `memory`: the vector engine loads what is neither A nor B, and uses it."""
-    if engine == "column":  # several engines: the first of them
+    """Return the engine of the machine that writes to `memory`. The vector engine loads operands other than A and B,
+    and uses them."""
+    if engine == "column":  # of several column engines, the first
         return next((name for name in machine.engines if name.rstrip("0123456789") == engine), engine)
     of_level = level_engine(machine, engine, source, memory)
     if of_level is not None or engine != "load":
@@ -152,14 +153,14 @@ def _write(found: Instances, engine: str, places: Places, rows: Rows, queue: str
 
 
 def _of_level(found: Instances, places: Places, machine: Machine) -> bool:
-    """Whether a block copies to or from a storage level."""
+    """Return whether a block copies to or from a storage level."""
     store = found.leaf.block.body
     ends = [store.buffer, *([store.value.source] if isinstance(store.value, TensorLoad) else [])]
     return any(level_of(machine, places[end].memory) is not None for end in ends)
 
 
 def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
-    """The parameters, as inputs or outputs, and what the function keeps in external memory between its blocks."""
+    """Return the parameters as inputs or outputs, and the intermediate buffers in external memory."""
     made = [buffer for buffer in nest.buffers if str(buffer.scope()) == "global"]
     tensors = []
     for buffer in (*func.params, *made):
@@ -175,7 +176,7 @@ def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
 
 
 def _operand(buffer: tirx.Buffer, places: Places) -> str:
-    """The class that a tensor's traffic is counted in: where it is loaded to, or "out"."""
+    """Return the class that the traffic of a tensor counts towards: the memory it is loaded to, or "out"."""
     if buffer in places.writers:
         return "out"
     for leaf in places.readers.get(buffer, ()):

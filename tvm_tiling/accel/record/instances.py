@@ -1,8 +1,9 @@
-"""The instances of a block that become one instruction each: where they stand, and how far their inner loops go.
+"""The instances of a block that become one instruction each: the values of their outer loops and the extents of their
+inner loops.
 
-The innermost loops of a block, as many as its annotation "vsim.loops" says, are those of the instruction; the others
-are walked here. A ragged edge is a shorter extent. Where a condition couples two loops of an instruction, so that what
-is left is no box, the outer one is walked as well.
+The annotation "vsim.loops" gives the number of innermost loops of a block that belong to one instruction; the other
+loops are enumerated here. A ragged edge has a shorter extent. If a condition couples two loops of an instruction, so
+that the remaining region is not a box, the outer one is enumerated as well.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from .nest import Leaf, Loop, Nest, instances
 
 
 class Coupled(Exception):
-    """An expression is no affine one of the instruction's loops, or bounds several of them together."""
+    """Raised when an expression is not affine in the loops of an instruction, or bounds several of them together."""
 
 
 @dataclass(eq=False)
 class Instances:
-    """All instances of a leaf that do anything: arrays of one element each, in the order they run."""
+    """All instances of a leaf that do any work, in execution order: arrays with one element per instance."""
 
     nest: Nest
     leaf: Leaf
     inner: tuple[Loop, ...]
-    values: dict[tirx.Var, np.ndarray]  # of the loops walked
+    values: dict[tirx.Var, np.ndarray]  # of the enumerated loops
     keys: np.ndarray  # order numbers
     extents: np.ndarray  # int64[instances, inner loops]
     analyzer: sym.Analyzer
@@ -40,7 +41,8 @@ class Instances:
         return len(self.keys)
 
     def affine(self, expr: tirx.Expr) -> tuple[np.ndarray, tuple[int, ...]]:
-        """An expression of the block's axes as its value where all inner loops stand at 0, and its step along each."""
+        """Return the value of an expression over the block's axes with all inner loops at 0, and its step along each
+        inner loop."""
         return self._affine(self.leaf.bound(expr))
 
     def _affine(self, expr: tirx.Expr) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -53,8 +55,8 @@ class Instances:
             raise Coupled
         start = evaluate(parts[-1], self.values)
         if start is None:
-            where = f"block {self.leaf.name!r}: the index {expr} is not made of whole numbers and loops"
-            raise self.nest.refuse(f"{where}; accepted: indices that loops and constants give")
+            where = f"block {self.leaf.name!r}: the index {expr} does not consist of integers and loop variables"
+            raise self.nest.refuse(f"{where}; accepted: indices made of loop variables and constants")
         steps = dict(zip(used, (int(part) for part in parts[:-1]), strict=True))
         return np.broadcast_to(start, len(self)).astype(np.int64), tuple(steps.get(variable, 0) for variable in own)
 
@@ -65,7 +67,7 @@ class Instances:
             self.keys, self.extents = self.keys[kept], self.extents[kept]
 
     def restrict(self, condition: tirx.Expr) -> None:
-        """Keep what a condition of the loops allows: instances dropped, extents cut."""
+        """Apply a condition on the loops: drop instances and reduce extents."""
         for part in conjuncts(condition):
             self._restrict(part)
 
@@ -78,9 +80,9 @@ class Instances:
                 raise Coupled
             self.only(np.broadcast_to(holds, len(self)).astype(bool))
             return
-        start, steps = self._affine(space)  # the condition says that this is above 0
+        start, steps = self._affine(space)  # the condition requires this to be positive
         bounded = [number for number, step in enumerate(steps) if step]
-        if not bounded:  # the instruction's loops in it go round once
+        if not bounded:  # the instruction's loops in it have a single iteration
             self.only(start > 0)
             return
         most = start + sum(min(steps[i], 0) * (self.extents[:, i] - 1) for i in bounded)
@@ -94,13 +96,13 @@ class Instances:
 
 
 def instances_of(nest: Nest, leaf: Leaf) -> Iterator[Instances]:
-    """The instances of a leaf with as many inner loops as its annotation asks for, then with fewer and fewer: for who
-    finds that a loop cannot be part of an instruction."""
+    """Yield the instances of a leaf with the number of inner loops that its annotation requests, then with fewer and
+    fewer, for callers that find that a loop cannot be part of an instruction."""
     asked = leaf.annotation("vsim.loops")
     if not isinstance(asked, int) or not 0 <= asked <= len(leaf.loops):
         raise nest.refuse(
             f"block {leaf.name!r} has the annotation vsim.loops = {asked!r}; accepted: how many of its "
-            f"{len(leaf.loops)} loops, the innermost, one instruction takes"
+            f"{len(leaf.loops)} loops, counted from the innermost, belong to one instruction"
         )
     for count in range(asked, -1, -1):
         split = len(leaf.loops) - count
@@ -109,8 +111,8 @@ def instances_of(nest: Nest, leaf: Leaf) -> Iterator[Instances]:
         if shared is not None:
             others = ", ".join(repr(other.name) for other in shared.leaves if other is not leaf)
             raise nest.refuse(
-                f"block {leaf.name!r}: loop {shared.variable.name} of its instruction also holds {others}; accepted: "
-                "loops that hold the block alone, or fewer of them in vsim.loops"
+                f"block {leaf.name!r}: loop {shared.variable.name} of its instruction also contains {others}; "
+                "accepted: loops that contain only this block, or a smaller vsim.loops"
             )
         try:
             yield _instances(nest, leaf, leaf.loops[:split], inner)
@@ -140,7 +142,7 @@ def _instances(nest: Nest, leaf: Leaf, walked: tuple[Loop, ...], inner: tuple[Lo
 
 
 def conjuncts(condition: tirx.Expr) -> Iterator[tirx.Expr]:
-    """The conditions that have to hold together, those that always hold left out."""
+    """Yield the terms of a conjunction, omitting those that always hold."""
     if isinstance(condition, tirx.And):
         yield from conjuncts(condition.a)
         yield from conjuncts(condition.b)
@@ -149,7 +151,7 @@ def conjuncts(condition: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def margin_of(condition: tirx.Expr) -> tirx.Expr | None:
-    """What has to be above 0 for a comparison to hold; None where it is another condition."""
+    """Return the expression that must be positive for a comparison to hold; None for other conditions."""
     if isinstance(condition, tirx.LT):
         return condition.b - condition.a
     if isinstance(condition, tirx.LE):

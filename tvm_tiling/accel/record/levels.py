@@ -1,12 +1,12 @@
-"""Copies into, between and out of the storage levels of a machine, as LOAD and STORE (page 02).
+"""Copies into, between and out of the storage levels of a machine, as LOAD and STORE (design page 02).
 
-The annotation "vsim.copies" on a block that loads says that so many groups of instances have the same piece of the
-buffer: the instruction writes it as often, one copy behind the other, and reads it once for each copy that the level
-above has. The first copy is the one that products read.
+The annotation "vsim.copies" on a block that loads says how many groups of instances hold the same tile of the buffer:
+the instruction writes it that many times, consecutively, and reads it once for each copy in the level above. Compute
+instructions read the first copy.
 
-"vsim.halo" = [d, step, overlap, parts] says that instances hold parts of a piece of their own, `step` elements along
-the buffer's axis d, and the first `overlap` of the next part with it. Those come by instructions of their own and lie
-behind the copy, where products, which read the whole piece, have no use for them.
+"vsim.halo" = [d, step, overlap, parts] says that instances hold separate parts of a tile, `step` elements apart along
+axis d of the buffer, each with the first `overlap` elements of the next part. These are loaded by separate instructions
+and stored after the copy, where compute instructions, which read the whole tile, do not need them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .rows import Rows, StridedAccess, access, grouped
 
 
 def level_of(machine: Machine, memory: str) -> str | None:
-    """The storage level that a memory belongs to, None for others."""
+    """Return the storage level that a memory belongs to, or None."""
     owner = memory.rpartition(".")[0]
     return owner if any(level.name == owner for level in machine.hardware.levels) else None
 
 
 def level_engine(machine: Machine, engine: str, source: str | None, target: str) -> str | None:
-    """The engine of a copy from a memory to another where one of them belongs to a level; None where none does, or
-    where the vector engine does it."""
+    """Return the engine of a copy from one memory to another if either belongs to a level; None if neither does or if
+    the vector engine copies."""
     into = level_of(machine, target)
     if engine == "load" and into is not None:
         return f"load_{into}" if target.endswith((".a", ".b")) else None
@@ -44,13 +44,13 @@ def level_engine(machine: Machine, engine: str, source: str | None, target: str)
 
 
 def record_level_copy(found: Instances, places: Places, rows: Rows, queue: str) -> None:
-    """A block of the engines "load" and "store" with a level at one of its ends."""
+    """Record a block of the engines "load" and "store" that has a level at one of its ends."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     assert isinstance(store, tirx.BufferStore)
     within = bordered_load(store.value)
     element = store.value if within is None else within[1]
     if not isinstance(element, TensorLoad):
-        raise nest.refuse(f"block {leaf.name!r} is to load or store and computes {store.value}; accepted: a plain copy")
+        raise nest.refuse(f"block {leaf.name!r} must load or store, but computes {store.value}; accepted: a plain copy")
     source, target = places[element.source], places[store.buffer]
     steps = _rank(places.machine, target) - _rank(places.machine, source)
     if steps == 0:
@@ -60,8 +60,8 @@ def record_level_copy(found: Instances, places: Places, rows: Rows, queue: str) 
         )
     if target.copies % source.copies:
         raise nest.refuse(
-            f"block {leaf.name!r} makes {target.copies} copies of {source.copies}; accepted: vsim.copies that is a "
-            "multiple of that of the level above"
+            f"block {leaf.name!r} makes {target.copies} copies of {source.copies}; accepted: a vsim.copies "
+            "that is a multiple of that of the level above"
         )
     accesses = (
         access(found, places, element.source, element.indices),
@@ -81,19 +81,19 @@ def record_level_copy(found: Instances, places: Places, rows: Rows, queue: str) 
 
 
 class _LevelCopy:
-    """Writes the instructions of one copy between places, `into` a level or out of it."""
+    """Records the instructions of one copy between places, `into` a level or out of it."""
 
     def __init__(self, rows: Rows, queue: str, source: Place, target: Place, *, into: bool) -> None:
         self.rows, self.queue, self.target = rows, queue, target
         self.op = Opcode.LOAD if into else Opcode.STORE
         self.number = 0
-        # Loops over copies: how often, and how far apart they lie in the source and in the target. Results have none.
+        # Loops over copies: (count, distance in the source, distance in the target). Results have a single copy.
         kept, again = (source.copies, target.copies // source.copies) if into else (1, 1)
         self.kept = (kept, source.elements, again * target.elements)
         self.again = (again, 0, target.elements)
 
     def plain(self, found: Instances, accesses: Sequence[StridedAccess]) -> None:
-        """All that the instances copy, once for each copy of the level above."""
+        """Record everything that the instances copy, once for each copy of the level above."""
         lead = [loop for loop in (self.kept, self.again) if loop[0] > 1]
         groups = grouped(found, accesses, COPY_LOOPS - len(lead))
         if groups is not None:
@@ -129,13 +129,13 @@ class _LevelCopy:
     def bordered(
         self, found: Instances, accesses: Sequence[StridedAccess], within: tuple[tirx.Expr, TensorLoad, tirx.Expr]
     ) -> None:
-        """What lies inside an image from outside the chip, and around it a border of one number."""
+        """Record a load of the inside of an image from off-chip memory, with a border of one constant."""
         condition, _, outside = within
         border = constant(outside)
         if border is None or accesses[0].memory != EXTERNAL:
             raise found.nest.refuse(
-                f"block {found.leaf.name!r} copies where {condition} and else takes {outside}; accepted: loads from "
-                "external memory within a border of one number"
+                f"block {found.leaf.name!r} copies where {condition}, otherwise takes {outside}; accepted: "
+                "loads from external memory within a border of one constant"
             )
         some, low, high = inside_of(found, condition)
         if not some.all():
@@ -149,7 +149,7 @@ class _LevelCopy:
             self.halo(part, own, box)
 
     def halo(self, found: Instances, accesses: Sequence[StridedAccess], box: tuple[np.ndarray, np.ndarray]) -> None:
-        """What parts have in common with the part before them, of what lies in the box."""
+        """Record the overlap of each part with the previous one, within the box."""
         for first, last, place in self._shared(found):
             low, high = box[0].copy(), box[1].copy()
             loop = self._loop(found)
@@ -164,14 +164,14 @@ class _LevelCopy:
                 replace(own, start=(own.start + (low * step).sum(axis=1))[some])
                 for own, step in zip(accesses, steps, strict=True)
             ]
-            # Behind the piece, the elements of a part at the place of the first part that they would have in it.
+            # After the tile: the elements of a part, placed where they would lie if it were the first part.
             behind = (place - first * accesses[1].steps[loop]) * accesses[1].kind.bytes
             moved[1] = replace(moved[1], start=moved[1].start + behind)
             self.plain(part, moved)
 
     def _shared(self, found: Instances) -> Iterator[tuple[int, int, int]]:
-        """Of each part but the first: from where to where the part before has its elements too, and how far behind the
-        start of the piece they lie."""
+        """Yield, for each part except the first, the range of elements it shares with the previous part, and their
+        offset from the start of the tile."""
         halo = found.leaf.annotation("vsim.halo")
         if halo is None:
             return
@@ -182,7 +182,7 @@ class _LevelCopy:
             yield part * step, part * step + overlap, place
 
     def _loop(self, found: Instances) -> int:
-        """The inner loop along the halo's axis: that of the block's own axis."""
+        """Return the inner loop along the axis of the halo, that is, of the corresponding block axis."""
         halo = found.leaf.annotation("vsim.halo")
         axis = found.leaf.block.iter_vars[int(halo[0])].var  # type: ignore[index]
         _, steps = found.affine(axis)
@@ -196,7 +196,7 @@ class _LevelCopy:
 
 
 def _rank(machine: Machine, place: Place) -> int:
-    """How far in a memory lies: 0 off the chip, then level by level."""
+    """Return the depth of a memory in the hierarchy: 0 for off-chip, then level by level."""
     if place.memory == EXTERNAL:
         return 0
     names = [level.name for level in machine.hardware.levels]

@@ -1,7 +1,7 @@
-"""The blocks of a scheduled function with the loops around them, and the order in which their instances run.
+"""The blocks of a scheduled function with the loops around them, and the execution order of their instances.
 
-Every loop is counted from 0 and every instance of a block has a number that grows in the order of the program, so that
-the instructions of all blocks, made block by block, can be put into one sequence.
+Every loop starts at 0, and every instance of a block has a number that increases in program order, so that the
+instructions of all blocks, recorded block by block, can be merged into one sequence.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ...match.access import substitute, variables
 from ...match.evaluate import evaluate
 
 MOST_INSTANCES = 1 << 21
-PLACES = 64  # numbers that an instance of a block has for its instructions
+PLACES = 64  # order numbers available to the instructions of one instance of a block
 
 
 @dataclass(eq=False)
 class Loop:
-    """A loop around blocks. `most` is the largest extent it has; `stages` are those of a software pipeline."""
+    """A loop around blocks. `most` is its largest extent; `stages` are those of a software pipeline."""
 
     variable: tirx.Var
     extent: tirx.Expr
@@ -34,7 +34,8 @@ class Loop:
 
 @dataclass(eq=False)
 class Leaf:
-    """A block without blocks in it. `path` holds, for each loop, which child of the loop's body it is below."""
+    """A block without nested blocks. `path` holds, for each loop, the index of the child of the loop body that contains
+    it."""
 
     name: str
     realize: s_tir.SBlockRealize
@@ -50,7 +51,7 @@ class Leaf:
         return self.block.annotations.get(key)
 
     def bound(self, expr: tirx.Expr) -> tirx.Expr:
-        """`expr` of the block's own axes over the loops around it."""
+        """Return `expr`, given over the block's own axes, in terms of the loops around it."""
         return substitute(expr, self.axes)
 
     @property
@@ -60,7 +61,7 @@ class Leaf:
 
 
 class Nest:
-    """All blocks of a function, in order, and the buffers that it makes for itself."""
+    """All blocks of a function in order, and the buffers that it allocates."""
 
     def __init__(self, func: tirx.PrimFunc, name: str) -> None:
         self.name = name
@@ -68,7 +69,7 @@ class Nest:
         self.buffers: list[tirx.Buffer] = []
         root = func.body
         if not isinstance(root, s_tir.SBlockRealize):
-            raise self.refuse("it has no root block; accepted: a function of tiling_schedule")
+            raise self.refuse("it has no root block; accepted: a function scheduled by tiling_schedule")
         self.buffers += list(root.block.alloc_buffers)
         self._walk(root.block.body, (), (), 0)
 
@@ -76,7 +77,7 @@ class Nest:
         return UnsupportedOperator(f"{self.name}: cannot be recorded as a program: {why}")
 
     def _walk(self, stmt: tirx.Stmt, loops: tuple[Loop, ...], path: tuple[int, ...], start: int) -> int:
-        """Note the blocks below `stmt` and give how many order numbers it takes."""
+        """Collect the blocks below `stmt`. Return how many order numbers it takes."""
         if isinstance(stmt, tirx.For):
             return self._loop(stmt, loops, path, start)
         if isinstance(stmt, tirx.SeqStmt):
@@ -90,7 +91,7 @@ class Nest:
                 self.buffers += list(stmt.block.alloc_buffers)
                 if stmt.block.iter_vars:
                     raise self.refuse(
-                        f"block {stmt.block.name_hint!r} holds other blocks; accepted: blocks side by side"
+                        f"block {stmt.block.name_hint!r} contains other blocks; accepted: blocks side by side"
                     )
                 return self._walk(stmt.block.body, loops, path, start)
             leaf = Leaf(stmt.block.name_hint, stmt, loops, path, start)
@@ -98,7 +99,7 @@ class Nest:
             for loop in loops:
                 loop.leaves.append(leaf)
             return PLACES
-        raise self.refuse(f"it holds a {type(stmt).__name__} between blocks; accepted: loops and blocks")
+        raise self.refuse(f"it contains a {type(stmt).__name__} between blocks; accepted: loops and blocks")
 
     def _loop(self, stmt: tirx.For, loops: tuple[Loop, ...], path: tuple[int, ...], start: int) -> int:
         if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min) != 0:
@@ -108,11 +109,11 @@ class Nest:
         loop = Loop(stmt.loop_var, stmt.extent, most, None if stages is None else tuple(int(s) for s in stages))
         loop.size = self._walk(stmt.body, (*loops, loop), (*path, 0), start)
         if loop.size * most >= 1 << 62:
-            raise self.refuse(f"loop {stmt.loop_var.name} and those in it run too often to be numbered")
+            raise self.refuse(f"loop {stmt.loop_var.name} and its inner loops have too many iterations to be numbered")
         return loop.size * most
 
     def _most(self, extent: tirx.Expr, loops: Sequence[Loop], name: str) -> int:
-        """The largest value of a loop's extent."""
+        """Return the largest extent of a loop."""
         if isinstance(extent, tirx.IntImm):
             return int(extent)
         of = variables(extent)
@@ -120,7 +121,8 @@ class Nest:
         found = evaluate(extent, instances(around, self)[0])
         if found is None:
             raise self.refuse(
-                f"the extent {extent} of loop {name} cannot be evaluated; accepted: whole numbers of loops"
+                f"the extent {extent} of loop {name} cannot be evaluated; accepted: integer expressions of "
+                "loop variables"
             )
         return max(0, int(found.max(initial=0)))
 
@@ -134,13 +136,14 @@ def _holds_blocks(body: tirx.Stmt) -> bool:
 
 
 def instances(loops: Sequence[Loop], nest: Nest) -> tuple[dict[tirx.Var, np.ndarray], dict[Loop, np.ndarray]]:
-    """The values of the variables of `loops` at all their points, in order: int64 arrays by variable and by loop."""
+    """Return the values of the variables of `loops` at all iteration points in order: int64 arrays by variable and by
+    loop."""
     count = 1
     for loop in loops:
         count *= loop.most
     if count > MOST_INSTANCES:
         raise nest.refuse(
-            f"a block runs {count} times, accepted: at most {MOST_INSTANCES}; take more in one instruction"
+            f"a block runs {count} times, accepted: at most {MOST_INSTANCES}; put more work into one instruction"
         )
     grid = np.indices([loop.most for loop in loops], dtype=np.int64).reshape(len(loops), count)
     values = {loop.variable: column for loop, column in zip(loops, grid, strict=True)}

@@ -1,9 +1,9 @@
-"""The order of loads that share a queue: that of their first use.
+"""Ordering of the loads that share a queue by their first use.
 
-A schedule places a load outside the loops in which what it brings stays, so all of an operand that stays would come
-before the first piece of the other one. Where both come through one queue, nothing could be multiplied until then. Each
-load is put right before the first instruction that reads a byte of what it brings: no instruction between the two
-touches these bytes, and loads stand in their queue in the order of their first use.
+A schedule places a load outside the loops in which its data stays resident, so all resident tiles of one operand would
+be loaded before the first tile of the other. If both share a queue, computation could not start until then. Each load
+is therefore moved directly before the first instruction that reads a byte of its data: no instruction in between
+touches these bytes, and loads appear in their queue in the order of their first use.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from .buffers import EXTERNAL
 
 
 def loads_by_use(instructions: np.ndarray, memories: Sequence[str], machine: Machine) -> np.ndarray:
-    """The instructions of a program in order, its loads of A and of B by their first use where one queue takes both: on
-    a machine with storage levels those into the innermost level first, which use what those before them bring."""
+    """Return the instructions of a program with its loads of A and B ordered by first use if they share a queue. On a
+    machine with storage levels, loads into the innermost level are moved first, since they use what the outer ones
+    load."""
     levels = [f"{level.name}." for level in reversed(machine.hardware.levels)] if machine.has_levels else [""]
     if not machine.has_levels and machine.queue_of("load_a") != machine.queue_of("load_b"):
         return instructions
@@ -41,8 +42,8 @@ def loads_by_use(instructions: np.ndarray, memories: Sequence[str], machine: Mac
 
 
 def _loads(instructions: np.ndarray, memories: Sequence[str], targets: Sequence[str]) -> np.ndarray:
-    """Whether each instruction loads to one of the targets, but what another one stores in external memory, or fills a
-    border there."""
+    """Return whether each instruction loads to one of the targets (or fills a border there), excluding data that
+    another instruction stores to external memory."""
     numbers = [memories.index(name) for name in targets if name in memories]
     op, target = instructions["op"], instructions["c_memory"]
     into = np.isin(target, numbers) & np.isin(op, (int(Opcode.LOAD), int(Opcode.FILL)))
@@ -51,14 +52,15 @@ def _loads(instructions: np.ndarray, memories: Sequence[str], targets: Sequence[
     stores = target == memories.index(EXTERNAL)
     order = np.argsort(low[stores], kind="stable")
     low, high = low[stores][order], np.maximum.accumulate(high[stores][order])
-    before = np.searchsorted(low, ends)  # stores that begin before a load's source ends
+    before = np.searchsorted(low, ends)  # stores that begin before the load's source ends
     changed = (before > 0) & (np.append(high, 0)[before - 1] > begins) & (op == int(Opcode.LOAD))
     changed &= instructions["a_memory"] == memories.index(EXTERNAL)
     return into & ~changed
 
 
 def _first_uses(instructions: np.ndarray, loads: np.ndarray) -> np.ndarray:
-    """int64[instructions]: who reads first what each of the `loads` wrote; -1 for nobody, and for the others."""
+    """Return int64[instructions]: the first reader of what each of the `loads` wrote; -1 if there is none, and for all
+    other instructions."""
     first = np.full(len(instructions), -1, dtype=np.int64)
     every = accesses(instructions)
     every = every.at(np.flatnonzero(np.isin(every.memory, np.unique(instructions["c_memory"][loads]))))
@@ -81,8 +83,8 @@ def _first_uses(instructions: np.ndarray, loads: np.ndarray) -> np.ndarray:
 
 
 def _next_writes(instructions: np.ndarray, loads: np.ndarray, external: int) -> np.ndarray:
-    """int64[instructions]: who next overwrites what each of the `loads` reads on the chip; -1 for nobody, and for the
-    others."""
+    """Return int64[instructions]: the next instruction that overwrites what each of the `loads` reads on the chip; -1
+    if there is none, and for all other instructions."""
     found = np.full(len(instructions), -1, dtype=np.int64)
     every = accesses(instructions)
     sources = np.setdiff1d(np.unique(instructions["a_memory"][loads]), [external])

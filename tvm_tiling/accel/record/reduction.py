@@ -1,4 +1,4 @@
-"""A block of the vector engine that reduces: a FILL with what it starts from, then ALUs whose result stays in place."""
+"""Blocks of the vector engine that reduce: a FILL with the initial value, then ALUs that accumulate in place."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .rows import Rows, access, grouped
 
 
 def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
-    """A block of the engine "vector" with a start. UnsupportedOperator names what the engine has not."""
+    """Record a block of the engine "vector" with an initial value. UnsupportedOperator names what the engine lacks."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     reduction = reduction_of(leaf.block.init, store)
     if reduction is None or not isinstance(store, tirx.BufferStore):
         raise nest.refuse(
-            f"block {leaf.name!r} reduces otherwise than by +, max or min of a buffer's elements from a number on; "
-            "accepted: those"
+            f"block {leaf.name!r} is not a reduction of buffer elements by +, max or min from a constant "
+            "initial value; accepted: those reductions"
         )
     source = access(found, places, reduction.element.source, reduction.element.indices)
     target = access(found, places, store.buffer, store.indices)
     if EXTERNAL in (source.memory, target.memory):
         raise nest.refuse(
-            f"block {leaf.name!r}: the vector engine reduces to or from external memory; accepted: buffers on the chip"
+            f"block {leaf.name!r}: the vector engine reduces to or from external memory; accepted: on-chip buffers"
         )
     engine = machine.vector
     _refuse(found, machine, "function", reduction.function, engine.functions)
@@ -42,7 +42,8 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
     reduced = [loop for loop, step in enumerate(target.steps) if not step]
     if source.kind != target.kind and not (found.extents[:, reduced] > 1).any(axis=1).all():
         raise nest.refuse(
-            f"block {leaf.name!r} converts single elements of {source.kind.name}; accepted: reductions of several"
+            f"block {leaf.name!r} converts single elements of {source.kind.name}; accepted: reductions of "
+            "several elements"
         )
     starts = begins(found)
     if starts.any():
@@ -50,7 +51,7 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
         once = replace(once, extents=once.extents.copy())
         once.extents[:, reduced] = 1
         record_fill(once, rows, queue, accesses_of(target, starts), reduction.start)
-    # Where an instruction's loops do not reduce, its second operand is the result so far.
+    # If the loops of an instruction do not reduce, its second operand is the partial result.
     second = target if source.kind == target.kind else None
     rows.add(
         found,
@@ -68,6 +69,6 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
 def _refuse(found: Instances, machine: Machine, what: str, name: str, known: tuple[str, ...]) -> None:
     if known and name not in known:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} needs the {what} {name}, which the vector engine of {machine.hardware.name} "
-            f"has not; accepted: {', '.join(known)}"
+            f"block {found.leaf.name!r} needs the {what} {name}, which the vector engine of "
+            f"{machine.hardware.name} does not support; accepted: {', '.join(known)}"
         )

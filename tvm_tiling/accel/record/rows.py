@@ -1,4 +1,4 @@
-"""Instructions of one block as rows of the program's table: operands as walks, extents, queues."""
+"""The instructions of one block as rows of the program's table: operands as strided accesses, extents, queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .nest import PLACES
 
 @dataclass(frozen=True)
 class StridedAccess:
-    """An operand of all instances: where its first element lies (bytes), and elements per step of each inner loop."""
+    """An operand of all instances: the byte address of its first element, and elements per step of each inner loop."""
 
     memory: str
     start: np.ndarray
@@ -26,11 +26,12 @@ class StridedAccess:
 
 
 def access(found: Instances, places: Places, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> StridedAccess:
-    """The operand buffer[indices] of a block, the indices over its own axes; Coupled where they are not affine."""
+    """Return the operand buffer[indices] of a block, with indices over its own axes. Raises Coupled if they are not
+    affine."""
     place = places[buffer]
-    # As one expression, in which what is divided for one index and for the next comes together again.
+    # As one expression, so that quotients and remainders split over several indices simplify to the original value.
     element: tirx.Expr = tirx.IntImm("int32", 0)
-    fixed = 0  # apart: a number of another integer type would put conversions around the loops
+    fixed = 0  # kept apart: a constant of another integer type would wrap the loop variables in casts
     for index, stride in zip(indices, place.strides, strict=True):
         if isinstance(index, tirx.IntImm):
             fixed += int(index) * stride
@@ -44,7 +45,8 @@ def access(found: Instances, places: Places, buffer: tirx.Buffer, indices: Seque
 
 @dataclass
 class Rows:
-    """Rows of the table with their order numbers; `memories` and `queues` are the program's, in the order of use."""
+    """Rows of the table with their order numbers; `memories` and `queues` are those of the program in the order of
+    use."""
 
     memories: list[str]
     queues: tuple[str, ...]
@@ -64,8 +66,8 @@ class Rows:
         c: StridedAccess,
         **columns: object,
     ) -> None:
-        """One instruction for each instance, the `number`th of its block. `loops` are the inner loops that make each
-        loop of the instruction (none: once round; several are one, the outer ones first)."""
+        """Add one instruction for each instance, number `number` of its block. `loops` lists the inner loops that form
+        each loop of the instruction: an empty list is a single iteration, several are merged, outermost first."""
         assert number < PLACES
         rows = np.zeros(len(found), INSTRUCTION)
         rows["op"], rows["queue"] = op, self.queues.index(queue)
@@ -89,7 +91,7 @@ class Rows:
         self.keys.append(found.keys + number)
 
     def in_order(self) -> np.ndarray:
-        """The whole table in the order the program runs."""
+        """Return the whole table in execution order."""
         if not self.tables:
             return np.zeros(0, INSTRUCTION)
         order = np.argsort(np.concatenate(self.keys), kind="stable")
@@ -99,9 +101,9 @@ class Rows:
 def grouped(
     found: Instances, accesses: Sequence[StridedAccess], most: int, alone: Container[int] = ()
 ) -> list[list[int]] | None:
-    """The inner loops put together into at most `most` loops, outermost first; None where they are more. Loops of one
-    turn are left out. Neighbours become one loop where every operand goes on where the inner one ends, but not those
-    that are to stay `alone`, which are never left out either."""
+    """Return the inner loops merged into at most `most` loops, outermost first, or None if more are needed. Loops with
+    one iteration are dropped. Neighbours merge if every operand continues where the inner loop ends. Loops in `alone`
+    are neither merged nor dropped."""
     groups: list[list[int]] = []
     for loop in range(len(found.inner)):
         if loop in alone:

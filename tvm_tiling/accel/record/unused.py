@@ -1,8 +1,7 @@
-"""Loads of pieces that nobody uses are left out.
+"""Removal of loads of tiles that nothing uses.
 
-Where a block of one storage level is cut into blocks of the next, the last of them may lie behind the edge of the
-matrix: nothing is multiplied there, and what was to be loaded for it on the way, such as rows of the other operand, is
-not needed.
+If a block of one storage level is partitioned into blocks of the next, the last of these may lie outside the matrix:
+nothing is computed there, and data loaded only for them, such as rows of the other operand, is not needed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Recorded(NamedTuple):
 
 
 def drop_unused(recorded: list[Recorded], places: Places, rows: Rows) -> None:
-    """Take the instructions of loads out of the tables whose piece of a buffer no instruction reads."""
+    """Remove from the tables the loads of buffer tiles that no instruction reads."""
     used: dict[tirx.Buffer, list[np.ndarray]] = {}
     for found, first, end in reversed(recorded):
         store = found.leaf.block.body
@@ -50,7 +49,8 @@ def drop_unused(recorded: list[Recorded], places: Places, rows: Rows) -> None:
 
 
 def _pieces(found: Instances, place: Place) -> np.ndarray:
-    """The number of the piece of a buffer that each instance works on: iterations of the loops around all its uses."""
+    """Return the index of the buffer tile that each instance works on: the iteration of the loops around all its
+    uses."""
     pieces = np.zeros(len(found), dtype=np.int64)
     for loop in place.loops:
         pieces = pieces * loop.most + found.values[loop.variable]

@@ -1,8 +1,9 @@
-"""A block of the vector engine as ALU instructions: its expression operation by operation, through scratch space.
+"""Blocks of the vector engine as ALU instructions: the expression is evaluated operation by operation through scratch
+space.
 
-Every operation is one instruction over all elements of the instance. What it gives lies in scratch space behind the
-buffers of the memory that the block writes to, but the last one's, which is the block's own result. The scratch space
-of a block has one version: the vector engine takes its instructions in order.
+Every operation is one instruction over all elements of the instance. Intermediate results go to scratch space after the
+buffers of the memory that the block writes to; the last result is the block's own. The scratch space of a block has one
+version, because the vector engine executes its instructions in order.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _ROUNDING = ("round", "nearbyint")
 
 
 class VectorBlock:
-    """Writes the instructions of one block for the vector engine of a machine."""
+    """Records the instructions of one block for the vector engine of a machine."""
 
     def __init__(self, found: Instances, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
         self.found, self.places, self.rows, self.queue, self.machine = found, places, rows, queue, machine
@@ -51,9 +52,7 @@ class VectorBlock:
         self.lent: set[tuple[int, ElementType]] = set()
         store = found.leaf.block.body
         if not isinstance(store, tirx.BufferStore) or found.leaf.block.init is not None:
-            raise found.nest.refuse(
-                f"block {found.leaf.name!r} is no element-wise one; accepted: one store without init"
-            )
+            raise found.nest.refuse(f"block {found.leaf.name!r} is not element-wise; accepted: one store without init")
         self.store = store
         self.target = self.access(TensorLoadOf(store))
         self.size = int(np.prod([loop.most for loop in found.inner], dtype=np.int64))
@@ -67,13 +66,13 @@ class VectorBlock:
         found = access(self.found, self.places, load.source, load.indices)
         if found.memory == EXTERNAL:
             raise self.found.nest.refuse(
-                f"block {self.found.leaf.name!r}: the vector engine uses {load.source.name} in external memory; "
-                "accepted: buffers on the chip (cache_read, cache_write)"
+                f"block {self.found.leaf.name!r}: the vector engine uses {load.source.name} in external "
+                "memory; accepted: on-chip buffers (cache_read, cache_write)"
             )
         return found
 
     def temporary(self, kind: ElementType) -> StridedAccess:
-        """Scratch space for a result of that type, not lent to another one now."""
+        """Return free scratch space for a result of the given type."""
         number = next(i for i in range(len(self.lent) + 1) if (i, kind) not in self.lent)
         key = (number, kind)
         if key not in self.scratch:
@@ -94,8 +93,8 @@ class VectorBlock:
             self.lent.discard(self.loans.get(id(operand), (-1, ElementType.INT8)))
 
     def landing(self, target: Target, *operands: Operand) -> StridedAccess:
-        """Where a result made of `operands`, which nobody asks for again, goes: to `target`, or where that is any
-        scratch space of a type, in the place of an operand there. An instruction reads all before it writes."""
+        """Return where a result of `operands`, which are not needed afterwards, is stored: `target`, or, if that is any
+        scratch space of a type, in place of an operand there. An instruction reads everything before it writes."""
         self.release(*operands)
         if isinstance(target, StridedAccess):
             return target
@@ -116,7 +115,7 @@ class VectorBlock:
         b: Operand | None = None,
         second: float = 0.0,
     ) -> None:
-        """target = function(a, b); a number b is the immediate."""
+        """Record target = function(a, b); a scalar b becomes the immediate."""
         if not self.has(function):
             raise self.refuse_function(function)
         accesses = [target, a, *([b] if isinstance(b, StridedAccess) else [])]
@@ -157,21 +156,22 @@ class VectorBlock:
         known = self.machine.vector.dtypes
         if known and operand.kind.name.lower() not in known:
             raise self.found.nest.refuse(
-                f"block {self.found.leaf.name!r} computes with {operand.kind.name.lower()}, which the machine's vector "
-                f"engine has not; accepted: {', '.join(known)}"
+                f"block {self.found.leaf.name!r} computes with {operand.kind.name.lower()}, which the "
+                f"machine's vector engine does not support; accepted: {', '.join(known)}"
             )
 
     def refuse_function(self, function: VectorFunction) -> Exception:
         known = ", ".join(sorted(self.machine.vector.functions))
         return self.found.nest.refuse(
-            f"block {self.found.leaf.name!r} needs {function.name}, which the machine's vector engine has not; "
-            f"accepted: {known}"
+            f"block {self.found.leaf.name!r} needs {function.name}, which the machine's vector engine does "
+            f"not support; accepted: {known}"
         )
 
     # ---- expressions ----------------------------------------------------------------------------------------------
 
     def operand(self, expr: tirx.Expr) -> Operand:
-        """The value of an expression: a number, a buffer's elements where they lie, or a result in scratch space."""
+        """Return the value of an expression: a constant, the elements of a buffer in place, or a result in scratch
+        space."""
         value = constant(expr)
         if value is not None:
             return value
@@ -182,14 +182,14 @@ class VectorBlock:
     def kind(self, expr: tirx.Expr) -> ElementType:
         dtype = str(expr.ty)
         if dtype not in STORAGE:
-            raise self.refuse(expr, f"is of {dtype}; accepted: {', '.join(STORAGE)}")
+            raise self.refuse(expr, f"has type {dtype}; accepted: {', '.join(STORAGE)}")
         return ElementType[dtype.upper()]
 
     def refuse(self, expr: tirx.Expr, why: str) -> Exception:
         return self.found.nest.refuse(f"block {self.found.leaf.name!r}: {expr} {why}")
 
     def into(self, expr: tirx.Expr, target: Target) -> StridedAccess:
-        """Put the value of an expression into `target`, converted to its type, and give where it is then."""
+        """Evaluate an expression into `target`, converted to its type, and return where the result is."""
         value = constant(expr)
         if value is not None:
             place = self.landing(target)
@@ -217,14 +217,14 @@ class VectorBlock:
     def apply(
         self, function: VectorFunction, a: StridedAccess, target: Target, b: Operand | None = None, second: float = 0.0
     ) -> StridedAccess:
-        """One instruction, whose result goes to `target`."""
+        """Record one instruction whose result goes to `target`."""
         place = self.landing(target, a, *([] if b is None else [b]))
         self.alu(function, place, a, b, second)
         return place
 
     def cast(self, expr: tirx.Cast, target: Target) -> StridedAccess:
-        # An instruction converts what it computes: a cast costs one of its own only where there is nothing to compute,
-        # and where it is not the last step of all.
+        # An instruction converts what it computes: a cast needs an instruction of its own only if there is nothing to
+        # compute and it is not the last step.
         inner = expr.value
         kind = target.kind if isinstance(target, StridedAccess) else target
         if isinstance(inner, TensorLoad):
@@ -255,7 +255,7 @@ class VectorBlock:
         if function is Function.SUB and not self.has(Function.SUB) and value is not None:
             function, value = Function.ADD, -value
         a = self.operand(left)
-        if not isinstance(a, StridedAccess):  # a number over or minus something
+        if not isinstance(a, StridedAccess):  # a constant divided by something, or minus something
             number, a = a, self.temporary(self.kind(expr))
             self.fill(a, number)
         b = value if value is not None else self.operand(right)
@@ -266,12 +266,12 @@ class VectorBlock:
     def floor_division(self, expr: tirx.FloorDiv, target: Target) -> StridedAccess:
         by = constant(expr.b)
         if by is None or by < 1 or int(by) & (int(by) - 1):
-            raise self.refuse(expr, "divides by other than a power of two; accepted: shifts")
+            raise self.refuse(expr, "divides by a number that is not a power of two; accepted: shifts")
         return self.shifted(expr.a, int(by).bit_length() - 1, target)
 
     def call(self, expr: Call, target: Target) -> StridedAccess:
         name = str(getattr(expr.op, "name", "")).rpartition(".")[2]
-        # A function of one float is TVM's intrinsic of the same name.
+        # A unary float function is TVM's intrinsic of the same name.
         calls = [row.name for row in Function if row.operands == 1 and INTEGERS not in row.types]
         if name in calls:
             return self.unary(Function[name], expr.args[0], target)
@@ -281,7 +281,8 @@ class VectorBlock:
         raise self.refuse(expr, f"calls {name}; accepted: {known}")
 
     def shifted(self, expr: tirx.Expr, bits: int, target: Target) -> StridedAccess:
-        """floor(expr / 2^bits); the instruction rounds, so half of the divisor is taken off first, or not added."""
+        """Record floor(expr / 2^bits). The instruction rounds, so half of the divisor is subtracted first, or not
+        added."""
         half = float(1 << (bits - 1)) if bits else 0.0
         if not bits:
             return self.into(expr, target)
@@ -293,14 +294,14 @@ class VectorBlock:
 
 
 class TensorLoadOf:
-    """A store's place, as a load would name it."""
+    """The target of a store with the attributes of a load."""
 
     def __init__(self, store: tirx.BufferStore) -> None:
         self.source, self.indices = store.buffer, list(store.indices)
 
 
 def _clipped(expr: tirx.Expr) -> tuple[tirx.Expr, float, float] | None:
-    """(value, low, high) of min(max(value, low), high) or max(min(value, high), low) with low at most high."""
+    """Return (value, low, high) of min(max(value, low), high) or max(min(value, high), low) with low <= high."""
     for outer, inner in ((tirx.Min, tirx.Max), (tirx.Max, tirx.Min)):
         if not isinstance(expr, outer) or not isinstance(expr.a, inner):
             continue

@@ -1,1 +1,1 @@
-"""Recurrent layers on the column engine, and tasks as its threads (page 04)."""
+"""Recurrent layers on the column engine, and tasks as its threads (design page 04)."""

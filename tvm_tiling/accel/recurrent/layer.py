@@ -1,8 +1,9 @@
-"""A recurrent layer on page 04's machine: column-wise products, 16-bit fixed point, the tail's gates.
+"""A recurrent layer on the column engine: column-wise matrix-vector multiplication in 16-bit fixed point, gates in the
+tail (design page 04).
 
-A step multiplies the columns of x, then those of h, into the sums of all gates; biases are added, the sums dequantised
-once, and the tail computes in 16 bits (hardware/column.py states the format). Weights are on the chip, in memory b;
-vectors lie in memory a, sums, biases and the numbers of the tail in acc.
+A step multiplies the columns of x, then those of h, into the sums of all gates; biases are added, the sums are
+dequantised once, and the tail computes in 16 bits (hardware/column.py defines the format). Weights reside on the chip
+in memory b, vectors in memory a, and sums, biases and intermediate values of the tail in acc.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ VERSIONS = 2  # of the sums of a sequence
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Numbers in 16 bits: of vectors and the tail `fraction` bits are behind the point, of weights `weights`, None for
-    as many. Biases are whole numbers of 32 bits, with the fraction bits of the products."""
+    """A 16-bit fixed-point format: vectors and the tail have `fraction` fraction bits, weights have `weights`, or as
+    many if None. Biases are 32-bit integers with the fraction bits of the products."""
 
     fraction: int = 12
     weights: int | None = None
 
     @property
     def of_weights(self) -> int:
-        """Fraction bits of weights."""
+        """Number of fraction bits of weights."""
         return self.fraction if self.weights is None else self.weights
 
 
 class Allocator:
-    """Bytes of memories, given out one behind the other."""
+    """Allocates bytes of memories consecutively."""
 
     def __init__(self) -> None:
         self.used: dict[str, int] = {}
@@ -48,23 +49,23 @@ class Allocator:
         return At(memory, start, (1,), dtype)
 
     def check(self, build: ProgramBuilder) -> None:
-        """HardwareError where a memory of the machine is smaller than what was taken of it."""
+        """Raise HardwareError if a memory of the machine is smaller than what was allocated in it."""
         for memory, used in self.used.items():
             capacity = build.machine.capacity(memory)
             if capacity is not None and used > capacity:
                 raise HardwareError(
-                    f"{build.machine.hardware.name}: memory {memory!r} of {capacity} bytes; accepted: at least {used}, "
-                    "for the weights and vectors of all sequences that are under way"
+                    f"{build.machine.hardware.name}: memory {memory!r} has {capacity} bytes; accepted: at "
+                    f"least {used}, for the weights and vectors of all sequences in flight"
                 )
 
 
 class Layer:
-    """Where everything of one layer of one sequence lies, and the instructions of its steps.
+    """The placement of one layer of one sequence, and the instructions of its steps.
 
-    `x` are the places of its input, which its steps take in turn, or the layer below, whose state is the input. `h` are
-    the places of its state: a step reads one and writes the next. Sums have two places, where the layer has several
-    inputs. `bias` in acc, None for none.
-    `by_rows`: products begin with the whole of [x, h], which lie behind each other, for comparison.
+    `x` are the places of its input, used in rotation by its steps, or the layer below, whose state is the input. `h`
+    are the places of its state: a step reads one and writes the next. Sums have two places if the layer has several
+    inputs. `bias` is in acc; None for none. `by_rows`: for comparison, products start only once the whole of [x, h],
+    stored contiguously, is available.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Layer:
 
     @property
     def h(self) -> At:
-        """The state that the next step reads, which the last one has written."""
+        """The state that the next step reads, written by the previous step."""
         return self.states[self.steps % len(self.states)]
 
     @property
@@ -117,7 +118,7 @@ class Layer:
         return self.all_sums[self.steps % len(self.all_sums)]
 
     def start(self, states: Sequence[At] = ()) -> None:
-        """h and c begin as what lies at `states` in external memory, and with 0 where there is none."""
+        """Initialise h and c from `states` in external memory, or with 0 if not given."""
         for number, state in enumerate((self.h, self.kept)):
             if number < len(states):
                 self.build.append(Opcode.LOAD, "load_a", (self.hidden,), a=states[number], c=state)
@@ -125,7 +126,7 @@ class Layer:
                 self.build.append(Opcode.FILL, "vector", (self.hidden,), c=state, immediate=(0.0,))
 
     def end(self) -> None:
-        """h and c go to `ends` in external memory."""
+        """Store h and c to `ends` in external memory."""
         for source, state in zip((self.h, self.kept), self.ends, strict=False):
             self.build.append(Opcode.STORE, "store", (self.hidden,), a=source, c=state)
 
@@ -138,7 +139,7 @@ class Layer:
     def product(
         self, column: int, columns: int, source: At, accumulate: bool, row: int = 0, rows: int | None = None
     ) -> None:
-        """Sums of `rows` rows from `row` on (None: all) over `columns` columns from `column` on."""
+        """Accumulate `rows` rows from `row` (None: all) over `columns` columns from `column`."""
         count = self.rows if rows is None else rows
         weights = self.weights.address + 2 * (column * self.rows + row)
         self.build.append(
@@ -153,7 +154,7 @@ class Layer:
         )
 
     def products(self) -> None:
-        """Columns of x, then those of h; or whole rows."""
+        """Multiply the columns of x, then those of h; or whole rows."""
         if self.by_rows:
             self.product(0, self.config.input_size + self.hidden, self.x, False)
         else:
@@ -162,7 +163,7 @@ class Layer:
         self.add_bias(0, self.rows)
 
     def add_bias(self, row: int, rows: int) -> None:
-        """Biases to the sums of `rows` rows from `row` on."""
+        """Add biases to the sums of `rows` rows starting at `row`."""
         if self.bias is not None:
             sums, bias = (At("acc", at.address + 4 * row, (1,), WIDE) for at in (self.sums, self.bias))
             self.build.append(Opcode.ALU, "vector", (rows,), a=sums, b=bias, c=sums, function=Function.ADD)
@@ -179,7 +180,7 @@ class Layer:
         return At("acc", self.gates.address + 2 * start, (step,), DTYPE)
 
     def fixed(self, name: str, function: VectorFunction | None = None) -> At:
-        """The sums of a name as 16-bit numbers, or a function of them."""
+        """Return the sums of a name as 16-bit numbers, or a function of them."""
         start, step = self.places[name]
         sums, gate = At("acc", self.sums.address + 4 * start, (step,), WIDE), self.gate(name)
         self.alu(Function.SCALE, sums, gate, immediate=(2.0**-self.numbers.of_weights, 0.0))
@@ -191,12 +192,12 @@ class Layer:
         self.alu(function, a, c, immediate=(float(self.numbers.fraction),))
 
     def times(self, a: At, b: At, c: At) -> None:
-        """c = a * b, rounded to 16 bits."""
+        """Compute c = a * b, rounded to 16 bits."""
         self.alu(Function.MUL, a, self.wide, b)
         self.alu(Function.SHIFT, self.wide, c, immediate=(float(self.numbers.fraction),))
 
     def _lstm(self) -> None:
-        """c = f * c + i * g, rounded once; h = o * tanh(c)."""
+        """Compute c = f * c + i * g, rounded once; h = o * tanh(c)."""
         self.products()
         i, f, o = (self.fixed(name, Function.SIGMOID) for name in "ifo")
         g = self.fixed("g", Function.TANH)
@@ -222,7 +223,7 @@ class Layer:
             self._gru_of_state()
 
     def _gru_of_product(self) -> None:
-        """n = tanh(nx + r * nh)."""
+        """Compute n = tanh(nx + r * nh)."""
         self.products()
         r, _ = (self.fixed(name, Function.SIGMOID) for name in "rz")
         nx, nh = self.fixed("nx"), self.fixed("nh")
@@ -231,7 +232,7 @@ class Layer:
         self._blend()
 
     def _gru_of_state(self) -> None:
-        """n = tanh(x part + product of r * h), which waits for r."""
+        """Compute n = tanh(x part + product of r * h), which waits for r."""
         self.product(0, self.config.input_size, self.x, False)
         self.product(self.config.input_size, self.hidden, self.h, True, 0, 2 * self.hidden)
         self.add_bias(0, 2 * self.hidden)
@@ -244,7 +245,7 @@ class Layer:
         self._blend()
 
     def _blend(self) -> None:
-        """h = n + z * (h - n), n = tanh of what is there."""
+        """Compute h = n + z * (h - n), where n is the tanh of the current candidate."""
         self.smooth(Function.TANH, self.short, self.short)
         self.alu(Function.COPY, self.h, self.kept)
         self.alu(Function.SUB, self.kept, self.kept, self.short)

@@ -1,10 +1,10 @@
-"""Whole sequences of recurrent layers as programs of page 04's machine.
+"""Whole sequences of recurrent layers as programs for the column engine (design page 04).
 
-Sequences take the engine's threads in turn, a step each: the elements of a batch and the two directions. A step finds
-its sums in one of two places, so that the columns of x are multiplied while the step before drains; inputs and states
-have as many places as steps pass while one is on its way from or to external memory. Where all layers run forwards, a
-layer's step follows that of the layer below; in both directions a layer follows the whole of the one below, whose
-output lies in external memory meanwhile.
+Sequences (the elements of a batch and the two directions) use the threads of the engine in rotation, one step each. The
+sums of a step alternate between two places, so that multiplying the columns of x overlaps with draining the previous
+step; inputs and states have as many places as steps pass while one is in transit to or from external memory. If all
+layers run forwards, a step of a layer follows that of the layer below; with both directions, a layer follows the whole
+of the layer below, whose output is stored in external memory in between.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ MOST_PLACES = 8  # for inputs and for states of a sequence
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What sequences bring beside their inputs.
+    """Optional inputs and properties of sequences.
 
-    `weights` and `biases`: values by name, constants of the program; those without one are inputs, biases only where
-    `biased`. `states`: h, and c of an LSTM, before the first step are inputs "h0" and "c0", and behind the last one
-    outputs "h" and "c" (layers * directions x batch x hidden). `lengths`: steps of each sequence of the batch; what
-    lies behind is 0. `backwards`: the single direction of a layer is from the last step to the first.
+    `weights` and `biases`: values by name, as constants of the program; missing weights are inputs, missing biases only
+    if `biased`. `states`: h, and c of an LSTM, before the first step are inputs "h0" and "c0" and after the last one
+    outputs "h" and "c" (layers * directions x batch x hidden). `lengths`: number of steps of each sequence of the
+    batch; outputs after the end are 0. `backwards`: the single direction of a layer runs from the last step to the
+    first.
     """
 
     weights: Mapping[str, np.ndarray] | None = None
@@ -57,14 +58,15 @@ def step_program(
     biased: bool = False,
     by_rows: bool = False,
 ) -> Program:
-    """One time step of one sequence, weights on the chip: what a task repeats. `by_rows`: every product starts with the
-    whole of [x, h], for comparison. UnsupportedOperator for several layers in both directions, which have no such
-    step."""
+    """Return one time step of one sequence with the weights on the chip, as a task repeats it. `by_rows`: every product
+    starts with the whole of [x, h], for comparison. UnsupportedOperator for several bidirectional layers, which have no
+    such step."""
     refuse_types(workload)
     if workload.bidirectional and workload.layers > 1:
         raise UnsupportedOperator(
-            f"rnn: a step of {workload.layers} layers in both directions, each of which needs the whole of the one "
-            "below; accepted: simulate, which has them one behind the other, or one layer"
+            f"rnn: {workload.layers} bidirectional layers have no single step, because each needs the whole "
+            "output of the one below; accepted: simulate, which runs the layers one after another, or one "
+            "layer"
         )
     build, allocator = ProgramBuilder(hardware), Allocator()
     x = build.tensor("x", DTYPE, (workload.input_size,), role="input", operand="a")
@@ -73,7 +75,7 @@ def step_program(
     for config in tiling.layers:
         rows, columns = len(row_places(workload)) * workload.hidden_size, config.input_size + workload.hidden_size
         held = allocator.take("b", columns * rows, DTYPE)
-        # Of the first layer x and h are behind each other, as a product of whole rows reads them.
+        # The first layer stores x and h contiguously, as a whole-row product reads them.
         source = layers[-1].h if layers else allocator.take("a", columns, DTYPE)
         h = allocator.take("a", workload.hidden_size, DTYPE) if layers else _behind(source, config.input_size)
         mine = by_rows and not layers
@@ -87,18 +89,22 @@ def step_program(
 def sequence_program(
     workload: RnnWorkload, tiling: RnnTiling, hardware: Hardware, numbers: FixedPoint, given: Given | None = None
 ) -> Program:
-    """All steps of all sequences of the batch. Inputs "x" (steps x batch x inputs), and for each layer "w0", "w1", ..
-    its combined weights [columns, rows], "b0", .. its biases [rows] of 32 bits, of the direction from the end
-    "w0_reverse", ..; output "y" (steps x batch x directions * hidden)."""
+    """Return the program of all steps of all sequences of the batch.
+
+    Inputs are "x" (steps x batch x inputs) and, for each layer, "w0", "w1", .. its combined weights [columns, rows],
+    "b0", .. its 32-bit biases [rows], with "w0_reverse", .. for the reverse direction; the output is "y" (steps x batch
+    x directions * hidden).
+    """
     refuse_types(workload)
     return _Whole(workload, tiling, hardware, numbers, given or Given()).program()
 
 
 def refuse_types(workload: RnnWorkload) -> None:
-    """UnsupportedOperator for what the fixed-point format is not."""
+    """Raise UnsupportedOperator for types other than the fixed-point format."""
     if workload.dtype != DTYPE or workload.acc_dtype != WIDE:
         raise UnsupportedOperator(
-            f"rnn: {workload.dtype} summed in {workload.acc_dtype} on the column engine; accepted: {DTYPE} in {WIDE}"
+            f"rnn: {workload.dtype} accumulated in {workload.acc_dtype} is not supported on the column "
+            f"engine; accepted: {DTYPE} in {WIDE}"
         )
 
 
@@ -107,8 +113,8 @@ def _behind(at: At, elements: int) -> At:
 
 
 class _Sequence:
-    """One sequence through layers whose steps follow each other: the order of its steps, and where the vectors of each
-    come from and go to in external memory."""
+    """One sequence through layers that advance together: the order of its steps, and the source and target of the
+    vectors of each step in external memory."""
 
     def __init__(
         self,
@@ -144,7 +150,7 @@ class _Whole:
         lengths = given.lengths or (workload.steps,) * workload.batch
         if len(lengths) != workload.batch or any(not 0 <= length <= workload.steps for length in lengths):
             raise WorkloadError(
-                f"rnn: lengths {lengths}, accepted: {workload.batch} of them, each of 0 to {workload.steps} steps"
+                f"rnn: lengths = {lengths}, accepted: {workload.batch} lengths, each of 0 to {workload.steps} steps"
             )
         self.lengths = lengths
 
@@ -185,7 +191,7 @@ class _Whole:
         return self.build.tensor(self.given.prefix + name, dtype, shape, role=role, operand=operand)
 
     def _weights(self, layer: int, way: int) -> tuple[At, At | None]:
-        """Weights and biases of a direction on the chip."""
+        """Load the weights and biases of a direction onto the chip and return their places."""
         name = f"{layer}_reverse" if way else f"{layer}"
         columns = self.tiling.layers[layer].input_size + self.workload.hidden_size
         weights = self._held(f"w{name}", (columns, self.rows), "b", DTYPE, self.given.weights)
@@ -196,7 +202,7 @@ class _Whole:
     def _held(
         self, name: str, shape: tuple[int, ...], memory: str, dtype: str, values: Mapping[str, np.ndarray] | None
     ) -> At:
-        """A tensor loaded once."""
+        """Load a tensor once and return its place."""
         elements = int(np.prod(shape))
         if values is None:
             tensor = self._tensor(name, shape, role="input", operand="b", dtype=dtype)
@@ -219,8 +225,8 @@ class _Whole:
         )
 
     def _places(self, config: LayerConfig) -> int:
-        """Inputs, and states, that are on the chip at once: two, and one more for each step that passes while one is on
-        its way."""
+        """Return the number of inputs and of states that are on the chip at once: two, plus one for each step that
+        passes while one is in transit."""
         machine = self.build.machine
         rate, size = machine.rate("external", "a"), 2 * max(config.input_size, self.workload.hidden_size)
         loading = machine.memory("external").latency + machine.memory("a").latency + (ceil(size / rate) if rate else 0)
@@ -230,7 +236,7 @@ class _Whole:
     # ---- sequences --------------------------------------------------------------------------------------------------
 
     def _forward(self, held: list[list[tuple[At, At | None]]], row: int, x: int, y: int) -> _Sequence:
-        """All layers of an element of the batch."""
+        """Return the sequence of all layers for one element of the batch."""
         layers: list[Layer] = []
         for number in range(self.workload.layers):
             layers.append(self._layer(held[number][0], number, row, layers[-1] if layers else None))
@@ -241,7 +247,7 @@ class _Whole:
     def _of_way(
         self, held: list[list[tuple[At, At | None]]], layer: int, row: int, way: int, x: int, y: int
     ) -> _Sequence:
-        """One direction of one layer of an element of the batch."""
+        """Return the sequence of one direction of one layer for one element of the batch."""
         hidden = self.workload.hidden_size
         own = self._layer(held[layer][way], layer, 2 * row + way)
         return self._sequence([own], row, x, y, 2 * hidden, way * hidden, way == 1, 2 * layer + way)
@@ -264,7 +270,7 @@ class _Whole:
         )
 
     def _silence(self, y: int, wide: int) -> None:
-        """0 behind the ends of sequences."""
+        """Write 0 after the ends of shorter sequences."""
         steps, batch = self.workload.steps, self.workload.batch
         if all(length == steps for length in self.lengths):
             return
@@ -276,8 +282,8 @@ class _Whole:
                 self.build.append(Opcode.STORE, "store", (wide,), a=zeros, c=far)
 
     def _run(self, sequences: Sequence[_Sequence]) -> None:
-        """The sequences, as many at once as the engines have threads, a step of each in turn."""
-        assert self.column is not None  # or there were no tiling
+        """Run the sequences, as many at once as the engines have threads, one step of each in turn."""
+        assert self.column is not None  # guaranteed by the tiling
         together = self.column.threads * self.column.engines
         for first in range(0, len(sequences), together):
             group = sequences[first : first + together]

@@ -1,4 +1,4 @@
-"""What tasks on the threads of the column engine show: who ran when, and why threads stood still (pages 04 and 09)."""
+"""Report of tasks on the threads of the column engine: which task ran when, and why threads stalled."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ COLUMN, OTHERS = 0, 1  # processes of the timeline
 
 @dataclass(frozen=True)
 class TaskTime:
-    """A task in cycles: there at `arrival`, on `thread` of `engine` from `start`, over at `end`. Its thread is `busy`
-    with products and stalled by cause (thread_loop.CAUSES) until its last product; `drain` is what comes behind it."""
+    """A task, in cycles: it arrives at `arrival`, runs on `thread` of `engine` from `start` and ends at `end`. Until
+    its last product, its thread is `busy` with products or stalled, by cause (thread_loop.CAUSES); `drain` is the time
+    after that."""
 
     name: str
     steps: int
@@ -31,12 +32,12 @@ class TaskTime:
 
     @property
     def cycles(self) -> int:
-        """From the thread's start to the last result."""
+        """Cycles from the start of the thread to the last result."""
         return self.end - self.start
 
     @property
     def waited(self) -> int:
-        """Cycles without a thread."""
+        """Cycles spent waiting for a thread."""
         return self.start - self.arrival
 
     @property
@@ -48,7 +49,7 @@ class TaskTime:
         return self.cycles - self.busy - self.stalled
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure as plain values for JSON."""
+        """Return every figure as plain values for JSON."""
         return {**vars(self), "cycles": self.cycles, "waited": self.waited, "drain": self.drain}
 
 
@@ -56,9 +57,9 @@ class TaskTime:
 class TaskReport:
     """Tasks that shared the column engines of a machine.
 
-    `cycles` until the last result of all; `utilisation` is the cycles that all multipliers of the engines need at peak
-    over those taken. `lower_bound` are the cycles of the busiest engine or port, `upper_bound` those of everything in
-    series. `clock_mhz` None: unknown.
+    `cycles` counts until the last result of all tasks; `utilisation` is the cycles that all multipliers of the engines
+    need at peak over the cycles taken. `lower_bound` are the cycles of the busiest engine or port, `upper_bound` those
+    of everything in series. `clock_mhz` is None if unknown.
     """
 
     hardware: str
@@ -74,27 +75,27 @@ class TaskReport:
 
     @property
     def seconds(self) -> float | None:
-        """Time at the machine's clock, None where it is unknown."""
+        """Time at the machine's clock, None if the clock is unknown."""
         return self.cycles / (self.clock_mhz * 1e6) if self.clock_mhz else None
 
     @property
     def busy(self) -> int:
-        """Cycles in which column engines work, of all together."""
+        """Cycles in which column engines work, summed over all engines."""
         return sum(task.busy for task in self.tasks)
 
     @property
     def idle(self) -> int:
-        """Cycles in which column engines stand still before the last result, of all together."""
+        """Cycles in which column engines are idle before the last result, summed over all engines."""
         return self.engines * self.cycles - self.busy
 
     @property
     def stalls(self) -> dict[str, int]:
-        """Cycles that threads stood still, by cause, of all together."""
+        """Stall cycles of the threads by cause, summed over all tasks."""
         return {cause: sum(task.stalls[cause] for task in self.tasks) for cause in CAUSES}
 
     @property
     def turns(self) -> tuple[tuple[str, int], ...]:
-        """(task, step) in the order in which the products of time steps ended, steps counted from 1."""
+        """(task, step) in the order in which the products of time steps ended; steps count from 1."""
         ends = []
         for task, run in zip(self.tasks, self.runs, strict=True):
             count, last = len(run.step.queue), run.step.last
@@ -102,13 +103,13 @@ class TaskReport:
         return tuple((name, step) for _, name, step in sorted(ends, key=lambda end: end[0]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure as plain values for JSON."""
+        """Return every figure as plain values for JSON."""
         names = ("hardware", "cycles", "seconds", "macs", "utilisation", "lower_bound", "upper_bound", "busy", "idle")
         figures = {name: getattr(self, name) for name in names}
         return {**figures, "stalls": self.stalls, "tasks": [task.to_dict() for task in self.tasks]}
 
     def summary(self) -> str:
-        """The report as text: a headline, then a row for each task."""
+        """Return the report as text: a headline, then a row for each task."""
         time = "" if self.seconds is None else f", {self.seconds * 1e6:.6g} us"
         head = (
             f"{self.hardware}: {self.cycles} cycles{time}, utilisation {self.utilisation:.1%}, {self.engines} column "
@@ -136,7 +137,7 @@ class TaskReport:
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline in the Chrome trace format: a row for each thread with its products, and one for each
-        other engine; a cycle as a microsecond."""
+        other engine. One cycle is shown as one microsecond."""
         write_events(self._events(), path)
 
     def _events(self) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tasks that share the column engine as its threads (pages 04 and 09): time steps of several sequences or models."""
+"""Tasks that share the column engine as its threads: time steps of several sequences or models (design page 04)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .time_step import TimeStep, time_step
 
 @dataclass(frozen=True)
 class Task:
-    """A sequence of `steps` time steps that is there from cycle `arrival` on. `program` is that of one step: what it
-    reads of the step before lies where that one wrote it. Anything that has a `time_step`, or else a `program`, may
-    stand for one. A task without a `name` is called T1, T2, ... by its place."""
+    """A sequence of `steps` time steps that arrives at cycle `arrival`. `program` is the program of one step; a step
+    reads results of the previous step where that step wrote them. Any object with a `time_step`, or else a `program`,
+    is accepted in its place. A task without a `name` is called T1, T2, ... by its position."""
 
     program: Any
     steps: int
@@ -36,7 +36,7 @@ class Task:
                 break
         if not isinstance(program, Program):
             raise SimulationError(
-                f"task: program = a {type(self.program).__name__}, accepted: a Program, or something with a program"
+                f"task: program has type {type(self.program).__name__}, accepted: a Program, or an object with one"
             )
         object.__setattr__(self, "program", program)
         for field, least in (("steps", 1), ("arrival", 0)):
@@ -53,22 +53,23 @@ def simulate_tasks(
     *,
     check: bool = False,
 ) -> TaskReport:
-    """The time of tasks that share the column engine of `hardware`; left out, of the machine that their programs were
-    made for. A task is a :class:`Task` or (program, steps, arrival in cycles). At most `column.threads` are under way
-    on each engine, the others wait for a free thread.
+    """Return the timing of tasks that share the column engine of `hardware`, by default the machine that their programs
+    were made for. A task is a :class:`Task` or (program, steps, arrival in cycles). At most `column.threads` run on
+    each engine; the others wait for a free thread.
 
-    SimulationError for what is no task, for a deadlock and, with `check`, for a hazard; HardwareError where the machine
-    has no column engine, lacks something else that a program takes, or is not the same for all and not given.
+    SimulationError for an invalid task, for a deadlock and, with `check`, for a hazard. HardwareError if the machine
+    has no column engine or lacks something else that a program needs, or if it is not given and the programs were made
+    for different machines.
     """
     made = [_task(task, number) for number, task in enumerate(tasks, start=1)]
     if not made:
-        raise SimulationError("simulate: no tasks; accepted: at least one, (program, steps, arrival)")
+        raise SimulationError("simulate: no tasks; accepted: at least one (program, steps, arrival)")
     machine = Machine(_hardware(made, hardware))
     column = machine.hardware.column
     if column is None:
         raise HardwareError(
-            f"{machine.hardware.name} has no column engine, which tasks share; accepted: a machine with a [column] "
-            "table"
+            f"{machine.hardware.name} has no column engine for tasks to share; accepted: a machine with a "
+            "[column] table"
         )
     steps: dict[int, TimeStep] = {}
     for task in made:
@@ -101,7 +102,7 @@ def simulate_tasks(
 def _task(task: Any, number: int) -> Task:
     if not isinstance(task, Task):
         if not isinstance(task, (tuple, list)) or len(task) not in (2, 3):
-            raise SimulationError(f"task {number}: {type(task).__name__}, accepted: (program, steps, arrival)")
+            raise SimulationError(f"task {number} has type {type(task).__name__}, accepted: (program, steps, arrival)")
         task = Task(*task)
     return task if task.name else Task(task.program, task.steps, task.arrival, f"T{number}")
 
@@ -111,8 +112,8 @@ def _hardware(tasks: Sequence[Task], hardware: Hardware | str | os.PathLike[str]
         own, *others = dict.fromkeys(task.program.hardware for task in tasks)
         if others:
             raise HardwareError(
-                f"simulate: the tasks' programs were made for {own.name!r} and for another machine, "
-                f"{others[0].name!r}; accepted: hardware=, the one that they share"
+                f"simulate: the programs of the tasks were made for different machines, {own.name!r} and "
+                f"{others[0].name!r}; accepted: hardware= with the machine that they share"
             )
         return own  # type: ignore[no-any-return]
     if not isinstance(hardware, (Hardware, str, os.PathLike)):
@@ -136,7 +137,7 @@ def _time(task: Task, run: Run, engines: int) -> TaskTime:
 
 
 def _lower_bound(runs: Sequence[Run], engines: int) -> int:
-    """Cycles of the busiest engine or port."""
+    """Return the cycles of the busiest engine or port."""
     spent: dict[object, int] = {}
     servers: dict[object, int] = {None: engines}  # None: the column engines together
     for run in runs:
@@ -152,7 +153,7 @@ def _lower_bound(runs: Sequence[Run], engines: int) -> int:
 
 
 def _upper_bound(tasks: Sequence[Task], runs: Sequence[Run]) -> int:
-    """Cycles of everything in series after the last arrival."""
+    """Return the cycles of everything in series after the last arrival."""
     total = max(task.arrival for task in tasks)
     for run in runs:
         costs = run.step.costs

@@ -1,12 +1,12 @@
-"""Threads of the column engine over time: tasks take threads, threads take turns (page 04).
+"""Threads of the column engine over time: how tasks get threads, and how threads take turns (design page 04).
 
-Every thread has queues of its own for the instructions of its task; the engines behind them are shared. The column
-engine changes threads at the end of a time step, and where the next instruction of its thread cannot start: it goes to
-the next thread, in turn, that can. Other engines and the ports of memories serve whoever was ready first. Nothing that
-has started is interrupted.
+Every thread has its own queues for the instructions of its task; the engines behind them are shared. The column engine
+switches threads at the end of a time step, and whenever the next instruction of its thread cannot start: it continues
+with the next thread in rotation that can. Other engines and memory ports are granted in order of readiness. Nothing
+that has started is interrupted.
 
-A task takes a thread when it has arrived and one is free, the task that arrived first before the others; of several
-threads the one that has been free longest, on the engine with the fewest tasks.
+A task gets a thread once it has arrived and one is free, in order of arrival; among several free threads, it gets the
+one that has been free longest, on the engine with the fewest tasks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from ..timing.event_loop import KINDS, LATENCY
 from .time_step import TimeStep
 
 CAUSES = ("data", "space", "token", "latency", "engine", "port", "dispatch")
-"""Why a thread stands still: a result that it reads, a buffer that it overwrites, a token on its way or one that no
-data ask for, a result of its own queue that is still in the pipeline, the engine at work for another thread, a memory's
-port, nothing dispatched yet."""
+"""Why a thread stalls: a result that it reads, a buffer that it overwrites, a token in transit or one that no data
+requires, a result of its own queue still in the pipeline, the engine working for another thread, a memory port, nothing
+dispatched yet."""
 
 
 @dataclass(eq=False)
 class Run:
-    """A task in its thread. All times in cycles: `begin`, when it got the thread; `start` and `done` of all
-    instructions of all steps, one step behind the other, -1 for those still to come; `stalls` of its products, by
-    cause."""
+    """A task in its thread. All times are in cycles: `begin`, when it got the thread; `start` and `done` of all
+    instructions of all steps in sequence, -1 for those still to come; `stalls` of its products, by cause."""
 
     step: TimeStep
     steps: int
@@ -47,21 +46,21 @@ class Run:
         self.arrival = [0] * (self.steps * count)
         self.dispatched, self.started = [0] * queues, [0] * queues
         self.free, self.result = [self.begin] * queues, [self.begin] * queues
-        # Of the head of each queue, once all of its tokens have been given: (ready, latest by kind of wait).
+        # For the head of each queue, once all of its tokens have been given: (ready, latest time by kind of wait).
         self.heads: list[tuple[int, list[int]] | None] = [None] * queues
 
     @property
     def end(self) -> int:
-        """When its last result is there; it has to be over."""
+        """The time of its last result; the task must have finished."""
         return max(self.done, default=self.begin)
 
     def head(self, queue: int) -> int:
-        """The number of the instruction that is next in a queue; it is there."""
+        """Return the next instruction of a queue, which must not be empty."""
         own, place = self.step.members[queue], self.started[queue]
         return place // len(own) * len(self.step.queue) + own[place % len(own)]
 
     def dispatch(self) -> None:
-        """The front end of the thread puts instructions into its queues, in program order, until one is full."""
+        """Dispatch instructions into the queues of the thread in program order, until one is full."""
         count, issue, depth = len(self.step.queue), self.step.costs.issue, self.step.costs.depth
         while self.front < len(self.start):
             queue = self.step.queue[self.front % count]
@@ -77,13 +76,13 @@ class Run:
             self.front += 1
 
     def ready(self, queue: int) -> int | None:
-        """When the head of a queue may start but for its engine and its ports, None where that is not known yet."""
+        """Return when the head of a queue can start, apart from its engine and ports, or None if not yet known."""
         if self.heads[queue] is None:
             if self.started[queue] == self.dispatched[queue]:
                 return None
             number = self.head(queue)
             step, place = divmod(number, len(self.step.queue))
-            seen = [-1] * (KINDS + 1)  # the last one: of its own queue, which sends no token
+            seen = [-1] * (KINDS + 1)  # the last entry is its own queue, which sends no token
             for back, producer, kind in self.step.edges[place]:
                 if back <= step:
                     given = self.done[(step - back) * len(self.step.queue) + producer]
@@ -99,7 +98,7 @@ class Run:
         return found[0]
 
     def begin_head(self, queue: int, turn: int, begin: int) -> int:
-        """Start the head of a queue at `begin`, its engine having been free for it at `turn`; gives its number."""
+        """Start the head of a queue at `begin`, its engine having been free for it at `turn`. Return its number."""
         number, known = self.head(queue), self.heads[queue]
         assert known is not None
         ready, seen = known
@@ -133,8 +132,9 @@ class Run:
 def run_threads(
     tasks: Sequence[tuple[TimeStep, int, int]], threads: int, engines: int, names: Sequence[Sequence[object]]
 ) -> list[Run]:
-    """Run tasks (step, number of steps, arrival) on `engines` column engines of `threads` threads each; the runs, in
-    the order of the tasks. `names` of each task are what its queues run on: queues of one name share an engine."""
+    """Run tasks (step, number of steps, arrival) on `engines` column engines of `threads` threads each. Return the runs
+    in the order of the tasks. `names` gives the engine of each queue of each task: queues of the same name share an
+    engine."""
     loop = _Loop(threads, engines)
     waiting = sorted(range(len(tasks)), key=lambda number: tasks[number][2])
     runs: dict[int, Run] = {}
@@ -150,34 +150,34 @@ def run_threads(
                 continue
         if event is None:
             raise SimulationError(
-                "tasks: queues are too short for a task's program; accepted: deeper queues, or a program whose tokens "
-                "come earlier"
+                "tasks: the queues are too short for the program of a task; accepted: deeper queues, or a "
+                "program whose tokens come earlier"
             )
         loop.start(*event)
     return [runs[number] for number in range(len(tasks))]
 
 
 class _Loop:
-    """The threads, what they share, and who is next."""
+    """The threads, the resources they share, and the order in which they proceed."""
 
     def __init__(self, threads: int, engines: int) -> None:
         self.slots, self.engines = threads * engines, engines
         self.running: dict[int, Run] = {}
         self.slot_free = [0] * self.slots
-        self.resource_free: dict[object, int] = dict.fromkeys(range(engines), 0)  # a column engine by its number
-        self.places: dict[int, list[object]] = {}  # of a slot, what each of its queues runs on
+        self.resource_free: dict[object, int] = dict.fromkeys(range(engines), 0)  # column engines by their number
+        self.places: dict[int, list[object]] = {}  # per slot: the engine of each of its queues
         self.turn = [self.slots - 1] * engines  # the slot that each column engine worked for last
-        self.ended = [True] * engines  # whether a time step ended with it
+        self.ended = [True] * engines  # whether a time step ended there
         self.ports: dict[str, list[int]] = {}
 
     def free_slot(self) -> int | None:
-        """The slot that the next task takes, None where none is free."""
+        """Return the slot for the next task, or None if none is free."""
         free = [slot for slot in range(self.slots) if slot not in self.running]
         tasks = [sum(slot % self.engines == engine for slot in self.running) for engine in range(self.engines)]
         return min(free, key=lambda slot: (self.slot_free[slot], tasks[slot % self.engines], slot), default=None)
 
     def admit(self, run: Run, names: Sequence[object]) -> Run:
-        """Give a task its slot."""
+        """Assign a slot to a task."""
         self.running[run.slot] = run
         here = [run.slot % self.engines if queue == run.step.column else name for queue, name in enumerate(names)]
         self.places[run.slot] = here
@@ -189,7 +189,7 @@ class _Loop:
         return run
 
     def next_event(self) -> tuple[int, Run, int, object] | None:
-        """(cycle, run, queue, what it runs on) of the instruction that is next to start but for its ports."""
+        """Return (cycle, run, queue, engine) of the next instruction to start, apart from its ports."""
         heads: dict[object, list[tuple[int, int, int]]] = {}
         for slot, run in self.running.items():
             for queue, place in enumerate(self.places[slot]):
@@ -198,8 +198,8 @@ class _Loop:
                     heads.setdefault(place, []).append((ready, slot, queue))
         if not heads:
             return None
-        # Of engines that are free in the same cycle the column engines come last: what others do in no time at all may
-        # make a thread ready.
+        # Among engines that are free in the same cycle, column engines come last: an instruction of another engine that
+        # takes no time may make a thread ready.
         turn, _, place = min(
             (max(self.resource_free[place], min(own)[0]), isinstance(place, int), place) for place, own in heads.items()
         )
@@ -216,8 +216,7 @@ class _Loop:
         return min(heads, key=lambda head: (head[1] - last - 1) % self.slots)
 
     def start(self, turn: int, run: Run, queue: int, place: object) -> None:
-        """Start the head of a queue, its engine being free at `turn`, on those servers of its ports that are free
-        first."""
+        """Start the head of a queue, whose engine is free at `turn`, on the first free server of each of its ports."""
         instruction = run.head(queue) % len(run.step.queue)
         taken = []
         begin = turn

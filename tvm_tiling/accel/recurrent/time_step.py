@@ -1,11 +1,11 @@
-"""The program of one time step of a recurrent layer, ready to be repeated: who waits for whom, within a step and from
-one step to the next (page 04).
+"""The program of one time step of a recurrent layer, prepared for repetition: the waits within a step and from one step
+to the next (design page 04).
 
-The instructions of a step stay as they are, so what a step reads, writes and overwrites lies where it lay in the step
-before. Waits within a step are those of the program's queues and tokens; waits for earlier steps follow from the bytes:
-results that are read (h and c of the step before), and what is overwritten. The memories of vectors and accumulators,
-which COLMV reads as b and writes, are there in `column.versions` for each thread and take turns, so that what a step
-overwrites there is of so many steps before.
+The instructions of a step are the same every time, so a step reads, writes and overwrites the same addresses as the
+previous one. Waits within a step are those of the program's queues and tokens; waits for earlier steps follow from the
+bytes: results that are read (h and c of the previous step), and data that is overwritten. The memories of vectors and
+accumulators, which COLMV reads as b and writes, exist in `column.versions` versions per thread, used in rotation, so
+that a step overwrites data from that many steps earlier.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ..timing.timing import Costs, ordering
 
 @dataclass(frozen=True)
 class TimeStep:
-    """One step on a machine. `queue` of each instruction and `members` of each queue are numbers; `edges` of each
+    """One step on a machine. `queue` of each instruction and `members` of each queue are indices; `edges` of each
     instruction are triples (steps back, instruction, kind of wait). `column` is the queue of its products, `last` the
-    last instruction of a step in it. `ports` of each instruction are numbers into `costs.ports`."""
+    last instruction of a step in it. `ports` of each instruction are indices into `costs.ports`."""
 
     program: Program
     work: Work
@@ -53,14 +53,14 @@ class TimeStep:
 
 
 def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
-    """The step that `program` is on `machine`. SimulationError for a deadlock and for a program without products of the
-    column engine, or with products in several queues; HardwareError where the machine lacks what it takes."""
+    """Return `program` as a step on `machine`. SimulationError for a deadlock and for a program without products of the
+    column engine or with products in several queues; HardwareError if the machine lacks what the program needs."""
     rows = program.instructions
     products = sorted(set(rows["queue"][rows["op"] == Opcode.COLMV].tolist()))
     if len(products) != 1:
         raise SimulationError(
-            f"a task's program has COLMV instructions in {len(products)} queues; accepted: the program of one time "
-            "step, all of them in one queue"
+            f"the program of a task has COLMV instructions in {len(products)} queues; accepted: the program "
+            "of one time step, all of them in one queue"
         )
     own = work(program)
     found = costs(own, machine)
@@ -93,7 +93,7 @@ def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
 
 
 def _of_own_queue(program: Program, found: Costs) -> list[tuple[int, int, int]]:
-    """(instruction, steps back, instruction there) of the waits for results of the own queue."""
+    """Return (instruction, steps back, instruction there) of the waits for results of the same queue."""
     count = len(program)
     twice = replace(found, forwards=np.tile(found.forwards, 2), adds_behind=np.tile(found.adds_behind, 2))
     after = twice.after(own_results(np.tile(program.instructions, 2)))[count:].tolist()
@@ -101,10 +101,10 @@ def _of_own_queue(program: Program, found: Costs) -> list[tuple[int, int, int]]:
 
 
 def _from_step_to_step(program: Program, versions: int) -> list[tuple[int, int, int, int]]:
-    """(instruction, steps back, instruction there, DATA or SPACE) of the waits for earlier steps."""
+    """Return (instruction, steps back, instruction there, DATA or SPACE) of the waits for earlier steps."""
     rows, count = program.instructions, len(program)
     data = dependences(np.tile(rows, 2)).data
-    # As many steps as there are versions, and one more, which has the first one again.
+    # One step per version, plus one that uses the first version again.
     steps = np.tile(rows, versions + 1)
     products = rows[rows["op"] == Opcode.COLMV]
     doubled = np.unique(np.concatenate([products["b_memory"], products["c_memory"]]))

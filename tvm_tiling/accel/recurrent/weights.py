@@ -1,5 +1,5 @@
-"""The combined weights of a recurrent layer (page 04): one matrix, its columns those of x, then of h, its rows the
-gates, those of a unit beside each other."""
+"""The combined weights of a recurrent layer (design page 04): one matrix whose columns are those of x followed by those
+of h, and whose rows are the gates, with those of a unit adjacent."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 from ...errors import WorkloadError
 from ...workload import RnnWorkload
 
-# Rows of the sums of a unit, and the gates in the order in which PyTorch keeps their weights.
+# Rows of the sums of a unit, with the gates in PyTorch's order of weights.
 SUMS = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n"), "rnn": ("h",)}
 
 
 def sum_names(workload: RnnWorkload) -> tuple[str, ...]:
-    """Sums of each unit: a GRU whose reset multiplies the product has two for its candidate, of x and of h."""
+    """Return the sums of each unit. A GRU whose reset gate multiplies the product has two for its candidate, of x and
+    of h."""
     if workload.cell == "gru" and workload.linear_before_reset:
         return ("r", "z", "nx", "nh")
     return SUMS[workload.cell]
 
 
 def row_places(workload: RnnWorkload) -> dict[str, tuple[int, int]]:
-    """Where the sums of a name lie: (row of unit 0, rows from a unit to the next). Sums that are of one product are
-    interleaved."""
+    """Return the location of the sums of each name: (row of unit 0, rows from one unit to the next). Sums of one
+    product are interleaved."""
     names = sum_names(workload)
     if workload.cell == "gru" and not workload.linear_before_reset:
         return {"r": (0, 2), "z": (1, 2), "n": (2 * workload.hidden_size, 1)}
@@ -29,9 +30,9 @@ def row_places(workload: RnnWorkload) -> dict[str, tuple[int, int]]:
 
 
 def combined_weights(workload: RnnWorkload, of_inputs: np.ndarray, of_state: np.ndarray) -> np.ndarray:
-    """[columns, rows] from PyTorch's weights of a layer, gates * hidden x inputs and gates * hidden x hidden.
+    """Return [columns, rows] from PyTorch's weights of a layer, gates * hidden x inputs and gates * hidden x hidden.
 
-    WorkloadError where these have other shapes.
+    WorkloadError if these have other shapes.
     """
     hidden, gates = workload.hidden_size, workload.gates
     for name, weights in (("of_inputs", of_inputs), ("of_state", of_state)):
@@ -41,7 +42,7 @@ def combined_weights(workload: RnnWorkload, of_inputs: np.ndarray, of_state: np.
             or weights.shape[0] != gates * hidden
             or (name == "of_state" and weights.shape[1] != hidden)
         ):
-            raise WorkloadError(f"combined weights: {name} of shape {weights.shape}, accepted: {wanted}")
+            raise WorkloadError(f"combined weights: {name} has shape {weights.shape}, accepted: {wanted}")
     inputs = of_inputs.shape[1]
     places = row_places(workload)
     combined = np.zeros((inputs + hidden, len(places) * hidden), of_inputs.dtype)

@@ -1,1 +1,1 @@
-"""What is shown of timed programs: text, pages, traces, sweeps."""
+"""Presentation of timed programs: text, tables, traces, sweeps."""

@@ -1,8 +1,8 @@
-"""How full each buffer on the chip is over the cycles: from when bytes are written until they are read last.
+"""Occupancy of each on-chip buffer over time: bytes count from when they are written until they are last read.
 
-A buffer is looked at in pieces, PIECES of what the program touches of it. A piece is taken from the start of the
-instruction that writes it to the end of the last one that reads it before it is written anew; one that nobody reads,
-until it is written. An instruction takes the pieces between its first and its last byte.
+A buffer is divided into PIECES pieces of what the program touches of it. A piece is occupied from the start of the
+instruction that writes it to the end of the last one that reads it before it is written again; if nothing reads it,
+until it is written. An instruction occupies the pieces between its first and its last byte.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PIECES = 64
 
 @dataclass(frozen=True)
 class Fill:
-    """A buffer over time: int64 `bytes` held from cycle `times` on, until the next of them; of `size` bytes, which is
-    what the program touches of the buffer."""
+    """A buffer over time: int64 `bytes` held from each cycle in `times` to the next; `size` bytes are what the program
+    touches of the buffer."""
 
     times: np.ndarray
     bytes: np.ndarray
@@ -32,7 +32,7 @@ class Fill:
 
 
 def fills(program: Program, timing: Timing) -> dict[str, Fill]:
-    """Of each memory on the chip that the program writes, how full it is."""
+    """Return the occupancy of each on-chip memory that the program writes."""
     touches = _Touches(program, timing)
     found = {}
     for number, memory in enumerate(program.memories):
@@ -46,10 +46,10 @@ def fills(program: Program, timing: Timing) -> dict[str, Fill]:
 def _fill(touches: _Touches, number: int, size: int) -> Fill:
     piece = -(-size // PIECES)
     place, start, end, fresh = touches.of(number, piece)
-    # Of two that write a piece in the same cycle (a hazard), the one that ends later counts.
+    # If two instructions write a piece in the same cycle (a hazard), the one that ends later counts.
     order = np.lexsort((end, fresh, start, place))
     place, start, end, fresh = place[order], start[order], end[order], fresh[order]
-    # A stay begins where a piece is written anew; what is read without having been written is no stay.
+    # An occupancy interval begins where a piece is written afresh; data read without being written has none.
     begins = fresh.copy()
     begins[:1] = True
     begins[1:] |= place[1:] != place[:-1]
@@ -58,7 +58,7 @@ def _fill(touches: _Touches, number: int, size: int) -> Fill:
         return Fill(start, start, size)
     written = fresh[first]
     until = np.maximum.reduceat(end, first)
-    # What an instruction overwrites in place is gone from its start on.
+    # Data that an instruction overwrites in place ends at its start.
     again = np.flatnonzero(place[first[1:]] == place[first[:-1]])
     until[again] = np.minimum(until[again], start[first[again + 1]])
     since, until = start[first][written], until[written]
@@ -74,7 +74,7 @@ def _fill(touches: _Touches, number: int, size: int) -> Fill:
 
 
 class _Touches:
-    """Which bytes the instructions of a program touch, and when."""
+    """The bytes that the instructions of a program touch, with their cycles."""
 
     def __init__(self, program: Program, timing: Timing) -> None:
         self.rows, self.timing = program.instructions, timing
@@ -82,8 +82,8 @@ class _Touches:
         self.spans = {operand: spans(self.rows, operand) for operand in OPERANDS}
 
     def of(self, number: int, piece: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Every piece of a memory that an instruction touches: its place, the cycles of the instruction, and whether it
-        is written without being read."""
+        """Return every piece of a memory that an instruction touches: its index, the cycles of the instruction, and
+        whether it is written without being read."""
         timing, used = self.timing, self.used
         found = []
         for operand, ends in self.spans.items():

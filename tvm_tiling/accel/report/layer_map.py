@@ -1,7 +1,7 @@
-"""A layer as it is mapped to a machine: the loops of its schedule, what each block of them moves or computes, and how
-often every operand comes to each level of storage. As text, and as data.
+"""The mapping of a layer to a machine: the loops of its schedule, what each block moves or computes, and how often
+every operand enters each level of storage, as text and as data.
 
-All figures are counted over the instructions that the schedule became. Loops of one turn are left out.
+All figures are counted over the recorded instructions. Loops with one iteration are omitted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .report import Table
 
 @dataclass(frozen=True)
 class MapLoop:
-    """A loop at `depth`, of so many turns; where that depends on other loops, at most."""
+    """A loop at `depth` with `turns` iterations, or at most that many if they depend on other loops."""
 
     depth: int
     name: str
@@ -31,8 +31,8 @@ class MapLoop:
 
 @dataclass(frozen=True)
 class MapWork:
-    """What a block at `depth` does in `instructions` of a `queue`: `bytes` moved of an `operand` from `source` to
-    `target`, or multiply-accumulates, or elements of the vector engine; those of all instructions together."""
+    """The work of a block at `depth` in `instructions` of a `queue`: `bytes` moved of an `operand` from `source` to
+    `target`, multiply-accumulates, or elements of the vector engine, summed over all its instructions."""
 
     depth: int
     name: str
@@ -48,8 +48,9 @@ class MapWork:
 
 @dataclass(frozen=True)
 class Reuse:
-    """An operand on its way into a memory: the `bytes` that came, the `times` that each byte of the operand's tensors
-    came (below 1: not all of it), and multiply-accumulates of the layer `per_byte` that came."""
+    """The traffic of an operand into a memory: the `bytes` transferred, the `times` that each byte of the operand's
+    tensors was transferred (below 1: not all of it), and the multiply-accumulates of the layer `per_byte`
+    transferred."""
 
     memory: str
     operand: str
@@ -60,27 +61,27 @@ class Reuse:
 
 @dataclass(frozen=True)
 class LayerMap:
-    """Loops and work, outermost loops and first blocks first; and how often operands come to each memory."""
+    """Loops and work, outermost loops and first blocks first, and the reuse of operands at each memory."""
 
     lines: tuple[MapLoop | MapWork, ...]
     reuse: tuple[Reuse, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {"lines": [asdict(line) for line in self.lines], "reuse": [asdict(row) for row in self.reuse]}
 
     def text(self) -> str:
-        """The loops as text, a line for each loop and block, indented."""
+        """Return the loops as text: an indented line for each loop and block."""
         return "\n".join("  " * line.depth + _words(line) for line in self.lines)
 
     def table(self) -> Table:
-        """The reuse of operands by memory."""
+        """Return the reuse of operands by memory as a table."""
         rows = [(r.memory, r.operand, r.bytes, f"{r.times:.4g}", f"{r.per_byte:.4g}") for r in self.reuse]
         return Table("Reuse", ("into", "operand", "bytes", "times", "MAC per byte"), rows)
 
 
 def layer_map(recorded: RecordedBlocks) -> LayerMap:
-    """The map of a scheduled function, as :func:`tvm_tiling.accel.record.function.blocks_of` recorded it."""
+    """Return the map of a scheduled function, as recorded by :func:`tvm_tiling.accel.record.function.blocks_of`."""
     lines: list[MapLoop | MapWork] = []
     around: tuple[Loop, ...] = ()
     for found, tables in recorded.blocks:
@@ -97,7 +98,7 @@ def layer_map(recorded: RecordedBlocks) -> LayerMap:
 
 
 def _work(program: Program, name: str, depth: int, instructions: np.ndarray) -> Iterator[MapWork]:
-    """One for each kind of instruction that a block became."""
+    """Yield one entry for each kind of instruction that a block was lowered to."""
     own = replace(program, instructions=instructions)
     for batch in work(own).batches:
         line = MapWork(depth, name, program.queues[int(batch.column("queue")[0])], len(batch.number))
@@ -111,7 +112,7 @@ def _work(program: Program, name: str, depth: int, instructions: np.ndarray) -> 
 
 
 def _reuse(program: Program) -> Iterator[Reuse]:
-    """Operands by the memories that transfers bring them to, in the order in which these are first met."""
+    """Yield the reuse of operands by target memory, in order of first transfer."""
     found = work(program)
     sizes: dict[str, int] = {}
     for tensor in program.tensors:

@@ -1,5 +1,4 @@
-"""What a timed program shows (pages 06 and 09): cycles, utilisation, why engines stood still, bytes, energy. As data,
-in words and in tables."""
+"""The results of a timed program as data, text and tables: cycles, utilisation, stall causes, bytes, energy."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from .trace import save_trace
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its heading above it."""
+    """A table with its title."""
 
     title: str
     headings: Sequence[str]
@@ -28,7 +27,7 @@ class Table:
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Columns of equal width, words to the left, numbers to the right."""
+    """Return the table as lines of text with aligned columns, words to the left, numbers to the right."""
     cells = [[str(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(headings))]
     words = [not any(isinstance(row[place], (int, float)) for row in rows) for place in range(len(headings))]
@@ -43,10 +42,13 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[s
 
 @dataclass(frozen=True)
 class EngineTime:
-    """Cycles of one queue of the machine: `busy` executing, `stalls` standing still with something left to do, by cause
-    (data: a result of another queue that it reads; space: a buffer that it overwrites; token: a token on its way, or
-    one that no data ask for; latency: a result of its own queue that is still in the pipeline; port; dispatch: nothing
-    in the queue yet), `idle` after its last instruction. They add up to all cycles."""
+    """Cycles of one queue of the machine, which add up to all cycles.
+
+    `busy` cycles execute; `stalls` are cycles with work left, by cause (data: a result of another queue that it reads;
+    space: a buffer that it overwrites; token: a token in transit, or one that no data requires; latency: a result of
+    its own queue still in the pipeline; port; dispatch: nothing in the queue yet); `idle` cycles follow its last
+    instruction.
+    """
 
     instructions: int
     busy: int
@@ -56,9 +58,9 @@ class EngineTime:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """A memory: bytes that transfers `read` from it and have `written` to it; `peak`, the first byte behind all that
-    the program touches; `capacity`, None without limit, both halves of a buffer that the description has twice
-    (`doubled`) counted; `busy` cycles of its ports, None where it has any number."""
+    """Use of a memory: bytes that transfers `read` and have `written`; `peak`, one past the last byte the program
+    touches; `capacity`, None without limit, counting both halves of a double buffer (`doubled`); `busy` cycles of its
+    ports, None if their number is unlimited."""
 
     read: int
     written: int
@@ -70,14 +72,14 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class SimReport:
-    """A program on a machine.
+    """The timing of a program on a machine.
 
     `utilisation` is the cycles that the multiplier arrays need at peak over the cycles taken. `bytes` are those moved
     between the chip and the external and internal memory, by operand: a, b, out. `lower_bound` is the roofline, the
-    cycles of whatever is busiest (`bound`: an engine, "port NAME" or "dispatch"); `upper_bound` has everything in
-    series; `transfer_cycles` are those of the queue or port that is busiest with transfers. `energy` in pJ by where it
-    goes. `clock_mhz` None: unknown. `free` is the work that the machine does in no time, because its description gives
-    no rate for it: how much, by what it is.
+    cycles of the busiest resource (`bound`: an engine, "port NAME" or "dispatch"); `upper_bound` has everything in
+    series; `transfer_cycles` are those of the queue or port that is busiest with transfers. `energy` is in pJ by
+    component. `clock_mhz` is None if unknown. `free` is the work that took no time because the description gives no
+    rate for it: the amount, by kind of work.
     """
 
     hardware: str
@@ -100,7 +102,7 @@ class SimReport:
 
     @property
     def seconds(self) -> float | None:
-        """Time at the machine's clock, None where it is unknown."""
+        """Time at the machine's clock, None if the clock is unknown."""
         return self.cycles / (self.clock_mhz * 1e6) if self.clock_mhz else None
 
     @property
@@ -110,23 +112,23 @@ class SimReport:
 
     @property
     def stalls(self) -> dict[str, dict[str, int]]:
-        """Cycles that each engine stood still, by cause."""
+        """Stall cycles of each engine, by cause."""
         return {name: engine.stalls for name, engine in self.engines.items()}
 
     @property
     def roofline(self) -> float:
-        """Share of the roofline that is reached: lower bound over cycles."""
+        """Fraction of the roofline reached: lower bound over cycles."""
         return self.lower_bound / self.cycles if self.cycles else 1.0
 
     @property
     def intensity(self) -> float | None:
-        """Multiply-accumulates per byte moved, the place along the roofline; None where nothing is moved."""
+        """Multiply-accumulates per byte moved (arithmetic intensity); None if nothing is moved."""
         moved = sum(self.bytes.values())
         return self.macs / moved if moved else None
 
     @functools.cached_property
     def overlap(self) -> float:
-        """Of the cycles in which any engine is busy, the share in which two or more are."""
+        """The fraction of busy cycles in which two or more engines are busy."""
         times = np.concatenate([self.timing.start, self.timing.end])
         steps = np.repeat([1, -1], len(self.timing.start))
         order = np.argsort(times, kind="stable")
@@ -137,15 +139,15 @@ class SimReport:
 
     @functools.cached_property
     def regions(self) -> tuple[RegionTime, ...]:
-        """The operators of the source in their order."""
+        """The operators of the source in order."""
         return region_times(self.program, self.timing)
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline in the Chrome trace format: a row per engine, a cycle as a microsecond."""
+        """Write the timeline in the Chrome trace format: a row per engine. One cycle is shown as one microsecond."""
         save_trace(self.program, self.timing, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure as plain values for JSON."""
+        """Return every figure as plain values for JSON."""
         return {
             "hardware": self.hardware,
             "instructions": self.instructions,
@@ -170,7 +172,8 @@ class SimReport:
         }
 
     def summary(self) -> str:
-        """The report as text: a headline and what limits it, then engines, memories and energy as tables."""
+        """Return the report as text: a headline and the limiting resource, then engines, memories and energy as
+        tables."""
         lines = headline(self)
         for table in tables(self):
             lines += ["", *aligned(table.headings, table.rows)]
@@ -178,7 +181,7 @@ class SimReport:
 
 
 def headline(report: SimReport) -> list[str]:
-    """What matters most, in three lines, and what costs nothing on this machine in one more."""
+    """Return the key figures in three lines, and one more for work that the description gives no rate for."""
     time = "" if report.seconds is None else f", {report.seconds * 1e6:.6g} us"
     moved = ", ".join(f"{name} {count}" for name, count in report.bytes.items())
     lines = [
@@ -192,15 +195,15 @@ def headline(report: SimReport) -> list[str]:
 
 
 def free_work(report: SimReport) -> list[str]:
-    """A line that names what the machine did in no time; none where it is a whole one."""
+    """Return a line that names the work that took no time; empty if the description is complete."""
     if not report.free:
         return []
     work = ", ".join(f"{what} ({amount})" for what, amount in report.free.items())
-    return [f"not a whole machine: its description gives no rate for {work}, which took no cycles"]
+    return [f"incomplete machine description: it gives no rate for {work}, which took no cycles"]
 
 
 def tables(report: SimReport) -> list[Table]:
-    """Engines, memories, energy, and operators where there are several."""
+    """Return tables of engines, memories and energy, and of operators if there are several."""
     engines = [
         (name, time.instructions, time.busy, *(time.stalls[cause] for cause in CAUSES), time.idle)
         for name, time in report.engines.items()
@@ -229,7 +232,7 @@ def tables(report: SimReport) -> list[Table]:
 
 
 def _capacity(use: MemoryUse) -> int | str:
-    """The capacity as the table has it: a doubled buffer by its halves."""
+    """Return the capacity as shown in the table: a double buffer as 2 x its half."""
     if use.doubled and use.capacity is not None:
         return f"2 x {use.capacity // 2}"
     return _or_blank(use.capacity)

@@ -1,5 +1,4 @@
-"""Fields of a machine over ranges of values: what each combination costs and buys, and which are worth having (page
-06)."""
+"""Sweeps over hardware parameters: the cost and benefit of each combination of values, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ OBJECTIVES = {
     "edp": "energy x delay, pJ cycles",
     "area": "area mm2",
 }
-"""What a machine can be chosen by, the less the better, and what it is called in tables."""
+"""The objectives that a machine can be chosen by, lower being better, with their names in tables."""
 
 MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One machine of a sweep: the `values` of its fields; its `report`, None where the program does not run on it and
-    `refused` says why; its area in square millimetres, None where the fields make no machine."""
+    """One machine of a sweep: the `values` of its fields; its `report`, or None if the program does not run on it, with
+    the reason in `refused`; its area in square millimetres, or None if the description is invalid."""
 
     values: Mapping[str, Any]
     report: SimReport | None
@@ -40,11 +39,12 @@ class SweepPoint:
 
     @property
     def value(self) -> Any:
-        """The value of the one field that varies, the first of several."""
+        """The value of the swept field, or of the first one if there are several."""
         return next(iter(self.values.values()))
 
     def cost(self, objective: str) -> float:
-        """One of OBJECTIVES: cycles, pJ, their product, or square millimetres. Infinite where it does not run."""
+        """Return the cost by one of OBJECTIVES: cycles, pJ, their product, or square millimetres. Infinite if the
+        program does not run."""
         report = self.report
         if report is None or self.area_mm2 is None:
             return float("inf")
@@ -56,7 +56,7 @@ class SweepPoint:
         }[objective]
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure as plain values for JSON."""
+        """Return every figure as plain values for JSON."""
         report = self.report and self.report.to_dict()
         return {"values": dict(self.values), "refused": self.refused, "area_mm2": self.area_mm2, "report": report}
 
@@ -68,13 +68,13 @@ def sweep(
     *,
     check: bool = True,
 ) -> Iterator[SweepPoint]:
-    """Time `subject` on `hardware` with each combination of the values of `fields`, whose names are dotted paths such
-    as "near_tile.bw_a", in turn, the last field's values first.
+    """Time `subject` on `hardware` with each combination of the values of `fields`, given as dotted paths such as
+    "near_tile.bw_a". The last field varies fastest.
 
-    A program stays as it is, and is refused by SimulationError if it has hazards, unless `check=False`; a function is
-    asked for the program of each machine. HardwareError for a field that is not there, a value that the only field does
-    not take, and more than 100,000 combinations; of several fields a combination that makes no machine, and any machine
-    on which the program does not run, is a point without report.
+    A program is used as it is, and refused by SimulationError if it has hazards, unless `check=False`; a function is
+    called for the program of each machine. HardwareError for an unknown field, for a value that a single field does not
+    accept, and for more than 100,000 combinations. With several fields, an invalid combination is a point without a
+    report, as is any machine on which the program does not run.
     """
     machines = [(values, _machine(hardware, values)) for values in _combinations(fields)]
     refusals = [machine for _, machine in machines if isinstance(machine, HardwareError)]
@@ -111,12 +111,13 @@ def _machine(hardware: Hardware, values: Mapping[str, Any]) -> Hardware | Hardwa
 
 
 def pareto(points: Sequence[SweepPoint], objectives: Sequence[str]) -> list[SweepPoint]:
-    """The points that no other one beats: better in one objective and worse in none. HardwareError as
-    check_objectives()."""
+    """Return the points that no other point dominates, that is, betters in one objective without being worse in any.
+    HardwareError as in check_objectives()."""
     check_objectives(objectives)
     costs = [tuple(point.cost(objective) for objective in objectives) for point in points]
     running = sorted((cost for point, cost in zip(points, costs, strict=True) if point.report is not None))
-    # In this order whatever beats a point comes before it, and what is beaten is beaten by one of the front.
+    # In this order a point comes after every point that dominates it, and each dominated point is dominated by one of
+    # the front.
     front: list[tuple[float, ...]] = []
     for cost in running:
         if not any(_beats(other, cost) for other in front):
@@ -126,10 +127,10 @@ def pareto(points: Sequence[SweepPoint], objectives: Sequence[str]) -> list[Swee
 
 
 def check_objectives(names: Iterable[str]) -> None:
-    """HardwareError for a name that is none of OBJECTIVES."""
+    """Raise HardwareError for a name that is not in OBJECTIVES."""
     for name in names:
         if name not in OBJECTIVES:
-            raise HardwareError(f"pareto: {name!r} is no objective: {nearest(name, OBJECTIVES)}")
+            raise HardwareError(f"pareto: unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -137,7 +138,7 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint] = ()) -> Table:
-    """A row for each machine; with a `front`, its points are marked."""
+    """Return a table with a row for each machine; points of the `front`, if given, are marked."""
     fields = list(points[0].values) if points else []
     rows: list[tuple[object, ...]] = []
     best = {id(point) for point in front}

@@ -1,9 +1,9 @@
-"""A timed program as a timeline in the Chrome trace format, which Perfetto and chrome://tracing open (page 06).
+"""A timed program as a timeline in the Chrome trace format, which Perfetto and chrome://tracing open.
 
-One thread per queue, an event per instruction for as long as it keeps the queue busy, with what it waited for and how
-long; an arrow comes from the instruction whose result ended the wait. A counter for each buffer shows how full it is. A
-second process has the source's operators, each from its first instruction to its last result. A cycle is shown as a
-microsecond.
+There is one thread per queue and one event per instruction for as long as it occupies the queue, with what it waited
+for and how long; an arrow comes from the instruction whose result ended the wait. A counter for each buffer shows its
+occupancy. A second process has the operators of the source, each from its first instruction to its last result. One
+cycle is shown as one microsecond.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ENGINES, OPERATORS = 0, 1  # processes of the timeline
 
 
 def save_trace(program: Program, timing: Timing, path: str | os.PathLike[str]) -> None:
-    """Write the timeline, whole or not at all. OSError says why it cannot be written."""
+    """Write the timeline atomically. OSError says why it cannot be written."""
     write_events(trace_events(program, timing), path)
 
 
 def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Write the events of a timeline to a file, whole or not at all."""
+    """Write the events of a timeline to a file atomically."""
     with atomic_file(path) as file:
         file.write(b'{"displayTimeUnit": "ms", "otherData": {"unit": "1 us is 1 cycle"}, "traceEvents": [\n')
         for number, event in enumerate(events):
@@ -41,7 +41,8 @@ def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str])
 
 
 def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
-    """The events: names of processes and threads, then instructions in program order, fills of buffers, operators."""
+    """Yield the events: names of processes and threads, then instructions in program order, buffer occupancy,
+    operators."""
     yield event_name("process_name", program.hardware.name, ENGINES)
     for queue, name in enumerate(program.queues):
         yield event_name("thread_name", name, ENGINES, queue)
@@ -66,7 +67,8 @@ def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
 
 
 def _instructions(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
-    """An event for each instruction, in program order, and an arrow to it where it waited for a result of another."""
+    """Yield an event for each instruction in program order, and an arrow to it if it waited for the result of another
+    one."""
     rows = program.instructions
     regions = [region.name for region in program.regions]
     names, queues = instruction_names(rows), rows["queue"].tolist()
@@ -84,7 +86,8 @@ def _instructions(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
         if behind >= 0:
             detail |= {"behind": f"{behind} {names[behind]} of {program.queues[queues[behind]]}"}
             arrow = {"name": CAUSES[cause], "cat": "wait", "id": number, "pid": ENGINES}
-            # It leaves from within the other's event: at its very end the next one has begun.
+            # The arrow starts inside the event of the other instruction, since at its very end the next event has
+            # begun.
             leaves = (starts[behind] + ends[behind]) / 2
             yield {"ph": "s", **arrow, "tid": queues[behind], "ts": leaves}
             yield {"ph": "f", "bp": "e", **arrow, "tid": queue, "ts": start}
@@ -101,7 +104,7 @@ def _instructions(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
 
 
 def waits(queue: np.ndarray, timing: Timing) -> np.ndarray:
-    """int64[instructions]: cycles that each instruction's queue stood still before it."""
+    """Return int64[instructions]: cycles that each instruction's queue stalled before it."""
     before = np.zeros(len(queue), dtype=np.int64)
     for number in np.unique(queue):
         own = np.flatnonzero(queue == number)
@@ -111,14 +114,14 @@ def waits(queue: np.ndarray, timing: Timing) -> np.ndarray:
 
 
 def _fills(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
-    """A counter for each buffer."""
+    """Yield the counter events of each buffer."""
     for memory, fill in fills(program, timing).items():
         for time, held in zip(fill.times.tolist(), fill.bytes.tolist(), strict=True):
             yield {"ph": "C", "name": f"bytes in {memory}", "pid": ENGINES, "ts": time, "args": {"bytes": held}}
 
 
 def region_spans(program: Program, timing: Timing) -> list[tuple[int, int, int]]:
-    """(number, first start, last result) of each region that has instructions."""
+    """Return (number, first start, last result) of each region that has instructions."""
     count = len(program.regions)
     if not count or not len(program):
         return []
@@ -131,12 +134,12 @@ def region_spans(program: Program, timing: Timing) -> list[tuple[int, int, int]]
 
 
 def event_name(kind: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
-    """The event that names a process or a thread of the timeline."""
+    """Return the event that names a process or a thread of the timeline."""
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
 def instruction_names(rows: np.ndarray) -> list[str]:
-    """What each event is called: the instruction, or its vector function if it takes one."""
+    """Return the name of each event: the instruction, or its vector function if it takes one."""
     opcodes = [(row.name, row.takes_function) for row in Opcode]
     functions = [function.name.upper() for function in Function]
     return [

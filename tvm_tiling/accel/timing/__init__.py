@@ -1,1 +1,1 @@
-"""The time and the energy of a program (page 06)."""
+"""Timing and energy models of programs."""

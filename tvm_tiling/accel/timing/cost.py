@@ -1,14 +1,14 @@
-"""What the instructions of a program cost on a machine, in cycles, from the machine's description alone (page 06).
+"""The cost of instructions on a machine in cycles, from the machine description alone (design page 06).
 
-How many cycles an instruction takes, its row of the table says (:mod:`tvm_tiling.accel.instructions.table`). Every
-memory that has a number of ports is asked for one by each instruction that touches it. A level of the storage hierarchy
-is taken as the sum of its instances: as much room and as many bytes per cycle as all of them have. An engine adds
-partial sums at no cost where it holds them, in its accumulation buffer. Elsewhere they are the vector engine's work:
-ALU instructions, or as many cycles more of a product that itself adds to such sums.
+The row of the instruction table gives the cycles of an instruction (:mod:`tvm_tiling.accel.instructions.table`). A
+memory with a limited number of ports grants one to each instruction that touches it. A level of the storage hierarchy
+counts as the sum of its instances: their total capacity and bytes per cycle. An engine adds partial sums at no cost in
+its own accumulation buffer. Elsewhere, accumulation is work for the vector engine: ALU instructions, or the same number
+of extra cycles for an instruction that itself accumulates there.
 
-An instruction that reads the result of one before it in its queue waits for it, with two exceptions. A unit that
-`forwards` hands its results to its own next instruction. Sums that an engine holds are added behind its pipeline, where
-those of the instruction before have been by then: adding to them never waits.
+An instruction that reads the result of an earlier one in its queue waits for it, with two exceptions. A unit that
+`forwards` passes its results directly to its own next instruction. Sums held by an engine are added at the end of its
+pipeline, where those of the previous instruction have arrived by then: adding to them never waits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WITHOUT_LIMIT = 1 << 62
 
 
 def costs(work: Work, machine: Machine) -> Costs:
-    """Cycles and ports of every instruction. HardwareError where the machine has no such engine, memory or function, or
-    not the room that the program takes."""
+    """Return cycles and ports of every instruction. HardwareError if the machine lacks an engine, memory or function,
+    or the capacity that the program needs."""
     count = len(work.program)
     busy = np.zeros(count, dtype=np.int64)
     latency = np.zeros(count, dtype=np.int64)
@@ -65,35 +65,35 @@ def costs(work: Work, machine: Machine) -> Costs:
 
 
 def capacity(machine: Machine, name: str) -> int | None:
-    """Bytes of a memory, of all instances of its level together; None without limit."""
+    """Return the bytes of a memory, summed over all instances of its level; None without limit."""
     space = machine.capacity(name)
     return None if space is None else space * instances(machine, name)
 
 
 def check_capacity(work: Work, machine: Machine) -> None:
-    """HardwareError, naming memory and bytes, where a program takes more than the machine has."""
+    """Raise HardwareError, naming memory and bytes, if a program needs more than the machine has."""
     for name, reach in work.peak.items():
         space = capacity(machine, name)
         if space is not None and reach > space:
             raise HardwareError(
-                f"{machine.hardware.name}: the program takes {reach} bytes of memory {name!r}, which has {space}; "
-                "accepted: a machine with as many, or a program made for this one"
+                f"{machine.hardware.name}: the program needs {reach} bytes of memory {name!r}, which has "
+                f"{space}; accepted: a machine with that many, or a program made for this one"
             )
     for level in machine.hardware.levels:
         names = [f"{level.name}.{operand}" for operand in OPERANDS_OF_LEVEL]
         reach = sum(work.peak.get(name, 0) for name in names)
         if level.bytes is not None and reach > level.bytes * instances(machine, names[0]):
             raise HardwareError(
-                f"{machine.hardware.name}: the program takes {reach} bytes of level {level.name!r}, whose operands "
-                f"share {level.bytes * instances(machine, names[0])}; accepted: a machine with as many, or a program "
-                "made for this one"
+                f"{machine.hardware.name}: the program needs {reach} bytes of level {level.name!r}, whose "
+                f"operands share {level.bytes * instances(machine, names[0])}; accepted: a machine with that "
+                "many, or a program made for this one"
             )
 
 
 def _adds_outside(batch: Batch, work: Work, machine: Machine) -> np.ndarray:
-    """Whether each instruction adds to sums that its engine does not hold itself, which takes the vector engine's
-    lanes. Its own adders reach the accumulation buffer, on a machine with storage levels the results of the innermost
-    one."""
+    """Return whether each instruction adds to sums that its engine does not hold itself, which occupies the lanes of
+    the vector engine. The adders of an engine reach the accumulation buffer or, on a machine with storage levels, the
+    results of the innermost level."""
     if not batch.row.accumulates:
         return np.zeros(len(batch.number), dtype=bool)
     held = ("acc", *(f"{level.name}.out" for level in machine.hardware.levels[-1:]))
@@ -102,7 +102,7 @@ def _adds_outside(batch: Batch, work: Work, machine: Machine) -> np.ndarray:
 
 
 def _check_unit(batch: Batch, machine: Machine) -> None:
-    """HardwareError where the machine lacks the unit that a batch runs on, its function or its types of elements."""
+    """Raise HardwareError if the machine lacks the unit that a batch runs on, its function or its element types."""
     unit = batch.row.unit
     if not unit:
         return
@@ -110,20 +110,20 @@ def _check_unit(batch: Batch, machine: Machine) -> None:
     found = machine.vector if unit == "vector" else getattr(machine.hardware, unit)
     if found is None:
         raise HardwareError(
-            f"{name} has no {unit}, which {batch.named(int(batch.number[0]))} runs on; accepted: a machine that has "
-            "one, or a program made for this one"
+            f"{name} has no {unit}, which {batch.named(int(batch.number[0]))} runs on; accepted: a machine "
+            "that has one, or a program made for this one"
         )
     if batch.row.takes_function and batch.function.name not in machine.vector.functions:
         raise HardwareError(
-            f"{name}: its vector engine has no {batch.function.name!r}, which {batch.named(int(batch.number[0]))} "
-            f"takes; accepted: {', '.join(machine.vector.functions)}"
+            f"{name}: the vector engine does not support {batch.function.name!r}, which "
+            f"{batch.named(int(batch.number[0]))} needs; accepted: {', '.join(machine.vector.functions)}"
         )
     for column in ("dtype", "result_dtype") if unit == "vector" else ("dtype",):
         _check_types(batch, machine, column, found.dtypes)
 
 
 def _check_types(batch: Batch, machine: Machine, column: str, dtypes: tuple[str, ...]) -> None:
-    """HardwareError where a unit of some `dtypes` gets elements of another type; one of no `dtypes` takes all."""
+    """Raise HardwareError if a unit gets elements of a type outside its `dtypes`; empty `dtypes` accept all."""
     if dtypes:
         kinds = batch.column(column)
         batch.refuse(
@@ -135,7 +135,8 @@ def _check_types(batch: Batch, machine: Machine, column: str, dtypes: tuple[str,
 
 
 def _ports(work: Work, machine: Machine) -> tuple[tuple[str, ...], tuple[int, ...], np.ndarray]:
-    """Memories with a number of ports, that number of each, and the ones that each instruction takes."""
+    """Return the memories with a limited number of ports, that number for each, and the ports that each instruction
+    takes."""
     limited = {
         number: memory.name
         for number, memory in enumerate(work.program.memories)
@@ -144,6 +145,6 @@ def _ports(work: Work, machine: Machine) -> tuple[tuple[str, ...], tuple[int, ..
     servers = tuple(machine.memory(name).ports or 0 for name in limited.values())
     if not limited:
         return (), (), np.full(work.touched.shape, -1, dtype=np.int64)
-    port_of = np.full(len(work.program.memories) + 1, -1, dtype=np.int64)  # the last is that of memory -1
+    port_of = np.full(len(work.program.memories) + 1, -1, dtype=np.int64)  # the last entry stands for memory -1
     port_of[list(limited)] = np.arange(len(limited))
     return tuple(limited.values()), servers, -np.sort(-port_of[work.touched], axis=1)

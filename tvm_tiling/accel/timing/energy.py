@@ -1,7 +1,7 @@
-"""What a program costs in energy, by where it goes (page 06).
+"""The energy of a program by component (design page 06).
 
 Counted are multiply-accumulates, elements of the vector engine, and every byte that an instruction reads from or writes
-to a memory or a buffer, as its row of the table says. Leakage is not modelled, nor what the front end takes.
+to a memory or a buffer, according to its row of the table. Leakage and the front end are not modelled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..program.work import Work
 
 
 def energy_by_level(work: Work, machine: Machine) -> dict[str, float]:
-    """pJ by name: "mac", "vector", and each memory and buffer that is touched."""
+    """Return pJ by name: "mac", "vector", and each memory and buffer that is touched."""
     spent: dict[str, float] = {}
     if sums := work.of("sums"):
         spent["mac"] = sum(
@@ -29,7 +29,7 @@ def energy_by_level(work: Work, machine: Machine) -> dict[str, float]:
 
 
 def bytes_touched(work: Work, machine: Machine) -> dict[str, int]:
-    """Bytes read and written of each memory and buffer that is touched, by name, in the order of the table."""
+    """Return the bytes read and written in each memory and buffer that is touched, by name, in table order."""
     total = dict(work.bytes)
     for batch in work.batches:
         if batch.row.traffic is None:

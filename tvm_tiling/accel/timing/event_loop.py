@@ -1,11 +1,12 @@
-"""In-order queues over time: the inner loop of the timing run, one function over plain arrays (page 06).
+"""In-order queues over time: the inner loop of the timing run, one function over plain arrays.
 
-The function is written so that numba compiles it and plain Python runs it unchanged; :func:`run` picks one of the two.
-What numbers and places are read from is uint32: numba asks of each signed index whether it counts from the end, which
-took a fifth of the loop's time.
-Whoever could start first starts first: of all heads of queues that have everything but perhaps their port, the one that
-got it earliest is next, the earlier in the program on a tie. Its start is final, because whatever is still waiting for
-something cannot be ready before then. So every instruction is looked at once, and ports are given in order of demand.
+The function can be compiled by numba and also runs unchanged in plain Python; :func:`run` picks one of the two. Indices
+are uint32: numba checks each signed index for counting from the end, which took a fifth of the loop's time.
+
+Instructions start in order of readiness: among all heads of queues that lack nothing except possibly a port, the one
+that has been ready longest is next, and the earlier in the program on a tie. Its start is final, because an instruction
+that is still waiting cannot become ready before then. So every instruction is visited once, and ports are granted in
+order of demand.
 """
 
 from __future__ import annotations
@@ -18,59 +19,59 @@ from typing import Any
 import numpy as np
 
 DATA, SPACE, TOKEN, LATENCY, PORT, DISPATCH = range(6)
-NOTHING = -1  # an instruction that started as soon as its queue was free has waited for nothing
+NOTHING = -1  # the instruction started as soon as its queue was free
 CAUSES = ("data", "space", "token", "latency", "port", "dispatch")
-"""Why an engine stands still although it has something left to do, by number."""
+"""Why an engine stalls with work left to do, by number."""
 
-PORTS = 3  # most ports of an instruction, one for each memory that it touches
-KINDS = 3  # of what a token says: DATA, SPACE, or TOKEN: nothing but itself
+PORTS = 3  # most ports of an instruction: one for each memory that it touches
+KINDS = 3  # of tokens: DATA, SPACE, or TOKEN for one that protects neither
 NEVER = 1 << 62
-WORTH_COMPILING = 50_000  # instructions; fewer take plain Python less time than loading numba takes
+WORTH_COMPILING = 50_000  # instructions; below this, plain Python is faster than loading numba
 
 
 def run_queues(
     queue: Any,  # per instruction: its queue
-    busy: Any,  # cycles it keeps its queue and its ports
-    latency: Any,  # further cycles until its result is there
-    fill: Any,  # cycles before its turn in which it needs what it waits for, but for space
-    port: Any,  # the ports that it needs, PORTS places each, -1 in those behind the last
+    busy: Any,  # cycles it occupies its queue and its ports
+    latency: Any,  # further cycles until its result is available
+    fill: Any,  # cycles before its turn at which it needs what it waits for, except space
+    port: Any,  # the ports that it needs, PORTS entries each, padded with -1
     edge_first: Any,  # its edges are edge_first[i] .. edge_first[i + 1]
-    edge_producer: Any,  # per edge: the instruction whose result it is
+    edge_producer: Any,  # per edge: the instruction that produces the result
     edge_kind: Any,  # DATA, SPACE or TOKEN
-    after: Any,  # per instruction: the one of its own queue whose result it waits for, -1 for none
+    after: Any,  # per instruction: the one of its own queue whose result it waits for, or -1
     order: Any,  # instructions queue by queue
     order_first: Any,  # those of queue q are order_first[q] .. order_first[q + 1]
-    depth: Any,  # per queue: most instructions that wait in it
+    depth: Any,  # per queue: maximum number of waiting instructions
     issue: int,  # cycles from one dispatch to the next
-    token: int,  # cycles that a token travels
+    token: int,  # cycles that a token is in transit
     server_first: Any,  # the servers of port p are server_first[p] .. server_first[p + 1]
-    server_free: Any,  # per server: 0; holds when it is free
-    arrival: Any,  # per instruction: space for when it is in its queue
-    start: Any,  # per instruction: 0; gets when it starts
-    done: Any,  # per instruction: -1; gets when its result is there
-    cause: Any,  # per instruction: NOTHING; gets what it waited for last
-    behind: Any,  # per instruction: -1; gets the instruction whose result that was
-    stalls: Any,  # per queue and cause: 0; gets the cycles
+    server_free: Any,  # per server: initially 0; when it is free
+    arrival: Any,  # per instruction: buffer for the time it enters its queue
+    start: Any,  # per instruction: initially 0; set to its start
+    done: Any,  # per instruction: initially -1; set to when its result is available
+    cause: Any,  # per instruction: initially NOTHING; set to what it waited for last
+    behind: Any,  # per instruction: initially -1; set to the instruction that produced that result
+    stalls: Any,  # per queue and cause: initially 0; set to the cycles
     dispatched: Any,  # per queue: 0
     started: Any,  # per queue: 0
-    free: Any,  # per queue: 0; holds when its last instruction is over
-    result: Any,  # per queue: 0; holds when the result of its last instruction is there
-    cursor: Any,  # per queue: the first edge of its head that has not been seen
-    ready: Any,  # per queue: -1; holds when its head may start but for its ports
-    seen: Any,  # per queue and kind: -1; holds the latest of the edges seen
-    giver: Any,  # per queue and kind: the instruction whose edge that is
-    head: Any,  # per queue: holds the number of its head once that may start but for its ports
-    taken: Any,  # per place of a port: space for its server
+    free: Any,  # per queue: initially 0; when its last instruction ends
+    result: Any,  # per queue: initially 0; when the result of its last instruction is available
+    cursor: Any,  # per queue: the first edge of its head not yet visited
+    ready: Any,  # per queue: initially -1; when its head can start apart from its ports
+    seen: Any,  # per queue and kind: initially -1; the latest of the edges visited
+    giver: Any,  # per queue and kind: the instruction of that edge
+    head: Any,  # per queue: the number of its head once it can start apart from its ports
+    taken: Any,  # per port of an instruction: buffer for its server
 ) -> int:
-    """Times `queue` and the rest until nothing can start any more; gives the number of instructions that started, all
+    """Run the queues until nothing can start any more. Return the number of instructions that started: all of them,
     unless there is a deadlock."""
     count, queues = len(queue), len(depth)
     front, clock, over = 0, 0, 0
     while over < count:
-        # The front end puts instructions into their queues, in program order, until one is full.
+        # The front end dispatches instructions into their queues in program order, until one is full.
         while front < count:
             q = queue[front]
-            leaver = dispatched[q] - depth[q]  # the place in its queue of the one that has to start first
+            leaver = dispatched[q] - depth[q]  # the position in its queue of the instruction that must start first
             if leaver >= started[q]:
                 break
             clock += issue
@@ -79,7 +80,7 @@ def run_queues(
             arrival[front] = clock
             dispatched[q] += 1
             front += 1
-        # Of the heads of the queues, who has been ready first?
+        # Among the heads of the queues, find the one that has been ready longest.
         chosen, chosen_ready, chosen_number = -1, NEVER, -1
         for q in range(queues):
             if started[q] == dispatched[q]:
@@ -114,7 +115,7 @@ def run_queues(
                 chosen, chosen_ready, chosen_number = q, ready[q], head[q]
         if chosen < 0:
             break
-        # It takes, of each of its ports, the server that is free first.
+        # It takes, for each of its ports, the first free server.
         q, number, begin = chosen, chosen_number, chosen_ready
         needed = 0
         while needed < PORTS and port[number * PORTS + needed] >= 0:
@@ -128,8 +129,8 @@ def run_queues(
         end = begin + busy[number]
         for place in range(needed):
             server_free[taken[place]] = end
-        # What it waited for, cycle by cycle: not in its queue yet, a token missing, a result of its own queue, a token
-        # on its way, operands that its buffers are filled with, the port.
+        # Attribute its wait, cycle by cycle: not in its queue yet, a missing token, a result of its own queue, a token
+        # in transit, operands that fill its buffers, the port.
         waited = free[q]
         place = q * len(CAUSES)
         why, whose = NOTHING, -1
@@ -157,14 +158,14 @@ def run_queues(
             stalls[place + DATA] += filling
             stalls[place + TOKEN] += chosen_ready - waited - filling
             if chosen_ready > waited + filling:
-                if whose != last:  # else what the token brings is the cause
+                if whose != last:  # otherwise the data or space behind the token is the cause
                     why, whose = TOKEN, last
-            elif waited == free[q]:  # nothing but its buffers, filled with what came while the engine was busy
+            elif waited == free[q]:  # only its buffers, filled with data that arrived while the engine was busy
                 why, whose = DATA, last
         if begin > chosen_ready:
             stalls[place + PORT] += begin - chosen_ready
             why, whose = PORT, -1
-        # Results of a queue come in order.
+        # Results of a queue become available in order.
         start[number] = begin
         cause[number], behind[number] = why, whose
         free[q] = end
@@ -180,24 +181,24 @@ def run_queues(
 
 @functools.cache
 def _compiled() -> Callable[..., int] | None:
-    """The function in machine code, None where numba is not installed. Kept on disk from one process to the next, in
-    the user's cache folder where the package's own cannot be written, and nowhere where neither can."""
+    """Return the function in machine code, or None if numba is not installed. It is cached on disk between processes:
+    in the user's cache directory if the package directory is not writable, and not at all if neither is."""
     try:
         import numba
     except ImportError:
         return None
     try:
         return numba.njit(cache=True)(run_queues)
-    except RuntimeError:  # no folder to keep it in
+    except RuntimeError:  # no writable cache directory
         return numba.njit(run_queues)
 
 
 def run(inputs: Sequence[np.ndarray | int], outputs: Sequence[np.ndarray], compiled: bool | None = None) -> int:
-    """:func:`run_queues` on `inputs`, int64 arrays or, of numbers and places, uint32 ones, and on int64 `outputs` (from
-    `server_free` on), which are changed.
+    """Run :func:`run_queues` on `inputs`, which are int64 arrays, or uint32 for indices, and on int64 `outputs` (from
+    `server_free` on), which are modified.
 
-    `compiled` None takes machine code where numba is installed and the program is large enough to pay for loading it;
-    True asks for it (ImportError where numba is not installed), False for plain Python.
+    With `compiled` None, machine code is used if numba is installed and the program is large enough to pay for loading
+    it; True requires it (ImportError if numba is not installed), False selects plain Python.
     """
     worth = len(outputs[1]) >= WORTH_COMPILING or "numba" in sys.modules
     function = _compiled() if compiled or (compiled is None and worth) else None
@@ -205,7 +206,7 @@ def run(inputs: Sequence[np.ndarray | int], outputs: Sequence[np.ndarray], compi
         return int(function(*inputs, *outputs))
     if compiled:
         raise ImportError("numba is not installed; accepted: compiled=None or False, or `pip install tvm-tiling[sim]`")
-    # Lists are several times as fast as arrays, element by element.
+    # Element by element, lists are several times as fast as arrays.
     lists = [array.tolist() for array in outputs]
     over = run_queues(*(value.tolist() if isinstance(value, np.ndarray) else value for value in inputs), *lists)
     for array, values in zip(outputs, lists, strict=True):

@@ -1,4 +1,4 @@
-"""A timed program by the operators of its source."""
+"""The timing of a program by operator of its source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RegionTime:
 
 
 def region_times(program: Program, timing: Timing) -> tuple[RegionTime, ...]:
-    """One for each region that has instructions, in the order of the table."""
+    """Return one entry for each region that has instructions, in table order."""
     rows = program.instructions
     count = len(program.regions)
     region = rows["region"].astype(np.int64)

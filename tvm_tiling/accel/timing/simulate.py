@@ -1,4 +1,4 @@
-"""Timing a program on machines (pages 06 and 09): `simulate` for one, :class:`Simulation` for many."""
+"""Timing of programs: `simulate` for one machine, :class:`Simulation` for many."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ def simulate(
     *,
     check: bool = True,
 ) -> SimReport | TaskReport:
-    """The time of `program` on `hardware`: a machine, a preset's name or a TOML file; left out, the machine that the
-    program was made for. Nothing is executed; results come from :func:`tvm_tiling.accel.functional.run.run`.
+    """Return the timing of `program` on `hardware`: a machine, the name of a preset or a TOML file; by default, the
+    machine that the program was made for. Nothing is executed; :func:`tvm_tiling.accel.functional.run.run` computes
+    results.
 
-    A list of tasks, (program of one time step, steps, arrival in cycles) each, shares the column engine:
+    A list of tasks, each (program of one time step, steps, arrival in cycles), shares the column engine:
     :func:`tvm_tiling.accel.recurrent.tasks.simulate_tasks`.
 
-    SimulationError for a deadlock, for a hazard and for an operand outside of its memory: such a program's time means
-    nothing; `check=False` times it all the same, and saves the search for hazards. HardwareError where the machine
-    lacks an engine, a memory or the room.
+    SimulationError for a deadlock, for a hazard and for an operand outside its memory, since the timing of such a
+    program is meaningless; `check=False` times it anyway and skips the search for hazards. HardwareError if the machine
+    lacks an engine, a memory or the capacity.
     """
     if isinstance(program, (list, tuple)):
         return simulate_tasks(program, hardware, check=check)
@@ -61,12 +62,16 @@ def simulate(
 
 
 class Simulation:
-    """A program, ready to be timed on many machines: what does not depend on the machine is worked out here, once.
-    SimulationError for a deadlock and, with `check`, for a hazard; programs of the builder have none."""
+    """A program prepared for timing on many machines: everything that does not depend on the machine is computed once.
+
+    SimulationError for a deadlock and, with `check`, for a hazard; programs from the builder have neither.
+    """
 
     def __init__(self, program: Program, *, check: bool = False) -> None:
         if not isinstance(program, Program):
-            raise SimulationError(f"simulate: a {type(program).__name__}, accepted: a Program, as Program.load gives")
+            raise SimulationError(
+                f"simulate: program has type {type(program).__name__}, accepted: a Program, such as from Program.load"
+            )
         if check:
             check_order(program)
         self.program = program
@@ -76,8 +81,8 @@ class Simulation:
     def on(
         self, hardware: Hardware | str | os.PathLike[str] | None = None, *, compiled: bool | None = None
     ) -> SimReport:
-        """The report for one machine, as :func:`simulate` takes it. `compiled` False keeps to plain Python, True asks
-        for machine code (extra `sim`); the results are equal."""
+        """Return the report for one machine, given as in :func:`simulate`. `compiled` False selects plain Python, True
+        requires machine code (extra `sim`); the results are equal."""
         if hardware is None:
             hardware = self.program.hardware
         if not isinstance(hardware, (Hardware, str, os.PathLike)):
@@ -131,7 +136,7 @@ class Simulation:
 
 
 def _peak_cycles(work: Work, machine: Machine) -> float:
-    """Cycles that the products need where every multiplier of the machine works in every cycle."""
+    """Return the cycles that the multiply-accumulates need if every multiplier of the machine works in every cycle."""
     return sum(
         float(batch.macs[same].sum()) / machine.macs(element)
         for batch in work.of("sums")
@@ -140,7 +145,7 @@ def _peak_cycles(work: Work, machine: Machine) -> float:
 
 
 def _free(work: Work, cost: Costs) -> dict[str, str]:
-    """Work that took no cycles, by what it is: transfers by their ends, vector functions."""
+    """Return the work that took no cycles, by kind: transfers by their ends, vector functions."""
     amounts: dict[tuple[str, str], int] = {}
     for batch in (*work.of("bytes"), *work.of("elements")):
         moves = batch.row.work == "bytes"
@@ -154,7 +159,7 @@ def _free(work: Work, cost: Costs) -> dict[str, str]:
 
 
 def _moved(work: Work) -> dict[str, int]:
-    """Bytes between the chip and the memories off it, by operand."""
+    """Return the bytes moved between the chip and off-chip memories, by operand."""
     moved = dict.fromkeys(CLASSES, 0)
     for batch in work.of("bytes"):
         if batch.source in OFF_CHIP or batch.target in OFF_CHIP:

@@ -1,17 +1,17 @@
-"""When each instruction of a program runs (page 06): its order of queues and tokens, and costs, put through the event
-loop.
+"""Start and end of each instruction of a program: its queues, tokens and costs are run through the event loop (design
+page 06).
 
-What does not depend on the machine (who waits for whom, and why) is worked out once for a program; costs are arrays
-that any machine gives. So one program is timed on many machines for the price of the loop.
+What does not depend on the machine (the waits and their kinds) is computed once per program; costs are arrays that
+depend on the machine. So timing one program on many machines costs only the loop.
 
 Rules. The front end dispatches in program order, one instruction every `issue` cycles, into queues that hold `depth`
-waiting ones each. The head of a queue starts when the instruction before it no longer keeps the queue busy, its tokens
-have come (`token` cycles after they were given) and its ports are free; a port goes to whoever was ready first. An
-instruction keeps queue and ports for its busy cycles and gives its tokens `latency` cycles later, results of one queue
-in order. Within a queue the next instruction may start as soon as the queue is free, unless it reads the result of an
-earlier one: it waits until that is there, except where the engine forwards its results to itself or adds sums behind
-its own pipeline. An instruction that fills buffers ahead of its turn needs its operands `fill` cycles before;
-space for its results it needs at its turn.
+waiting instructions each. The head of a queue starts when the previous instruction no longer occupies the queue, its
+tokens have arrived (`token` cycles after they were given) and its ports are free; ports are granted in order of
+readiness. An instruction occupies its queue and ports for its busy cycles and gives its tokens `latency` cycles later;
+results of one queue become available in order. Within a queue, the next instruction can start as soon as the queue is
+free, unless it reads the result of an earlier one: it then waits for that result, except where the engine forwards its
+results to itself or adds sums at the end of its own pipeline. An instruction that fills buffers ahead of its turn needs
+its operands `fill` cycles before, and space for its results at its turn.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from .wait_kind import wait_kinds
 
 @dataclass(frozen=True)
 class Ordering:
-    """Who waits for whom, whatever the machine. uint32 but `own`: `queue` of each instruction; its edges
-    `producer[first[i]:first[i + 1]]`, the instructions of other queues whose tokens it takes, and the `kind` of each;
-    `members[member_first[q]:member_first[q + 1]]`, the instructions of queue q; `own`, whose results each reads within
-    its queue."""
+    """The machine-independent waits between instructions, all uint32 except `own`.
+
+    `queue` of each instruction; its edges `producer[first[i]:first[i + 1]]`, the instructions of other queues whose
+    tokens it takes, and the `kind` of each; `members[member_first[q]:member_first[q + 1]]`, the instructions of queue
+    q; `own`, whose results each instruction reads within its queue.
+    """
 
     queue: np.ndarray
     first: np.ndarray
@@ -49,11 +51,14 @@ class Ordering:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a machine makes of a program: int64[instructions] `busy` and `latency` (cycles); int64[instructions,
-    PORTS] `port`, numbers into `ports`, each once, then -1; `servers` of each port, how many instructions it serves at
-    once; `depth` of the queues; cycles of `issue` and `token`. int64[instructions] `fill`: how long before its
-    turn each needs its operands. bool[instructions] `forwards`: it may follow at once
-    where it reads what its own unit wrote; `adds_behind`: likewise where it adds to sums of its own unit."""
+    """The costs of a program on a machine.
+
+    int64[instructions] `busy` and `latency` (cycles); int64[instructions, PORTS] `port`, distinct indices into `ports`
+    padded with -1; `servers` of each port, how many instructions it serves at once; `depth` of the queues; cycles of
+    `issue` and `token`. int64[instructions] `fill`: how long before its turn each instruction needs its operands.
+    bool[instructions] `forwards`: it may start at once although it reads what its own unit wrote; `adds_behind`:
+    likewise if it adds to sums of its own unit.
+    """
 
     busy: np.ndarray
     latency: np.ndarray
@@ -68,7 +73,8 @@ class Costs:
     token: int = 0
 
     def after(self, own: OwnResults) -> np.ndarray:
-        """int64[instructions]: the instruction of its own queue whose result each waits for, -1 for none."""
+        """Return int64[instructions]: the instruction of its own queue whose result each instruction waits for, or
+        -1."""
         same = np.where(self.forwards, -1, own.same)
         found: np.ndarray = np.maximum(np.maximum(same, own.other), np.where(self.adds_behind, -1, own.sums))
         return found
@@ -76,11 +82,13 @@ class Costs:
 
 @dataclass(frozen=True)
 class Timing:
-    """When everything happens, in cycles: int64[instructions] `start`, `end` (queue and ports are free again), `done`
-    (the result is there); `cause` of the wait before it, a number into CAUSES, the last to end where there were
-    several, -1 where it started as soon as its queue was free; `behind`, the instruction whose result ended that wait,
-    -1 where none did; `stalls`: int64[queues, causes], cycles in which a queue had something left to do and stood
-    still; `cycles`, the whole."""
+    """The times of all instructions, in cycles.
+
+    int64[instructions] `start`, `end` (queue and ports are free again), `done` (the result is available); `cause` of
+    the wait before it, an index into CAUSES, the last to end if there were several, -1 if it started as soon as its
+    queue was free; `behind`, the instruction whose result ended that wait, or -1; `stalls`: int64[queues, causes],
+    cycles in which a queue stalled with work left; `cycles`, the total.
+    """
 
     cycles: int
     start: np.ndarray
@@ -92,11 +100,11 @@ class Timing:
 
 
 def ordering(program: Program) -> Ordering:
-    """The order that queues and tokens of `program` give, and what each token is waited for. SimulationError for a
-    deadlock."""
+    """Return the waits that queues and tokens of `program` impose, with the reason for each token. SimulationError for
+    a deadlock."""
     found = channels(program.instructions)
     if not (found.needs < np.arange(len(program))[:, None]).all():
-        legal_order(program)  # tokens that come from behind may be a deadlock
+        legal_order(program)  # tokens from later instructions may form a deadlock
     takers, sources = np.nonzero(found.needs >= 0)
     walked = walks(program.instructions)
     sizes = [len(own) for own in found.members]
@@ -114,8 +122,8 @@ def ordering(program: Program) -> Ordering:
 def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool | None = None) -> Timing:
     """Run the queues of `program` in its `order`. `compiled` as in :func:`tvm_tiling.accel.timing.event_loop.run`.
 
-    SimulationError where queues are too short for the program: the front end waits for room in one whose head waits for
-    a token of an instruction that has not been dispatched.
+    SimulationError if queues are too short for the program: the front end waits for space in a queue whose head waits
+    for a token of an instruction that has not been dispatched.
     """
     count = len(order.queue)
     queues = len(program.queues)
@@ -174,10 +182,12 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
 
 
 def bounds(program: Program, order: Ordering, costs: Costs) -> tuple[int, int, str]:
-    """Cycles that no order of the queues can beat, cycles that none needs more than, and what the first ones are of.
+    """Return a lower bound and an upper bound on the cycles of any order of the queues, and the resource of the lower
+    one.
 
-    The lower bound is the roofline: the busiest of the queues, the ports and the front end. The upper one has all in
-    series: each instruction dispatched, its token travelled, executed and its result there before the next.
+    The lower bound is the roofline: the busiest of the queues, the ports and the front end. The upper bound has
+    everything in series: each instruction is dispatched, its token delivered, and it executes to its result before the
+    next.
     """
     busy = queue_busy(order, costs).tolist()
     lower = {name: busy[queue] for queue, name in enumerate(program.queues)}
@@ -194,23 +204,23 @@ def bounds(program: Program, order: Ordering, costs: Costs) -> tuple[int, int, s
 
 
 def queue_busy(order: Ordering, costs: Costs) -> np.ndarray:
-    """int64[queues]: cycles in which each queue executes."""
+    """Return int64[queues]: cycles in which each queue executes."""
     # Sums below 2^53 are exact in the float64 of bincount.
     return np.bincount(order.queue, weights=costs.busy, minlength=QUEUES).astype(np.int64)
 
 
 def port_busy(costs: Costs, port: int) -> int:
-    """Cycles in which the servers of a port serve, all together."""
+    """Return the cycles in which the servers of a port are busy, summed."""
     return int(costs.busy[(costs.port == port).any(axis=1)].sum())
 
 
 def _numbers(array: np.ndarray) -> np.ndarray:
-    """As the event loop reads numbers and places."""
+    """Convert to the integer type that the event loop uses for indices."""
     return array.astype(np.uint32)
 
 
 def _first_edges(order: Ordering, queues: int) -> np.ndarray:
-    """Of each queue the first edge of its first instruction; 0 for an empty queue."""
+    """Return, for each queue, the first edge of its first instruction; 0 for an empty queue."""
     cursor = np.zeros(queues, dtype=np.int64)
     for queue in range(queues):
         if order.member_first[queue] < order.member_first[queue + 1]:
@@ -219,7 +229,7 @@ def _first_edges(order: Ordering, queues: int) -> np.ndarray:
 
 
 def _too_short(program: Program, order: Ordering, costs: Costs, outputs: dict[str, np.ndarray]) -> str:
-    """The sentence for a run in which nothing can start any more although the program is legal."""
+    """Return the message for a run in which nothing can start although the program is legal."""
     front = int(outputs["dispatched"].sum())
     full = int(order.queue[front])
     head = int(order.members[order.member_first[full] + outputs["started"][full]])
@@ -229,7 +239,8 @@ def _too_short(program: Program, order: Ordering, costs: Costs, outputs: dict[st
         if outputs["done"][producer] < 0
     )
     return (
-        f"queue {program.queues[full]!r} of depth {costs.depth} is too short for this program: it has no room for "
-        f"{instruction_name(program, front)}, its head {instruction_name(program, head)} waits for "
-        f"{instruction_name(program, missing)}; accepted: a deeper queue, or a program whose tokens come earlier"
+        f"queue {program.queues[full]!r} of depth {costs.depth} is too short for this program: it has no "
+        f"space for {instruction_name(program, front)}, and its head {instruction_name(program, head)} waits "
+        f"for {instruction_name(program, missing)}; accepted: a deeper queue, or a program whose tokens come "
+        "earlier"
     )

@@ -1,10 +1,10 @@
 """Why an instruction waits for a token of another one: for its data, for space that it frees, or for the token alone.
 
-Told from the bytes of the two at the ends of a token: DATA where the giver wrote what the taker reads, SPACE where the
-giver read or wrote what the taker overwrites. A token speaks for all that its giver's queue did before, and programs
-written by hand give one token for several instructions or have a NOP give and take it. So where the two have no bytes
-in common, those before the giver are asked, back to the token that was taken before, and for a NOP that takes, the
-instruction behind it.
+This follows from the bytes of the instructions at both ends of a token: DATA if the giver wrote what the taker reads,
+SPACE if the giver read or wrote what the taker overwrites. A token covers everything that the giver's queue did before,
+and handwritten programs give one token for several instructions or have a NOP give and take it. So if the two have no
+bytes in common, the giver's predecessors are checked, back to the previous token taken; for a NOP that takes the token,
+the instruction after it is checked.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..instructions.table import Opcode, marked, uses
 from ..program.isa import OPERANDS, QUEUES, Operand
 from .event_loop import DATA, SPACE, TOKEN
 
-_PAIRS = 1 << 20  # of a wait and an instruction that it asks, most looked at together
+_PAIRS = 1 << 20  # most pairs (wait, instruction checked for it) processed together
 
 
 @dataclass(frozen=True)
 class _Bytes:
-    """What an operand of each instruction touches: bytes `low` .. `high` of a memory, all of them or, where there are
-    `gaps`, those of its footprint from `low` on, `form` being its number in `forms`."""
+    """The bytes that an operand of each instruction touches: bytes `low` .. `high` of a memory, either all of them or,
+    where there are `gaps`, its footprint from `low` on, with index `form` in `forms`."""
 
     memory: np.ndarray
     low: np.ndarray
@@ -43,8 +43,10 @@ def wait_kinds(
     sources: np.ndarray,
     walked: dict[Operand, Walk],
 ) -> np.ndarray:
-    """int64[waits]: DATA, SPACE or TOKEN of each wait of instruction `takers[i]` for queue `sources[i]`; `takers` in
-    program order, each with a token that somebody gives. `walked` are the instructions' walks."""
+    """Return int64[waits]: DATA, SPACE or TOKEN for each wait of instruction `takers[i]` for queue `sources[i]`.
+
+    `takers` are in program order, each with a token that some instruction gives. `walked` are the access patterns.
+    """
     touched = {operand: _bytes(instructions, operand, walked[operand]) for operand in OPERANDS}
     used = uses(instructions)
     reads: dict[Operand, np.ndarray] = {"a": used.reads_a, "b": used.reads_b, "c": used.reads_c}
@@ -55,7 +57,7 @@ def wait_kinds(
     kinds = np.full(len(takers), TOKEN, dtype=np.int64)
     left, span = np.flatnonzero(working >= 0), 1
     while len(left):
-        # Each that has found nothing yet asks its giver and the `span` - 1 instructions before that.
+        # Each unresolved wait checks its giver and the `span` - 1 instructions before it.
         asks = np.minimum(span, place[left] - least[left])
         of = np.repeat(np.arange(len(left)), asks)
         back = np.arange(len(of)) - np.repeat(np.cumsum(asks) - asks, asks)
@@ -79,7 +81,7 @@ def wait_kinds(
 
 
 def _places_before(found: Channels, takers: np.ndarray, sources: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Of each wait, the place of the giver of the same channel's wait before it, -1 for the first."""
+    """Return, for each wait, the position of the giver of the previous wait of the same channel, or -1."""
     least = np.full(len(takers), -1, dtype=np.int64)
     channel = found.queue[takers] * QUEUES + sources
     for number in np.unique(channel):
@@ -89,7 +91,7 @@ def _places_before(found: Channels, takers: np.ndarray, sources: np.ndarray, pla
 
 
 def _behind_nops(instructions: np.ndarray, found: Channels) -> np.ndarray:
-    """Of each instruction itself, of a NOP the next one of its queue that is none, -1 where there is none."""
+    """Return each instruction itself, or for a NOP the next other instruction of its queue, or -1 if there is none."""
     behind = np.arange(len(instructions), dtype=np.int64)
     nop = marked(instructions, [not row.loops for row in Opcode])
     behind[nop] = -1
@@ -109,13 +111,14 @@ def _bytes(instructions: np.ndarray, operand: Operand, own: Walk) -> _Bytes:
 
 
 def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) -> np.ndarray:
-    """Of each pair, operand `one` of instruction `ones[i]` and `other` of `others[i]`, whether they share a byte."""
+    """Return for each pair, operand `one` of instruction `ones[i]` and `other` of `others[i]`, whether they share a
+    byte."""
     shared: np.ndarray = (
         (one.memory[ones] == other.memory[others])
         & (one.low[ones] < other.high[others])
         & (other.low[others] < one.high[ones])
     )
-    # Spans that overlap may still interleave, as two tiles of a matrix do; most pairs lie as others do.
+    # Spans that overlap may still interleave, like two tiles of a matrix; most pairs repeat the same relative layout.
     pairs = np.flatnonzero(shared & (one.gaps[ones] | other.gaps[others]))
     if len(pairs):
         mine, theirs = ones[pairs], others[pairs]
@@ -128,17 +131,17 @@ def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) ->
 
 @functools.lru_cache(maxsize=1 << 16)
 def _meet(one: Footprint, other: Footprint, offset: int) -> bool:
-    """Whether `other`, `offset` bytes behind `one`, touches a byte that `one` touches."""
+    """Return whether `other`, `offset` bytes after `one`, touches a byte that `one` touches."""
     starts = np.sort(_starts(one))
     theirs = _starts(other) + offset
-    before = np.searchsorted(starts, theirs, side="right") - 1  # the last run of `one` that does not start behind
+    before = np.searchsorted(starts, theirs, side="right") - 1  # the last run of `one` that does not start after it
     inside = (before >= 0) & (theirs < starts[np.maximum(before, 0)] + one.run)
     after = np.minimum(before + 1, len(starts) - 1)
     return bool((inside | ((starts[after] >= theirs) & (starts[after] < theirs + other.run))).any())
 
 
 def _starts(form: Footprint) -> np.ndarray:
-    """First byte of every run."""
+    """Return the first byte of every run."""
     starts = np.zeros(1, dtype=np.int64)
     for step, points in form.loops:
         starts = np.add.outer(np.arange(points) * step, starts).reshape(-1)

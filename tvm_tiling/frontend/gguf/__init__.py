@@ -1,1 +1,1 @@
-"""GGUF files of language models."""
+"""Import of language models from GGUF files."""

@@ -1,7 +1,7 @@
 """The header of a GGUF file: metadata by name, tensors by name, and their bytes.
 
-The layout is that of ggml's docs/gguf.md, versions 2 and 3, little-endian. Nothing is taken for granted: counts are
-bounded before they are walked, and every tensor lies inside of the file and beside the others.
+The layout is that of ggml's docs/gguf.md, versions 2 and 3, little-endian. The file is not trusted: counts are bounded
+before iteration, and every tensor must lie inside the file without overlapping another one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .types import TENSOR_TYPES, TensorType
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MOST_VALUES = 1 << 16  # of metadata
+MOST_VALUES = 1 << 16  # metadata entries
 MOST_TENSORS = 1 << 17
-MOST_ELEMENTS = 1 << 23  # of all arrays of metadata
+MOST_ELEMENTS = 1 << 23  # in all metadata arrays together
 MOST_AXES = 4
 _NUMBERS = {
     0: "<u1",
@@ -39,12 +39,12 @@ _NUMBERS = {
     12: "<f8",
 }
 _TEXT, _ARRAY = 8, 9
-_WHOLE_FILE = "accepted: a whole GGUF file"
+_WHOLE_FILE = "accepted: a complete GGUF file"
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the file: `shape` with the outermost axis first, bytes from `start` on."""
+    """A tensor of the file: `shape` with the outermost axis first, its bytes starting at `start`."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,14 +55,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Texts:
-    """An array of texts, which are read when they are asked for."""
+    """An array of strings that is read on demand."""
 
     contents: Contents
     start: int
     count: int
 
     def read(self) -> list[bytes]:
-        """All of them."""
+        """Return all strings."""
         content, at, found = self.contents.content, self.start, []
         for _ in range(self.count):
             (size,) = struct.unpack_from("<Q", content, at)
@@ -75,7 +75,7 @@ Value: TypeAlias = Any  # a number, a bool, a str, a NumPy array or Texts
 
 
 class GgufFile:
-    """`where` names the file in messages. ModelFormatError says what is wrong with it."""
+    """A parsed GGUF header. `where` names the file in messages. ModelFormatError says what is wrong with it."""
 
     def __init__(self, contents: Contents, where: str) -> None:
         self.where, self.contents = where, contents
@@ -87,11 +87,11 @@ class GgufFile:
             self._read()
         except struct.error:
             raise ModelFormatError(
-                f"{where}: ends within its header, after {contents.size} bytes; {_WHOLE_FILE}"
+                f"{where} is truncated within its header, after {contents.size} bytes; {_WHOLE_FILE}"
             ) from None
 
     def part(self, tensor: Tensor, first: int = 0, count: int | None = None) -> np.ndarray:
-        """The bytes of `count` rows of a tensor, from a first one on: uint8[rows, bytes of a row]."""
+        """Return the bytes of `count` rows of a tensor starting at row `first`: uint8[rows, bytes of a row]."""
         rows = math.prod(tensor.shape[:-1])
         row = tensor.size // max(rows, 1)
         number = rows - first if count is None else min(count, rows - first)
@@ -101,19 +101,19 @@ class GgufFile:
 
     def _read(self) -> None:
         if bytes(self._content[:4]) != MAGIC:
-            raise ModelFormatError(f"{self.where}: does not begin with GGUF; {_WHOLE_FILE}")
+            raise ModelFormatError(f"{self.where} does not start with GGUF; {_WHOLE_FILE}")
         self._at = 4
         version = self._number("<I")
         if version not in VERSIONS:
             which = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
             raise ModelFormatError(f"{self.where}: a GGUF file {which}; accepted: little-endian, of version 2 or 3")
         tensors, values = self._number("<Q"), self._number("<Q")
-        self._require("values of metadata", values, MOST_VALUES)
+        self._require("metadata values", values, MOST_VALUES)
         self._require("tensors", tensors, MOST_TENSORS)
         for _ in range(values):
-            name = self._name("a name of metadata")
+            name = self._name("a metadata name")
             if name in self.metadata:
-                raise ModelFormatError(f"{self.where}: metadata {name!r} is there twice; {_WHOLE_FILE}")
+                raise ModelFormatError(f"{self.where}: metadata {name!r} appears twice; {_WHOLE_FILE}")
             self.metadata[name] = self._value(self._number("<I"), name)
         described = [self._tensor() for _ in range(tensors)]
         self._place(described)
@@ -130,14 +130,16 @@ class GgufFile:
     def _text(self, what: str) -> bytes:
         size = self._number("<Q")
         if size > self.contents.size - self._at:
-            raise ModelFormatError(f"{self.where}: {what} has {size} bytes, and the file ends before; {_WHOLE_FILE}")
+            raise ModelFormatError(
+                f"{self.where}: {what} has {size} bytes, but the file ends before that; {_WHOLE_FILE}"
+            )
         self._at += size
         return bytes(self._content[self._at - size : self._at])
 
     def _name(self, what: str) -> str:
         found = self._text(what)
         if len(found) > 1 << 10:
-            raise ModelFormatError(f"{self.where}: {what} of {len(found)} bytes; accepted: up to 1024")
+            raise ModelFormatError(f"{self.where}: {what} has {len(found)} bytes; accepted: up to 1024")
         return found.decode("utf-8", "replace")
 
     def _value(self, kind: int, name: str) -> Value:
@@ -147,33 +149,33 @@ class GgufFile:
         if kind in _NUMBERS:
             return self._numbers(kind, 1, shown)[0].item()
         if kind != _ARRAY:
-            raise ModelFormatError(f"{self.where}: {shown} is of type {kind}; accepted: types 0 to 12 of GGUF")
+            raise ModelFormatError(f"{self.where}: {shown} has type {kind}; accepted: GGUF types 0 to 12")
         kind, count = self._number("<I"), self._number("<Q")
         self._elements += count
-        self._require(f"elements of arrays up to {shown}", self._elements, MOST_ELEMENTS)
+        self._require(f"elements in metadata arrays up to {shown}", self._elements, MOST_ELEMENTS)
         if kind in _NUMBERS:
             return self._numbers(kind, count, shown)
         if kind != _TEXT:
-            raise ModelFormatError(f"{self.where}: {shown} is an array of type {kind}; accepted: numbers or texts")
+            raise ModelFormatError(f"{self.where}: {shown} is an array of type {kind}; accepted: numbers or strings")
         start = self._at
         for _ in range(count):
             (size,) = struct.unpack_from("<Q", self._content, self._at)
             self._at += 8 + size
             if self._at > self.contents.size:
-                raise ModelFormatError(f"{self.where}: a text of {shown} goes beyond the file; {_WHOLE_FILE}")
+                raise ModelFormatError(f"{self.where}: a string of {shown} exceeds the file; {_WHOLE_FILE}")
         return Texts(self.contents, start, count)
 
     def _numbers(self, kind: int, count: int, shown: str) -> np.ndarray:
         dtype = np.dtype(_NUMBERS[kind])
         if count * dtype.itemsize > self.contents.size - self._at:
-            raise ModelFormatError(f"{self.where}: {shown} goes beyond the file; {_WHOLE_FILE}")
+            raise ModelFormatError(f"{self.where}: {shown} exceeds the file; {_WHOLE_FILE}")
         self._at += count * dtype.itemsize
         return np.frombuffer(self._content, dtype, count, self._at - count * dtype.itemsize)
 
     # ---- tensors ----------------------------------------------------------------------------------------------------
 
     def _tensor(self) -> tuple[str, tuple[int, ...], TensorType, int]:
-        """Name, shape, type and offset of the next one."""
+        """Read name, shape, type and offset of the next tensor."""
         name = self._name("a tensor's name")
         what = f"{self.where}: tensor {printable(name)!r}"
         axes = self._number("<I")
@@ -182,9 +184,9 @@ class GgufFile:
         shape = tuple(self._number("<Q") for _ in range(axes))[::-1]
         kind = self._number("<I")
         if not all(1 <= extent <= MAX_EXTENT for extent in shape):
-            raise ModelFormatError(f"{what} is of shape {list(shape)}; accepted: extents of 1 to {MAX_EXTENT}")
+            raise ModelFormatError(f"{what} has shape {list(shape)}; accepted: extents of 1 to {MAX_EXTENT}")
         if kind not in TENSOR_TYPES:
-            raise ModelFormatError(f"{what} is of type {kind}, which is not known; accepted: {_served()}")
+            raise ModelFormatError(f"{what} has unknown type {kind}; accepted: {_served()}")
         found = TENSOR_TYPES[kind]
         if shape[-1] % found.elements:
             raise ModelFormatError(
@@ -193,7 +195,7 @@ class GgufFile:
         return name, shape, found, self._number("<Q")
 
     def _place(self, described: list[tuple[str, tuple[int, ...], TensorType, int]]) -> None:
-        """Where tensors lie, checked."""
+        """Place the tensors in the file, with checks."""
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1) or alignment > 1 << 20:
             raise ModelFormatError(f"{self.where}: general.alignment = {alignment!r}; accepted: a power of two")
@@ -201,13 +203,13 @@ class GgufFile:
         for name, shape, kind, offset in described:
             what = f"{self.where}: tensor {printable(name)!r}"
             if name in self.tensors:
-                raise ModelFormatError(f"{what} is there twice; {_WHOLE_FILE}")
+                raise ModelFormatError(f"{what} appears twice; {_WHOLE_FILE}")
             size = math.prod(shape) // kind.elements * kind.bytes
             if offset % alignment:
-                raise ModelFormatError(f"{what} begins at {offset}; accepted: multiples of {alignment}")
+                raise ModelFormatError(f"{what} starts at byte {offset}; accepted: multiples of {alignment}")
             if begin + offset + size > self.contents.size:
                 raise ModelFormatError(
-                    f"{what} ends at byte {begin + offset + size} of a file of {self.contents.size}; {_WHOLE_FILE}"
+                    f"{what} ends at byte {begin + offset + size}, but the file has {self.contents.size}; {_WHOLE_FILE}"
                 )
             self.tensors[name] = Tensor(name, shape, kind, begin + offset, size)
         end, last = 0, ""

@@ -1,6 +1,6 @@
-"""Decoders in GGUF files as Relax modules.
+"""Import of decoders in GGUF files as Relax modules.
 
-Inputs and outputs have the names and shapes that onnxruntime-genai's models have: input_ids, attention_mask,
+Inputs and outputs have the names and shapes of onnxruntime-genai's models: input_ids, attention_mask,
 past_key_values.N.key and .value to logits, present.N.key and .value.
 """
 
@@ -44,13 +44,13 @@ def import_gguf(
     may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
     last_logits: bool = False,
 ) -> ImportedModel:
-    """A decoder from the contents of its file. `shapes`, `batch` and `dims` fix what is open; what they do not fix
-    stays so with `leave_open` and is refused without. With `last_logits` those of the last position are the only ones,
-    [batch, 1, words]. Raises ModelFormatError, LimitError, UnsupportedOperator."""
+    """Import a decoder from the contents of its file. `shapes`, `batch` and `dims` fix dynamic dimensions; the others
+    stay symbolic with `leave_open` and are refused without. With `last_logits`, only the logits of the last position
+    are returned, [batch, 1, words]. Raises ModelFormatError, LimitError, UnsupportedOperator."""
     model = GgufModel(GgufFile(contents, where))
     d = model.sizes
     limits.require_nodes(f"{where}: layers", d.layers)
-    limits.require_constants(f"{where}: the table of angles", 8 * d.most * d.pairs, contents.size)
+    limits.require_constants(f"{where}: the table of rotary angles", 8 * d.most * d.pairs, contents.size)
     cache = (BATCH, d.groups, PAST, d.head)
     declared: dict[str, tuple[tuple[int | str, ...], str]] = {
         "input_ids": ((BATCH, LENGTH), "int64"),
@@ -61,7 +61,8 @@ def import_gguf(
     missing = [name for name in (BATCH, LENGTH, TOTAL, PAST) if name not in sizes]
     if missing and not leave_open:
         raise ModelFormatError(
-            f"{where}: the sizes {', '.join(map(repr, missing))} are open; accepted: dims={{{missing[0]!r}: ...}}"
+            f"{where}: the dimensions {', '.join(map(repr, missing))} are dynamic; accepted: "
+            f"dims={{{missing[0]!r}: ...}}"
         )
     opened = OpenShapes()
     for name in missing:
@@ -112,21 +113,23 @@ def _given_sizes(
     dims: Mapping[str, int],
     where: str,
 ) -> dict[str, int]:
-    """The sizes that were asked for, by name."""
+    """Return the requested sizes by name."""
     check_dims(dims, (BATCH, LENGTH, TOTAL, PAST), where)
     found = dict(dims)
     if batch is not None and found.setdefault(BATCH, batch) != batch:
         raise ModelFormatError(f"{where}: the first dimension is {batch} as batch and {found[BATCH]} in dims")
     unknown = sorted(set(shapes) - set(declared))
     if unknown:
-        raise ModelFormatError(f"{where}: shapes names {', '.join(map(repr, unknown))}, which are no inputs")
+        raise ModelFormatError(
+            f"{where}: shapes names {', '.join(map(repr, unknown))}, which the model does not have as inputs"
+        )
     for name, shape in shapes.items():
         own = declared[name][0]
         fits = len(shape) == len(own)
         for extent, size in zip(own, shape, strict=False):
             fits = fits and (found.setdefault(extent, size) if isinstance(extent, str) else extent) == size
         if not fits:
-            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; the model has {own}")
+            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; accepted: {own}, as in the model")
     return found
 
 
@@ -173,17 +176,17 @@ class _Decoder:
         self.bb.called = self.names.variable(name)
 
     def last(self, x: relax.Expr) -> relax.Expr:
-        """[batch, 1, width]: what x has at the last position."""
+        """Return x at the last position, [batch, 1, width]."""
 
         def element(x: te.Tensor) -> te.Tensor:
             batch, length, width = x.shape
-            end = tirx.max(length - 1, 0)  # batches without tokens have none
+            end = tirx.max(length - 1, 0)  # 0 for batches without tokens
             return te.compute((batch, tirx.IntImm("int64", 1), width), lambda b, _, e: x[b, end, e], name="last")
 
         return self.bb.emit(self.bb.call_te(element, x, primfunc_name_hint="last"))
 
     def positions(self) -> tuple[relax.Expr, tuple[relax.Expr, ...]]:
-        """How many tokens each batch has seen, and cosines and sines of the new ones, [batch, length, pairs]."""
+        """Return how many tokens each batch has seen, and cosines and sines of the new ones, [batch, length, pairs]."""
         bb, d = self.bb, self.d
         seen = bb.emit(op.astype(bb.emit(op.sum(self.inputs["attention_mask"], [1])), "int32"))
         new = bb.emit(op.astype(bb.emit(op.shape_to_tensor(relax.ShapeExpr([self.length]))), "int32"))
@@ -202,7 +205,7 @@ class _Decoder:
         angles: Sequence[relax.Expr],
         caches: list[relax.Expr],
     ) -> relax.Expr:
-        """What layer `number` makes of x; its caches are appended to `caches`."""
+        """Return the output of layer `number` for x; its caches are appended to `caches`."""
         bb, d = self.bb, self.d
         normed = self.normed(x, f"{name}.attn_norm.weight", d.width)
         query = self.heads(normed, f"{name}.attn_q", d.heads)
@@ -222,14 +225,14 @@ class _Decoder:
         return bb.emit(op.add(x, self.product(gated, f"{name}.ffn_down", d.inner, d.width)))
 
     def heads(self, x: relax.Expr, name: str, count: int) -> relax.Expr:
-        """[batch, length, count, head]"""
+        """Return [batch, length, count, head]."""
         d = self.d
         return reshaped(
             self.bb, self.product(x, name, d.width, count * d.head), [self.batch, self.length, count, d.head]
         )
 
     def normed(self, x: relax.Expr, name: str, width: int) -> relax.Expr:
-        """x divided by the root of its mean square, times a gain."""
+        """Return the RMS normalisation of x, scaled by its gain."""
         self.called(name)
         bb, gain = self.bb, relax.const(self.model.floats(name, (width,)))
         square = bb.emit(op.mean(bb.emit(op.multiply(x, x)), [-1], keepdims=True))
@@ -237,7 +240,7 @@ class _Decoder:
         return bb.emit(op.multiply(bb.emit(op.multiply(x, inverse)), gain))
 
     def words(self) -> relax.Expr:
-        """The rows of input_ids, [batch, length, width]."""
+        """Return the embeddings of input_ids, [batch, length, width]."""
         self.called("token_embd.weight")
         d, bb, ids = self.d, self.bb, self.inputs["input_ids"]
         table = self.model.take("token_embd.weight", (d.words, d.width))
@@ -248,7 +251,8 @@ class _Decoder:
         return rows_of_blocks(bb, weights, ids, product, "take", wraps=False)
 
     def stored(self, tensor: Tensor, encoding: Encoding) -> tuple[relax.Expr, BlockedProduct]:
-        """A tensor in blocks as weights, the same for all that reads it, and the product that they are of."""
+        """Return a block-quantised tensor as weights, shared by everything that reads it, and their matrix
+        multiplication."""
         if tensor.name not in self.weights:
             product = BlockedProduct(rows=1, n=tensor.shape[0], k=tensor.shape[1], encoding=encoding)
             held = relax.const(bytes_in_place(self.model.file.part(tensor)))
@@ -256,7 +260,7 @@ class _Decoder:
         return self.weights[tensor.name]
 
     def product(self, x: relax.Expr, name: str, k: int, n: int) -> relax.Expr:
-        """x w', and the bias that the file may have."""
+        """Return x w' plus the bias, if the file has one."""
         self.called(f"{name}.weight")
         bb, found = self.bb, self.model.take(f"{name}.weight", (n, k))
         encoding = found.type.encoding

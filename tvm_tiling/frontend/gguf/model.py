@@ -1,4 +1,4 @@
-"""What a GGUF file says of a decoder: its sizes, angles, and tensors by the names that llama.cpp gives them."""
+"""A decoder as described by a GGUF file: its sizes, rotary angles, and tensors under llama.cpp's names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...plain_text import printable
 from .file import GgufFile, Tensor
 
 ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
-"""Whether the pairs of elements that a position turns are neighbours, or lie half a head apart."""
-# Metadata of an architecture that is read here, or changes nothing.
+"""Whether the elements of a rotated pair are adjacent, or half a head apart."""
+# Metadata of an architecture that is used here, or has no effect.
 _READ = frozenset(
     [
         "block_count",
@@ -44,16 +44,17 @@ _READ = frozenset(
         "rope.scaling.attn_factor",
     ]
 )
-_WHOLE = "accepted: a whole model"
+_WHOLE = "accepted: a complete model"
 _ENDS = ("eos", "eot", "eom")
 _KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
-_CONTEXT = 2048  # positions where the file names no number
+_CONTEXT = 2048  # positions, if the file gives no number
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`layers` of `width` elements; `heads` of queries and `groups` of keys, of `head` elements, the first 2 `pairs`
-    of which are turned; `inner` elements between the products behind; `words` and positions up to `most`."""
+    """`layers` of `width` elements; `heads` of queries and `groups` of keys, of `head` elements each, the first 2
+    `pairs` of which are rotated; `inner` elements of the feed-forward network; vocabulary of `words`, up to `most`
+    positions."""
 
     layers: int
     width: int
@@ -70,14 +71,14 @@ class Sizes:
 
 
 def end_tokens(file: GgufFile) -> tuple[int, ...]:
-    """The tokens that end a text, as the file's tokenizer has them."""
+    """Return the end-of-text tokens of the file's tokenizer."""
     found = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _ENDS)
     return tuple(token for token in found if type(token) is int)
 
 
 class GgufModel:
-    """A decoder's file, whose tensors are taken one by one. ModelFormatError and UnsupportedOperator name what is
-    missing, of another shape, or not served."""
+    """The file of a decoder, whose tensors are taken one by one. ModelFormatError and UnsupportedOperator name what is
+    missing, has another shape, or is not supported."""
 
     def __init__(self, file: GgufFile) -> None:
         self.file, self.where = file, file.where
@@ -87,14 +88,14 @@ class GgufModel:
             shown = printable(self.architecture)
             raise UnsupportedOperator(f"{self.where}: architecture {shown!r}; accepted: {', '.join(ARCHITECTURES)}")
         if self._value("split.count", 1) not in (0, 1):
-            raise UnsupportedOperator(f"{self.where}: one of several parts of a model; accepted: a model in one file")
+            raise UnsupportedOperator(f"{self.where} is one of several parts of a model; accepted: a model in one file")
         self._refuse_unread()
         self.sizes = self._sizes()
 
     # ---- metadata ---------------------------------------------------------------------------------------------------
 
     def _value(self, name: str, usual: Any) -> Any:
-        """A number, a text or a bool of metadata."""
+        """Return a number, a string or a bool of the metadata."""
         found = self.file.metadata.get(name, usual)
         if isinstance(found, np.ndarray) and found.size and (found == found[0]).all():
             found = found[0].item()
@@ -113,13 +114,17 @@ class GgufModel:
         return int(found)
 
     def _refuse_unread(self) -> None:
-        """Nothing that another program would compute by is passed over."""
+        """Refuse metadata that affects the computation but is not supported."""
         start = f"{self.architecture}."
         for name, value in self.file.metadata.items():
             if name.startswith(start) and name.removeprefix(start) not in _READ:
-                raise UnsupportedOperator(f"{self.where}: metadata {printable(name)!r} is not known; accepted: without")
+                raise UnsupportedOperator(
+                    f"{self.where}: unknown metadata {printable(name)!r}; accepted: a model without it"
+                )
             if isinstance(value, float) and not np.isfinite(value) and name.startswith(start):
-                raise ModelFormatError(f"{self.where}: metadata {printable(name)!r} is {value}; accepted: numbers")
+                raise ModelFormatError(
+                    f"{self.where}: metadata {printable(name)!r} is {value}; accepted: finite numbers"
+                )
         for name, usual in (
             ("expert_count", 0),
             ("expert_used_count", 0),
@@ -135,22 +140,30 @@ class GgufModel:
         width, heads = self._count("embedding_length"), self._count("attention.head_count")
         groups = self._count("attention.head_count_kv", heads)
         if heads % groups:
-            raise ModelFormatError(f"{self.where}: {heads} heads share {groups}; accepted: a multiple of these")
+            raise ModelFormatError(
+                f"{self.where}: {heads} query heads for {groups} key heads; accepted: a multiple of the key heads"
+            )
         if width % heads and f"{self.architecture}.attention.key_length" not in self.file.metadata:
-            raise ModelFormatError(f"{self.where}: {width} elements in {heads} heads; accepted: a multiple of these")
+            raise ModelFormatError(
+                f"{self.where}: {width} elements for {heads} heads; accepted: a multiple of the heads"
+            )
         head = self._count("attention.key_length", width // heads)
         turned = self._count("rope.dimension_count", head)
         if self._count("attention.value_length", head) != head:
-            raise UnsupportedOperator(f"{self.where}: keys and values of different lengths; accepted: of one")
+            raise UnsupportedOperator(f"{self.where}: keys and values have different lengths; accepted: equal lengths")
         if turned % 2 or turned > head:
-            raise ModelFormatError(f"{self.where}: {turned} of {head} elements turn; accepted: an even number of them")
+            raise ModelFormatError(
+                f"{self.where}: {turned} of {head} elements are rotated; accepted: an even number, at most all"
+            )
         epsilon, scale = self._of("attention.layer_norm_rms_epsilon", 0.0), self._of("attention.scale", 0.0)
         if not epsilon > 0:
             told = f"metadata '{self.architecture}.attention.layer_norm_rms_epsilon' is {epsilon or 'missing'}"
             raise ModelFormatError(f"{self.where}: {told}; accepted: above 0")
         layers = self._count("block_count")
         if not self.has(last := f"blk.{layers - 1}.attn_norm.weight"):
-            raise ModelFormatError(f"{self.where}: {layers} layers, and tensor {last!r} is missing; {_WHOLE}")
+            raise ModelFormatError(
+                f"{self.where}: the model has {layers} layers, but tensor {last!r} is missing; {_WHOLE}"
+            )
         words = self.file.tensors.get("token_embd.weight")
         if words is None:
             raise ModelFormatError(f"{self.where}: tensor 'token_embd.weight' is missing; {_WHOLE}")
@@ -172,7 +185,7 @@ class GgufModel:
     # ---- angles -----------------------------------------------------------------------------------------------------
 
     def frequencies(self) -> np.ndarray:
-        """By how much each pair turns from one position to the next, float64[pairs]."""
+        """Return the rotation angle of each pair from one position to the next, float64[pairs]."""
         pairs, base = self.sizes.pairs, float(self._of("rope.freq_base", 10000.0))
         if not base > 0:
             raise ModelFormatError(f"{self.where}: metadata 'rope.freq_base' is {base}; accepted: above 0")
@@ -187,7 +200,7 @@ class GgufModel:
                 raise ModelFormatError(f"{self.where}: metadata 'rope.scaling.factor' is {factor}; accepted: above 0")
             found = found / factor
         elif scaling != "none":
-            told = f"{self.where}: positions scaled by {printable(scaling)!r}"
+            told = f"{self.where}: position scaling {printable(scaling)!r} is not supported"
             raise UnsupportedOperator(f"{told}; accepted: 'none', 'linear'")
         if self.has("rope_freqs.weight"):
             factors = self.floats("rope_freqs.weight", (pairs,)).astype(np.float64)
@@ -201,41 +214,41 @@ class GgufModel:
     # ---- tensors ----------------------------------------------------------------------------------------------------
 
     def has(self, name: str) -> bool:
-        """Whether the file has a tensor."""
+        """Return whether the file has a tensor."""
         return name in self.file.tensors
 
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
-        """A tensor of this shape."""
+        """Return a tensor of the given shape."""
         found = self.file.tensors.get(name)
         if found is None:
             raise ModelFormatError(f"{self.where}: tensor {name!r} is missing; {_WHOLE}")
         if found.shape != tuple(shape):
             raise ModelFormatError(
-                f"{self.where}: tensor {name!r} is of shape {list(found.shape)}; expected {list(shape)}"
+                f"{self.where}: tensor {name!r} has shape {list(found.shape)}; expected {list(shape)}"
             )
         if not found.type.served:
             raise UnsupportedOperator(
-                f"{self.where}: tensor {name!r} is of type {found.type.name}; accepted: F32, F16, BF16, Q2_K to Q6_K, "
-                "Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"
+                f"{self.where}: tensor {name!r} has type {found.type.name}; accepted: F32, F16, BF16, Q2_K to "
+                "Q6_K, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"
             )
         self._left.pop(name, None)
         return found
 
     def floats(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """A tensor of plain elements as float32."""
+        """Return an unquantised tensor as float32."""
         found = self.take(name, shape)
         if found.type.dtype is None:
-            raise UnsupportedOperator(f"{self.where}: tensor {name!r} is of type {found.type.name}; accepted: floats")
+            raise UnsupportedOperator(f"{self.where}: tensor {name!r} has type {found.type.name}; accepted: floats")
         data = self.file.part(found)
         if found.type.dtype == "bfloat16":
             return (data.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(shape)
         return data.view(found.type.dtype).astype(np.float32).reshape(shape)
 
     def refuse_left(self) -> None:
-        """Every tensor of the file was taken."""
+        """Refuse tensors of the file that were not used."""
         if self._left:
             name = printable(next(iter(self._left)))
             raise UnsupportedOperator(
-                f"{self.where}: tensor {name!r} belongs to no part of a {self.architecture} model that is served; "
-                "accepted: without"
+                f"{self.where}: tensor {name!r} belongs to no supported part of a {self.architecture} model; "
+                "accepted: a model without it"
             )

@@ -1,6 +1,5 @@
-"""The tokenizer that a GGUF file holds in its metadata: byte-level BPE by the package tokenizers, or SentencePiece's
-merges by score. Ids and texts are those of llama.cpp.
-"""
+"""The tokenizer in the metadata of a GGUF file: byte-level BPE by the package tokenizers, or SentencePiece merges by
+score. Token ids and text are those of llama.cpp."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from ...plain_text import printable
 from ...runtime.pages import FileContents
 from .file import GgufFile, Texts
 
-UNKNOWN, CONTROL, USER = 2, 3, 4  # of ggml's types of tokens, which are 1 to 6
+UNKNOWN, CONTROL, USER = 2, 3, 4  # ggml's token types, which range from 1 to 6
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3, _QWEN2 = [_WORDS % "{1,3}"], [_WORDS % ""]
-# By tokenizer.ggml.pre: expressions that cut a text, one after the other.
+# By tokenizer.ggml.pre: regular expressions that split a text, applied in order.
 _PIECES = {
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
@@ -33,24 +32,25 @@ _PIECES = {
     "gpt-2": [_GPT2],
     "smollm": [r"\p{N}", _GPT2],
 }
-_WHOLE = ("llama-bpe", "llama3", "llama-v3")  # pieces that are tokens are not cut, and a text begins with its token
+# pieces that are tokens are not split, and a text starts with the begin token
+_WHOLE = ("llama-bpe", "llama3", "llama-v3")
 _SPACE = "\u2581"  # stands for a space in SentencePiece models
 _ACCEPTED = "accepted: --tokenizer tokenizer.json, or ids by --tokens"
 
 
 class Tokenizer(Protocol):
-    """Texts as ids, and the other way."""
+    """Converts text to token ids and back."""
 
     def encode(self, text: str) -> list[int]:
-        """With the tokens that begin and end a text."""
+        """Return token ids, including those that begin and end a text."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Without tokens that control a model; bytes that are no letter yet as U+FFFD."""
+        """Return text without control tokens; bytes of incomplete characters become U+FFFD."""
 
 
 def tokenizer_of(path: str) -> Tokenizer:
-    """The tokenizer of a file. ModelFormatError for one that is damaged, UnsupportedOperator for one that is not
-    served."""
+    """Return the tokenizer of a file. ModelFormatError for a corrupted file, UnsupportedOperator for an unsupported
+    tokenizer."""
     try:
         held = FileContents(Path(path))
     except OSError as error:
@@ -59,28 +59,28 @@ def tokenizer_of(path: str) -> Tokenizer:
 
 
 def read_tokenizer(file: GgufFile) -> Tokenizer:
-    """That of a file whose header has been read."""
+    """Return the tokenizer of a file whose header has been read."""
     kind = file.metadata.get("tokenizer.ggml.model")
     if kind == "gpt2":
         return _bytes_tokenizer(_Described(file))
     if kind == "llama":
         return SentencePieces(_Described(file))
     shown = "no tokenizer" if kind in (None, "none") else f"a tokenizer {printable(str(kind))!r}"
-    raise UnsupportedOperator(f"{file.where} holds {shown}; {_ACCEPTED}, or a tokenizer 'gpt2' or 'llama' in the file")
+    raise UnsupportedOperator(f"{file.where} has {shown}; {_ACCEPTED}, or a tokenizer 'gpt2' or 'llama' in the file")
 
 
 class _Described:
-    """What the metadata says of a tokenizer, checked."""
+    """The tokenizer metadata, with checks."""
 
     def __init__(self, file: GgufFile) -> None:
         self.where, self._metadata = file.where, file.metadata
         self.tokens = self.texts("tokens")
         self.types = self._numbers("token_type")
         if self.types is not None and not np.isin(self.types, range(1, 7)).all():
-            raise ModelFormatError(f"{self.where}: metadata 'tokenizer.ggml.token_type' has other types than 1 to 6")
+            raise ModelFormatError(f"{self.where}: metadata 'tokenizer.ggml.token_type' has types other than 1 to 6")
 
     def texts(self, name: str) -> list[str]:
-        """An array of texts."""
+        """Return an array of strings."""
         found = self._metadata.get(f"tokenizer.ggml.{name}")
         if not isinstance(found, Texts):
             raise ModelFormatError(
@@ -89,34 +89,34 @@ class _Described:
         return [text.decode("utf-8", "replace") for text in found.read()]
 
     def _numbers(self, name: str) -> np.ndarray | None:
-        """An array with a number for each token; None where there is none."""
+        """Return an array with a number per token, or None if it is absent."""
         found = self._metadata.get(f"tokenizer.ggml.{name}")
         if found is None:
             return None
         if not isinstance(found, np.ndarray) or len(found) != len(self.tokens):
             raise ModelFormatError(
-                f"{self.where}: metadata 'tokenizer.ggml.{name}' is not an array of {len(self.tokens)} numbers, one "
-                f"for each token; {_ACCEPTED}"
+                f"{self.where}: metadata 'tokenizer.ggml.{name}' is not an array of {len(self.tokens)} "
+                f"numbers, one per token; {_ACCEPTED}"
             )
         return found
 
     def scores(self) -> np.ndarray:
-        """Of every token."""
+        """Return the scores of all tokens."""
         found = self._numbers("scores")
         if found is None or not np.isfinite(found).all():
-            raise ModelFormatError(f"{self.where}: metadata 'tokenizer.ggml.scores' is missing, or not finite")
+            raise ModelFormatError(f"{self.where}: metadata 'tokenizer.ggml.scores' is missing or not finite")
         return found
 
     def text(self, name: str) -> str:
-        """A text of metadata; empty where there is none."""
+        """Return a string of the metadata, empty if absent."""
         return str(self._metadata.get(f"tokenizer.ggml.{name}", ""))
 
     def flag(self, name: str, usual: bool) -> bool:
-        """Whether something is asked for."""
+        """Return a boolean of the metadata."""
         return bool(self._metadata.get(f"tokenizer.ggml.{name}", usual))
 
     def around(self, *, begins: bool) -> tuple[list[int], list[int]]:
-        """The ids that begin and end every text; `begins`: whether one does where nothing is said."""
+        """Return the ids that begin and end every text; `begins` is the default for the begin token."""
         return self._asked("bos", begins), self._asked("eos", False)
 
     def _asked(self, called: str, usual: bool) -> list[int]:
@@ -128,24 +128,28 @@ class _Described:
         return [token]
 
     def of(self, *types: int) -> list[int]:
-        """The ids of tokens of these types."""
+        """Return the ids of tokens of these types."""
         return [] if self.types is None else [int(token) for token in np.flatnonzero(np.isin(self.types, types))]
 
 
 def _bytes_tokenizer(described: _Described) -> Tokenizer:
-    """Byte-level BPE."""
+    """Return a byte-level BPE tokenizer."""
     pieces, where = described.text("pre"), described.where
     if pieces not in _PIECES:
-        shown = f"a tokenizer whose pieces are {printable(pieces)!r}" if pieces else "a tokenizer without 'pre'"
-        raise UnsupportedOperator(f"{where} holds {shown}; {_ACCEPTED}, or {', '.join(_PIECES)} in the file")
+        shown = (
+            f"a tokenizer with unknown pre-tokenizer {printable(pieces)!r}" if pieces else "a tokenizer without 'pre'"
+        )
+        raise UnsupportedOperator(f"{where} has {shown}; {_ACCEPTED}, or {', '.join(_PIECES)} in the file")
     if len(set(described.tokens)) != len(described.tokens):
-        raise ModelFormatError(f"{where}: metadata 'tokenizer.ggml.tokens' has tokens twice; {_ACCEPTED}")
+        raise ModelFormatError(f"{where}: metadata 'tokenizer.ggml.tokens' has duplicate tokens; {_ACCEPTED}")
     vocabulary = {text: token for token, text in enumerate(described.tokens)}
     merges = [merge.partition(" ") for merge in described.texts("merges")]
     for left, _, right in merges:
         if not right or not vocabulary.keys() >= {left, right, left + right}:
             shown = printable(f"{left} {right}")
-            raise ModelFormatError(f"{where}: metadata 'tokenizer.ggml.merges' has {shown!r}, which makes no token")
+            raise ModelFormatError(
+                f"{where}: metadata 'tokenizer.ggml.merges' has {shown!r}, which does not form a token"
+            )
     begin, end = described.around(begins=pieces in _WHOLE)
     names = [described.tokens[token] for token in (*begin, *end)]
     cuts: list[dict[str, Any]] = [
@@ -202,16 +206,16 @@ def _made(plain: dict[str, Any], where: str) -> Tokenizer:
         from tokenizers import pre_tokenizers
     except ImportError:
         raise UnsupportedOperator(
-            f"{where}: its tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by "
+            f"{where}: its tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or pass ids with "
             "--tokens"
         ) from None
     if not plain["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
-        raise UnsupportedOperator(f"{where} holds a tokenizer without tokens for bytes; {_ACCEPTED}")
+        raise UnsupportedOperator(f"{where} has a tokenizer without byte tokens; {_ACCEPTED}")
     try:
         return OfPackage(Made.from_str(json.dumps(plain)))
     except Exception as error:
         said = " ".join(str(error).split())[:100]
-        raise ModelFormatError(f"{where}: no tokenizer can be made of its metadata ({said})") from None
+        raise ModelFormatError(f"{where}: cannot build a tokenizer from its metadata ({said})") from None
 
 
 class OfPackage:
@@ -228,8 +232,9 @@ class OfPackage:
 
 
 class SentencePieces:
-    """A tokenizer of SentencePiece's kind, as llama.cpp runs it: of neighbours whose text together is a token those of
-    the highest score are joined first, the first ones of these; what is no token in the end becomes its bytes."""
+    """A SentencePiece tokenizer as implemented by llama.cpp: among neighbours whose combined text is a token, those
+    with the highest score are merged first, the leftmost on a tie; remaining pieces that are not tokens become
+    bytes."""
 
     def __init__(self, described: _Described) -> None:
         self._tokens = described.tokens
@@ -238,17 +243,17 @@ class SentencePieces:
         self._around = described.around(begins=True)
         self._prefix = described.flag("add_space_prefix", True)
         self._control = {*described.of(CONTROL, UNKNOWN)}
-        # Byte tokens are called <0x41>, whatever their types say.
+        # Byte tokens are named <0x41>, whatever their types are.
         named = {byte: self._ids.get(f"<0x{byte:02X}>") for byte in range(256)}
         if None in named.values():
-            raise UnsupportedOperator(f"{described.where} holds a tokenizer without tokens for bytes; {_ACCEPTED}")
+            raise UnsupportedOperator(f"{described.where} has a tokenizer without byte tokens; {_ACCEPTED}")
         self._of_bytes = {byte: token for byte, token in named.items() if token is not None}
         self._bytes = {token: byte for byte, token in self._of_bytes.items()}
         apart = {self._tokens[token] for token in described.of(CONTROL, UNKNOWN, USER)} - {""}
         self._apart = sorted(apart, key=len, reverse=True)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, tokens of control in it by their names."""
+        """Return the ids of a text, in which control tokens are recognised by name."""
         parts: list[str | int] = [text]
         for apart in self._apart:
             if apart in text:
@@ -262,7 +267,7 @@ class SentencePieces:
         return [*found, *self._around[1]]
 
     def _without(self, part: str | int, apart: str) -> Iterator[str | int]:
-        """A text around the places of a token that is no part of one, and its id at these."""
+        """Yield the text around the occurrences of a special token, and its id for each occurrence."""
         if isinstance(part, int):
             yield part
             return
@@ -279,7 +284,7 @@ class SentencePieces:
             found += [self._of_bytes[byte] for byte in piece.encode("utf-8", "replace")] if token is None else [token]
 
     def _pieces(self, text: str) -> list[str]:
-        """The text in pieces, as far as they can be joined."""
+        """Return the text split into pieces that cannot be merged further."""
         pieces = list(text)
         after, before = [*range(1, len(pieces) + 1)], [*range(-1, len(pieces) - 1)]
         waiting: list[tuple[float, int, str]] = []
@@ -297,7 +302,7 @@ class SentencePieces:
             _, left, joined = heapq.heappop(waiting)
             right = after[left]
             if not pieces[left] or right == len(pieces) or pieces[left] + pieces[right] != joined:
-                continue  # one of both has been joined with another
+                continue  # one of the two has already been merged
             pieces[left], pieces[right] = joined, ""
             after[left] = after[right]
             if after[left] < len(pieces):
@@ -307,7 +312,7 @@ class SentencePieces:
         return [piece for piece in pieces if piece]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
+        """Return the text of ids."""
         found = bytearray()
         for token in ids:
             if token in self._bytes:

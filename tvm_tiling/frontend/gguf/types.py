@@ -1,8 +1,8 @@
-"""Types of a GGUF file's tensors, and how their blocks are stored here: exactly, with nothing rounded.
+"""Tensor types of GGUF files, and their lossless conversion to the blocks used here.
 
-Layouts are those of ggml's ggml-common.h and of quants.py of the package gguf, which the tests compare with. A block of
-the file of 32 weights is one block here; one of 256 is a group of blocks of 16 or 32, whose scales and minima are whole
-numbers times the group's two float16s.
+Layouts are those of ggml's ggml-common.h and of quants.py of the package gguf, which the tests compare with. A file
+block of 32 weights becomes one block here; one of 256 becomes a group of blocks of 16 or 32, whose scales and minima
+are integers times the two float16 values of the group.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _SUPER = 256
 
 @dataclass(frozen=True)
 class TensorType:
-    """`elements` are stored in `bytes` together. `dtype`: NumPy's name of plain elements, "bfloat16"; else how they are
-    kept in blocks, and what makes these of uint8[rows, bytes of a row]. None of the three: not served."""
+    """`elements` are stored together in `bytes`. `dtype`: NumPy's name of plain elements, or "bfloat16"; otherwise the
+    block encoding, and the function that returns blocks from uint8[rows, bytes of a row]. With none of the three, the
+    type is not supported."""
 
     name: str
     elements: int
@@ -31,30 +32,30 @@ class TensorType:
     blocks: Callable[[np.ndarray], Blocks] | None = None
 
     def read(self, parts: Sequence[np.ndarray], _: object) -> Blocks:
-        """The blocks of rows, the bytes of which are the only part."""
+        """Return the blocks of rows, whose bytes are the only part."""
         assert self.blocks is not None
         return self.blocks(parts[0])
 
     @property
     def served(self) -> bool:
-        """Whether products and tables of it are computed."""
+        """Whether matrix multiplications and tables of this type are supported."""
         return self.dtype is not None or self.encoding is not None
 
 
 def _parts(data: np.ndarray, *sizes: int) -> list[np.ndarray]:
-    """The bytes of rows, [rows, bytes], as parts of blocks: [rows, blocks, size] for each size."""
+    """Return the bytes of rows, [rows, bytes], as parts of blocks: [rows, blocks, size] for each size."""
     whole = data.reshape(len(data), -1, sum(sizes))
     ends = np.cumsum(sizes)
     return [whole[..., end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _halves(part: np.ndarray) -> np.ndarray:
-    """float16[rows, blocks] of two bytes each."""
+    """Return float16[rows, blocks] from two bytes each."""
     return np.ascontiguousarray(part).view("<f2")[..., 0]
 
 
 def _fields(part: np.ndarray, bits: int) -> np.ndarray:
-    """Of bytes [rows, blocks, n] the fields of `bits`, the lower first: [rows, blocks, 8 / bits, n]."""
+    """Return the bit fields of bytes [rows, blocks, n], lower ones first: [rows, blocks, 8 / bits, n]."""
     whole, mask = np.ascontiguousarray(part), np.uint8((1 << bits) - 1)
     made = np.empty((*part.shape[:-1], 8 // bits, part.shape[-1]), np.uint8)
     for place in range(8 // bits):
@@ -63,7 +64,7 @@ def _fields(part: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _whole(values: np.ndarray, block: int) -> np.ndarray:
-    """[rows, blocks, elements] of values [rows, ...] in the order of k."""
+    """Return values [rows, ...] as [rows, blocks, elements] in the order of K."""
     return values.reshape(len(values), -1, block)
 
 
@@ -81,13 +82,14 @@ def _q4_1(data: np.ndarray) -> Blocks:
 
 
 def _fifth_bits(high: np.ndarray) -> np.ndarray:
-    """0 or 16 for each weight: bit k of 32."""
+    """Return 0 or 16 for each weight, from bit k of 32."""
     return _whole(np.unpackbits(np.ascontiguousarray(high), axis=-1, bitorder="little") << np.uint8(4), 32)
 
 
 def _q5_0(data: np.ndarray) -> Blocks:
     scales, high, low = _parts(data, 2, 4, 16)
-    values = (_whole(_fields(low, 4), 32) | _fifth_bits(high)) + np.uint8(16)  # 16 is its middle, 32 that of 6 bits
+    # the midpoint is 16, that of 6-bit values 32
+    values = (_whole(_fields(low, 4), 32) | _fifth_bits(high)) + np.uint8(16)
     return Blocks(values, _halves(scales))
 
 
@@ -106,7 +108,7 @@ def _q8_0(data: np.ndarray) -> Blocks:
 
 
 def _scales_and_minima(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int8[rows, blocks] of 12 bytes that hold eight scales and eight minima of 6 bits."""
+    """Return int8[rows, blocks] scales and minima from 12 bytes that hold eight of each in 6 bits."""
     d, m, both = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
     scales = np.concatenate([d & 63, (both & 15) | ((d >> 2) & 48)], axis=-1)
     minima = np.concatenate([m & 63, (both >> 4) | ((m >> 2) & 48)], axis=-1)
@@ -128,7 +130,7 @@ def _q3_k(data: np.ndarray) -> Blocks:
     four = _fields(packed[..., :8], 4).reshape(rows, -1, 16)
     two = _fields(packed[..., 8:], 2).reshape(rows, -1, 16)
     scales = (four | (two << np.uint8(4))).astype(np.int8) - np.int8(32)
-    third = _fields(high, 1).reshape(rows, -1, 256)  # a set bit: nothing is taken away
+    third = _fields(high, 1).reshape(rows, -1, 256)  # a set bit: no subtraction
     values = _fields(low.reshape(rows, -1, 32), 2).reshape(rows, -1, 256) | (third << np.uint8(2))
     return Blocks(_whole(values + np.uint8(4), 16), scales.reshape(rows, -1), factors=(_halves(d),))
 
@@ -193,4 +195,4 @@ TENSOR_TYPES = {
     35: TensorType("TQ2_0", _SUPER, 66),
     39: TensorType("MXFP4", 32, 17),
 }
-"""By ggml's number of the type."""
+"""Tensor types by ggml's number."""

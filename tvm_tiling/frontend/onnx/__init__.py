@@ -1,1 +1,1 @@
-"""ONNX files and models."""
+"""Import of ONNX files and models."""

@@ -1,4 +1,4 @@
-"""Activations of ONNX that TVM's converters compute in float32 alone, or wrongly of integers, infinities and NaN."""
+"""ONNX activations that TVM's converters compute only in float32, or incorrectly for integers, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .tensors import dtype_of, number
 
 
 def _exponential(bb: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float = 1.0) -> relax.Expr:
-    """scale * alpha * (exp(x) - 1) below 0, scale * x from there on."""
+    """Return scale * alpha * (exp(x) - 1) for x < 0, otherwise scale * x."""
     zero = number(0.0, x)
-    # Of what is not negative the exponential may be infinite, and is not taken.
+    # The exponential is not used for non-negative values, for which it may be infinite.
     falling = bb.emit(op.exp(bb.emit(op.minimum(x, zero))) - number(1.0, x))
     lower = bb.emit(falling * number(scale * alpha, x))
     upper = x if scale == 1.0 else bb.emit(x * number(scale, x))
@@ -28,7 +28,7 @@ class Elu(tvm_onnx.OnnxOpConverter):
 
 
 class Celu(tvm_onnx.OnnxOpConverter):
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    """Convert to max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
 
     @classmethod
     def _impl_v12(cls, bb, inputs, attr, params):
@@ -47,7 +47,7 @@ class Selu(tvm_onnx.OnnxOpConverter):
 
 
 class ThresholdedRelu(tvm_onnx.OnnxOpConverter):
-    """x above alpha, else 0."""
+    """Convert to x above alpha, otherwise 0."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -56,7 +56,8 @@ class ThresholdedRelu(tvm_onnx.OnnxOpConverter):
 
 
 class Shrink(tvm_onnx.OnnxOpConverter):
-    """0 from -lambd to lambd, and what is outside nearer to 0 by the bias; both are fractions for integers too."""
+    """Convert to 0 from -lambd to lambd, with values outside moved towards 0 by the bias; both are fractional even for
+    integers."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -70,7 +71,7 @@ class Shrink(tvm_onnx.OnnxOpConverter):
 
 
 class Sign(tvm_onnx.OnnxOpConverter):
-    """NaN of NaN."""
+    """Convert such that the sign of NaN is NaN."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -82,7 +83,7 @@ class Sign(tvm_onnx.OnnxOpConverter):
 
 
 class _OfRows(tvm_onnx.OnnxOpConverter):
-    """Of rows of a tensor, flattened before version 13; TVM's converters do not take all that have no elements."""
+    """Row-wise operators on a tensor, flattened before version 13; TVM's converters fail for some empty tensors."""
 
     plain: Any
 

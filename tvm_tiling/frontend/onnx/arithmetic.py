@@ -1,4 +1,4 @@
-"""Element-wise operators of ONNX on numbers whose types or infinities TVM's converters do not serve."""
+"""Element-wise ONNX operators for types or infinities that TVM's converters do not support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .tensors import as_inputs, dtype_of, known
 
 
 class Pow(tvm_onnx.OnnxOpConverter):
-    """Base and exponent may differ in type; the result has the base's. Integers are raised to floats as float64."""
+    """Base and exponent may have different types; the result has that of the base. Integers with float exponents are
+    computed in float64."""
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
@@ -37,7 +38,7 @@ class Pow(tvm_onnx.OnnxOpConverter):
             (number,) = numbers.flat
             if 0 <= number <= LARGEST_CHAIN:
                 return repeated(bb, base, int(number))
-        # The lowest bits of a power follow from those of its base, so that a wider type may hold the exponent.
+        # The low bits of a power depend only on those of its base, so a wider type can be used for the exponent.
         unsigned = "uint" in dtype_of(exponent)
         wide = "uint64" if unsigned else "int64" if "int64" in (kept, dtype_of(exponent)) else "int32"
         operands = (x if dtype_of(x) == wide else bb.emit(op.astype(x, wide)) for x in (base, exponent))
@@ -46,14 +47,14 @@ class Pow(tvm_onnx.OnnxOpConverter):
 
 
 def _divisors(bb: relax.BlockBuilder, value: Any, attr: dict[str, Any]) -> Any:
-    """`value`, by which the node with these attributes divides, checked if it is a tensor of integers."""
+    """Return `value`, the divisor of the node with these attributes, with a zero check if it is an integer tensor."""
     if isinstance(value, relax.Call):
         value = bb.emit(value)
     return checked_divisors(bb, value, attr["tvm_custom"]["where"])
 
 
 class Div(tvm_onnx.Div):
-    """Integers are divided towards zero."""
+    """Integer division truncates towards zero."""
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
@@ -62,7 +63,7 @@ class Div(tvm_onnx.Div):
 
 
 class Clip(tvm_onnx.Clip):
-    """A bound that is left out is the largest finite number, or the lowest: infinities are clipped too."""
+    """A missing bound is the largest or lowest finite number: infinities are clipped too."""
 
     @classmethod
     def _impl_v6(cls, bb, inputs, attr, params):
@@ -83,7 +84,8 @@ class Clip(tvm_onnx.Clip):
 
 
 class Mod(tvm_onnx.OnnxOpConverter):
-    """The remainder with the divisor's sign, or with fmod the dividend's; infinite divisors leave the dividend."""
+    """The remainder with the sign of the divisor or, with fmod, of the dividend; for an infinite divisor it is the
+    dividend."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -102,8 +104,8 @@ class Mod(tvm_onnx.OnnxOpConverter):
 
 
 class _Several(tvm_onnx.OnnxOpConverter):
-    """Any number of operands that broadcast, combined two by two. TVM's converters stack them for a reduction, and
-    take 1 for the larger extent beside 0."""
+    """Any number of operands that broadcast, combined pairwise. TVM's converters stack them for a reduction, and
+    broadcast 0 with 1 to 1."""
 
     combine: Any
 
@@ -135,7 +137,7 @@ class Mean(Sum):
 
 
 class IsInf(tvm_onnx.OnnxOpConverter):
-    """Of one sign only, where the other is not asked for."""
+    """For one sign only if the other is not requested."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):

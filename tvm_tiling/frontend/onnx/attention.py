@@ -1,6 +1,7 @@
-"""Attention of decoders as onnxruntime's tools write it (domain com.microsoft), as Relax compositions.
+"""Decoder attention as written by onnxruntime's tools (domain com.microsoft), as Relax compositions.
 
-Operands and attributes as onnxruntime documents them (docs/ContribOperators.md of its repository). Sizes may be open.
+Operands and attributes are those of onnxruntime's documentation (docs/ContribOperators.md of its repository). Shapes
+may be symbolic.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from .tensors import as_type, dtype_of, known, number, rank_of
 
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
-NEVER = -3.0e38  # beside a score: no weight behind a softmax, and no infinity less an infinity
+NEVER = -3.0e38  # a score with no weight in a softmax, chosen so that infinities are never subtracted
 
 
-# ---- rotary positions ------------------------------------------------------------------------------------------------
+# ---- rotary position embeddings --------------------------------------------------------------------------------------
 
 
 class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
-    """Positions as angles: of x, [batch, length, hidden] or [batch, heads, length, width]. One position is that of the
-    first row of every batch."""
+    """Rotary position embedding of x, [batch, length, hidden] or [batch, heads, length, width]. A single position is
+    that of the first row of every batch."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -42,7 +43,9 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
         pairs = int(tables[0].ty.shape[-1])
         heads, turned = (int(attr.get(called, 0)) for called in ("num_heads", "rotary_embedding_dim"))
         if turned and turned != 2 * pairs:
-            raise ValueError(f"rotary_embedding_dim = {turned}, tables of {pairs} columns; accepted: half as many")
+            raise ValueError(
+                f"rotary_embedding_dim = {turned} with tables of {pairs} columns; accepted: half as many columns"
+            )
         if len(shape) == 4:
             parted = moved(bb, x, 0, 2, 1, 3)
         else:
@@ -50,7 +53,7 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
                 raise ValueError(f"rotary_embedding_dim = {turned} without num_heads; accepted: both")
             width = shape[-1] // heads if heads else 2 * pairs
             if not isinstance(width, int) or shape[-1] % width:
-                raise ValueError(f"{shape[-1]} columns in heads of {width}; accepted: a whole number of heads")
+                raise ValueError(f"{shape[-1]} columns for heads of {width}; accepted: a whole number of heads")
             parted = reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
         length, width = extents_of(parted)[1], extents_of(parted)[3]
         if not turned and isinstance(width, int) and width != 2 * pairs:
@@ -68,11 +71,10 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
 def grouped_query_attention(
     bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], every: Size, total: Size
 ) -> Expr:
-    """Queries by the keys and values of the past and of now, which each few heads share.
+    """Compute grouped-query attention over past and new keys and values, each shared by a group of heads.
 
-    Results: [batch, length, hidden], and the keys and values of past and present, [batch, heads, every, width].
-    seqlens_k says how many of them there are in each batch, less one; the new ones come last. `total` of them are the
-    most that a batch has.
+    Return [batch, length, hidden], and the keys and values of past and present, [batch, heads, every, width]. seqlens_k
+    gives the number of keys of each batch minus one; the new ones come last. `total` is the maximum over the batches.
     """
     taken = [*inputs, *[None] * (12 - len(inputs))]
     query, key, value, past_key, past_value, lengths, _, cosine, sine, positions, bias, sink = taken[:12]
@@ -81,7 +83,7 @@ def grouped_query_attention(
         *((f"input {place}", each) for place, each in enumerate(taken[12:], 12)),
     ):
         if operand is not None:
-            raise ValueError(f"{called} is given; accepted: no such operand")
+            raise ValueError(f"{called} is given; accepted: a node without it")
     for called, usual in (("smooth_softmax", 0), ("qk_output", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
         given = attr.get(called, usual)
         if (given.decode() if isinstance(given, bytes) else given) not in (usual, -1):
@@ -91,10 +93,10 @@ def grouped_query_attention(
         None if each is None else as_type(bb, each, "float32")
         for each in (query, key, value, past_key, past_value, cosine, sine, bias)
     )
-    assert query is not None  # the node has it
+    assert query is not None  # a required input
     heads, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
     if heads % groups:
-        raise ValueError(f"num_heads = {heads}, kv_num_heads = {groups}; accepted: a multiple of these")
+        raise ValueError(f"num_heads = {heads} with kv_num_heads = {groups}; accepted: a multiple of kv_num_heads")
     batch, length, columns = extents_of(query)
     if key is None:
         width = columns // (heads + 2 * groups)
@@ -147,13 +149,14 @@ def grouped_query_attention(
 
 
 def _of_every_key(bb: Builder, bias: Expr, sizes: Sequence[Size], every: Size) -> Expr:
-    """What is added to scores, [batch or 1, heads or 1, length, total], with zeros for keys that are room alone."""
+    """Return the bias of scores, [batch or 1, heads or 1, length, total], extended with zeros for unused cache
+    positions."""
     shape = extents_of(bias)
     if len(shape) != 4 or any(
         isinstance(given, int) and isinstance(size, int) and given != size and not (given == 1 and axis < 2)
         for axis, (given, size) in enumerate(zip(shape, sizes, strict=True))
     ):
-        raise ValueError(f"attention_bias of shape {shape}; accepted: {list(sizes)}, or 1 of the first two")
+        raise ValueError(f"attention_bias has shape {shape}; accepted: {list(sizes)}, or 1 for either of the first two")
     if not isinstance(every, int) or not isinstance(shape[3], int) or shape[3] == every:
         return bias
     room = bb.emit(op.zeros(relax.ShapeExpr([*shape[:3], every - shape[3]]), dtype_of(bias)))
@@ -161,7 +164,7 @@ def _of_every_key(bb: Builder, bias: Expr, sizes: Sequence[Size], every: Size) -
 
 
 def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
-    """A size as a tensor of one element."""
+    """Return a size as a tensor of one element."""
     if isinstance(size, int):
         return number(size, like)
     found = bb.emit(op.shape_to_tensor(relax.ShapeExpr([size])))
@@ -169,8 +172,8 @@ def _as_number(bb: Builder, size: Size, like: Expr) -> Expr:
 
 
 def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> Expr:
-    """[batch, length, every], to be added to scores: 0 where a row sees a key, its own and those before it, of these
-    the last `window` where it is at least 1."""
+    """Return [batch, length, every] to be added to scores: 0 where a row sees a key (its own and earlier ones, and only
+    the last `window` of these if that is at least 1)."""
 
     def seen(before: te.Tensor, sizes: list[Any]) -> te.Tensor:
         length, every = (expr(size) for size in sizes)
@@ -187,11 +190,11 @@ def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> 
     return bb.emit(kernel_of_sizes(bb, seen, before, [length, every], "seen"))
 
 
-_FROM_DATA = "total_sequence_length is computed from data; accepted: one that follows from shapes"
+_FROM_DATA = "total_sequence_length is computed from data; accepted: a value that follows from shapes"
 
 
 class GroupQueryAttention(tvm_onnx.OnnxOpConverter):
-    """grouped_query_attention of fixed sizes. The past may have room for more than there is."""
+    """grouped_query_attention with fixed shapes. The past may have unused capacity."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -203,7 +206,7 @@ class GroupQueryAttention(tvm_onnx.OnnxOpConverter):
 
 
 def open_grouped_query_attention(node: OpenNode) -> Expr:
-    """The same of open sizes."""
+    """Compute grouped_query_attention with symbolic shapes."""
     total = node.sizes(6)
     if total is None:
         raise ValueError(_FROM_DATA)
@@ -213,4 +216,4 @@ def open_grouped_query_attention(node: OpenNode) -> Expr:
 
 
 CONVERTERS: dict[str, Any] = {"GroupQueryAttention": GroupQueryAttention, "RotaryEmbedding": RotaryEmbedding}
-"""Of the domain com.microsoft."""
+"""Converters of the domain com.microsoft."""

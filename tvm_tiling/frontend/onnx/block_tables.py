@@ -1,7 +1,7 @@
-"""Tables that GatherBlockQuantized takes rows of, in the form that its converter reads: bytes of two axes, rows taken
-along the first, blocks along the last.
+"""Normalisation of the tables of GatherBlockQuantized to the form that its converter reads: two-dimensional bytes, rows
+gathered along the first axis, blocks along the last.
 
-Tables of 4-bit types become such bytes. Of those with other axes floats are made, and a Gather takes from them.
+Tables of 4-bit types become such bytes. Tables with other axes are converted to floats, with a Gather.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FOURS = ("int4", "uint4")
 
 
 def settle_tables(graph: OnnxGraph) -> None:
-    """Put a node of that form, or a Gather, in the place of every other GatherBlockQuantized of constants."""
+    """Replace every other GatherBlockQuantized of constants by a node of that form, or a Gather."""
     nodes = list(graph.graph.node)
     if not any(_is_table(node) for node in nodes):
         return
@@ -30,7 +30,7 @@ def _is_table(node: onnx.NodeProto) -> bool:
 
 
 def _settled(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> onnx.NodeProto | None:
-    """The node instead; None where it stays, to be read or refused."""
+    """Return the replacement; None if the node stays, to be converted or refused."""
     data, scales = constants.get(node.input[0]), constants.get(node.input[2])
     named = node.input[3] if len(node.input) > 3 else ""
     zeros = constants.get(named)
@@ -70,7 +70,7 @@ def _settled(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.nda
 
 
 def _of_bytes(graph: OnnxGraph, node: onnx.NodeProto, values: np.ndarray, zeros: np.ndarray | None) -> onnx.NodeProto:
-    """The same of a table of bytes, two elements in each."""
+    """Return the node for a table of bytes with two elements each."""
     signed = values.dtype.name == "int4"
     operands = {"values": row_bytes(unsigned(values, 4), 4)}
     if zeros is not None or not signed:
@@ -91,11 +91,12 @@ def _of_bytes(graph: OnnxGraph, node: onnx.NodeProto, values: np.ndarray, zeros:
 
 
 def _apart(data: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """The elements that bytes hold along the last axis, `count` of them."""
+    """Return the `count` elements that bytes hold along the last axis."""
     return data if bits == 8 else values_of(data, bits)[..., :count]
 
 
 def _of_elements(parts: np.ndarray, block: int, axis: int, like: np.ndarray) -> np.ndarray:
-    """What each block has, for each of its elements, as float32; the last block along the axis may be cut."""
+    """Return the value of each block for each of its elements, as float32; the last block along the axis may be
+    partial."""
     repeated = np.repeat(np.asarray(parts).astype(np.float32), block, axis=axis)
     return np.take(repeated, np.arange(like.shape[axis]), axis=axis)

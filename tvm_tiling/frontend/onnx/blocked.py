@@ -1,6 +1,6 @@
-"""Operators of the domain com.microsoft whose weights are stored in blocks of 4 or 8 bits, as Relax.
+"""Operators of the domain com.microsoft with weights in 4-bit or 8-bit blocks, as Relax.
 
-Operands and attributes as onnxruntime documents them (docs/ContribOperators.md of its repository).
+Operands and attributes are those of onnxruntime's documentation (docs/ContribOperators.md of its repository).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .tensors import as_type, dtype_of, held, known
 
 BITS = (4, 8)
 _ROWS = {1: "float32", 4: "int8"}
-"""Rows by accuracy_level, the least that they may be rounded to: 0 says nothing, 2 and 3 are types of 16 bits."""
+"""Row types by accuracy_level, the minimum that rows may be rounded to: 0 is unspecified, 2 and 3 are 16-bit types."""
 
 
 def _require_block(block: int) -> None:
     if block < 16 or block & (block - 1):
-        raise ValueError(f"block_size = {block}; accepted: a power of two from 16 on")
+        raise ValueError(f"block_size = {block}; accepted: a power of two of at least 16")
 
 
 def _require_constants(*operands: tuple[str, relax.Expr | None]) -> None:
@@ -35,14 +35,14 @@ def _require_constants(*operands: tuple[str, relax.Expr | None]) -> None:
 
 
 def _encoding(bits: int, block: int, scales: relax.Expr, zeros: relax.Expr | None) -> Encoding:
-    """How such weights are stored."""
+    """The encoding of the weights."""
     return Encoding(format=f"int{bits}", block=block, scales=_kept_in(scales), zero_points=zeros is not None)
 
 
 def _weights(
     bb: Any, values: relax.Expr, scales: relax.Expr, zeros: relax.Expr | None, product: BlockedProduct
 ) -> relax.Expr:
-    """The weights of a product that constants hold."""
+    """Return the weights of a matrix multiplication that constants hold."""
     kind = product.encoding.scales
     parts = [values, scales if dtype_of(scales) == kind else relax.const(held(scales).astype(kind))]
     if zeros is not None:
@@ -51,7 +51,7 @@ def _weights(
 
 
 def _kept_in(scales: relax.Expr) -> str:
-    """The type that scales are kept in: those of bfloat16, which no kernel reads, are float16 where it holds them."""
+    """Return the type to store scales in. Kernels do not read bfloat16; it is stored as float16 if that is exact."""
     if dtype_of(scales) != "bfloat16":
         return "float16" if dtype_of(scales) == "float16" else "float32"
     wide = held(scales).astype(np.float32)
@@ -60,19 +60,21 @@ def _kept_in(scales: relax.Expr) -> str:
 
 
 def _zeros(zeros: relax.Expr, product: BlockedProduct) -> relax.Expr:
-    """Zero points as bytes that are packed as the weights are; of floats, one for each block, as int16."""
+    """Return zero points as bytes packed like the weights; floats, one per block, are converted to int16."""
     given = held(zeros)
     if given.dtype == np.uint8:
         row = -(-product.blocks * product.bits // 8)
         if given.size != product.n * row:
-            raise ValueError(f"zero points of {given.size} bytes; accepted: {product.n * row}")
+            raise ValueError(f"zero points have {given.size} bytes; accepted: {product.n * row}")
         return zeros
     floats = given.astype(np.float32)
     if floats.size != product.n * product.blocks:
         raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
     wholes = np.rint(floats)
     if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
-        raise ValueError(f"zero points that are no whole numbers of {product.bits} bits; accepted: such numbers")
+        raise ValueError(
+            f"zero points are not whole numbers of {product.bits} bits; accepted: whole numbers in that range"
+        )
     return relax.const(wholes.astype(np.int16))
 
 
@@ -85,7 +87,8 @@ def _count(value: relax.Expr) -> int:
 
 
 class MatMulNBits(tvm_onnx.OnnxOpConverter):
-    """A w', weights of N columns in blocks along K, with a bias. Rows are quantised where accuracy_level allows it."""
+    """Matrix multiplication A w', with weights of N columns in blocks along K, and a bias. Rows are quantised if
+    accuracy_level allows it."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -98,19 +101,19 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
             raise ValueError(f"bits = {bits}; accepted: {', '.join(map(str, BITS))}")
         _require_block(block)
         if order is not None:
-            raise ValueError("g_idx, an order of the elements of K, is given; accepted: weights without it")
+            raise ValueError("g_idx, a permutation of K, is given; accepted: weights without it")
         _require_constants(("weights", values), ("scales", scales), ("zero points", zeros))
         if int(a.ty.shape[-1]) != k:
-            raise ValueError(f"A of {int(a.ty.shape[-1])} columns, and K = {k}; accepted: the same number")
+            raise ValueError(f"A has {int(a.ty.shape[-1])} columns, but K = {k}; accepted: the same number")
         product = BlockedProduct(rows=1, n=n, k=k, encoding=_encoding(bits, block, scales, zeros))
         if _count(values) != n * product.blocks * product.value_bytes or dtype_of(values) != "uint8":
             raise ValueError(
-                f"weights of {dtype_of(values)}{_shape(values)}; accepted: "
-                f"uint8[{n}, {product.blocks}, {product.value_bytes}]"
+                f"weights are {dtype_of(values)}{_shape(values)}; accepted: uint8[{n}, {product.blocks}, "
+                f"{product.value_bytes}]"
             )
         count = _count(scales)
         if count != n * product.blocks:
-            raise ValueError(f"{count} scales; accepted: {n * product.blocks}, one for each block of each column")
+            raise ValueError(f"{count} scales; accepted: {n * product.blocks}, one per block of each column")
         x = as_type(bb, a, "float32")
         activations = _ROWS.get(attr.get("accuracy_level", 0), "int16")
         y = product_in_blocks(bb, x, _weights(bb, values, scales, zeros, product), product, activations)
@@ -127,19 +130,19 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         data, places, scales, zeros = inputs[:4]
         bits, block = int(attr.get("bits", 4)), int(attr.get("block_size", 128))
         if bits not in BITS or dtype_of(data) != "uint8":
-            raise ValueError(f"data of {dtype_of(data)} and bits = {bits}; accepted: uint8 that holds 4 or 8 bits")
+            raise ValueError(f"data is {dtype_of(data)} with bits = {bits}; accepted: uint8 with 4 or 8 bits")
         _require_block(block)
         _require_constants(("data", data), ("scales", scales), ("zero points", zeros))
         shape = _shape(data)
         if len(shape) != 2 or attr.get("gather_axis", 0) != 0 or attr.get("quantize_axis", 1) not in (1, -1):
             raise ValueError(
-                f"data of {len(shape)} axes, gather_axis = {attr.get('gather_axis', 0)}, quantize_axis = "
+                f"data has {len(shape)} axes, gather_axis = {attr.get('gather_axis', 0)}, quantize_axis = "
                 f"{attr.get('quantize_axis', 1)}; accepted: 2 axes, rows gathered, blocks along the last"
             )
         rows, width = shape[0], shape[1] * 8 // bits
         blocks = -(-width // block)
         if _shape(scales) != [rows, blocks]:
-            raise ValueError(f"scales of shape {tuple(_shape(scales))}; accepted: {(rows, blocks)}")
+            raise ValueError(f"scales have shape {tuple(_shape(scales))}; accepted: {(rows, blocks)}")
         product = BlockedProduct(rows=1, n=rows, k=width, encoding=_encoding(bits, block, scales, zeros))
         weights = _weights(bb, data, scales, zeros, product)
         made = rows_of_blocks(bb, weights, places, product, "take", wraps=True)
@@ -147,4 +150,4 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
 
 
 CONVERTERS: dict[str, Any] = {"GatherBlockQuantized": GatherBlockQuantized, "MatMulNBits": MatMulNBits}
-"""Of the domain com.microsoft."""
+"""Converters of the domain com.microsoft."""

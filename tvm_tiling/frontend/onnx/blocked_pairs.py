@@ -1,7 +1,7 @@
-"""Weights that a model dequantises in blocks before it multiplies by them, kept as they are stored.
+"""Block-quantised weights that a model dequantises before a matrix multiplication, kept as they are stored.
 
-DequantizeLinear of a constant, with scales for blocks along the summed axis, and the MatMul behind it, perhaps with a
-transposition between, become one MatMulNBits. Floats are made of the constants of all other forms, as of any operator.
+DequantizeLinear of a constant with scales for blocks along the reduction axis, and the MatMul that follows, possibly
+after a transposition, become one MatMulNBits. All other DequantizeLinear nodes of constants are folded to floats.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
 
 @dataclass(frozen=True)
 class _Pair:
-    """Nodes that become one: the dequantisation, what transposes it if anything does, the product."""
+    """Nodes that are fused: the dequantisation, an optional transposition, the matrix multiplication."""
 
     source: onnx.NodeProto
     turned: onnx.NodeProto | None
@@ -29,7 +29,7 @@ class _Pair:
 
 
 def keep_blocks(graph: OnnxGraph) -> None:
-    """Put a MatMulNBits in the place of each such pair."""
+    """Replace each such pair by a MatMulNBits."""
     sources = [node for node in graph.graph.node if node.op_type == "DequantizeLinear" and not node.domain]
     if not any(attribute_of(node, "block_size", 0) for node in sources):
         return
@@ -39,7 +39,7 @@ def keep_blocks(graph: OnnxGraph) -> None:
         for name in set(node.input):
             users.setdefault(name, []).append(node)
     returned = Counter(value.name for value in graph.graph.output)
-    made: dict[str, onnx.NodeProto] = {}  # by the first output of the product
+    made: dict[str, onnx.NodeProto] = {}  # by the first output of the matrix multiplication
     for source in sources:
         for pair in _pairs(source, users, returned):
             node = _joined(graph, pair, constants)
@@ -54,7 +54,7 @@ def keep_blocks(graph: OnnxGraph) -> None:
 
 
 def _pairs(source: onnx.NodeProto, users: dict[str, list[onnx.NodeProto]], returned: Counter[str]) -> list[_Pair]:
-    """The products by what a node dequantises; none where anything else uses it."""
+    """Return the matrix multiplications by what a node dequantises; empty if anything else uses it."""
     found = []
     if source.output[0] in returned:
         return []
@@ -71,7 +71,7 @@ def _pairs(source: onnx.NodeProto, users: dict[str, list[onnx.NodeProto]], retur
 
 
 def _joined(graph: OnnxGraph, pair: _Pair, constants: dict[str, np.ndarray]) -> onnx.NodeProto | None:
-    """The one node; None where the weights have another form."""
+    """Return the fused node; None if the weights have another form."""
     given = [constants.get(name) if name else None for name in pair.source.input]
     data, scales, zeros = [*given, None][:3]
     block, axis = attribute_of(pair.source, "block_size", 0), attribute_of(pair.source, "axis", 1)
@@ -115,13 +115,13 @@ def _joined(graph: OnnxGraph, pair: _Pair, constants: dict[str, np.ndarray]) -> 
 
 
 def unsigned(values: np.ndarray, bits: int) -> np.ndarray:
-    """Whole numbers from 0 on, of the same order."""
+    """Return values as integers from 0, in the same order."""
     start = 1 << (bits - 1) if values.dtype.name.startswith("int") else 0
     return (values.astype(np.int16) + start).astype(np.uint8)
 
 
 def _used(nodes: list[onnx.NodeProto], returned: set[str]) -> list[onnx.NodeProto]:
-    """`nodes` without dequantisations and transpositions that nothing uses any more."""
+    """Return `nodes` without dequantisations and transpositions that are no longer used."""
     needed, kept = set(returned), []
     inner = {name for node in nodes for entry in node.attribute for name in _names_in(entry)}
     for node in reversed(nodes):
@@ -133,7 +133,7 @@ def _used(nodes: list[onnx.NodeProto], returned: set[str]) -> list[onnx.NodeProt
 
 
 def _names_in(entry: onnx.AttributeProto) -> set[str]:
-    """Tensors that graphs held by an attribute may read."""
+    """Return the tensors that graphs in an attribute may read."""
     graphs = [entry.g, *entry.graphs] if entry.HasField("g") else list(entry.graphs)
     found = set[str]()
     for graph in graphs:
@@ -146,7 +146,7 @@ def _names_in(entry: onnx.AttributeProto) -> set[str]:
 
 
 def attribute_of(node: onnx.NodeProto, name: str, usual: int) -> int:
-    """A whole number that a node says, or what it means where it does not."""
+    """Return an integer attribute of a node, or its default."""
     return next((int(entry.i) for entry in node.attribute if entry.name == name), usual)
 
 

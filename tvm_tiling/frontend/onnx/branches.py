@@ -1,6 +1,6 @@
-"""Branches of an ONNX graph: the branch that is taken replaces its If where the condition is known before the run.
+"""Branches of an ONNX graph: an If with a condition known at compile time is replaced by the branch taken.
 
-Otherwise both branches are computed: their nodes become nodes of the graph, and the If chooses among the results.
+Otherwise both branches are computed: their nodes are moved into the graph, and the If selects between the results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .graph import OnnxGraph, attributes, graphs_of, reported_name
 
 
 def take_branches(graph: OnnxGraph) -> bool:
-    """Replace every If of known condition by the branch it takes; whether there was any."""
+    """Replace every If with a known condition by the branch taken. Return whether there was any."""
     constants, kept, found = graph.constants(), [], False
     for node in graph.graph.node:
         if node.op_type != "If" or node.domain or node.input[0] not in constants:
@@ -29,7 +29,7 @@ def take_branches(graph: OnnxGraph) -> bool:
 
 
 def _written_out(graph: OnnxGraph, node: onnx.NodeProto, branch: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes of a branch, under names that nothing else in the graph has."""
+    """Return the nodes of a branch under unique names."""
     prefix = fresh_prefix(graph, "branch")
     names = add_own_names(graph, branch, prefix)
     nodes = [renamed(inner, names) for inner in branch.node]
@@ -41,8 +41,8 @@ def _written_out(graph: OnnxGraph, node: onnx.NodeProto, branch: onnx.GraphProto
 
 
 def lift_branches(graph: OnnxGraph) -> bool:
-    """Put the nodes of the branches of every If in front of it, where they are folded, unrolled and converted as others
-    are; whether there was any. The branches keep an Identity for each result."""
+    """Move the nodes of the branches of every If in front of it, where they are folded, unrolled and converted like
+    others. Return whether there was any. The branches keep an Identity for each result."""
     kept, found = [], False
     for node in graph.graph.node:
         if node.op_type != "If" or node.domain or all(map(_is_lifted, graphs_of(node))):
@@ -67,13 +67,13 @@ def lift_branches(graph: OnnxGraph) -> bool:
 
 
 def _is_lifted(branch: onnx.GraphProto) -> bool:
-    """Whether a branch holds nothing but the Identity of each result, in the order of the results."""
+    """Return whether a branch consists of the Identity of each result, in order."""
     made = [(node.op_type, *node.output) for node in branch.node]
     return made == [("Identity", value.name) for value in branch.output]
 
 
 def fresh_prefix(graph: OnnxGraph, base: str) -> str:
-    """A beginning of names that no tensor of the graph has, another one at each call."""
+    """Return a unique name prefix, a different one at each call."""
     used = {name for node in graph.graph.node for name in node.output}
     used |= {tensor.name for tensor in graph.graph.initializer}
     while True:
@@ -84,7 +84,7 @@ def fresh_prefix(graph: OnnxGraph, base: str) -> str:
 
 
 def add_own_names(graph: OnnxGraph, inner: onnx.GraphProto, prefix: str) -> dict[str, str]:
-    """What the tensors of a graph within are called in the graph itself, to which its constants are added."""
+    """Add the constants of an inner graph to the graph. Return the new names of its tensors."""
     for tensor in inner.initializer:
         graph.graph.initializer.append(tensor)
         graph.graph.initializer[-1].name = prefix + tensor.name
@@ -93,12 +93,12 @@ def add_own_names(graph: OnnxGraph, inner: onnx.GraphProto, prefix: str) -> dict
 
 
 def own_results(inner: onnx.GraphProto) -> set[str]:
-    """The names of what a graph's nodes give."""
+    """Return the names of the outputs of a graph's nodes."""
     return {name for node in inner.node for name in node.output if name}
 
 
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A node with other names for the tensors in `names`, in graphs that the node holds too."""
+    """Return a copy of a node with the tensors in `names` renamed, including in its nested graphs."""
     copy = onnx.NodeProto.FromString(node.SerializeToString())
     _rename(copy, names)
     return copy

@@ -1,8 +1,8 @@
-"""Operators of the domain com.microsoft, which onnxruntime's optimiser writes, as Relax compositions.
+"""Operators of the domain com.microsoft, as emitted by onnxruntime's optimiser, as Relax compositions.
 
-Some of the domain's names are in the standard too, with other operands (Attention, RotaryEmbedding): it has its own
-converters. Each is `_impl_v1`, the domain's only version. Operands and attributes as onnxruntime documents them
-(docs/ContribOperators.md of its repository).
+Some of the domain's names also exist in the standard with other operands (Attention, RotaryEmbedding): the domain has
+its own converters. Each is `_impl_v1`, the only version. Operands and attributes are those of onnxruntime's
+documentation (docs/ContribOperators.md of its repository).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class QuickGelu(tvm_onnx.OnnxOpConverter):
 
 
 class FusedMatMul(tvm_onnx.OnnxOpConverter):
-    """alpha A B, of either operand the last two axes exchanged where it says so; before that, where transBatch says so,
-    the first axis moved behind the other outer ones."""
+    """alpha A B, with the last two axes of either operand transposed if requested; before that, with transBatch, the
+    first axis is moved after the other batch axes."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -95,8 +95,8 @@ class FusedMatMul(tvm_onnx.OnnxOpConverter):
 
 
 class SkipLayerNormalization(tvm_onnx.OnnxOpConverter):
-    """Layer normalisation of input + skip + bias over the last axis, that sum being the fourth result; beta and bias
-    may be left out, skip may be of one batch."""
+    """Layer normalisation of input + skip + bias over the last axis; the sum is the fourth result. beta and bias are
+    optional, and skip may have a batch of one."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -105,7 +105,7 @@ class SkipLayerNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
-    """The same without mean and beta: division by the root of the mean square. The second result is 0."""
+    """The same without mean and beta: RMS normalisation. The second result is 0."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -114,7 +114,8 @@ class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class SimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
-    """Division by the root of the mean square over the axes from `axis` on, times a scale; one over that root."""
+    """RMS normalisation over the axes from `axis`, times a scale; the second result is the inverse of the root mean
+    square."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -129,8 +130,8 @@ class SimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
-    """Rows of tables for words, places and segments, summed and normalised; the number of unmasked words of each batch;
-    the sum."""
+    """The normalised sum of word, position and segment embeddings; the number of unmasked words of each batch; the
+    sum."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -150,7 +151,7 @@ class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
 
 
 def _wide(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
-    """Halves as float32, which they are computed in: rounded once, at the end."""
+    """Convert 16-bit floats to float32 for computation, so that they are rounded only once, at the end."""
     return bb.emit(op.astype(value, "float32")) if dtype_of(value) in ("float16", "bfloat16") else value
 
 
@@ -165,8 +166,8 @@ def _normalised(
     *,
     centred: bool,
 ) -> list[relax.Expr]:
-    """The sum data + skip + bias over its deviation along the last axis, `centred` first, times gamma and beside beta;
-    mean (0 where nothing is centred) and inverse deviation, of float32; the sum."""
+    """Return the sum data + skip + bias divided by its deviation along the last axis, after subtracting the mean if
+    `centred`, times gamma plus beta; mean (0 unless centred) and inverse deviation in float32; the sum."""
     kept = dtype_of(data)
     total = bb.emit(_wide(bb, data) + _wide(bb, skip))
     if bias is not None:
@@ -184,7 +185,7 @@ def _normalised(
 
 
 class QuantizeLinear(tvm_onnx.OnnxOpConverter):
-    """As the standard's of version 21, which has the same types."""
+    """The same as version 21 of the standard operator, which has the same types."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -192,7 +193,7 @@ class QuantizeLinear(tvm_onnx.OnnxOpConverter):
 
 
 class DequantizeLinear(tvm_onnx.OnnxOpConverter):
-    """As the standard's of version 21, which has the same types."""
+    """The same as version 21 of the standard operator, which has the same types."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):

@@ -1,8 +1,8 @@
-"""Shapes that the onnx package infers otherwise than the standard has them.
+"""Corrections where the onnx package infers shapes that differ from the standard.
 
-It counts windows of a pool that start in the padding behind the image, takes ConvTranspose with an output_shape smaller
-than its image for a tensor of fewer axes, adds output_padding to what SAME asks for, and puts no axes where negative
-ones of an Unsqueeze before version 13 have them. What is declared for a tensor it takes as it is.
+It counts pooling windows that start in the padding after the image, gives ConvTranspose with an output_shape smaller
+than its image too few axes, adds output_padding to the size that SAME requests, and misplaces negative axes of an
+Unsqueeze before version 13. It does not verify declared shapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POOLS = frozenset(["AveragePool", "LpPool", "MaxPool"])
 
 
 def forget_shapes(graph: OnnxGraph) -> bool:
-    """Take away the shapes that a file declares of what its nodes make; whether there were any."""
+    """Remove the shapes that a file declares for node outputs. Return whether there were any."""
     declared = [value for held in all_graphs(graph.proto) for value in held.value_info] + list(graph.graph.output)
     kinds = [value.type.tensor_type for value in declared if value.type.HasField("tensor_type")]
     shaped = [kind for kind in kinds if kind.HasField("shape")]
@@ -29,7 +29,8 @@ def forget_shapes(graph: OnnxGraph) -> bool:
 
 
 def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> bool:
-    """Declare shapes where `types` has others; whether there were any. What follows from these has to be inferred."""
+    """Declare the correct shapes where `types` has different ones. Return whether there were any; everything that
+    follows from them must be inferred again."""
     corrected: set[str] = set()
     shapes = {name: static_shape(value) for name, value in types.items()}
     shapes.update((tensor.name, tuple(tensor.dims)) for tensor in graph.graph.initializer)
@@ -47,7 +48,7 @@ def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -
 
 
 def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> tuple[int, ...] | None:
-    """The shape of a node's result, where it is one of these operators on a tensor of known shape."""
+    """Return the shape of a node's result if it is one of these operators on a tensor of known shape."""
     if node.domain:
         return None
     if node.op_type == "Unsqueeze":
@@ -63,7 +64,7 @@ def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | 
     if node.op_type in _POOLS:
         try:
             return (*data[:2], *(window.count for window in windows_of(given, data[2:])))
-        except (KeyError, ValueError):  # the converter says what is wrong
+        except (KeyError, ValueError):  # the converter reports what is wrong
             return None
     weights = known[1]
     assert weights is not None
@@ -72,7 +73,7 @@ def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | 
 
 
 def _unsqueezed(given: Mapping[str, Any], data: Sequence[int] | None) -> tuple[int, ...] | None:
-    """A shape with an extent of 1 at each of the axes that are an attribute."""
+    """Return a shape with an extent of 1 at each of the axes given as an attribute."""
     if data is None or "axes" not in given:
         return None
     rank = len(data) + len(given["axes"])
@@ -84,7 +85,7 @@ def _unsqueezed(given: Mapping[str, Any], data: Sequence[int] | None) -> tuple[i
 
 
 def _transposed(given: Mapping[str, Any], spatial: Sequence[int]) -> list[int] | None:
-    """The extents of a ConvTranspose's images where its attributes state them."""
+    """Return the spatial extents of a ConvTranspose's output if its attributes state them."""
     if "output_shape" in given:
         stated = list(given["output_shape"])[-len(spatial) :]
         return stated if len(stated) == len(spatial) else None

@@ -1,4 +1,4 @@
-"""Einsum of ONNX, with its equation checked: TVM takes it that every letter of the result is one of an operand."""
+"""Einsum of ONNX with a validated equation: TVM assumes that every letter of the result occurs in an operand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
 class Einsum(tvm_onnx.OnnxOpConverter):
-    """Sums of products over the letters that the result does not have."""
+    """Sums of products over the letters that do not occur in the result."""
 
     @classmethod
     def _impl_v12(cls, bb, inputs, attr, params):
@@ -24,7 +24,7 @@ class Einsum(tvm_onnx.OnnxOpConverter):
 
 
 def _extents(value: relax.Expr) -> list[Any]:
-    """The shape of an operand, extents that are known before the run as integers."""
+    """Return the shape of an operand, with extents known at compile time as integers."""
     return [int(extent) if isinstance(extent, tirx.IntImm) else extent for extent in value.ty.shape]
 
 
@@ -33,7 +33,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _require(equation: str, shapes: Sequence[Sequence[Any]]) -> None:
-    """ValueError where an equation is not one, or does not fit operands of these shapes."""
+    """Raise ValueError if an equation is invalid or does not match operands of these shapes."""
     left, _, right = equation.partition("->")
     terms = left.split(",")
     if not all(_TERM.fullmatch(term) for term in [*terms, right]):
@@ -42,12 +42,12 @@ def _require(equation: str, shapes: Sequence[Sequence[Any]]) -> None:
         raise ValueError(f"equation {equation!r} has {len(terms)} terms; expected {len(shapes)}, one for each input")
     letters = right.replace("...", "")
     if len(set(letters)) < len(letters) or not set(letters) <= set(left) or ("..." in right and "..." not in left):
-        raise ValueError(f"equation {equation!r}: expected letters in the result that its terms have, each once")
+        raise ValueError(f"equation {equation!r}: expected letters in the result that occur in its terms, each once")
     extents: dict[str, Any] = {}
     for term, shape in zip(terms, shapes, strict=True):
         before, dots, behind = term.partition("...")
         if len(term) - len(dots) > len(shape) or (not dots and len(term) < len(shape)):
-            raise ValueError(f"equation {equation!r}: term {term!r} is of an input of {len(shape)} axes")
+            raise ValueError(f"equation {equation!r}: term {term!r} does not match an input of {len(shape)} axes")
         own = zip(before + behind, [*shape[: len(before)], *shape[len(shape) - len(behind) :]], strict=True)
         for letter, extent in own:
             known = extents.setdefault(letter, extent)

@@ -1,4 +1,5 @@
-"""Nodes of constants by the onnx package's reference implementation, and as they run where that departs from it."""
+"""Evaluation of constant nodes by the onnx package's reference implementation, corrected where it differs from ours at
+run time."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .slices import clamped
 
 
 class OneHot(OpRun):
-    """Either of two values; the onnx package computes with their difference, which infinities and NaN do not have."""
+    """Selection between two values; the onnx package computes with their difference, which is invalid for infinities
+    and NaN."""
 
     op_domain = ""
 
@@ -29,7 +31,8 @@ class OneHot(OpRun):
 
 
 class Slice(OpRun):
-    """Backwards from in front of the first element is from that; the onnx package's has nothing there, as NumPy."""
+    """A backward slice that starts before the first element starts at that element; in the onnx package it is empty, as
+    in NumPy."""
 
     op_domain = ""
 
@@ -53,7 +56,7 @@ class Slice(OpRun):
 def evaluated(
     node: onnx.NodeProto, opsets: Mapping[str, int], constants: Mapping[str, np.ndarray]
 ) -> list[np.ndarray] | None:
-    """The outputs of a node whose inputs are constants; None where that fails, and TVM is left to say why."""
+    """Return the outputs of a node whose inputs are constants; None if that fails, so that TVM reports the reason."""
     names = sorted({name for name in node.input if name})
     values = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
     made = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
@@ -62,14 +65,14 @@ def evaluated(
         with np.errstate(all="ignore"):
             evaluator = ReferenceEvaluator(single, opsets=dict(opsets), new_ops=[OneHot, Slice])
             results = iter(evaluator.run(None, {name: constants[name] for name in names}))
-    except Exception:  # NumPy code that checks no attribute fails in any way; the node is converted like others
+    except Exception:  # NumPy code that checks no attribute may fail in any way; the node is then converted like others
         return None
     found = [np.asarray(next(results)) if name else np.empty(0) for name in node.output]
     return [_clipped(node, found[0])] if node.op_type == "Clip" else found
 
 
 def _clipped(node: onnx.NodeProto, result: np.ndarray) -> np.ndarray:
-    """What a Clip gives: a bound that is left out is the largest finite number, or the lowest."""
+    """Return the result of a Clip: a missing bound is the largest or lowest finite number."""
     if result.dtype.kind != "f":
         return result
     low, high = (len(node.input) > place and bool(node.input[place]) for place in (1, 2))

@@ -1,7 +1,7 @@
-"""Reading ONNX models from files and bytes that nobody vouches for.
+"""Reading of ONNX models from untrusted files and bytes.
 
-A file can declare any size and name any path. So nothing is allocated that the file (or the file beside it that holds a
-weight) does not have bytes for, and no path may leave the model's folder.
+A file can declare any size and name any path. Therefore nothing is allocated unless the file (or the external file that
+holds a weight) has bytes for it, and no path may leave the model's directory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ...runtime.pages import Contents, FileContents
 from .graph import SMALL_BYTES, OnnxGraph, all_graphs, nodes_in, tensors_in
 from .raw_weights import outline
 
-# A protobuf message cannot be larger.
+# Size limit of a protobuf message.
 MAX_MESSAGE = 2**31 - 1
-# Elements held in one byte.
+# Elements per byte.
 _PER_BYTE = {
     getattr(TensorProto, name): count
     for name, count in {"UINT4": 2, "INT4": 2, "FLOAT4E2M1": 2, "UINT2": 4, "INT2": 4}.items()
     if hasattr(TensorProto, name)
 }
-# The field that holds values which are not raw bytes, and how many of its entries make an element.
+# The field of values that are not raw bytes, and how many of its entries form an element.
 _FIELDS: dict[int, tuple[str, int]] = {
     TensorProto.FLOAT: ("float_data", 1),
     TensorProto.COMPLEX64: ("float_data", 2),
@@ -42,14 +42,16 @@ _FIELDS: dict[int, tuple[str, int]] = {
 
 
 def parse_onnx(data: Contents, where: str, folder: Path | None = None) -> OnnxGraph:
-    """The model in `data`; `folder` is where its external weights may lie. Raises ModelFormatError."""
+    """Parse the model in `data`; `folder` is where its external weights may be. Raises ModelFormatError."""
     if data.size > MAX_MESSAGE:
-        raise ModelFormatError(f"{where}: {data.size} bytes; an ONNX file holds at most 2 GiB, the rest lies beside it")
+        raise ModelFormatError(
+            f"{where} has {data.size} bytes; an ONNX file holds at most 2 GiB, further weights must be external"
+        )
     without = outline(data.content, SMALL_BYTES)
     try:
         model = onnx.ModelProto.FromString(bytes(data.content) if without is None else without.content)
     except DecodeError:
-        raise ModelFormatError(f"{where}: not an ONNX model, or cut short; accepted: a whole .onnx file") from None
+        raise ModelFormatError(f"{where}: not an ONNX model, or truncated; accepted: a complete .onnx file") from None
     raw = {} if without is None else {n: data.part(place.start, place.size) for n, place in without.weights.items()}
     return prepare_proto(model, where, folder, raw)
 
@@ -57,23 +59,27 @@ def parse_onnx(data: Contents, where: str, folder: Path | None = None) -> OnnxGr
 def prepare_proto(
     model: onnx.ModelProto, where: str, folder: Path | None = None, raw: Mapping[int, np.ndarray] | None = None
 ) -> OnnxGraph:
-    """A parsed model, taken over and changed: sizes checked, external weights mapped, constants no longer inputs.
+    """Validate a parsed model, which is modified: sizes are checked, external weights mapped, and constants removed
+    from the inputs.
 
-    `raw`: bytes of weights that the parser was not given, by the number of the initializer.
+    `raw`: bytes of weights that the parser did not read, by the number of the initializer.
     """
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelFormatError(f"{where}: holds no graph, so it is not an ONNX model; accepted: a whole .onnx file")
+        raise ModelFormatError(
+            f"{where} contains no graph, so it is not an ONNX model; accepted: a complete .onnx file"
+        )
     if not model.graph.output:
         raise ModelFormatError(f"{where}: the graph has no output; accepted: a model with at least one")
     _check_names(model, where)
     _name_the_standard(model)
     sparse = [graph for graph in all_graphs(model) if graph.sparse_initializer]
     if sparse or any(entry.HasField("sparse_tensor") for node in nodes_in(model) for entry in node.attribute):
-        raise ModelFormatError(f"{where}: holds sparse weights; accepted: dense ones")
+        raise ModelFormatError(f"{where} contains sparse weights; accepted: dense ones")
     graph = OnnxGraph(model, where)
     files: dict[Path, Contents] = {}
     beside: dict[int, np.ndarray] = {}
-    initializers = list(model.graph.initializer)  # the same objects again wherever these are met, while they are held
+    # keeps the objects alive, so that later iterations return the same ones
+    initializers = list(model.graph.initializer)
     for number, tensor in enumerate(initializers):
         held = None if raw is None else raw.get(number)
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -93,13 +99,13 @@ def prepare_proto(
         elif id(tensor) not in known:
             _check_size(tensor, where)
     _take_constants(graph, beside)
-    # Functions came with version 8; before 4 every constant had to be declared as an input too.
+    # Functions were added in version 8; before 4, every constant also had to be declared as an input.
     model.ir_version = max(model.ir_version, 8)
     return graph
 
 
 def _check_names(model: onnx.ModelProto, where: str) -> None:
-    """Names are text: protobuf gives those that are not as bytes."""
+    """Check that names are valid text: protobuf returns invalid ones as bytes."""
     for graph in all_graphs(model):
         named = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
         if any(isinstance(entry.name, bytes) for entry in named):
@@ -110,13 +116,13 @@ def _check_names(model: onnx.ModelProto, where: str) -> None:
             raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is corrupted")
 
 
-# Contributed operators that onnxruntime's tools write in the standard's domain, which has none of these names.
+# Contributed operators that onnxruntime's tools write in the standard domain, which does not have these names.
 _CONTRIBUTED = frozenset(["SimplifiedLayerNormalization"])
 
 
 def _name_the_standard(model: onnx.ModelProto) -> None:
-    """The standard's domain has two names, "" and "ai.onnx": the first stands for both from here on. Operators that are
-    not of the standard are given their own domain."""
+    """Normalise domains. The standard domain has two names, "" and "ai.onnx"; only the first is used from here on.
+    Operators that are not standard get their own domain."""
     imports = [entry for holder in (model, *model.functions) for entry in holder.opset_import]
     for named in (*imports, *nodes_in(model)):
         if named.domain == "ai.onnx":
@@ -129,8 +135,7 @@ def _name_the_standard(model: onnx.ModelProto) -> None:
 
 
 def _take_constants(graph: OnnxGraph, beside: Mapping[int, np.ndarray]) -> None:
-    """Move large constants out of the graph, and those that are `beside` it, by number; none of them is an input any
-    more."""
+    """Move large constants out of the graph, along with those in `beside`, by number; none of them remains an input."""
     tensors = list(graph.graph.initializer)
     names = {tensor.name for tensor in tensors}
     values = [value for value in graph.graph.input if value.name not in names]
@@ -153,7 +158,7 @@ def _elements(tensor: TensorProto, where: str) -> int:
 
 
 def _stored_bytes(tensor: TensorProto, where: str) -> int:
-    """How many bytes the declared shape and type take."""
+    """Return the number of bytes that the declared shape and type take."""
     count = _elements(tensor, where)
     if tensor.data_type in _PER_BYTE:
         return -(-count // _PER_BYTE[tensor.data_type])
@@ -164,7 +169,7 @@ def _stored_bytes(tensor: TensorProto, where: str) -> int:
 
 
 def _check_size(tensor: TensorProto, where: str) -> None:
-    """The file has as many values as the tensor declares, so that reading it allocates no more than that."""
+    """Check that the file has as many values as the tensor declares, so that reading it allocates no more than that."""
     if tensor.data_type == TensorProto.STRING or not tensor.HasField("raw_data"):
         name, per_element = _FIELDS.get(tensor.data_type, ("int32_data", 1))
         held = len(getattr(tensor, name))
@@ -180,12 +185,12 @@ def _check_size(tensor: TensorProto, where: str) -> None:
 
 def _wrong_size(tensor: TensorProto, where: str, wanted: int, held: int, kind: str) -> ModelFormatError:
     return ModelFormatError(
-        f"{where}: weight {tensor.name!r} of shape {list(tensor.dims)} needs {wanted} {kind} and has {held}"
+        f"{where}: weight {tensor.name!r} of shape {list(tensor.dims)} needs {wanted} {kind}, but has {held}"
     )
 
 
 def _of_bytes(tensor: TensorProto, raw: np.ndarray, where: str) -> np.ndarray:
-    """A weight whose bytes were left out of the parsed model."""
+    """Return a weight whose bytes were left out of the parsed model."""
     wanted = _stored_bytes(tensor, where)
     if raw.nbytes != wanted:
         raise _wrong_size(tensor, where, wanted, raw.nbytes, "bytes")
@@ -193,20 +198,20 @@ def _of_bytes(tensor: TensorProto, raw: np.ndarray, where: str) -> np.ndarray:
 
 
 def _external_bytes(tensor: TensorProto, where: str, folder: Path | None, files: dict[Path, Contents]) -> np.ndarray:
-    """The bytes of a weight that lies in a file beside the model. `files`: those that were met."""
+    """Return the bytes of a weight in an external file. `files` caches the files opened so far."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     weight = f"{where}: weight {tensor.name!r}"
     if folder is None:
-        raise ModelFormatError(f"{weight} lies in a file of its own; accepted: such a model by its path")
+        raise ModelFormatError(f"{weight} is in an external file; accepted: a model given by its path")
     path = _inside(folder, entries.get("location", ""), weight)
     if tensor.data_type == TensorProto.STRING:
-        raise ModelFormatError(f"{weight} holds strings, which are not read from a file of their own")
+        raise ModelFormatError(f"{weight} contains strings, which cannot be in an external file")
     size = _stored_bytes(tensor, where)
     try:
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", size))
     except ValueError:
-        raise ModelFormatError(f"{weight}: offset and length of its place in {path.name!r} are not numbers") from None
+        raise ModelFormatError(f"{weight}: its offset and length in {path.name!r} are not numbers") from None
     try:
         if path not in files:
             files[path] = FileContents(path)
@@ -216,18 +221,18 @@ def _external_bytes(tensor: TensorProto, where: str, folder: Path | None, files:
         raise ModelFormatError(f"{weight}: {path.name!r} cannot be read: {error.strerror or error}") from None
     if found is None:
         raise ModelFormatError(
-            f"{weight} of shape {list(tensor.dims)} takes {size} bytes; the file says {length} from {offset} on in "
-            f"{path.name!r}, which has {held}"
+            f"{weight} of shape {list(tensor.dims)} takes {size} bytes, but the model declares {length} from "
+            f"{offset} in {path.name!r}, which has {held}"
         )
     return found
 
 
 def _inside(folder: Path, location: str, weight: str) -> Path:
-    """The file at `location`, which has to be in `folder`, links followed."""
+    """Return the file at `location`, which must be inside `folder` after following links."""
     home = folder.resolve()
     path = (home / location).resolve()
     if not location or Path(location).is_absolute() or not path.is_relative_to(home):
-        raise ModelFormatError(f"{weight} lies at {location!r}; accepted: a file in the folder of the model")
+        raise ModelFormatError(f"{weight} is at {location!r}; accepted: a file in the model's directory")
     if not path.is_file():
-        raise ModelFormatError(f"{weight}: the file {location!r} is missing beside the model")
+        raise ModelFormatError(f"{weight}: file {location!r} does not exist in the model's directory")
     return path

@@ -1,4 +1,4 @@
-"""Constants of an ONNX graph computed before compilation, so that shapes are numbers when TVM reads it."""
+"""Constant folding of an ONNX graph before compilation, so that shapes are numbers when TVM reads it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .loops import unroll_loops
 from .shapes import all_known, inferred_types
 
 _ROUNDS_WITHOUT_VALUES = 3
-_CORRECTIONS = 64  # rounds: each corrects what follows from no other wrong shape
-# What inference raises for a node: no such operator, an input of unknown kind, inputs or attributes that contradict.
+_CORRECTIONS = 64  # rounds: each corrects shapes that do not depend on other wrong ones
+# Raised by inference for a node: unknown operator, input of unknown kind, contradictory inputs or attributes.
 UNKNOWN = (
     onnx.defs.SchemaError,
     onnx.shape_inference.InferenceError,
@@ -34,9 +34,9 @@ _ITEM_BYTES = {
     for kind in onnx.TensorProto.DataType.values()
     if kind != onnx.TensorProto.UNDEFINED
 }
-# By how many tensors the results of operators on sequences are longer.
+# By how many tensors operators on sequences change the length.
 _SEQUENCE_CHANGES = {"Identity": 0, "SequenceErase": -1, "SequenceInsert": 1}
-# Operators whose work is at most their inputs and outputs, a few times over.
+# Operators whose work is at most a small multiple of their inputs and outputs.
 CHEAP = frozenset(
     [
         "Abs",
@@ -107,23 +107,22 @@ CHEAP = frozenset(
 
 @dataclass
 class Budget:
-    """Constants computed so far in bytes, held against the limits; `weights`: bytes of those in the file."""
+    """Bytes of the constants computed so far, checked against the limits; `weights`: bytes of those in the file."""
 
     limits: Limits
     weights: int
     used: int = 0
 
     def take(self, what: str, size: int) -> None:
-        """LimitError where so many more bytes are too many for `what`."""
+        """Raise LimitError if `size` more bytes exceed the limit for `what`."""
         self.used += size
         self.limits.require_constants(what, self.used, self.weights)
 
 
 def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfoProto]:
-    """Replace what is known before the run by constants; gives the types that are inferred then.
+    """Replace everything known at compile time by constants. Return the types inferred afterwards.
 
-    Shapes of tensors of fixed shape count as known. LimitError where the constants that the model asks for exceed the
-    budget.
+    The shape of a tensor with a fixed shape counts as known. LimitError if the requested constants exceed the budget.
     """
     rounds, with_values = 0, False
     while True:
@@ -134,16 +133,16 @@ def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfo
         rounds += 1
         changed = _fold_once(graph, types, budget) or take_branches(graph) or unroll_loops(graph, types, budget.limits)
         if not changed and (with_values or all_known(graph, types)):
-            # No condition will be known any more that is not known now.
+            # No further condition can become known.
             if not lift_branches(graph):
                 return types
             changed = True
-        # What constants alone decide is known, and bounded, before shapes are computed from shapes.
+        # What follows from constants alone is known and bounded before shapes are computed from shapes.
         with_values = with_values or not changed or rounds >= _ROUNDS_WITHOUT_VALUES
 
 
 def _types(graph: OnnxGraph, known: dict[str, onnx.ValueInfoProto] | None = None) -> dict[str, onnx.ValueInfoProto]:
-    """What is inferred of every tensor, wrong shapes corrected."""
+    """Return the inferred types of all tensors, with wrong shapes corrected."""
     types = inferred_types(graph, known)
     for _ in range(_CORRECTIONS):
         if not correct_shapes(graph, types):
@@ -153,7 +152,7 @@ def _types(graph: OnnxGraph, known: dict[str, onnx.ValueInfoProto] | None = None
 
 
 def _refuse_sizes(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: Budget) -> None:
-    """LimitError where a tensor of known shape is too large."""
+    """Raise LimitError if a tensor of known shape is too large."""
     most = max(budget.limits.tensor_bytes, budget.weights)
     large = {name: size for name, value in types.items() if (size := size_of(value) or 0) > most}
     if not large:
@@ -167,7 +166,7 @@ def _refuse_sizes(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budge
 
 
 def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: Budget) -> bool:
-    """One walk over the nodes; whether anything was to be done."""
+    """Process all nodes once. Return whether anything changed."""
     constants, kept, changed = graph.constants(), [], False
     fresh = _Fresh(graph, types)
     outputs = {value.name for value in graph.graph.output}
@@ -188,7 +187,7 @@ def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: 
     for name in outputs & {name for node in graph.graph.node for name in node.output} - {
         name for node in kept for name in node.output
     }:
-        # An output of the graph has to be made by a node.
+        # An output of the graph must be produced by a node.
         inner = graph.fresh_name(f"{name}_value")
         _rename_constant(graph, name, inner)
         kept.append(onnx.helper.make_node("Identity", [inner], [name], name=f"{name}_value"))
@@ -197,16 +196,16 @@ def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: 
 
 
 class _Fresh:
-    """Types while the nodes are walked: what follows from constants made in the same walk is inferred node by node, so
-    that a chain of shapes that each decide the next takes one walk."""
+    """Types during a pass over the nodes: what follows from constants of the same pass is inferred node by node, so
+    that a chain of dependent shapes takes a single pass."""
 
     def __init__(self, graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto]) -> None:
         self.types = dict(types)
-        self.names: set[str] = set()  # of what became known in this walk
+        self.names: set[str] = set()  # tensors that became known in this pass
         self._graph = graph
 
     def infer(self, node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> None:
-        """Note the types of a node's results where they follow from what became known."""
+        """Record the types of a node's results if they follow from what became known."""
         if not self.names.intersection(node.input) or any(entry.HasField("g") for entry in node.attribute):
             return
         if all(name in self.types and static_shape(self.types[name]) is not None for name in node.output if name):
@@ -227,7 +226,7 @@ class _Fresh:
         try:
             schema = onnx.defs.get_schema(node.op_type, self._graph.opset, node.domain)
             found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, data, opset_imports=opsets)
-        except UNKNOWN:  # no shape is known then; what is wrong with the node is said where it is converted
+        except UNKNOWN:  # the shape stays unknown; the error is reported when the node is converted
             return
         standard = standard_shape(node, shapes)
         for name, kind in found.items():
@@ -253,7 +252,7 @@ def _known_values(
     types: dict[str, onnx.ValueInfoProto],
     budget: Budget,
 ) -> list[np.ndarray] | None:
-    """The outputs of a node where they are known before the run."""
+    """Return the outputs of a node if they are known at compile time."""
     if node.domain:
         return None
     if node.op_type == "Constant":
@@ -275,13 +274,14 @@ def _known_values(
 
 
 def _makes_only_outputs(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Whether a node is the Identity through which a constant is returned."""
+    """Return whether a node is the Identity through which a constant is returned."""
     returned = {value.name for value in graph.graph.output}
     return node.op_type == "Identity" and set(node.output) <= returned
 
 
 def _stays_quantised(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> bool:
-    """Whether a node makes floats of a tensor that products take as integers: weights of 8 bits, and their biases."""
+    """Return whether a node dequantises a tensor that matrix multiplications consume as integers: 8-bit weights and
+    their biases."""
     if node.op_type != "DequantizeLinear":
         return False
     data = constants[node.input[0]]
@@ -289,7 +289,7 @@ def _stays_quantised(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> 
 
 
 def _divides_by_zero(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> bool:
-    """Whether a node divides integers by a zero, which its converter refuses."""
+    """Return whether a node divides integers by zero, which its converter refuses."""
     if node.op_type not in ("Div", "Mod"):
         return False
     divisors = constants[node.input[1]]
@@ -297,7 +297,7 @@ def _divides_by_zero(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> 
 
 
 def size_of(value: onnx.ValueInfoProto | None) -> int | None:
-    """Bytes of a tensor whose type is inferred, None where its shape or type is unknown."""
+    """Return the bytes of a tensor of inferred type, or None if its shape or type is unknown."""
     shape = static_shape(value) if value is not None else None
     if value is None or shape is None or value.type.tensor_type.elem_type not in _ITEM_BYTES:
         return None
@@ -331,7 +331,7 @@ def _shape_values(
 
 
 def _sequence_length(graph: OnnxGraph, name: str) -> int | None:
-    """How many tensors a sequence holds, where that follows from how it was made."""
+    """Return how many tensors a sequence contains, if that follows from how it was made."""
     makers = {made: node for node in graph.graph.node for made in node.output}
     change = 0
     while name in makers:

@@ -1,4 +1,4 @@
-"""Functions of an ONNX model written out: its own, and standard operators that the standard defines by others."""
+"""Inlining of functions in an ONNX model: its own, and standard operators that are defined by others."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from .folding import CHEAP
 from .graph import OnnxGraph, graphs_of, name_within, node_name, nodes_in, operator_name, reported_name
 from .shapes import inferred_types
 
-# Written out although TVM has a converter, which is for a contributed operator of the same name.
+# Inlined although TVM has a converter, which is for a contributed operator of the same name.
 ALWAYS = frozenset(["Attention"])
-MAX_NESTING = 100  # of functions in functions
+MAX_NESTING = 100  # of nested functions
 _DOMAIN = "written.out"
 _Key = tuple[str, str, str]  # domain, name and overload of a function
 
 
 def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Limits) -> bool:
-    """Put their definitions in place of the model's functions, and of standard operators not in `supported`; whether
-    there was any. LimitError where that gives too many nodes, ModelFormatError where functions call themselves, or are
-    of a version of the operators that differs from the model's."""
+    """Inline the model's functions, and standard operators not in `supported`. Return whether there was any.
+
+    LimitError if that produces too many nodes; ModelFormatError if functions are recursive, or use an operator version
+    that differs from the model's.
+    """
     own = {_called(function): function for function in graph.proto.functions}
     if own:
         _refuse_growth(graph, limits)
     del graph.proto.functions[:]
     found = False
-    # What is written out may call other functions, and use operators that are themselves defined by others, some of
-    # them according to the types of tensors that the model's functions give.
+    # Inlined bodies may call other functions, and use operators that are themselves defined by others, some of them
+    # depending on the types of tensors that the model's functions return.
     while functions := _copies(graph, own) or _definitions(graph, supported):
         found = True
         graph.proto.functions.extend(functions)
@@ -49,8 +51,8 @@ def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Li
 
 
 def _copies(graph: OnnxGraph, own: Mapping[_Key, onnx.FunctionProto]) -> list[onnx.FunctionProto]:
-    """A copy of its function for each node of the graph, and of those within, that calls one of the model's; the nodes
-    call them from now on, with the attributes that they left to the function's defaults."""
+    """Return a copy of the function for each node (including nested ones) that calls one of the model's; the nodes now
+    call the copies, with attributes filled from the function's defaults."""
     copies = []
     for place, node in enumerate([node for node in _inner_nodes(graph.graph.node) if _key(node) in own]):
         function = onnx.FunctionProto()
@@ -69,8 +71,8 @@ def _copies(graph: OnnxGraph, own: Mapping[_Key, onnx.FunctionProto]) -> list[on
 
 
 def _settle_versions(graph: OnnxGraph, function: onnx.FunctionProto, own: Mapping[_Key, onnx.FunctionProto]) -> None:
-    """Make the versions of the operators in a function the model's, which may be others where the operators in it are
-    the same in both. ModelFormatError where they are not."""
+    """Set the operator versions in a function to the model's, which may differ if its operators are the same in both.
+    ModelFormatError if they are not."""
     versions, models = _versions(function.opset_import), _versions(graph.proto.opset_import)
     for node in _inner_nodes(function.node):
         wanted, there = versions.get(node.domain), models.get(node.domain)
@@ -78,8 +80,9 @@ def _settle_versions(graph: OnnxGraph, function: onnx.FunctionProto, own: Mappin
             continue
         if _since(node, wanted) != _since(node, there):
             raise ModelFormatError(
-                f"{graph.where}: function {function.name!r} has {node.op_type} of version {wanted} of the operators, "
-                f"which differs from that of version {there}, which the model has; expected one form of an operator"
+                f"{graph.where}: function {function.name!r} uses {node.op_type} of operator set {wanted}, "
+                f"which differs from that of operator set {there} of the model; expected an operator that is "
+                "the same in both"
             )
     graph.proto.opset_import.extend(entry for entry in function.opset_import if entry.domain not in models)
     del function.opset_import[:]
@@ -91,13 +94,13 @@ def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _since(node: onnx.NodeProto, version: int) -> int | None:
-    """The version from which on an operator has been as it is in `version`; None where no definition is known."""
+    """Return the version since which an operator is as in `version`; None if no definition is known."""
     schema = _schema(node, version)
     return None if schema is None else schema.since_version
 
 
 def _refuse_growth(graph: OnnxGraph, limits: Limits) -> None:
-    """The nodes that functions become are counted before any is written out: each level may double them."""
+    """Check the number of nodes before inlining anything: each level may double it."""
     functions = {_called(function): function for function in graph.proto.functions}
     held = sum(1 for _ in nodes_in(graph.proto))
     counts: dict[_Key, int] = {}
@@ -113,12 +116,12 @@ def _refuse_growth(graph: OnnxGraph, limits: Limits) -> None:
             total += count_written_out(_key(node), parts, counts, MAX_NESTING) if _key(node) in functions else 1
         except NestedTooDeeply as error:
             raise ModelFormatError(f"{graph.where}: node {node_name(node)} ({node.op_type}): {error}") from None
-        what = f"{graph.where}: node {node_name(node)} ({node.op_type}): operators when functions are written out"
+        what = f"{graph.where}: node {node_name(node)} ({node.op_type}): operators after inlining functions"
         limits.require_nodes(what, total, held)
 
 
 def _inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes with those of the graphs that they hold."""
+    """Yield nodes with those of their nested graphs."""
     for node in nodes:
         yield node
         for graph in graphs_of(node):
@@ -134,7 +137,7 @@ def _called(function: onnx.FunctionProto) -> _Key:
 
 
 def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.FunctionProto]:
-    """A function for each node that is to be written out; the nodes call them from now on."""
+    """Return a function for each node that is to be inlined; the nodes now call them."""
     versions = {**_versions(graph.proto.opset_import), "": graph.opset}
     chosen = [
         (node, schema)
@@ -157,7 +160,7 @@ def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.Func
 
 
 def _is_defined(node: onnx.NodeProto, supported: Collection[str]) -> bool:
-    """Whether an operator has no converter that is better than a definition by other operators."""
+    """Return whether an operator should be replaced by its definition because it has no better converter."""
     name = operator_name(node)
     return name in ALWAYS or (name not in supported and name not in CHEAP)
 
@@ -167,7 +170,7 @@ def _types(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _schema(node: onnx.NodeProto, opset: int) -> Any:
-    """The onnx package's entry for a node's operator, or None."""
+    """Return the onnx package's schema for a node's operator, or None."""
     try:
         return onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -177,7 +180,7 @@ def _schema(node: onnx.NodeProto, opset: int) -> Any:
 def _definition(
     node: onnx.NodeProto, schema: Any, opset: int, types: dict[str, onnx.ValueInfoProto]
 ) -> onnx.FunctionProto | None:
-    """The definition of a node's operator by its `schema`, for its attributes and types."""
+    """Return the definition of a node's operator from its `schema`, for its attributes and types."""
     named = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():
         if name not in named and attribute.default_value.name:
@@ -195,7 +198,7 @@ def _definition(
         function = onnx.FunctionProto.FromString(text)
     else:
         return None
-    # A definition holds until the standard replaces it, so it is read as one of the model's version.
+    # A definition applies until the standard replaces it, so it is read as one of the model's version.
     del function.opset_import[:]
     function.opset_import.append(onnx.helper.make_opsetid("", opset))
     return function

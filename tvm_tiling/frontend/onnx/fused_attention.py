@@ -1,7 +1,7 @@
-"""Attention of encoders and decoders as onnxruntime's optimiser fuses it (domain com.microsoft), as Relax compositions.
+"""Encoder and decoder attention as fused by onnxruntime's optimiser (domain com.microsoft), as Relax compositions.
 
-Operands and attributes as onnxruntime documents them (docs/ContribOperators.md of its repository). Symbolic sizes are
-served: extents that have to be equal are made so where operands meet.
+Operands and attributes are those of onnxruntime's documentation (docs/ContribOperators.md of its repository). Symbolic
+shapes are supported: extents that must be equal are cast to one another.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .tensors import as_type, dtype_of, number, rank_of
 
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
-UNSEEN = -3.4028234663852886e38  # added to scores that the causal mask hides, the lowest float32: rows that a mask
-# hides as a whole see none of these
+# added to scores that the causal mask hides: the lowest float32, so that fully masked rows see none of these
+UNSEEN = -3.4028234663852886e38
 
 
 def _part(bb: Builder, value: Expr, axis: int, first: int, end: int) -> Expr:
@@ -31,44 +31,46 @@ def _part(bb: Builder, value: Expr, axis: int, first: int, end: int) -> Expr:
 
 
 def _same(a: Size, b: Size) -> bool:
-    """Whether two extents are equal; of symbolic ones, whether that is certain."""
+    """Return whether two extents are equal; for symbolic ones, whether that is certain."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return bool(sym.Analyzer().can_prove(expr(a) == expr(b)))
 
 
 def _of_heads(bb: Builder, value: Expr, heads: int, called: str) -> Expr:
-    """[batch, heads, length, width] of [batch, length, heads * width]."""
+    """Return [batch, heads, length, width] from [batch, length, heads * width]."""
     batch, length, columns = extents_of(value)
     if not isinstance(columns, int) or columns % heads:
-        raise ValueError(f"{called} of {columns} columns for {heads} heads; expected a multiple of the heads")
+        raise ValueError(f"{called} has {columns} columns for {heads} heads; expected a multiple of the heads")
     return moved(bb, reshaped(bb, value, [batch, length, heads, columns // heads]), 0, 2, 1, 3)
 
 
 def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fill: float) -> Expr:
-    """0 or `fill` for scores of `length` rows and `total` keys, as a mask says: float32 [batch, 1, 1 or length, total].
+    """Return 0 or `fill` for scores of `length` rows and `total` keys, as a mask says: float32 [batch, 1, 1 or length,
+    total].
 
-    `mask`: int32 [batch, total] or [batch, length, total], above 0 where a key is seen; [batch], how many of the keys
-    are; [2 batch], how many of the keys lie before the end, then how many of these before the start; [3 batch + 2], how
-    many are, then where rows and keys of each begin without padding, which follows from how many there are.
+    `mask` is int32 [batch, total] or [batch, length, total], positive where a key is seen; [batch], the number of keys;
+    [2 batch], the ends of the keys, then their starts; or [3 batch + 2], the number of keys, then the cumulative starts
+    of rows and keys without padding, which follow from the numbers.
     """
     shape, rank = extents_of(mask), rank_of(mask)
     zero, low = relax.const(0.0, "float32"), relax.const(fill, "float32")
     if rank in (2, 3):
         wanted = [batch, total] if rank == 2 else [batch, length, total]
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, wanted, strict=True)):
-            raise ValueError(f"a mask of shape {shape}; expected {wanted}")
+            raise ValueError(f"the mask has shape {shape}; expected {wanted}")
         seen = bb.emit(op.greater(mask, number(0, mask)))
         added = bb.emit(op.where(seen, zero, low))
         return reshaped(bb, added, [shape[0], *([1] * (4 - rank)), *shape[1:]])
     if rank != 1:
-        raise ValueError(f"a mask of {rank} axes; expected 1, 2 or 3")
+        raise ValueError(f"the mask has {rank} axes; expected 1, 2 or 3")
     if _same(shape[0], 3 * batch + 2):
         mask, shape = _part(bb, mask, 0, 0, batch), [batch]
     two = _same(shape[0], 2 * batch) and not _same(shape[0], batch)
     if not two and isinstance(shape[0], int) and isinstance(batch, int) and shape[0] != batch:
         raise ValueError(
-            f"a mask of {shape[0]} numbers for a batch of {batch}; expected one or two for each, or three and 2"
+            f"the mask has {shape[0]} numbers for a batch of {batch}; expected one or two per batch element, "
+            "or three and 2"
         )
     places = reshaped(bb, bb.emit(sequence(bb, 0, 1, total, "int32")), [1, 1, 1, total])
     mask = as_type(bb, mask, "int32")
@@ -82,7 +84,7 @@ def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fi
 
 
 def _causal(bb: Builder, length: Size, total: Size, past: Size) -> Expr:
-    """Whether a row sees a key, its own and those before it: bool [length, total]."""
+    """Return whether a row sees a key, its own and earlier ones: bool [length, total]."""
     rows = reshaped(bb, bb.emit(sequence(bb, past, 1, length, "int32")), [length, 1])
     keys = reshaped(bb, bb.emit(sequence(bb, 0, 1, total, "int32")), [1, total])
     return bb.emit(op.less_equal(keys, rows))
@@ -100,8 +102,8 @@ def _attention(
     attr: dict[str, Any],
     with_scores: bool,
 ) -> tuple[Expr, Expr | None]:
-    """float32 [batch, length, heads * width of values] of queries, keys and values, [batch, heads, rows, width], and
-    the scores before the softmax where they are asked for. The first `past` keys lie before those of the rows."""
+    """Return float32 [batch, length, heads * width of values] from queries, keys and values, [batch, heads, rows,
+    width], and the scores before the softmax if requested. The first `past` keys precede those of the rows."""
     batch, heads, length, width = extents_of(queries)
     total, out_width = extents_of(keys)[2], extents_of(values)[3]
     scale = float(attr.get("scale", 0.0)) or 1 / math.sqrt(width)
@@ -128,20 +130,20 @@ def _attention(
 
 
 def _number(bb: Builder, size: Size) -> Expr:
-    """A symbolic size as an int32 tensor of one element."""
+    """Return a symbolic size as an int32 tensor of one element."""
     return bb.emit(op.astype(bb.emit(op.shape_to_tensor(relax.ShapeExpr([size]))), "int32"))
 
 
 def _refuse(inputs: Sequence[Expr | None], named: dict[int, str]) -> None:
     for place, called in named.items():
         if place < len(inputs) and inputs[place] is not None:
-            raise ValueError(f"{called} is given; expected no such input")
+            raise ValueError(f"{called} is given; expected a node without it")
 
 
 def _agreed(what: str, a: Size, b: Size) -> None:
-    """ValueError where two extents are different numbers."""
+    """Raise ValueError if two extents are different numbers."""
     if isinstance(a, int) and isinstance(b, int) and a != b:
-        raise ValueError(f"{what}: {a} and {b}; expected the same number")
+        raise ValueError(f"{what}: {a} and {b}; expected equal numbers")
 
 
 def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size, total: Size) -> None:
@@ -154,7 +156,7 @@ def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size,
         for e, allowed in zip(shape, wanted, strict=True)
     ):
         raise ValueError(
-            f"attention_bias of shape {shape}; expected {[one[0] for one in wanted]}, or 1 of the first two"
+            f"attention_bias has shape {shape}; expected {[one[0] for one in wanted]}, or 1 for either of the first two"
         )
 
 
@@ -162,13 +164,15 @@ def _check_scores_bias(bias: Expr | None, batch: Size, heads: int, length: Size,
 
 
 def multi_head_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any]) -> Expr:
-    """Attention of queries over keys and values, apart or packed, and those of the past. Results: [batch, length,
-    hidden], keys and values of past and present, [batch, heads, total, width], the scores."""
+    """Compute attention of queries over separate or packed keys and values, including the past.
+
+    Return [batch, length, hidden], keys and values of past and present, [batch, heads, total, width], and the scores.
+    """
     taken = [*inputs, *[None] * (10 - len(inputs))]
     query, key, value, bias, mask, on_scores, past_key, past_value = taken[:8]
-    _refuse(taken, {8: "past_sequence_length, of a cache that is shared,", 9: "cache_indirection"})
+    _refuse(taken, {8: "past_sequence_length, of a shared cache,", 9: "cache_indirection"})
     heads, count = int(attr["num_heads"]), _results(attr)
-    assert query is not None  # the node has it
+    assert query is not None  # a required input
     kind = dtype_of(query)
     query, key, value, bias, on_scores, past_key, past_value = (
         None if each is None else as_type(bb, each, "float32")
@@ -184,10 +188,10 @@ def multi_head_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[
     if attr.get("unidirectional", 0):
         _agreed("unidirectional rows and keys", length, extents_of(keys)[2])
     if (past_key is None) != (past_value is None):
-        raise ValueError("one of past_key and past_value is given; expected both or neither")
+        raise ValueError("only one of past_key and past_value is given; expected both or neither")
     if past_key is not None and past_value is not None:
         if key is not None and rank_of(key) == 4:
-            raise ValueError("past_key beside keys of 4 axes; expected one of these")
+            raise ValueError("past_key is given with keys of 4 axes; expected one of the two")
         past = extents_of(past_key)[2]
         keys, values = (
             bb.emit(op.concat([before, now], axis=2)) for before, now in ((past_key, keys), (past_value, values))
@@ -206,31 +210,31 @@ def _results(attr: dict[str, Any]) -> int:
 
 
 def _operands(bb: Builder, heads: int, query: Expr, key: Expr | None, value: Expr | None) -> list[Expr]:
-    """Queries, keys and values, [batch, heads, rows, width]."""
+    """Return queries, keys and values, [batch, heads, rows, width]."""
     if key is None:
         shape = extents_of(query)
         if value is not None or len(shape) != 5 or shape[2:4] != [heads, 3]:
-            raise ValueError(f"query of shape {shape} without keys; expected [batch, length, {heads}, 3, width]")
+            raise ValueError(f"query has shape {shape} without keys; expected [batch, length, {heads}, 3, width]")
         return _unpacked(bb, query)
     if rank_of(query) != 3:
-        raise ValueError(f"query of {rank_of(query)} axes beside keys; expected 3")
+        raise ValueError(f"query has {rank_of(query)} axes with keys; expected 3")
     queries = _of_heads(bb, query, heads, "query")
     shape = extents_of(key)
     if len(shape) == 5:
         if value is not None or shape[2:4] != [heads, 2]:
-            raise ValueError(f"key of shape {shape}; expected [batch, length, {heads}, 2, width] and no value")
+            raise ValueError(f"key has shape {shape}; expected [batch, length, {heads}, 2, width] and no value")
         return [queries, *_unpacked(bb, key)]
     if value is None or rank_of(value) != len(shape):
-        raise ValueError("key without a value of as many axes; expected both of 3 or of 4 axes")
+        raise ValueError("key and value do not have the same number of axes; expected both with 3 or both with 4 axes")
     if len(shape) == 4:
         for each in (key, value):
-            _agreed("num_heads and those of keys and values", heads, extents_of(each)[1])
+            _agreed("num_heads and the heads of keys and values", heads, extents_of(each)[1])
         return [queries, key, value]
     return [queries, *(_of_heads(bb, each, heads, called) for called, each in (("key", key), ("value", value)))]
 
 
 def _unpacked(bb: Builder, packed: Expr) -> list[Expr]:
-    """The parts of [batch, length, heads, parts, width], each [batch, heads, length, width]."""
+    """Return the parts of [batch, length, heads, parts, width], each [batch, heads, length, width]."""
     batch, length, heads, parts, width = extents_of(packed)
     return [
         moved(bb, reshaped(bb, _part(bb, packed, 3, at, at + 1), [batch, length, heads, width]), 0, 2, 1, 3)
@@ -239,12 +243,12 @@ def _unpacked(bb: Builder, packed: Expr) -> list[Expr]:
 
 
 def _biased(bb: Builder, parts: Sequence[Expr], bias: Expr, heads: int, *, alone: bool) -> list[Expr]:
-    """Queries, keys and values with their parts of a bias. `alone`: of the queries alone, keys and values being of an
-    earlier product, which has added theirs; the bias may have no more then."""
+    """Return queries, keys and values with their parts of a bias added. `alone`: only for the queries, since the
+    product that made keys and values has added theirs; the bias may then omit them."""
     widths = [int(extents_of(part)[3]) * heads for part in parts]
     columns = extents_of(bias)[0]
     if rank_of(bias) != 1 or columns not in ((sum(widths), widths[0]) if alone else (sum(widths),)):
-        raise ValueError(f"bias of shape {extents_of(bias)}; expected [{sum(widths)}]")
+        raise ValueError(f"bias has shape {extents_of(bias)}; expected [{sum(widths)}]")
     found, first = list(parts), 0
     for place, width in enumerate(widths[:1] if alone else widths):
         own = reshaped(bb, _part(bb, bias, 0, first, first + width), [1, heads, 1, width // heads])
@@ -254,7 +258,7 @@ def _biased(bb: Builder, parts: Sequence[Expr], bias: Expr, heads: int, *, alone
 
 
 class MultiHeadAttention(tvm_onnx.OnnxOpConverter):
-    """multi_head_attention of fixed sizes."""
+    """multi_head_attention with fixed shapes."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -265,17 +269,19 @@ class MultiHeadAttention(tvm_onnx.OnnxOpConverter):
 
 
 def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any]) -> Expr:
-    """Attention of rows over themselves and the past, with the products that make queries, keys and values. Results:
-    [batch, length, hidden]; keys and values of past and present, [2, batch, heads, total, width]."""
+    """Compute self-attention over rows and the past, including the projections to queries, keys and values.
+
+    Return [batch, length, hidden], and keys and values of past and present, [2, batch, heads, total, width].
+    """
     taken = [*inputs, *[None] * (7 - len(inputs))]
     x, weights, bias, mask, past, on_scores = taken[:6]
-    _refuse(taken, {6: "past_sequence_length, of a cache that is shared,"})
+    _refuse(taken, {6: "past_sequence_length, of a shared cache,"})
     for called in ("do_rotary", "past_present_share_buffer"):
         if attr.get(called, 0):
             raise ValueError(f"{called} is set; expected 0")
-    assert x is not None and weights is not None  # the node has them
+    assert x is not None and weights is not None  # required inputs
     if mask is not None and rank_of(mask) == 2 and _same(extents_of(mask)[1], 1):
-        mask = None  # of one column it hides nothing, by convention or since there is but one key
+        mask = None  # a single column masks nothing, by convention or since there is only one key
     heads, kind = int(attr["num_heads"]), dtype_of(x)
     x, weights, bias, past, on_scores = (
         None if each is None else as_type(bb, each, "float32") for each in (x, weights, bias, past, on_scores)
@@ -285,8 +291,8 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     sizes = [int(size) for size in attr.get("qkv_hidden_sizes", [])] or [int(columns) // 3] * 3
     if len(sizes) != 3 or sum(sizes) != columns or sizes[0] != sizes[1] or any(size % heads for size in sizes):
         raise ValueError(
-            f"qkv_hidden_sizes = {sizes} for {columns} columns and {heads} heads; expected three multiples of the "
-            "heads that add up to the columns, the first two the same"
+            f"qkv_hidden_sizes = {sizes} for {columns} columns and {heads} heads; expected three multiples "
+            "of the heads that add up to the columns, the first two equal"
         )
     made = bb.emit(op.matmul(x, weights))
     if bias is not None:
@@ -300,7 +306,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
     if past is not None:
         shape = extents_of(past)
         if len(shape) != 5 or shape[0] != 2 or shape[2] != heads or shape[4] != sizes[0] // heads:
-            raise ValueError(f"past of shape {shape}; expected [2, batch, {heads}, rows, {sizes[0] // heads}]")
+            raise ValueError(f"past has shape {shape}; expected [2, batch, {heads}, rows, {sizes[0] // heads}]")
         if sizes[2] != sizes[0]:
             raise ValueError(f"past with qkv_hidden_sizes = {sizes}; expected heads of one width")
         before = shape[3]
@@ -321,7 +327,7 @@ def self_attention(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, A
 
 
 class Attention(tvm_onnx.OnnxOpConverter):
-    """self_attention of fixed sizes."""
+    """self_attention with fixed shapes."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -329,8 +335,8 @@ class Attention(tvm_onnx.OnnxOpConverter):
 
 
 def _bound(node: OpenNode, groups: Sequence[dict[int, int]]) -> Expr:
-    """What the converter makes of a node, extents that have to be equal bound to one size: each group has the axis of
-    it by input."""
+    """Return the converted node with extents that must be equal bound to one size: each group maps inputs to the axis
+    of it."""
     shapes = {place: node.extents(place) for group in groups for place in group if node.has(place)}
     for group in groups:
         present = {place: axis for place, axis in group.items() if place in shapes}
@@ -344,7 +350,7 @@ def _bound(node: OpenNode, groups: Sequence[dict[int, int]]) -> Expr:
 
 
 def open_multi_head_attention(node: OpenNode) -> Expr:
-    """multi_head_attention of symbolic sizes."""
+    """multi_head_attention with symbolic shapes."""
     of_keys = {1: 1, 2: 1}
     if node.has(1) and rank_of(node.tensor(1)) == 4:
         of_keys = {1: 2, 2: 2}
@@ -354,9 +360,9 @@ def open_multi_head_attention(node: OpenNode) -> Expr:
 
 
 def open_self_attention(node: OpenNode) -> Expr:
-    """self_attention of symbolic sizes."""
+    """self_attention with symbolic shapes."""
     return _bound(node, [{0: 0, 4: 1}])
 
 
 CONVERTERS: dict[str, Any] = {"Attention": Attention, "MultiHeadAttention": MultiHeadAttention}
-"""Of the domain com.microsoft."""
+"""Converters of the domain com.microsoft."""

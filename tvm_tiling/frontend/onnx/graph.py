@@ -1,4 +1,4 @@
-"""An ONNX model while it is being prepared: the graph, with large constants kept beside it as arrays."""
+"""An ONNX model during preparation: the graph, with large constants kept separately as arrays."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SMALL_BYTES = 1024
 
 @dataclass
 class OnnxGraph:
-    """A model being prepared.
+    """A model during preparation.
 
-    `proto` holds the graph. Constants above SMALL_BYTES are in `weights`, and declared as inputs in the graph, so that
+    `proto` holds the graph. Constants above SMALL_BYTES are in `weights`, and declared as inputs of the graph, so that
     checking, inference and rewriting never copy them. `where` names the model in messages. `relied` has the shapes of
-    tensors that constants were computed from. `prefixes`: how many beginnings of names were made.
+    tensors that constants were computed from. `prefixes`: the number of name prefixes made.
     """
 
     proto: onnx.ModelProto
@@ -36,23 +36,23 @@ class OnnxGraph:
 
     @property
     def opset(self) -> int:
-        """Version of the standard operators; the newest where the file has operators of other domains only, 1 where it
-        names none."""
+        """Version of the standard operators; the newest if the file imports only other domains, 1 if it imports
+        none."""
         versions = {entry.domain: entry.version for entry in self.proto.opset_import}
         return versions.get("", onnx.defs.onnx_opset_version() if versions else 1)
 
     def inputs(self) -> list[onnx.ValueInfoProto]:
-        """What a caller passes: the graph's inputs without the constants."""
+        """Return the inputs that a caller passes: those of the graph without the constants."""
         return [value for value in self.graph.input if value.name not in self.weights]
 
     def constants(self) -> dict[str, np.ndarray]:
-        """Every constant by name."""
+        """Return all constants by name."""
         small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
         return {**small, **self.weights}
 
     def take_constants(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Every constant that is used, by name; large ones are let go of when they are taken, and have no value any
-        more. Others may be of types that have no tensors here, as 4-bit weights that were dequantised are."""
+        """Yield every used constant by name. Large ones are released when yielded and lose their value. Unused ones may
+        have types without tensors here, such as 4-bit weights that were dequantised."""
         used = {name for node in nodes_in(self.proto) for name in node.input}
         used |= {value.name for graph in all_graphs(self.proto) for value in graph.output}
         small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
@@ -63,7 +63,7 @@ class OnnxGraph:
                 yield name, held.pop()
 
     def add_constant(self, name: str, value: np.ndarray) -> None:
-        """Keep `value` as the constant `name`: in the graph if it is small, else beside it."""
+        """Store `value` as the constant `name`: in the graph if it is small, otherwise separately."""
         if value.nbytes <= SMALL_BYTES or value.dtype.kind in "OSU":
             self.graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
             return
@@ -72,7 +72,7 @@ class OnnxGraph:
         self.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
 
     def inputs_behind(self, names: Iterable[str]) -> list[str]:
-        """The inputs of the model that tensors are computed from."""
+        """Return the inputs of the model that tensors are computed from."""
         makers = {name: node for node in self.graph.node for name in node.output}
         left, seen = list(names), set[str]()
         while left:
@@ -83,13 +83,13 @@ class OnnxGraph:
         return [value.name for value in self.inputs() if value.name in seen]
 
     def replace_nodes(self, nodes: list[onnx.NodeProto]) -> None:
-        """Make `nodes` the graph's nodes."""
+        """Replace the nodes of the graph by `nodes`."""
         kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
         del self.graph.node[:]
         self.graph.node.extend(kept)
 
     def fresh_name(self, base: str) -> str:
-        """A name that nothing in the graph has, made from `base`."""
+        """Return a name based on `base` that is unique in the graph."""
         taken = {name for node in self.graph.node for name in (*node.input, *node.output)}
         taken |= {value.name for value in self.graph.input} | {tensor.name for tensor in self.graph.initializer}
         name, count = base, 0
@@ -99,14 +99,14 @@ class OnnxGraph:
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """`graph` and every graph held by its nodes, at any depth."""
+    """Yield `graph` and all graphs nested in its nodes."""
     yield graph
     for node in graph.node:
         yield from graphs_of(node)
 
 
 def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """Every graph of a model: its own, those held by nodes, and those held by nodes of its functions."""
+    """Yield all graphs of a model: its own, those nested in nodes, and those nested in nodes of its functions."""
     yield from graphs_in(model.graph)
     for function in model.functions:
         for node in function.node:
@@ -114,7 +114,7 @@ def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes_in(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a model, at any depth."""
+    """Yield all nodes of a model at any depth."""
     for graph in all_graphs(model):
         yield from graph.node
     for function in model.functions:
@@ -122,7 +122,7 @@ def nodes_in(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def tensors_in(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that a model holds: initializers and attributes, at any depth."""
+    """Yield all tensors of a model, initializers and attributes, at any depth."""
     for graph in all_graphs(model):
         yield from graph.initializer
     for node in nodes_in(model):
@@ -133,7 +133,7 @@ def tensors_in(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Every graph that a node holds, at any depth."""
+    """Yield all graphs nested in a node, at any depth."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield from graphs_in(attribute.g)
@@ -142,7 +142,7 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
-    """The shape that is declared for a tensor, or None where any of it is unknown."""
+    """Return the declared shape of a tensor, or None if any of it is unknown."""
     kind = value.type.tensor_type
     if not value.type.HasField("tensor_type") or not kind.HasField("shape"):
         return None
@@ -152,33 +152,33 @@ def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 
 
 def node_name(node: onnx.NodeProto) -> str:
-    """How messages call a node: by its name, or by what it makes."""
+    """Return the name of a node in messages: its own, or its outputs."""
     return repr(node.name or f"-> {', '.join(node.output)}")
 
 
 def keep_names(model: onnx.ModelProto) -> None:
-    """Write what each node is called in reports, its name or else its first output's, into its doc_string: copies of a
-    node keep that, whatever they and their tensors are called when functions, branches and loops are written out."""
+    """Write the reported name of each node, its own or that of its first output, to its doc_string: copies of a node
+    keep it, however they and their tensors are renamed when functions, branches and loops are inlined."""
     for node in nodes_in(model):
         node.doc_string = node.name or next((name for name in node.output if name), "")
 
 
 def reported_name(node: onnx.NodeProto) -> str:
-    """What a node is called in reports."""
+    """Return the name of a node in reports."""
     return node.doc_string or node.name or next((name for name in node.output if name), "")
 
 
 def name_within(outer: onnx.NodeProto, inner: onnx.NodeProto) -> str:
-    """What a node of a function is called in reports where `outer` calls the function."""
+    """Return the reported name of a node of a function that `outer` calls."""
     return printable(f"{reported_name(outer)}/{reported_name(inner)}")
 
 
 def operator_name(node: onnx.NodeProto) -> str:
-    """What a node computes: its type, behind its domain where that is not the standard's."""
+    """Return the operator of a node: its type, prefixed by its domain if that is not the standard one."""
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
 def attributes(node: onnx.NodeProto) -> dict:
-    """The attributes of a node as Python values, strings decoded."""
+    """Return the attributes of a node as Python values, with strings decoded."""
     values = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}

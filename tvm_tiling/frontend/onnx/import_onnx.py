@@ -1,4 +1,4 @@
-"""ONNX models as Relax modules."""
+"""Import of ONNX models as Relax modules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .tensors import dtype_of
 from .values import settle_values
 
 OLDEST_OPSET = 7
-# Types of tensors; what has none yet is left to the importer.
+# Tensor types; untyped tensors are left to the importer.
 SERVED_TYPES = frozenset(
     getattr(TensorProto, name)
     for name in (
@@ -52,10 +52,10 @@ SERVED_TYPES = frozenset(
         ]
     )
 )
-_ACCEPTED = "accepted: floats from 16 bits, integers from 8 bits, bool"
-# Served by the importer itself.
+_ACCEPTED = "accepted: floats of at least 16 bits, integers of at least 8 bits, bool"
+# Handled by the importer itself.
 _CONTROL = frozenset(["If", "Constant"])
-# Written out where their number of iterations is known before the run.
+# Unrolled if their number of iterations is known at compile time.
 _LOOPS = frozenset(["Loop", "Scan"])
 
 
@@ -72,12 +72,11 @@ def import_onnx(
     leave_open: bool = False,
     may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
 ) -> ImportedModel:
-    """An ONNX model, from the contents of its file or as a ModelProto (which is left as it is).
+    """Import an ONNX model from the contents of its file or from a ModelProto (which is not modified).
 
-    `shapes`, `batch` and `dims` fix what the model leaves open; what they do not fix stays so with `leave_open` and is
-    refused without; those that `may_be_empty` may be 0. `params` gives inputs by name a constant value, `where` names
-    the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, LimitError,
-    UnsupportedOperator.
+    `shapes`, `batch` and `dims` fix dynamic dimensions; the others stay symbolic with `leave_open` and are refused
+    without; those in `may_be_empty` may be 0. `params` gives inputs constant values by name, `where` names the model in
+    messages, `folder` is where external weights may be. Raises ModelFormatError, LimitError, UnsupportedOperator.
     """
     given = shapes, batch, dims, params, limits, leave_open, may_be_empty
     try:
@@ -108,8 +107,8 @@ def _imported(
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= graph.opset <= newest:
         raise ModelFormatError(
-            f"{where}: operators of version {graph.opset}; accepted: {OLDEST_OPSET} to {newest}, "
-            f"which is as far as the installed onnx {onnx.__version__} knows"
+            f"{where}: operator set {graph.opset} is not supported; accepted: {OLDEST_OPSET} to {newest}, the "
+            f"newest of the installed onnx {onnx.__version__}"
         )
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch, dims, leave_open=leave_open)
@@ -144,7 +143,8 @@ def _imported(
 
 
 def _folded(graph: OnnxGraph, budget: Budget, served: Collection[str]) -> dict[str, onnx.ValueInfoProto]:
-    """The types of a graph whose constants are folded, where also what loops and branches held has a converter."""
+    """Return the types of a graph after folding constants and inlining functions, including those in former loops and
+    branches."""
     types = fold_constants(graph, budget)
     while write_out_functions(graph, served, budget.limits):
         types = fold_constants(graph, budget)
@@ -152,7 +152,7 @@ def _folded(graph: OnnxGraph, budget: Budget, served: Collection[str]) -> dict[s
 
 
 def _copied(model: onnx.ModelProto, where: str, folder: Path | None) -> OnnxGraph:
-    """A ModelProto as its file would be read, so that its weights are copied once."""
+    """Parse a ModelProto in the way that its file would be read, so that its weights are copied once."""
     try:
         written = model.SerializeToString()
     except (ValueError, EncodeError):  # larger than a file may be
@@ -163,7 +163,7 @@ def _copied(model: onnx.ModelProto, where: str, folder: Path | None) -> OnnxGrap
 
 
 def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
-    """Make constants of inputs."""
+    """Turn inputs into constants."""
     inputs = {value.name: value for value in graph.inputs()}
     unknown = sorted(set(params) - set(inputs))
     if unknown:
@@ -186,7 +186,7 @@ def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
 
 
 def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
-    """Every operator has a converter, or is one of `folded`."""
+    """Check that every operator has a converter or is in `folded`."""
     supported = converters().keys() | _CONTROL | folded
     refused: dict[str, list[str]] = {}
     for node in graph.graph.node:
@@ -194,24 +194,25 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
         if operator not in supported:
             deciding: list[str] = []
             if operator in CHEAP:
-                operator += " of values that are not known before the run"
+                operator += " of values that are not known at compile time"
                 deciding = graph.inputs_behind(node.input)
             elif operator == "Scan" and graph.opset < 9 and node.input[0]:
-                operator += " whose sequence_lens are not known before the run to be the whole length"
+                operator += " whose sequence_lens are not known at compile time to be the whole length"
             elif operator in _LOOPS:
-                # The number and the first condition; those of a Scan are in its shapes.
+                # The trip count and the initial condition; those of a Scan are in its shapes.
                 deciding = graph.inputs_behind(node.input[:2]) if operator == "Loop" else []
-                operator += " of a number of iterations that is not known before the run"
+                operator += " of a number of iterations that is not known at compile time"
             if deciding:
-                operator += f", except with params={{{', '.join(f'{name!r}: value' for name in deciding)}}}"
+                operator += f", unless params={{{', '.join(f'{name!r}: value' for name in deciding)}}}"
             refused.setdefault(operator, []).append(node_name(node))
     if refused:
         listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))
-        raise UnsupportedOperator(f"{graph.where}: operators that are not served: {listed}")
+        raise UnsupportedOperator(f"{graph.where}: unsupported operators: {listed}")
 
 
 def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> None:
-    """Every tensor that is left has a type that TVM computes as ONNX does: narrower ones round otherwise there."""
+    """Check that every remaining tensor has a type that TVM computes like ONNX: narrower types are rounded
+    differently."""
     read = [(node, name) for node in graph.graph.node for name in (*node.input, *node.output)]
     for node, name in read:
         if kind := _unserved_type(types.get(name)):
@@ -221,11 +222,11 @@ def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) ->
             )
     for value in graph.inputs():
         if kind := _unserved_type(value):
-            raise UnsupportedOperator(f"{graph.where}: input {value.name!r} is of type {kind}; {_ACCEPTED}")
+            raise UnsupportedOperator(f"{graph.where}: input {value.name!r} has type {kind}; {_ACCEPTED}")
 
 
 def _unserved_type(value: onnx.ValueInfoProto | None) -> str:
-    """The name of a tensor's type where it is not served, else ""."""
+    """Return the name of a tensor's type if it is not supported, otherwise ""."""
     kind = value.type.tensor_type.elem_type if value is not None else TensorProto.UNDEFINED
     if kind in SERVED_TYPES:
         return ""
@@ -233,12 +234,12 @@ def _unserved_type(value: onnx.ValueInfoProto | None) -> str:
 
 
 def _check(graph: OnnxGraph) -> None:
-    """The graph is as ONNX demands, but for types and shapes of outputs, which many files leave out, and gives
+    """Check that the graph is valid ONNX, apart from missing types and shapes of outputs, which are common, and returns
     tensors."""
     for value in graph.graph.output:
         kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
         if kind != "tensor":
-            raise ModelFormatError(f"{graph.where}: output {value.name!r} is of kind {kind}; accepted: tensors")
+            raise ModelFormatError(f"{graph.where}: output {value.name!r} has kind {kind}; accepted: tensors")
     if graph.proto.ByteSize() > MAX_MESSAGE:
         raise ModelFormatError(f"{graph.where}: the graph without its weights exceeds {MAX_MESSAGE} bytes")
     try:

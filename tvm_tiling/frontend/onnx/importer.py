@@ -1,4 +1,4 @@
-"""TVM's ONNX importer with the operators of this package beside its own, and errors that name nodes."""
+"""TVM's ONNX importer extended by the operators of this package, with errors that name nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .size_rules import SizeNode, evaluated, shape_value
 from .tensors import shape_of
 from .values import VALUE_INPUTS
 
-# Operators that TVM reads a shape from, where others want a tensor.
+# Operators for which TVM accepts a shape where others need a tensor.
 _TAKE_SHAPES = frozenset(
     [
         "Reshape",
@@ -50,7 +50,7 @@ _TAKE_SHAPES = frozenset(
         "Squeeze",
     ]
 )
-# Operators whose result is one value, be it a tuple.
+# Operators whose result is one value, even if it is a tuple.
 _MAKE_SEQUENCES = frozenset(
     [
         "Optional",
@@ -64,17 +64,17 @@ _MAKE_SEQUENCES = frozenset(
     ]
 )
 
-# Operators of VALUE_INPUTS whose result has an open shape whatever these values are.
+# Operators of VALUE_INPUTS whose result has a data-dependent shape whatever these values are.
 _OPEN_ANYWAY = frozenset(["NonMaxSuppression"])
 
 
 def converters() -> dict[str, Any]:
-    """The converter of each operator that can be imported, by its operator_name()."""
+    """Return the converter of each operator that can be imported, by its operator_name()."""
     return {**onnx_frontend._get_convert_map(), **CONVERTERS}
 
 
 class ContradictedShape(ModelFormatError):
-    """A tensor has another shape than the one that is declared or inferred for it."""
+    """A tensor has a shape other than the one declared or inferred for it."""
 
 
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):
@@ -85,7 +85,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         super().__init__(fixed if opened is None else opened.extents, None)
         self.bb = NamingBuilder()
         self.bb.shapes = self._open = None if opened is None else opened.shapes
-        self._values: dict[str, SizeValue] = {}  # of open models: results that are known as sizes
+        self._values: dict[str, SizeValue] = {}  # for dynamic models: results that are known as sizes
         self._names = NodeNames()
         self._prepared = prepared
         self._read = {name for node in nodes_in(prepared.proto) for name in node.input}
@@ -93,7 +93,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         self._converters = converters()
 
     def module(self) -> tvm.IRModule:
-        """The graph as a module with the function "main", its variables by their nodes."""
+        """Return the graph as a module with the function "main", with variables named after their nodes."""
         with blocks_closed(self.bb):
             return self._names.attached(self.from_onnx(self._prepared.graph, self._prepared.opset))
 
@@ -116,7 +116,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             self._num_input += 1
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Nothing: every unserved operator was named before."""
+        """Do nothing: unsupported operators have been reported already."""
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         for node in graph.node:
@@ -137,7 +137,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             self._nodes[value.name] = self._tensor(self._operand(value.name))
 
     def _require_relied(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
-        """ContradictedShape where a tensor has another shape than the one that constants were computed from."""
+        """Raise ContradictedShape if a tensor has a shape other than the one that constants were computed from."""
         expected = self._prepared.relied.get(name)
         if expected is None or not isinstance(value.ty, relax.TensorType):
             return
@@ -150,12 +150,12 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         shape = tuple(shape_of(value))
         if shape != expected:
             raise ContradictedShape(
-                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): {name!r} is of shape {shape}; "
-                f"expected {expected}, as is declared or inferred for it"
+                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): {name!r} has shape "
+                f"{shape}; expected {expected}, as declared or inferred for it"
             )
 
     def _branch(self, node: onnx.NodeProto) -> None:
-        """An If whose branches name what was computed before it."""
+        """Convert an If whose branches refer to values computed before it."""
         given = attributes(node)
         sides = [
             [self._tensor(self._operand(inner.input[0])) for inner in given[name].node]
@@ -163,15 +163,15 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         ]
         condition = None if self._open is None else self._value(node.input[0])
         if condition is not None and condition.is_known and condition.values.size == 1:
-            # A condition on sizes that is the same for all.
+            # A condition on sizes that is always the same.
             self._nodes.update(zip(node.output, sides[0 if condition.values.item() else 1], strict=True))
             return
         for taken, other in zip(*sides, strict=True):
             if not tvm_ffi.structural_equal(taken.ty, other.ty):
                 raise UnsupportedOperator(
-                    f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): its branches give "
-                    f"{_described(taken)} and {_described(other)}, and the run decides between them; "
-                    "expected tensors of one shape and type"
+                    f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): its branches return "
+                    f"{_described(taken)} and {_described(other)}, selected at run time; expected tensors of "
+                    "the same shape and type"
                 )
         bodies = [relax.SeqExpr([], values[0] if len(values) == 1 else relax.Tuple(values)) for values in sides]
         result = self.bb.emit(relax.If(self._operand(node.input[0]), *bodies))
@@ -179,16 +179,16 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             self._nodes[name] = result if len(node.output) == 1 else self.bb.emit(relax.TupleGetItem(result, index))
 
     def _tensor(self, value: relax.Expr) -> relax.Expr:
-        """A value, as a tensor where it is a shape or an extent."""
+        """Return a value as a tensor, also if it is a shape or an extent."""
         if tvm.ir.is_prim_expr(value):
             vector = self.bb.emit(relax.op.shape_to_tensor(relax.ShapeExpr([value])))
             return self.bb.emit(relax.op.reshape(vector, []))
         return self.bb.emit(relax.op.shape_to_tensor(value)) if isinstance(value.ty, relax.ShapeType) else value
 
-    # ---- sizes of open models ---------------------------------------------------------------------------------------
+    # ---- sizes of dynamic models ------------------------------------------------------------------------------------
 
     def _is_of_sizes(self, node: onnx.NodeProto) -> bool:
-        """Whether the result of a node is a value that is known as sizes; it is noted then."""
+        """Return whether the result of a node is known as sizes, and record it in that case."""
         assert self._open is not None
         if node.domain or len(node.output) != 1 or not all(map(self._is_made, filter(None, node.input))):
             return False
@@ -216,7 +216,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         return name in self._nodes or name in self._values
 
     def _extents(self, name: str) -> list[Any] | None:
-        """The shape of a tensor, or of a value that is known as sizes."""
+        """Return the shape of a tensor, or of a value that is known as sizes."""
         if name in self._values:
             return list(self._values[name].values.shape)
         kind = self._nodes[name].ty
@@ -224,7 +224,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         return list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
 
     def _value(self, name: str) -> SizeValue | None:
-        """A tensor as sizes, constants too; None where it is not known as such."""
+        """Return a tensor, possibly constant, as sizes; None if it is not known as such."""
         if name not in self._values and (held := self._nodes.get(name)) is not None:
             value = (
                 of_constant(held.value.numpy()) if isinstance(held, tvm.ir.GenericConst) and _is_small(held) else None
@@ -233,14 +233,14 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         return self._values.get(name)
 
     def _operand(self, name: str) -> relax.Expr:
-        """A tensor, made of its value where it is known as sizes."""
+        """Return a tensor, created from its value if it is known as sizes."""
         if name not in self._nodes and name in self._values:
             self._nodes[name] = as_tensor(self.bb, self._values[name])
         return self._nodes[name]
 
     def _of_open(self, node: onnx.NodeProto, given: dict[str, Any]) -> relax.Expr | None:
-        """What a node gives where its tensors, or the shape that it makes, are of open sizes; None where its converter
-        serves it. ValueError where none does."""
+        """Return the result of a node with symbolic input or result shapes; None if its converter for fixed shapes
+        applies. ValueError if there is no rule for it."""
         assert self._open is not None
         places: list[relax.Expr | None] = [None] * len(node.input)
 
@@ -263,7 +263,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             if found is not None:
                 return self.bb.normalize(with_bound_parts(self.bb, found))
         if opened and name not in ANY_SHAPE:
-            raise ValueError(f"of a tensor of open sizes, which {opened[0]!r} is")
+            raise ValueError(f"not supported for tensors of dynamic shape, such as {opened[0]!r}")
         return None
 
     def _results(self, node: onnx.NodeProto) -> list[relax.Expr]:
@@ -292,8 +292,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             raise self._value_refusal(node, unknown)
         if isinstance(result.ty, relax.TensorType) and result.ty.shape is None:
             raise UnsupportedOperator(
-                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): "
-                "the shape of its result follows from sizes that are not known before the run"
+                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): the shape of its result "
+                "depends on sizes that are not known at compile time"
             )
         if not isinstance(result, relax.Tuple) and isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, place)) for place in range(len(result.ty.fields))]
@@ -307,7 +307,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     @contextlib.contextmanager
     def _refusing(self, node: onnx.NodeProto) -> Iterator[None]:
-        """Errors of a node as sentences that name it."""
+        """Convert errors of a node to sentences that name it."""
         try:
             yield
         except ModelFormatError as error:
@@ -321,27 +321,27 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         return self.bb.normalize(with_bound_parts(self.bb, result)) if isinstance(result, relax.Expr) else result
 
     def _bound(self, node: onnx.NodeProto, result: relax.Expr) -> relax.Expr:
-        """What computes the result of a node, as a variable that has the node's name."""
+        """Bind the result of a node to a variable named after the node."""
         is_tensor = isinstance(result.ty, relax.TensorType | relax.TupleType)
         if isinstance(result, relax.Call | relax.TupleGetItem) and is_tensor and not self._read.isdisjoint(node.output):
             return self.bb.emit(result)
         return result
 
     def _refusal(self, node: onnx.NodeProto, error: Exception) -> UnsupportedOperator:
-        """What to say of a node that cannot be imported."""
+        """Return the error for a node that cannot be imported."""
         if unknown := self._unknown_values(node):
             return self._value_refusal(node, unknown)
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
         open_inputs = [name for name in node.input if name in self._nodes and is_open(self._nodes[name])]
         if open_inputs and (isinstance(error, TypeError) or "operator to Expr" in str(error)):
-            # An extent that is not known is not a number.
+            # An unknown extent is not a number.
             return UnsupportedOperator(
-                f"{where} is not served for the shape of {open_inputs[0]!r}, which is not known before the run"
+                f"{where} is not supported for the shape of {open_inputs[0]!r}, which is not known at compile time"
             )
-        return UnsupportedOperator(f"{where} is not served in this form: {first_line(error)}")
+        return UnsupportedOperator(f"{where} is not supported in this form: {first_line(error)}")
 
     def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
-        """The inputs of the model that decide what has to be known of a node before the run."""
+        """Return the inputs of the model that determine what must be known about a node at compile time."""
         places = [place for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)]
         if self._open is not None:
             places = [place for place in places if node.input[place] and self._value(node.input[place]) is None]
@@ -349,16 +349,16 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
         return UnsupportedOperator(
-            f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it takes the value of "
-            f"{', '.join(map(repr, unknown))}, which is not known before the run; "
-            f"accepted: params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
+            f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it depends on the value of "
+            f"{', '.join(map(repr, unknown))}, which is not known at compile time; accepted: "
+            f"params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
         )
 
 
 def _described(value: relax.Expr) -> str:
-    """What a message calls a value: by its type and shape."""
+    """Return the description of a value in messages: its type and shape."""
     if not isinstance(value.ty, relax.TensorType):
-        return "what is not a tensor"
+        return "a value that is not a tensor"
     extents = value.ty.shape if value.ty.shape is not None else ["?"]
     listed = ", ".join(str(extent.value if isinstance(extent, tirx.IntImm) else extent) for extent in extents)
     return f"{value.ty.dtype} of shape ({listed})"
@@ -370,7 +370,7 @@ def _is_small(constant: tvm.ir.GenericConst) -> bool:
 
 @contextlib.contextmanager
 def importing(where: str):
-    """Errors of TVM's builder outside of any node, as one sentence."""
+    """Convert errors of TVM's builder outside of any node to one sentence."""
     try:
         yield
     except (TilingError, MemoryError):

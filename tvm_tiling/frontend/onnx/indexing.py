@@ -1,7 +1,7 @@
-"""ONNX operators that read or write elements where tensors of indices say.
+"""ONNX operators that read or write elements at given indices.
 
-Negative indices count from the end. Others that are outside end the compilation, or the run, with an error that names
-the node.
+Negative indices count from the end. Other indices out of range are errors at compile time or run time that name the
+node.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def positions(
     wraps: bool = True,
     called: str = "index",
 ) -> relax.Expr:
-    """`indices` of the node with these attributes, checked: positions in axes of `extents`."""
+    """Return `indices` of the node with these attributes after a range check against axes of `extents`."""
     value = indices if isinstance(indices, tvm.ir.GenericConst) else bb.emit(indices)
     return checked_positions(bb, value, extents, attr["tvm_custom"]["where"], wraps=wraps, called=called)
 
 
 def _tensor(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
-    """A shape as the tensor that it stands for."""
+    """Return a shape as a tensor."""
     value = bb.normalize(value)
     return bb.emit(op.shape_to_tensor(value)) if isinstance(value.ty, relax.ShapeType) else value
 
@@ -65,7 +65,7 @@ class GatherElements(tvm_onnx.OnnxOpConverter):
 
 
 class GatherND(tvm_onnx.OnnxOpConverter):
-    """Slices at places of several axes."""
+    """Slices at indices along several axes."""
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
@@ -75,7 +75,7 @@ class GatherND(tvm_onnx.OnnxOpConverter):
 
 
 def _reduction(attr: dict[str, Any]) -> str:
-    """How updates are combined, by Relax's name."""
+    """Return how updates are combined, by Relax's name."""
     how = attr.get("reduction", b"none")
     how = how.decode() if isinstance(how, bytes) else how
     if how not in _REDUCTIONS:
@@ -84,7 +84,7 @@ def _reduction(attr: dict[str, Any]) -> str:
 
 
 class ScatterElements(tvm_onnx.OnnxOpConverter):
-    """Elements written, or combined, along one axis; by its first name Scatter."""
+    """Elements written or combined along one axis; also called Scatter."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -94,7 +94,7 @@ class ScatterElements(tvm_onnx.OnnxOpConverter):
 
 
 class ScatterND(tvm_onnx.OnnxOpConverter):
-    """Slices written, or combined, at places of several axes."""
+    """Slices written or combined at indices along several axes."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
@@ -104,7 +104,7 @@ class ScatterND(tvm_onnx.OnnxOpConverter):
 
 
 class Compress(tvm_onnx.OnnxOpConverter):
-    """The slices whose condition holds; how many is known in the run only."""
+    """The slices whose condition is true; their number is known only at run time."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -119,7 +119,7 @@ class Compress(tvm_onnx.OnnxOpConverter):
 
 
 class ReverseSequence(tvm_onnx.OnnxOpConverter):
-    """The first elements of each sequence in reverse, as many as its length says."""
+    """The first elements of each sequence reversed, up to its length."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -128,9 +128,9 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
         given, sequences = whole(inputs[1].ty.shape[0]), whole(inputs[0].ty.shape[batch])
         if isinstance(given, int) and isinstance(sequences, int):
             if given != sequences:
-                raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one for each")
+                raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one per sequence")
         elif isinstance(given, int) or isinstance(sequences, int) or not tvm_ffi.structural_equal(given, sequences):
-            raise ValueError("that it has a length for each sequence is not known before the run")
+            raise ValueError("the number of lengths is not known at compile time to match the number of sequences")
 
         def reverse(data: te.Tensor, length: te.Tensor) -> te.Tensor:
             def element(*at: Any) -> Any:
@@ -144,7 +144,7 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
 
 
 class MaxRoiPool(tvm_onnx.MaxRoiPool):
-    """The number of its image comes first in each region."""
+    """Each region starts with the index of its image."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):

@@ -1,11 +1,11 @@
-"""Products and convolutions of integers whose scales a run computes: dynamic quantisation.
+"""Integer matrix multiplications and convolutions with scales computed at run time: dynamic quantisation.
 
-With constant weights the 8-bit integers are multiplied as they are, those of uint8 moved by 128, and what zero points
-add is taken off the sums:
+With constant weights, the 8-bit integers are multiplied directly (uint8 is shifted by 128), and the contribution of
+zero points is subtracted from the sums:
 
     sum of (a - za) (w - zw)  =  sum of a w  -  za (sum of w - k zw)  -  zw (sum of a)
 
-At the border of a convolution only taps within the image count: their sums of w are a constant map.
+At the border of a convolution only taps inside the image count: their sums of w form a constant map.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
 
 _MOVED = 128
-MOST_TERMS = 2**31 // 2**14 - 1  # products of 8 bits whose sum int32 holds
+MOST_TERMS = 2**31 // 2**14 - 1  # 8-bit products whose sum fits int32
 
 
 def _signed(bb: Builder, value: Expr) -> Expr:
-    """A tensor of 8 bits as int8; one of uint8 moved by 128."""
+    """Return an 8-bit tensor as int8; uint8 is shifted by 128."""
     if dtype_of(value) == "int8":
         return value
     lower = bb.emit(op.subtract(bb.emit(op.astype(value, "int32")), relax.const(_MOVED, "int32")))
@@ -37,7 +37,7 @@ def _signed(bb: Builder, value: Expr) -> Expr:
 
 
 def _signed_zero(bb: Builder, zero: Expr | None, like: Expr) -> Expr:
-    """The zero point of a tensor that was made signed, a number of int32."""
+    """Return the zero point of a tensor that was made signed, as an int32 scalar."""
     moved = _MOVED if dtype_of(like) == "uint8" else 0
     if zero is None:
         return relax.const(-moved, "int32")
@@ -46,11 +46,11 @@ def _signed_zero(bb: Builder, zero: Expr | None, like: Expr) -> Expr:
 
 
 def _signed_weights(weights: np.ndarray, zero: Expr | None, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """int8 weights, and their zero points in int32: one, or one for each place along an axis."""
+    """Return int8 weights, and their zero points in int32: one, or one per index along an axis."""
     if zero is not None and held(zero).size not in (1, weights.shape[axis]):
         raise ValueError(
-            f"zero points of shape {tuple(shape_of(zero))} for weights of shape {weights.shape}; accepted: one, or "
-            f"{weights.shape[axis]}"
+            f"zero points have shape {tuple(shape_of(zero))} for weights of shape {weights.shape}; accepted: "
+            f"one, or {weights.shape[axis]}"
         )
     moved = _MOVED if weights.dtype == np.uint8 else 0
     zeros = np.zeros(1, np.int32) if zero is None else held(zero).astype(np.int32).reshape(-1)
@@ -66,7 +66,7 @@ def _is_known(zero: Expr | None) -> bool:
 
 
 class MatMulInteger(tvm_onnx.MatMulInteger):
-    """A product of 8-bit integers in int32."""
+    """Matrix multiplication of 8-bit integers in int32."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -87,7 +87,7 @@ class MatMulInteger(tvm_onnx.MatMulInteger):
 
 
 class ConvInteger(tvm_onnx.OnnxOpConverter):
-    """A convolution of 8-bit integers in int32."""
+    """Convolution of 8-bit integers in int32."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -110,8 +110,8 @@ class ConvInteger(tvm_onnx.OnnxOpConverter):
 
 
 def _sums_within(values: np.ndarray, spatial: list[int], attr: dict[str, Any]) -> np.ndarray:
-    """int32[1, channels, ...]: sums of the weights of all taps that lie within the image, of each point; one point
-    stands for all along axes without a border."""
+    """Return int32[1, channels, ...]: the sums of the weights of all taps inside the image, for each output position;
+    axes without a border have a single position."""
     windows = windows_of({**attr, "kernel_shape": list(values.shape[2:]), "ceil_mode": 0}, spatial)
     found = values.astype(np.int64).sum(axis=1)
     for axis, (window, size) in enumerate(zip(windows, spatial, strict=True), start=1):
@@ -126,7 +126,7 @@ def _sums_within(values: np.ndarray, spatial: list[int], attr: dict[str, Any]) -
 
 
 def centred(bb: Builder, value: Expr, zero: Expr | None, shape: list[int] | None) -> Expr:
-    """An integer tensor less its zero point, in int32; `shape` spreads a zero point for each channel."""
+    """Return an integer tensor minus its zero point, in int32; `shape` broadcasts a zero point per channel."""
     wide = bb.emit(op.astype(value, "int32"))
     if zero is None:
         return wide
@@ -139,7 +139,7 @@ def centred(bb: Builder, value: Expr, zero: Expr | None, shape: list[int] | None
 
 
 class DynamicQuantizeLinear(tvm_onnx.OnnxOpConverter):
-    """uint8 of a scale and a zero point by the data's own range, which 0 belongs to; zeros alone have the scale 1."""
+    """Quantisation to uint8 by the range of the data extended to 0; all-zero data has scale 1."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
@@ -159,7 +159,7 @@ class DynamicQuantizeLinear(tvm_onnx.OnnxOpConverter):
 
 
 class MatMulIntegerToFloat(tvm_onnx.OnnxOpConverter):
-    """A product of 8-bit integers, times both scales, with a bias: floats."""
+    """Matrix multiplication of 8-bit integers, times both scales, plus a bias: floats."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -171,7 +171,7 @@ class MatMulIntegerToFloat(tvm_onnx.OnnxOpConverter):
 
 
 class DynamicQuantizeMatMul(tvm_onnx.OnnxOpConverter):
-    """A product of floats, quantised by their range, and of 8-bit weights."""
+    """Matrix multiplication of floats, quantised by their range, with 8-bit weights."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -192,4 +192,4 @@ CONTRIBUTED: dict[str, Any] = {
     "DynamicQuantizeMatMul": DynamicQuantizeMatMul,
     "MatMulIntegerToFloat": MatMulIntegerToFloat,
 }
-"""Of the domain com.microsoft."""
+"""Converters of the domain com.microsoft."""

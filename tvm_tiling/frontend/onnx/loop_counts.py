@@ -1,7 +1,8 @@
-"""How many iterations an ONNX Loop has, where constants and the number of the iteration alone decide its condition.
+"""The number of iterations of an ONNX Loop whose condition depends only on constants and the iteration number.
 
-What the condition takes is computed iteration by iteration: the nodes of the body behind it, and those behind the
-states that these read, as a counter is. All of it has one element, so that an iteration costs microseconds.
+The inputs of the condition are computed iteration by iteration: the nodes of the body that it depends on, and those
+that the states read by these depend on, such as a counter. All of these values have one element, so that an iteration
+takes microseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...limits import Limits
 from .graph import attributes, node_name
 
 _ENDLESS = 2**63 - 1
-# Operators whose results have one element where their operands have.
+# Operators whose results have one element if their operands do.
 _DECIDING = frozenset(
     [
         *["Abs", "Add", "And", "Cast", "Constant", "Equal", "Greater", "GreaterOrEqual", "Identity", "Less"],
@@ -30,9 +31,9 @@ _DECIDING = frozenset(
 def iterations(
     node: onnx.NodeProto, constants: Mapping[str, np.ndarray], opset: int, where: str, limits: Limits
 ) -> int | None:
-    """The number of iterations of a Loop, or None where it is not known before the run.
+    """Return the number of iterations of a Loop, or None if it is not known at compile time.
 
-    LimitError where the iterations, written out, are too many nodes.
+    LimitError if unrolling the iterations produces too many nodes.
     """
     given = dict(enumerate(node.input))
     most, start = (given.get(place, "") for place in (0, 1))
@@ -75,8 +76,8 @@ def iterations(
         if not np.all(goes_on):
             return count
         if not used and number not in read:
-            return bound  # the condition is true whatever the iteration
-        what = f"{where}: the iterations of node {node_name(node)}, written out,"
+            return bound  # the condition is true in every iteration
+        what = f"{where}: the unrolled iterations of node {node_name(node)}"
         limits.require_nodes(what, count * len(body.node))
     return count
 
@@ -84,8 +85,8 @@ def iterations(
 def _behind(
     body: onnx.GraphProto, constants: Mapping[str, np.ndarray]
 ) -> tuple[list[onnx.NodeProto], set[str], dict[str, np.ndarray]] | None:
-    """The nodes behind a Loop's condition in their order, the names that they read, and the constants among these; None
-    where anything else decides."""
+    """Return the nodes that a Loop's condition depends on, in order, the names that they read, and the constants among
+    these; None if it depends on anything else."""
     number, condition, *states = (value.name for value in body.input)
     makers = {name: place for place, node in enumerate(body.node) for name in node.output}
     own = {tensor.name: numpy_helper.to_array(tensor) for tensor in body.initializer}
@@ -112,6 +113,6 @@ def _behind(
 
 
 def _of_one_element(given: Mapping[str, Any]) -> bool:
-    """Whether a node's attributes hold no tensor of more elements than one."""
+    """Return whether a node's attributes contain no tensor with more than one element."""
     tensors = [value for value in given.values() if isinstance(value, onnx.TensorProto)]
     return all(np.prod(tensor.dims) == 1 for tensor in tensors) and not {"value_ints", "value_floats"} & set(given)

@@ -1,7 +1,7 @@
-"""Loops of an ONNX graph whose number of iterations is known before the run, written out: Loop and Scan.
+"""Unrolling of Loop and Scan nodes whose number of iterations is known at compile time.
 
-A Loop's number is known where constants decide it and its condition; a Scan's is the extent of what it scans.
-Names of each iteration are its own; constants of the body are shared.
+That of a Loop is known if constants determine it and its condition; that of a Scan is the extent of what it scans. Each
+iteration has its own names; constants of the body are shared.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .graph import OnnxGraph, attributes, node_name, reported_name
 from .loop_counts import iterations
 
 Types = Mapping[str, onnx.ValueInfoProto]
-_WITHOUT_BATCH = 9  # the version of the standard from which on a Scan has no batch
-_ONES = 13  # the version of the standard from which on Unsqueeze takes its axes as an input
+_WITHOUT_BATCH = 9  # the first operator set in which Scan has no batch
+_ONES = 13  # the first operator set in which Unsqueeze takes its axes as an input
 
 
 def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
-    """Replace every Loop and Scan of a known number of iterations by its iterations; whether there was any.
+    """Replace every Loop and Scan with a known number of iterations by its iterations. Return whether there was any.
 
-    LimitError where they are too many nodes.
+    LimitError if they are too many nodes.
     """
     found = False
     for node in list(graph.graph.node):
@@ -36,7 +36,7 @@ def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
         if loop is None:
             continue
         count = loop.count * loop.batch * len(loop.body.node) + len(graph.graph.node)
-        limits.require_nodes(f"{graph.where}: the iterations of node {node_name(node)}, written out,", count)
+        limits.require_nodes(f"{graph.where}: the unrolled iterations of node {node_name(node)}", count)
         nodes = list(graph.graph.node)
         place = nodes.index(node)
         graph.replace_nodes([*nodes[:place], *loop.written_out(), *nodes[place + 1 :]])
@@ -45,7 +45,7 @@ def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
 
 
 class _Unrolled:
-    """The iterations of one node while they are written out; `count` of each sequence of a `batch`."""
+    """The iterations of one node during unrolling; `count` for each sequence of a `batch`."""
 
     batch = 1
 
@@ -58,7 +58,7 @@ class _Unrolled:
         self._made = self._iterations = 0
 
     def iteration(self, given: Mapping[str, str]) -> list[str]:
-        """The body with its inputs in the place of `given`'s names; the names of its outputs."""
+        """Add the body with its inputs replaced by `given`. Return the names of its outputs."""
         own = {name: f"{self.prefix}{self._iterations}_{name}" for name in self._results}
         self._iterations += 1
         names = {**self._held, **own, **given}
@@ -66,7 +66,7 @@ class _Unrolled:
         return [names.get(output.name, output.name) for output in self.body.output]
 
     def constant(self, value: np.ndarray) -> str:
-        """The name of a constant."""
+        """Add a constant. Return its name."""
         name = self.fresh("constant")
         self.graph.add_constant(name, value)
         return name
@@ -76,18 +76,18 @@ class _Unrolled:
         return f"{self.prefix}{what}_{self._made}"
 
     def add(self, operator: str, inputs: Sequence[str], output: str = "", **more: Any) -> str:
-        """A node of one result; its name."""
+        """Add a node with one result. Return its name."""
         output = output or self.fresh(operator.lower())
         called = reported_name(self.node)
         self.nodes.append(helper.make_node(operator, list(inputs), [output], output, called, **more))
         return output
 
     def element(self, source: str, place: int, axis: int) -> str:
-        """One element of a tensor along an axis, which it has no more; its name."""
+        """Add the selection of one element along an axis, which is removed. Return its name."""
         return self.add("Gather", [source, self.constant(np.array(place))], axis=axis)
 
     def stacked(self, parts: Sequence[str], axis: int, output: str) -> None:
-        """`parts` behind each other along a new axis, as `output`."""
+        """Stack `parts` along a new axis, as `output`."""
         lifted = []
         for part in parts:
             if self.graph.opset >= _ONES:
@@ -98,10 +98,10 @@ class _Unrolled:
 
 
 class _Loop(_Unrolled):
-    nothing: Mapping[str, np.ndarray]  # what is scanned by a loop of no iteration
+    nothing: Mapping[str, np.ndarray]  # scan outputs of a loop without iterations
 
     def written_out(self) -> list[onnx.NodeProto]:
-        """The nodes in the Loop's place."""
+        """Return the nodes that replace the Loop."""
         number, condition, *states = (value.name for value in self.body.input)
         values, scanned = list(self.node.input[2:]), []
         true = self.constant(np.array(True))
@@ -122,7 +122,7 @@ class _Loop(_Unrolled):
 
 
 def _loop(graph: OnnxGraph, node: onnx.NodeProto, types: Types, limits: Limits) -> _Loop | None:
-    """A Loop of a known number of iterations; None for any other."""
+    """Return a Loop with a known number of iterations, or None."""
     body = attributes(node)["body"]
     count = iterations(node, graph.constants(), graph.opset, graph.where, limits)
     if count is None:
@@ -137,7 +137,7 @@ def _loop(graph: OnnxGraph, node: onnx.NodeProto, types: Types, limits: Limits) 
 
 
 def _of_no_iteration(kind: onnx.ValueInfoProto | None) -> np.ndarray | None:
-    """What a loop of no iteration scans, where the type and shape of an element are known."""
+    """Return the scan output of a loop without iterations, if the type and shape of an element are known."""
     if kind is None or not kind.type.tensor_type.HasField("shape") or not kind.type.tensor_type.elem_type:
         return None
     extents = kind.type.tensor_type.shape.dim[1:]
@@ -154,7 +154,7 @@ class _Scan(_Unrolled):
     out_backwards: Sequence[int]
 
     def written_out(self) -> list[onnx.NodeProto]:
-        """The nodes in the Scan's place."""
+        """Return the nodes that replace the Scan."""
         states = len(self.body.input) - len(self.axes)
         values, scanned = self._scanned(self.node.input[:states], self.node.input[states:])
         for value, name in zip(values, self.node.output, strict=False):
@@ -166,7 +166,7 @@ class _Scan(_Unrolled):
         return self.nodes
 
     def _scanned(self, states: Sequence[str], sources: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-        """All iterations: the last states, and the elements of each result that is scanned, in its order."""
+        """Add all iterations. Return the final states, and the elements of each scan output in order."""
         names = [value.name for value in self.body.input]
         values, scanned = list(states), []
         for step in range(self.count):
@@ -185,7 +185,7 @@ class _BatchedScan(_Scan):
     """The form of version 8: axis 0 of everything is a batch, whose sequences are scanned one by one."""
 
     def written_out(self) -> list[onnx.NodeProto]:
-        """The nodes in the Scan's place."""
+        """Return the nodes that replace the Scan."""
         given = self.node.input[1:]
         states = len(given) - len(self.axes)
         found = []
@@ -203,7 +203,7 @@ class _BatchedScan(_Scan):
 
 
 def _scan(graph: OnnxGraph, node: onnx.NodeProto, types: Types) -> _Scan | None:
-    """A Scan over tensors of known extents; None for any other."""
+    """Return a Scan over tensors of known extents, or None."""
     given = attributes(node)
     body, count = given["body"], int(given["num_scan_inputs"])
     batched = graph.opset < _WITHOUT_BATCH
@@ -211,7 +211,7 @@ def _scan(graph: OnnxGraph, node: onnx.NodeProto, types: Types) -> _Scan | None:
     outputs = len(body.output) - states
     sources = node.input[len(node.input) - count :]
     axes = [1] * count if batched else list(given.get("scan_input_axes", [0] * count))
-    # Other axes may be open.
+    # Other axes may be dynamic.
     lengths = {_extent(types.get(name), axis) for name, axis in zip(sources, axes, strict=True)}
     length = lengths.pop()
     if lengths or not length:
@@ -233,7 +233,7 @@ def _scan(graph: OnnxGraph, node: onnx.NodeProto, types: Types) -> _Scan | None:
 
 
 def _extent(kind: onnx.ValueInfoProto | None, axis: int) -> int | None:
-    """The extent of a tensor's axis, None where it is not known."""
+    """Return the extent of a tensor's axis, or None if it is not known."""
     dims = kind.type.tensor_type.shape.dim if kind is not None else ()
     if not -len(dims) <= axis < len(dims) or not dims[axis].HasField("dim_value"):
         return None

@@ -1,6 +1,6 @@
-"""ONNX operators whose tensors of open sizes have to agree otherwise than by broadcasting.
+"""ONNX operators with symbolic shapes that must agree in ways other than broadcasting.
 
-The tensors are bound to what they agree on, and the converter for fixed sizes does the rest.
+The tensors are cast to the common shape, and the converter for fixed shapes does the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .recurrent import CONVERTERS as RECURRENT
 
 
 def _recurrent(cell: str) -> Rule:
-    """LSTM, GRU and RNN, whose states and lengths have to be of the batch of their inputs."""
+    """Return the rule for LSTM, GRU or RNN, whose states and lengths must have the batch of their inputs."""
 
     def rule(node: OpenNode) -> relax.Expr | None:
         outer = 0 if node.attr.get("layout", 0) else 1
@@ -52,11 +52,11 @@ def _einsum(node: OpenNode) -> relax.Expr | None:
 
 
 def _along(node: OpenNode, updates: int | None) -> dict[int, list[Size]]:
-    """Of indices that name elements along an axis: along others as many as the data has where either is open, and as
-    many updates."""
+    """Return the shapes of data, indices and updates for indexing along an axis: all must agree along the other axes if
+    either is dynamic, and there must be as many updates as indices."""
     data, indices = node.extents(), node.extents(1)
     if len(data) != len(indices):
-        raise ValueError(f"indices of {len(indices)} axes for data of {len(data)}")
+        raise ValueError(f"indices have {len(indices)} axes, but the data has {len(data)}")
     axis = axis_of(node.attr.get("axis", 0), len(data))
     for place, (extent, count) in enumerate(zip(data, indices, strict=True)):
         if place != axis and not (isinstance(extent, int) and isinstance(count, int)):
@@ -78,10 +78,10 @@ def _scatter_elements(node: OpenNode) -> relax.Expr | None:
 def _scatter_nd(node: OpenNode) -> relax.Expr | None:
     data, indices, updates = (node.extents(place) for place in range(3))
     if not isinstance(indices[-1], int):
-        raise ValueError("indices of an open number of axes")
+        raise ValueError("the last axis of the indices is dynamic")
     wanted = [*indices[:-1], *data[indices[-1] :]]
     if len(wanted) != len(updates):
-        raise ValueError(f"updates of {len(updates)} axes; expected {len(wanted)}")
+        raise ValueError(f"updates have {len(updates)} axes; expected {len(wanted)}")
     both = [node.shapes.agreed(*pair) for pair in zip(wanted, updates, strict=True)]
     count = len(indices) - 1
     return node.converted(
@@ -90,8 +90,8 @@ def _scatter_nd(node: OpenNode) -> relax.Expr | None:
 
 
 def _alike(*groups: Sequence[tuple[int, int]]) -> Rule:
-    """Operators whose tensors have to agree along some axes: pairs of an input and an axis, as many elements in each
-    group."""
+    """Return the rule for operators whose tensors must agree along some axes: each group is pairs of an input and an
+    axis with equal extents."""
 
     def rule(node: OpenNode) -> relax.Expr | None:
         shapes = {place: node.extents(place) for group in groups for place, _ in group if node.has(place)}
@@ -109,7 +109,7 @@ def _alike(*groups: Sequence[tuple[int, int]]) -> Rule:
 
 
 def _tensor_scatter(node: OpenNode) -> relax.Expr | None:
-    """Caches and what is written to them agree along all axes but one."""
+    """Caches and updates agree along all axes except one."""
     rank = len(node.extents())
     axis = axis_of(node.attr.get("axis", -2), rank)
     places = [((0, i), (1, i)) if i else ((0, 0), (1, 0), (2, 0)) for i in range(rank) if i != axis]

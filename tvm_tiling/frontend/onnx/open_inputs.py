@@ -1,4 +1,4 @@
-"""Shapes of an ONNX model's inputs whose dimensions stay open."""
+"""Shapes of an ONNX model's inputs with dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .graph import OnnxGraph
 
 @dataclass(frozen=True)
 class OpenInputs:
-    """`shapes`: what is known of the open sizes; `extents` and `plain`: the shape of each input by name, as
+    """`shapes`: what is known about the symbolic sizes; `extents` and `plain`: the shape of each input by name, as
     expressions and as plain data."""
 
     shapes: OpenShapes
@@ -21,7 +21,7 @@ class OpenInputs:
 
 
 def name_dimensions(graph: OnnxGraph) -> None:
-    """Call dimensions of inputs that have neither size nor name by their place, as in x[0]."""
+    """Name input dimensions that have neither size nor name by their position, as in x[0]."""
     taken = {dim.dim_param for value in graph.inputs() for dim in value.type.tensor_type.shape.dim}
     for value in graph.inputs():
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -35,9 +35,10 @@ def name_dimensions(graph: OnnxGraph) -> None:
 
 
 def open_inputs(graph: OnnxGraph, may_be_empty: MayBeEmpty) -> OpenInputs | None:
-    """The inputs of a graph whose dimensions have sizes or names; None where no dimension is open.
+    """Return the inputs of a graph whose dimensions have sizes or names; None if no dimension is dynamic.
 
-    A name that is arithmetic on others, which stand alone somewhere, is computed of them; any other is a size.
+    A name that is arithmetic on other names, each of which occurs by itself somewhere, is computed from them; any other
+    name is a size.
     """
     dims = [dim for value in graph.inputs() for dim in value.type.tensor_type.shape.dim]
     texts = list(dict.fromkeys(dim.dim_param for dim in dims if not dim.HasField("dim_value")))

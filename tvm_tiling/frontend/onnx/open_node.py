@@ -1,4 +1,4 @@
-"""What rules for nodes of open sizes work with."""
+"""The context of rules for nodes with symbolic shapes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tensors import as_inputs
 
 @dataclass(frozen=True)
 class OpenNode:
-    """A node being imported: the builder, its tensors (made when they are asked for), which are given, its inputs as
-    sizes where they are known, its attributes, what is known of the open sizes, the version of the operators, and the
-    converter for fixed sizes."""
+    """A node being imported: the builder, its tensors (created on demand), which inputs are given, its inputs as sizes
+    if known, its attributes, what is known about symbolic sizes, the operator set version, and the converter for fixed
+    shapes."""
 
     bb: relax.BlockBuilder
     tensors: Callable[[int], relax.Expr | None]
@@ -30,7 +30,7 @@ class OpenNode:
     converter: Any
 
     def converted(self, shapes: Mapping[int, Sequence[Size]], attr: dict[str, Any] | None = None) -> relax.Expr:
-        """What the converter for fixed sizes makes of the inputs, those in `shapes` bound to these."""
+        """Return the result of the converter for fixed shapes, with the inputs in `shapes` cast to these shapes."""
         inputs = [self.tensor(place) if self.has(place) else None for place in range(len(self.given))]
         for place, shape in shapes.items():
             inputs[place] = cast(self.bb, inputs[place], [self.shapes.simplified(extent) for extent in shape])
@@ -38,29 +38,29 @@ class OpenNode:
         return convert(self.bb, as_inputs(*inputs), self.attr if attr is None else attr, [])
 
     def tensor(self, place: int = 0) -> relax.Expr:
-        """An input as a tensor."""
+        """Return an input as a tensor."""
         found = self.tensors(place)
         if found is None or not isinstance(found.ty, relax.TensorType) or found.ty.shape is None:
-            raise ValueError(f"input {place} is no tensor whose shape is known")
+            raise ValueError(f"input {place} is not a tensor of known shape")
         return found
 
     def extents(self, place: int = 0) -> list[Size]:
-        """The shape of an input."""
+        """Return the shape of an input."""
         return [self.shapes.simplified(whole(extent)) for extent in self.tensor(place).ty.shape]
 
     def sizes(self, place: int) -> list[Size] | None:
-        """An input as sizes, in order; None where it is left out or computed in the run."""
+        """Return an input as sizes, in order; None if it is omitted or computed at run time."""
         value = self.values[place] if place < len(self.values) else None
         if value is None or value.dtype not in ("int32", "int64"):
             return None
         return list(value.values.flat)
 
     def has(self, place: int) -> bool:
-        """Whether an input is given."""
+        """Return whether an input is given."""
         return place < len(self.given) and self.given[place]
 
     def numbers(self, place: int) -> list[int] | None:
-        """The same of whole numbers alone."""
+        """Return an input as integers; None if it is not known as such."""
         found = self.sizes(place)
         return None if found is None or not all(isinstance(size, int) for size in found) else found
 
@@ -69,7 +69,7 @@ Rule: TypeAlias = Callable[[OpenNode], "relax.Expr | None"]
 
 
 def is_open(value: relax.Expr | None) -> bool:
-    """Whether a tensor has an extent that is no number, or no shape."""
+    """Return whether a tensor has an extent that is not a number, or no shape."""
     if value is None or not isinstance(value.ty, relax.TensorType):
         return False
     shape = value.ty.shape
@@ -77,12 +77,12 @@ def is_open(value: relax.Expr | None) -> bool:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis, counted from the start. ValueError for one that a tensor of this rank does not have."""
+    """Return an axis counted from the start. ValueError if it is out of range for this rank."""
     if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} of a tensor of {rank} axes")
+        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} axes")
     return axis % rank
 
 
 def word(value: Any) -> str:
-    """An attribute that is text."""
+    """Return a string attribute."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,7 +1,7 @@
-"""ONNX operators on tensors of open sizes, and those that take sizes as values.
+"""ONNX operators on tensors with symbolic shapes, and those that take sizes as values.
 
-A rule gets the node's tensors and what is known of its inputs as sizes, and gives the result, or None where the
-converter for fixed sizes serves it. Slices clamp as the standard has it; what has to hold becomes a guard.
+A rule gets the node's tensors and what is known of its inputs as sizes, and returns the result, or None if the
+converter for fixed shapes applies. Slices clamp as in the standard; conditions that must hold become guards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .open_windows import WINDOWS
 
 
 def _with_shape(node: OpenNode, data: relax.Expr, wanted: Sequence[Size]) -> relax.Expr:
-    """`data` with another shape of as many elements; at most one extent is -1."""
+    """Return `data` reshaped to the same number of elements; at most one extent is -1."""
     extents = list(wanted)
     left = [place for place, extent in enumerate(extents) if isinstance(extent, int) and extent == -1]
     if len(left) > 1:
@@ -50,10 +50,10 @@ def _reshape(node: OpenNode) -> relax.Expr | None:
         if isinstance(extent, int):
             kept = extent == 0 and not node.attr.get("allowzero", 0)
             if kept and place >= len(before):
-                raise ValueError(f"extent {place} is kept, and the tensor has {len(before)} axes")
+                raise ValueError(f"extent {place} is 0 (keep), but the tensor has {len(before)} axes")
             result.append(before[place] if kept else extent)
             continue
-        # 0 and -1 mean something else, but where as many elements are kept as there are.
+        # 0 and -1 have special meanings, unless the extent stays the same.
         if place >= len(before) or not node.shapes.same(before[place], extent):
             node.shapes.require_at_least(extent, 0 if node.attr.get("allowzero", 0) else 1)
         result.append(extent)
@@ -63,7 +63,7 @@ def _reshape(node: OpenNode) -> relax.Expr | None:
 def _flatten(node: OpenNode) -> relax.Expr | None:
     extents, axis = node.extents(), node.attr.get("axis", 1)
     if not -len(extents) <= axis <= len(extents):
-        raise ValueError(f"axis {axis} of a tensor of {len(extents)} axes")
+        raise ValueError(f"axis {axis} is out of range for a tensor of {len(extents)} axes")
     axis += len(extents) if axis < 0 else 0
     return _with_shape(node, node.tensor(), [node.shapes.product(extents[:axis]), node.shapes.product(extents[axis:])])
 
@@ -128,10 +128,12 @@ def _slice(node: OpenNode) -> relax.Expr | None:
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if not all(isinstance(number, int) for number in (*axes, *steps)):
-        raise ValueError("axes and steps have to be known before the run")
+        raise ValueError("axes and steps must be known at compile time")
     axes = [axis_of(axis, len(extents)) for axis in axes]
     if not len(starts) == len(ends) == len(axes) == len(steps) == len(set(axes)) or 0 in steps:
-        raise ValueError(f"{len(starts)} starts, {len(ends)} ends, {len(set(axes))} axes and steps of {steps}")
+        raise ValueError(
+            f"inconsistent slice: {len(starts)} starts, {len(ends)} ends, {len(set(axes))} axes, steps {steps}"
+        )
     if all(isinstance(size, int) for size in (*starts, *ends, *(extents[axis] for axis in axes))):
         return None
     cuts = {}
@@ -163,7 +165,7 @@ def _split(node: OpenNode) -> relax.Expr | None:
 
 
 def _gather(node: OpenNode) -> relax.Expr | None:
-    """Of one place, known before the run, along an open axis."""
+    """Gather at one index along a dynamic axis, known at compile time."""
     if not is_open(node.tensor()):
         return None
     extents = node.extents()
@@ -185,7 +187,7 @@ def _tile(node: OpenNode) -> relax.Expr | None:
     if repeats is None:
         return None
     if len(repeats) != len(extents):
-        raise ValueError(f"{len(repeats)} repeats of {len(extents)} axes")
+        raise ValueError(f"{len(repeats)} repeats for {len(extents)} axes")
     return tiled(node.bb, node.shapes, node.tensor(), repeats)
 
 
@@ -202,18 +204,20 @@ def _pad(node: OpenNode) -> relax.Expr | None:
         if node.has(2):
             held = node.tensor(2)
             if not isinstance(held, tvm.ir.GenericConst):
-                raise ValueError("elements that are not known before the run")
+                raise ValueError("the padding value must be known at compile time")
             fill = held.value.numpy().reshape(-1)[0].item()
     axes = list(range(rank))
     if node.has(3):
         given = node.numbers(3)
         if given is None:
-            raise ValueError("axes that are not known before the run")
+            raise ValueError("axes must be known at compile time")
         axes = [axis_of(axis, rank) for axis in given]
     if pads is None or len(pads) != 2 * len(axes):
-        raise ValueError(f"pads of {len(axes)} axes are expected")
+        raise ValueError(f"expected pads for {len(axes)} axes")
     if mode not in ("constant", "reflect", "edge", "wrap"):
-        raise ValueError(f"mode {mode!r} of a tensor of open sizes; accepted: constant, edge, reflect, wrap")
+        raise ValueError(
+            f"mode {mode!r} is not supported for tensors of dynamic shape; accepted: constant, edge, reflect, wrap"
+        )
     pairs: list[tuple[Size, Size]] = [(0, 0)] * rank
     for place, axis in enumerate(axes):
         pairs[axis] = (pads[place], pads[place + len(axes)])
@@ -226,7 +230,7 @@ def _range(node: OpenNode) -> relax.Expr | None:
         return None
     start, limit, step = (sizes[0] for sizes in given if sizes is not None)
     if not isinstance(step, int) or step == 0:
-        raise ValueError("a step that is not known before the run to be another number than 0")
+        raise ValueError("the step must be known at compile time and not be 0")
     over = plus(limit, -1 * start, step - 1) if step > 0 else plus(start, -1 * limit, -step - 1)
     count = tirx.floordiv(expr(node.shapes.simplified(over)), expr(abs(step)))
     length = node.shapes.larger(node.shapes.simplified(count), 0)
@@ -241,7 +245,7 @@ def _range(node: OpenNode) -> relax.Expr | None:
 
 
 def _of_rows(function: Any) -> Rule:
-    """Softmax before version 13: of all elements from an axis on."""
+    """Return the rule for softmax, which before version 13 was over all elements from an axis on."""
 
     def rule(node: OpenNode) -> relax.Expr | None:
         extents = node.extents()
@@ -258,10 +262,10 @@ def _of_rows(function: Any) -> Rule:
 
 
 def _prelu(node: OpenNode) -> relax.Expr | None:
-    """Slopes below 0, which broadcast to the data."""
+    """Slopes for negative values, broadcast to the data."""
     data, slope = node.tensor(), node.tensor(1)
     if len(node.extents(1)) > len(node.extents()):
-        raise ValueError("slopes of more axes than the data")
+        raise ValueError("slopes have more axes than the data")
     scaled = node.bb.emit(op.multiply(data, slope))
     return op.where(node.bb.emit(op.less(data, relax.const(0, str(data.ty.dtype)))), scaled, data)
 

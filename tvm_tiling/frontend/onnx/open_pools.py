@@ -1,4 +1,4 @@
-"""Pools of ONNX over images of open sizes: windows whose number and padding are computed from sizes."""
+"""ONNX pooling over images of dynamic shape: the number of windows and the padding are computed from sizes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .tensors import dtype_of
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """The windows along one axis, as pools.Windows has them; `extent`, `before`, `after` and `beyond` may be open.
+    """The windows along one axis, as in pools.Windows; `extent`, `before`, `after` and `beyond` may be symbolic.
 
-    An open `beyond` is negative where elements are left behind the last window: image and padding end with it, so that
-    how many windows there are is a short expression.
+    A symbolic `beyond` is negative if elements remain after the last window: image and padding are cropped there, so
+    that the number of windows is a short expression.
     """
 
     extent: Size
@@ -40,17 +40,17 @@ class OpenWindows:
 
     @property
     def sides(self) -> tuple[Size, Size]:
-        """What is in front of the axis, and all that is behind."""
+        """The padding before the axis, and the total after it."""
         return self.before, plus(self.after, self.beyond)
 
 
 def open_windows(node: OpenNode, kernel: Sequence[int], *, ceil: bool = False) -> list[OpenWindows]:
-    """Windows of `kernel` elements on images; a guard where one may exceed its axis. `ceil`: elements that are left
-    behind the last window get one of their own."""
+    """Return the windows of `kernel` elements on images, with a guard if one may exceed its axis. `ceil`: elements that
+    remain after the last window get another one."""
     spatial = node.extents()[2:]
     rank = len(spatial)
     if len(kernel) != rank or rank not in (1, 2, 3):
-        raise ValueError(f"images of {rank} axes and windows of {len(kernel)}; accepted: 1 to 3")
+        raise ValueError(f"images have {rank} axes and windows {len(kernel)}; accepted: 1 to 3, equal")
     strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     given, auto = list(node.attr.get("pads", [0] * 2 * rank)), word(node.attr.get("auto_pad", "NOTSET"))
     found = []
@@ -67,11 +67,11 @@ def open_windows(node: OpenNode, kernel: Sequence[int], *, ceil: bool = False) -
 
 
 def _same(node: OpenNode, extent: Size, kernel: int, stride: int, dilation: int, *, lower: bool) -> OpenWindows:
-    """As many windows as steps; the odd element of padding is in front where it is `lower`."""
+    """Return as many windows as steps; the odd element of padding comes first if `lower`."""
     shapes, span = node.shapes, (kernel - 1) * dilation + 1
     last = tirx.floordiv(expr(plus(extent, -1)), expr(stride)) * stride
     total = shapes.simplified(plus(last, span, -1 * extent))
-    if span < stride:  # else it is no less than 0, which TVM would not find
+    if span < stride:  # otherwise it is at least 0, which TVM would not prove
         total = shapes.larger(total, 0)
     half = shapes.simplified(tirx.floordiv(expr(total), expr(2)))
     rest = shapes.simplified(plus(total, -1 * half))
@@ -80,7 +80,8 @@ def _same(node: OpenNode, extent: Size, kernel: int, stride: int, dilation: int,
 
 
 def _with_last(node: OpenNode, windows: OpenWindows) -> OpenWindows:
-    """With a window more where elements are left, unless it would begin in the padding behind the axis."""
+    """Return the windows with another one for remaining elements, unless it would start in the padding after the
+    axis."""
     shapes, stride = node.shapes, windows.stride
     left = plus(windows.extent, windows.before, windows.after, -windows.span)
     steps = shapes.simplified(tirx.floordiv(expr(plus(left, stride - 1)), expr(stride)))
@@ -95,8 +96,8 @@ def _with_last(node: OpenNode, windows: OpenWindows) -> OpenWindows:
 def around(
     node: OpenNode, data: relax.Expr, windows: Sequence[OpenWindows], fill: Any, *, always: bool = False
 ) -> tuple[relax.Expr, list[int]]:
-    """The images with the padding of their windows around them, where that is open or `always`; and what is left to
-    pad, before all axes and then behind them."""
+    """Return the images padded for their windows if the padding is symbolic or `always`, and the remaining padding,
+    before all axes and then after them."""
     sides = [w.sides for w in windows]
     fixed = all(isinstance(number, int) for pair in sides for number in pair)
     if fixed and not always:
@@ -114,14 +115,14 @@ def _pooled(
 
 
 def _of_pool(node: OpenNode) -> tuple[relax.Expr, list[OpenWindows]] | None:
-    """The images and windows of a pool along axes of which one is open; None where all are fixed."""
+    """Return the images and windows of a pool with at least one dynamic axis; None if all are fixed."""
     if all(isinstance(extent, int) for extent in node.extents()[2:]):
         return None
     windows = open_windows(node, list(node.attr["kernel_shape"]), ceil=bool(node.attr.get("ceil_mode", 0)))
     by_itself = word(node.attr.get("auto_pad", "NOTSET")) in ("SAME_UPPER", "SAME_LOWER")
     if by_itself and any(w.span < w.stride for w in windows):
-        # Windows that leave elements out start where the standard and onnxruntime do not agree.
-        raise ValueError("auto_pad with steps longer than windows, along axes of open sizes")
+        # If windows skip elements, the standard and onnxruntime disagree on where they start.
+        raise ValueError("auto_pad with strides larger than windows is not supported along dynamic axes")
     return cast(node.bb, node.tensor(), node.extents()), windows
 
 
@@ -142,7 +143,7 @@ def _lowest(dtype: str) -> Any:
 
 
 def _sums(node: OpenNode, data: relax.Expr, windows: Sequence[OpenWindows]) -> relax.Expr:
-    """The sum of each window, of zeros outside of the image."""
+    """Return the sum of each window, with zeros outside the image."""
     data, padding = around(node, data, windows, 0)
     means = node.bb.emit(_pooled("avg_pool", data, windows, padding, count_include_pad=True))
     size = math.prod(w.kernel for w in windows)
@@ -163,7 +164,8 @@ def _average_pool(node: OpenNode) -> relax.Expr | None:
 
 
 def _over_counts(node: OpenNode, sums: relax.Expr, windows: Sequence[OpenWindows], counts_padding: bool) -> relax.Expr:
-    """Sums of windows divided by how many elements each has of its image, or of that and its padding."""
+    """Return sums of windows divided by the number of elements of the image, or of the image and its padding, in
+    each."""
     dtype = dtype_of(sums)
     numbers = [(w.extent, w.before, w.after) for w in windows]
     opened = [size for part in numbers for size in part if not isinstance(size, int)]
@@ -176,7 +178,7 @@ def _over_counts(node: OpenNode, sums: relax.Expr, windows: Sequence[OpenWindows
             total: Any = tirx.const(1.0, dtype)
             for place, w, (extent, before, after) in zip(at[2:], windows, known, strict=True):
                 start = tirx.Cast("int64", place) * w.stride
-                # Taps lie in the padded axis, or in the axis alone.
+                # Taps lie in the padded axis, or only in the axis.
                 first, end = (0, extent + before + after) if counts_padding else (before, extent + before)
                 low = tirx.max(tirx.floordiv(first - start + w.dilation - 1, w.dilation), 0)
                 high = tirx.min(tirx.floordiv(end - start + w.dilation - 1, w.dilation), w.kernel)
@@ -195,7 +197,7 @@ def _lp_pool(node: OpenNode) -> relax.Expr | None:
     data, windows = found
     p, dtype = float(node.attr.get("p", 2)), dtype_of(data)
     if p < 1:
-        raise ValueError(f"p is {p:g}; expected 1 or more")
+        raise ValueError(f"p = {p:g}; expected at least 1")
     positive = node.bb.emit(op.abs(data))
     powers = positive if p == 1 else node.bb.emit(op.power(positive, relax.const(p, dtype)))
     total = _sums(node, powers, windows)

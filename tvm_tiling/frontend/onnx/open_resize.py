@@ -1,7 +1,7 @@
-"""Resize of ONNX along axes of open sizes.
+"""Resize of ONNX along dynamic axes.
 
-By whole factors it repeats elements, or takes some between the middles of two. Else places and weights are tables as
-they are along fixed axes, but computed in the run, in float64 and in the order of resize.py.
+Integer factors repeat elements or interpolate between two. Other factors use tables of indices and weights as for fixed
+axes, but computed at run time, in float64 and in the order of resize.py.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .open_node import OpenNode, Rule, axis_of
 from .resize import LATEST, OLDER, Axis, Form, along, scaled
 from .tensors import dtype_of
 
-_SEARCHED = 1 << 16  # extents at which a product with a scale is compared
-_LEAST_EXTENT = 4096  # up to which a scale has to be served
+_SEARCHED = 1 << 16  # extents for which a product with a scale is compared
+_LEAST_EXTENT = 4096  # up to which a scale must be exact
 _WIDE = "float64"
 
 
 @dataclass(frozen=True)
 class OpenAxis:
-    """How one axis is resized, as resize.Axis has it; `scale` is None where it is after / before."""
+    """The resizing of one axis, as in resize.Axis; `scale` is None if it is after / before."""
 
     index: int
     before: Size
@@ -58,7 +58,7 @@ def _resize(node: OpenNode) -> relax.Expr | None:
 
 
 def _known(axis: OpenAxis) -> Axis:
-    """An axis of fixed extents."""
+    """Return an axis of fixed extents."""
     scale = axis.after / axis.before if axis.scale is None else axis.scale
     return Axis(axis.index, axis.before, axis.after, scale, axis.start, axis.end)
 
@@ -76,14 +76,17 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
     axes = [axis_of(axis, len(extents)) for axis in given]
     sizes = node.sizes(3) if node.opset > 10 and node.has(3) else None
     if node.opset > 10 and node.has(3) and sizes is None:
-        raise ValueError("sizes have to follow from shapes, or be known before the run")
+        raise ValueError("sizes must follow from shapes or be known at compile time")
     roi = _numbers(node, 1, "roi") if form.place == "tf_crop_and_resize" and node.opset > 10 else None
     cuts = [(0.0, 1.0)] * len(axes) if roi is None else list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     if sizes:
         if len(sizes) != len(axes):
-            raise ValueError(f"{len(sizes)} sizes of {len(axes)} axes")
+            raise ValueError(f"{len(sizes)} sizes for {len(axes)} axes")
         if form.policy != "stretch":
-            raise ValueError(f"keep_aspect_ratio_policy {form.policy!r} of a tensor of open sizes; accepted: stretch")
+            raise ValueError(
+                f"keep_aspect_ratio_policy {form.policy!r} is not supported for tensors of dynamic shape; "
+                "accepted: stretch"
+            )
         for size in sizes:
             node.shapes.require_at_least(size, 1)
         return [
@@ -91,7 +94,7 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
         ]
     scales = _scales(node)
     if len(scales) != len(axes):
-        raise ValueError(f"{len(scales)} scales of {len(axes)} axes")
+        raise ValueError(f"{len(scales)} scales for {len(axes)} axes")
     return [
         OpenAxis(axis, extents[axis], _scaled(node, extents[axis], scale), scale, *cut)
         for axis, scale, cut in zip(axes, scales, cuts, strict=True)
@@ -99,17 +102,17 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
 
 
 def _numbers(node: OpenNode, place: int, called: str) -> list[float] | None:
-    """Numbers that are an input; None where it is left out or empty."""
+    """Return the numbers of an input; None if it is omitted or empty."""
     if not node.has(place):
         return None
     held = node.tensor(place)
     if not isinstance(held, tvm.ir.GenericConst):
-        raise ValueError(f"{called} have to be known before the run")
+        raise ValueError(f"{called} must be known at compile time")
     return [float(number) for number in held.value.numpy().reshape(-1)] or None
 
 
 def _scales(node: OpenNode) -> list[float]:
-    """An input, or in older forms an attribute."""
+    """Return the scales from an input, or in older versions an attribute."""
     place = 2 if node.opset > 10 else 1
     found = list(node.attr["scales"]) if "scales" in node.attr else _numbers(node, place, "scales")
     if found is None:
@@ -118,12 +121,12 @@ def _scales(node: OpenNode) -> list[float]:
 
 
 def _scaled(node: OpenNode, extent: Size, scale: float) -> Size:
-    """How many elements `scale` makes of an axis: their product in float32 rounded down, as resize.scaled() has it.
+    """Return the number of elements after scaling an axis: the product in float32 rounded down, as in resize.scaled().
 
-    It is written as a quotient of whole numbers, and a guard says up to which extent that is the same.
+    It is expressed as an integer quotient, with a guard on the largest extent for which that is exact.
     """
     if scale <= 0:
-        raise ValueError(f"a scale of {scale:g}; expected more than 0")
+        raise ValueError(f"scale = {scale:g}; expected more than 0")
     if isinstance(extent, int):
         return scaled(extent, scale)
     known = np.arange(1, _SEARCHED + 1)
@@ -139,7 +142,7 @@ def _scaled(node: OpenNode, extent: Size, scale: float) -> Size:
         if reach > most:
             best, most = share, reach
     if most < _LEAST_EXTENT:
-        raise ValueError(f"a scale of {scale:.9g}, which no quotient of whole numbers serves, of an open size")
+        raise ValueError(f"scale = {scale:.9g} cannot be represented as an integer quotient for a dynamic axis")
     if best.denominator != 1:
         node.shapes.require_at_least(most, extent)
     after = node.shapes.simplified(tirx.floordiv(expr(extent * best.numerator), expr(best.denominator)))
@@ -152,7 +155,7 @@ def _scaled(node: OpenNode, extent: Size, scale: float) -> Size:
 
 
 def _along(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form) -> relax.Expr:
-    """`data` resized along one axis."""
+    """Return `data` resized along one axis."""
     factor = _factor(node, axis)
     if factor is not None and form.repeats:
         return node.bb.emit(upsampled(node.bb, node.shapes, data, axis.index, factor, linear=form.mode == "linear"))
@@ -162,7 +165,9 @@ def _along(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form) -> rela
         result = node.bb.emit(op.take(data, table, axis=axis.index))
     else:
         if "float" not in dtype_of(data):
-            raise ValueError(f"mode {form.mode!r} of {dtype_of(data)} along axes of open sizes; accepted: floats")
+            raise ValueError(
+                f"mode {form.mode!r} is not supported for {dtype_of(data)} along dynamic axes; accepted: floats"
+            )
         result = _weighted(node, data, axis, form, places)
     if form.place != "tf_crop_and_resize":
         return result
@@ -174,7 +179,7 @@ def _along(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form) -> rela
 
 
 def _factor(node: OpenNode, axis: OpenAxis) -> int | None:
-    """The whole number of elements that each becomes; None where it is none."""
+    """Return the integer factor of an axis; None if the factor is not an integer."""
     if axis.scale is not None:
         return int(axis.scale) if axis.scale == int(axis.scale) else None
     if isinstance(axis.after, int):
@@ -189,7 +194,7 @@ Places = Callable[..., Any]  # of an index, and of the extents before and after
 
 
 def _places(axis: OpenAxis, mode: str) -> Places:
-    """Where an output element lies among the input's."""
+    """Return the function that maps an output index to input coordinates."""
 
     def place(x: Any, before: Any, after: Any) -> Any:
         x = tirx.Cast(_WIDE, x)
@@ -198,7 +203,7 @@ def _places(axis: OpenAxis, mode: str) -> Places:
         length = scale * size
         one, half = _number(1.0), _number(0.5)
         alone = length.equal(one)
-        # A length of 1 divides by nothing where it is not taken.
+        # The length is 1 here if the branch is not taken, so that nothing is divided by zero.
         apart = tirx.Select(alone, one, length - one)
         middle = (x + half) / scale - half
         if mode == "align_corners":
@@ -215,7 +220,7 @@ def _places(axis: OpenAxis, mode: str) -> Places:
             return tirx.Select(alone, _number(0.0), middle)
         if mode == "half_pixel":
             return middle
-        raise ValueError(f"coordinate_transformation_mode {mode!r} is not known")
+        raise ValueError(f"unknown coordinate_transformation_mode {mode!r}")
 
     return place
 
@@ -232,7 +237,7 @@ def _nearest(place: Any, mode: str, before: Any) -> Any:
         "ceil": tirx.ceil,
     }
     if mode not in rounded:
-        raise ValueError(f"nearest_mode {mode!r} is not known")
+        raise ValueError(f"unknown nearest_mode {mode!r}")
     return _within(tirx.Cast("int64", rounded[mode](place)), before)
 
 
@@ -247,8 +252,8 @@ def _is_outside(place: Any, before: Any) -> Any:
 def _table(
     node: OpenNode, axis: OpenAxis, function: Callable[..., Any], dtype: str, rank: int = 1, place: int = 0
 ) -> relax.Expr:
-    """A function of each index of the resized axis, and of the extents before and after; of `rank` axes, of which the
-    others have one element."""
+    """Return a function of each index of the resized axis and of the extents before and after, as a tensor of `rank`
+    axes whose other extents are 1."""
 
     def computed(given: Sequence[Any]) -> te.Tensor:
         before, after = given
@@ -259,7 +264,7 @@ def _table(
 
 
 def _of_sizes(node: OpenNode, function: Callable[[Sequence[Any]], te.Tensor], sizes: Sequence[Size]) -> relax.Expr:
-    """What a tensor expression makes of sizes; open ones are arguments of its kernel."""
+    """Return a tensor expression of sizes; symbolic ones are arguments of its kernel."""
     opened = [size for size in sizes if not isinstance(size, int)]
 
     def given(*numbers: Any) -> te.Tensor:
@@ -270,14 +275,14 @@ def _of_sizes(node: OpenNode, function: Callable[[Sequence[Any]], te.Tensor], si
 
 
 def _weighted(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form, places: Places) -> relax.Expr:
-    """Sums of a few elements along the axis."""
+    """Return weighted sums of a few elements along the axis."""
     reach = {"linear": 1, "cubic": 2}.get(form.mode)
     if reach is None:
-        raise ValueError(f"mode {form.mode!r} is not known")
+        raise ValueError(f"unknown mode {form.mode!r}")
     narrow = 1.0
     if form.antialias:
         if axis.scale is None and not node.shapes.proves(expr(axis.after) >= expr(axis.before)):
-            raise ValueError("antialias by a scale that is not known before the run")
+            raise ValueError("antialias needs a scale that is known at compile time")
         # Antialiasing widens the kernel by the factor that the axis shrinks by.
         narrow = 1.0 if axis.scale is None else min(axis.scale, 1.0)
     first = math.floor(-reach / narrow) + 1
@@ -323,8 +328,8 @@ def _weighted(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form, plac
 
 
 def _kept_where_equal(node: OpenNode, data: relax.Expr, result: relax.Expr, axis: int) -> relax.Expr:
-    """`result`, but `data` itself where the run has as many elements along the axis: weights of 0 make NaN of the
-    infinities beside an element."""
+    """Return `result`, or `data` itself if the axis has the same extent at run time: weights of 0 would turn infinities
+    next to an element into NaN."""
 
     def kept(x: te.Tensor, y: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -341,7 +346,7 @@ def _linear(distance: Any) -> Any:
 
 
 def _cubic(distance: Any, coefficient: float) -> Any:
-    """Keys' kernel."""
+    """Return the cubic convolution kernel of Keys."""
     a = coefficient
     near = ((_number(a + 2) * distance - _number(a + 3)) * distance * distance) + _number(1.0)
     far = ((_number(a) * distance - _number(5 * a)) * distance + _number(8 * a)) * distance - _number(4 * a)

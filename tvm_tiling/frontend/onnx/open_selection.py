@@ -1,4 +1,4 @@
-"""ONNX operators that choose elements, along axes of open sizes: TopK, Hardmax, OneHot, EyeLike and their kin."""
+"""ONNX operators that select elements along dynamic axes: TopK, Hardmax, OneHot, EyeLike and similar ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .tensors import dtype_of
 
 
 def _top_k(node: OpenNode) -> relax.Expr | None:
-    """All elements of the axis in order, and of these the first: TVM's own takes a number of them that is known."""
+    """Sort the whole axis and take the first elements: TVM's top-k needs a constant k."""
     extents = node.extents()
     axis = axis_of(node.attr.get("axis", -1), len(extents))
     counts: list[Size] | None = [int(node.attr["k"])] if node.opset < 10 else node.sizes(1)
     if counts is None or len(counts) != 1:
-        raise ValueError("k has to be known before the run, or to follow from shapes")
+        raise ValueError("k must be known at compile time or follow from shapes")
     (count,) = counts
     if isinstance(count, int) and isinstance(extents[axis], int):
         return None
@@ -37,7 +37,7 @@ def _top_k(node: OpenNode) -> relax.Expr | None:
 
 
 def hardmax(data: relax.Expr, axis: int) -> relax.Expr:
-    """1 where the first of the largest elements along an axis is, else 0."""
+    """Return 1 at the first of the largest elements along an axis, otherwise 0."""
     bb = relax.BlockBuilder.current()
     first = bb.emit(op.argmax(data, axis, keepdims=True))
     dtype, place = dtype_of(data), axis % len(data.ty.shape)
@@ -54,11 +54,11 @@ def hardmax(data: relax.Expr, axis: int) -> relax.Expr:
 
 
 def _one_hot(node: OpenNode) -> relax.Expr | None:
-    """Of any depth that follows from shapes; indices outside of it match nothing."""
+    """One-hot encoding of any depth that follows from shapes; indices out of range match nothing."""
     extents, values = node.extents(), node.tensor(2)
     depths = _whole_numbers(node, 1)
     if depths is None or len(depths) != 1:
-        raise ValueError("depth has to be known before the run, or to follow from shapes")
+        raise ValueError("depth must be known at compile time or follow from shapes")
     (depth,) = depths
     node.shapes.require_at_least(depth, 1)
     node.shapes.agreed(node.shapes.product(node.extents(2)), 2)
@@ -80,7 +80,7 @@ def _one_hot(node: OpenNode) -> relax.Expr | None:
 
 
 def _whole_numbers(node: OpenNode, place: int) -> list[Size] | None:
-    """An input as sizes, also where it is of floats."""
+    """Return an input as sizes, also if its type is float."""
     value = node.values[place]
     if value is not None and "float" in value.dtype and value.is_constant:
         return [int(number) for number in value.constants()]
@@ -103,7 +103,7 @@ def _eye_like(node: OpenNode) -> relax.Expr | None:
 
 
 def _dropout(node: OpenNode) -> relax.Expr | None:
-    """The mask keeps everything."""
+    """Dropout with a mask that keeps everything."""
     if node.attr["tvm_custom"]["num_outputs"] == 1:
         return None
     dtype = "bool" if node.opset >= 10 else dtype_of(node.tensor())
@@ -114,19 +114,19 @@ def _dropout(node: OpenNode) -> relax.Expr | None:
 
 
 def _split_to_sequence(node: OpenNode) -> relax.Expr | None:
-    """In parts whose sizes are given one by one; how many parts of one size there are has to be known."""
+    """Split into parts whose sizes are given one by one; the number of parts of one size must be known."""
     extents = node.extents()
     axis = axis_of(node.attr.get("axis", 0), len(extents))
     sizes = node.sizes(1) if node.has(1) else None
     if isinstance(extents[axis], int) and (not node.has(1) or node.numbers(1) is not None):
         return None
     if sizes is None or len(node.extents(1)) != 1:
-        raise ValueError(f"as many parts as an open size says, along axis {axis}")
+        raise ValueError(f"the number of parts depends on a dynamic size, along axis {axis}")
     return in_parts(node, axis, sizes)
 
 
 def in_parts(node: OpenNode, axis: int, sizes: Sequence[Size]) -> relax.Expr:
-    """The first input in parts of these sizes along an axis, of whose extent they are all."""
+    """Return the first input split along an axis into parts of these sizes, which must add up to its extent."""
     node.shapes.agreed(node.extents()[axis], node.shapes.simplified(plus(*sizes)))
     parts, start = [], 0
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Convolutions, pools and resizing of ONNX on images of open sizes."""
+"""Convolution, pooling and resizing of ONNX on images of dynamic shape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .open_resize import RESIZES
 
 
 def _settled(node: OpenNode) -> relax.Expr:
-    """The images with the channels that guards say."""
+    """Return the images with the number of channels that guards check."""
     return cast(node.bb, node.tensor(), node.extents())
 
 
@@ -28,7 +28,7 @@ _LAYOUTS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 def _conv(node: OpenNode) -> relax.Expr | None:
     extents, weights = node.extents(), node.extents(1)
     if not all(isinstance(extent, int) for extent in weights):
-        raise ValueError("weights of open sizes")
+        raise ValueError("weights of dynamic shape are not supported")
     if isinstance(extents[1], int) and all(isinstance(extent, int) for extent in extents[2:]):
         return None
     node.shapes.agreed(extents[1], weights[1] * node.attr.get("group", 1))
@@ -52,18 +52,19 @@ def _conv(node: OpenNode) -> relax.Expr | None:
 
 
 def _integer_conv(place: int) -> Rule:
-    """Of 8 bits, whose weights are the input at `place`: padding has to be known, as it is of the zero point."""
+    """Return the rule for an 8-bit convolution whose weights are the input at `place`. The padding must be known, since
+    it has the value of the zero point."""
 
     def rule(node: OpenNode) -> relax.Expr | None:
         extents, weights = node.extents(), node.extents(place)
         if not all(isinstance(extent, int) for extent in weights):
-            raise ValueError("weights of open sizes")
+            raise ValueError("weights of dynamic shape are not supported")
         if all(isinstance(extent, int) for extent in extents[1:]):
             return None
         node.shapes.agreed(extents[1], weights[1] * node.attr.get("group", 1))
         sides = [w.sides for w in open_windows(node, weights[2:])]
         if not all(isinstance(number, int) for pair in sides for number in pair):
-            raise ValueError("auto_pad along axes of open sizes")
+            raise ValueError("auto_pad is not supported along dynamic axes")
         pads = [pair[0] for pair in sides] + [pair[1] for pair in sides]
         attr = {name: value for name, value in node.attr.items() if name != "auto_pad"}
         return node.converted({0: node.extents()}, {**attr, "pads": pads})
@@ -75,7 +76,7 @@ def _col2im(node: OpenNode) -> relax.Expr | None:
     """As many columns as blocks of the image."""
     image, block = node.numbers(1), node.numbers(2)
     if image is None or block is None:
-        raise ValueError("images of open sizes")
+        raise ValueError("images of dynamic shape are not supported")
     rank = len(image)
     strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     pads = list(node.attr.get("pads", [0] * 2 * rank))
@@ -90,15 +91,15 @@ def _col2im(node: OpenNode) -> relax.Expr | None:
 
 
 def _conv_transpose(node: OpenNode) -> relax.Expr | None:
-    """The convolution of images with zeros between and around their elements, by the weights backwards."""
+    """Convolution of images, upsampled with zeros and padded, with the reversed weights."""
     extents, weights = node.extents(), node.extents(1)
     if not all(isinstance(extent, int) for extent in weights):
-        raise ValueError("weights of open sizes")
+        raise ValueError("weights of dynamic shape are not supported")
     if all(isinstance(extent, int) for extent in extents):
         return None
     group, rank = node.attr.get("group", 1), len(weights) - 2
     if len(extents) != rank + 2 or rank not in _LAYOUTS:
-        raise ValueError(f"images of {len(extents) - 2} axes and windows of {rank}; accepted: 1 to 3")
+        raise ValueError(f"images have {len(extents) - 2} axes and windows {rank}; accepted: 1 to 3, equal")
     node.shapes.agreed(extents[1], weights[0])
     strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     spans = [(taps - 1) * dilation + 1 for taps, dilation in zip(weights[2:], dilations, strict=True)]
@@ -118,7 +119,7 @@ def _conv_transpose(node: OpenNode) -> relax.Expr | None:
 
 
 def _transposed_pads(node: OpenNode, spans: list[int], strides: list[int]) -> list[tuple[Size, Size]]:
-    """What is cut off in front and behind, along each axis; less than nothing where zeros are added."""
+    """Return the elements cropped before and after each axis; negative if zeros are added."""
     rank = len(spans)
     extra, auto = list(node.attr.get("output_padding", [0] * rank)), word(node.attr.get("auto_pad", "NOTSET"))
     same, upper = auto in ("SAME_UPPER", "SAME_LOWER"), auto == "SAME_UPPER"
@@ -144,7 +145,7 @@ def _transposed_pads(node: OpenNode, spans: list[int], strides: list[int]) -> li
 
 
 def _spread(node: OpenNode, data: relax.Expr, strides: Sequence[int], sides: Sequence[tuple[Size, ...]]) -> relax.Expr:
-    """Images whose elements lie `strides` apart, with zeros between, and around them as many as `sides` says."""
+    """Return images whose elements are `strides` apart, with zeros in between, and `sides` zeros around them."""
     extents = node.extents()[2:]
     shape = [*data.ty.shape.values[:2]]
     for extent, stride, side in zip(extents, strides, sides, strict=True):
@@ -168,7 +169,7 @@ def _spread(node: OpenNode, data: relax.Expr, strides: Sequence[int], sides: Seq
 
 
 def _backwards(node: OpenNode, group: int) -> relax.Expr:
-    """Weights as those of a convolution: results come first, and taps in reverse."""
+    """Return weights as those of a convolution: output channels first, taps reversed."""
     first, second, *taps = node.extents(1)
     weights, bb, rank = node.tensor(1), node.bb, len(taps)
     parts = bb.emit(op.reshape(weights, [group, first // group, second, *taps]))

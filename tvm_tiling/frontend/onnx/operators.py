@@ -1,6 +1,7 @@
-"""ONNX operators that TVM's importer lacks or reads otherwise than the standard, as Relax compositions.
+"""Relax compositions of ONNX operators that TVM's importer lacks or reads differently from the standard.
 
-Each is a converter as TVM's: `_impl_v<version>` for the form that came with that version of the standard operators.
+Each converter follows TVM's convention: `_impl_v<version>` converts the operator of that version of the standard
+operators.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from .windows import CONVERTERS as WINDOWS
 
 
 class LayerNormalization(tvm_onnx.LayerNormalization):
-    """Mean and inverse deviation too, where they are asked for: of float32, as is computed with but for float64."""
+    """Layer normalisation that also returns the mean and the inverse standard deviation if requested: float32, the type
+    of the computation, except for float64."""
 
     @classmethod
     def _impl_v17(cls, bb, inputs, attr, params):
@@ -60,7 +62,7 @@ class LayerNormalization(tvm_onnx.LayerNormalization):
 
 
 class BatchNormalization(tvm_onnx.BatchNormalization):
-    """In training the momentum is the weight of what was before; Relax has it for what is new."""
+    """Batch normalisation; in training ONNX weights the previous statistics by the momentum, Relax the new ones."""
 
     @classmethod
     def _impl_v15(cls, bb, inputs, attr, params):
@@ -68,7 +70,7 @@ class BatchNormalization(tvm_onnx.BatchNormalization):
 
 
 class RMSNormalization(tvm_onnx.OnnxOpConverter):
-    """Division by the root of the mean square over the last axes; the scale may broadcast."""
+    """Division by the root mean square over the last axes; the scale may broadcast."""
 
     @classmethod
     def _impl_v23(cls, bb, inputs, attr, params):
@@ -83,7 +85,7 @@ class RMSNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class LpNormalization(tvm_onnx.OnnxOpConverter):
-    """Division by the norm along one axis; zeros stay zeros."""
+    """Division by the norm along one axis; zeros remain zeros."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -97,13 +99,13 @@ class LpNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class OneHot(tvm_onnx.OnnxOpConverter):
-    """Any two values, known before the run or not; indices outside of the depth match nothing."""
+    """One-hot encoding with any two values, constant or computed; indices outside the depth match nothing."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
         indices, values = inputs[0], inputs[2]
         if not isinstance(inputs[1], tvm.ir.GenericConst):
-            raise ValueError("depth has to be known before the run")
+            raise ValueError("depth has to be known at compile time")
         depth = int(inputs[1].value.numpy().reshape(-1)[0])
         rank = len(shape_of(indices))
         axis = attr.get("axis", -1) % (rank + 1)
@@ -116,7 +118,7 @@ class OneHot(tvm_onnx.OnnxOpConverter):
 
 
 class Expand(tvm_onnx.Expand):
-    """To shapes without elements too."""
+    """Broadcast to a shape, including shapes without elements."""
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
@@ -128,7 +130,7 @@ class Expand(tvm_onnx.Expand):
 
 
 class Reshape(tvm_onnx.Reshape):
-    """To shapes without elements too, where Relax takes a 0 for the extent of before."""
+    """Reshape, including to shapes without elements, where Relax reads a 0 as "keep the extent"."""
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
@@ -145,14 +147,14 @@ class Reshape(tvm_onnx.Reshape):
 
 
 def _lined(axes: relax.Expr | None) -> relax.Expr | None:
-    """Constant axes as a vector, which definitions of the standard give as a number where there is one."""
+    """Return constant axes as a vector; function definitions of the standard pass a single axis as a scalar."""
     if isinstance(axes, tvm.ir.GenericConst) and axes.ty.ndim == 0:
         return constant(axes.value.numpy().reshape(1))
     return axes
 
 
 class Squeeze(tvm_onnx.Squeeze):
-    """By one axis as a number, too."""
+    """Squeeze whose axes may be given as a scalar."""
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
@@ -160,7 +162,7 @@ class Squeeze(tvm_onnx.Squeeze):
 
 
 class Unsqueeze(tvm_onnx.Unsqueeze):
-    """By one axis as a number, too."""
+    """Unsqueeze whose axes may be given as a scalar."""
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
@@ -168,7 +170,7 @@ class Unsqueeze(tvm_onnx.Unsqueeze):
 
 
 class EyeLike(tvm_onnx.OnnxOpConverter):
-    """A constant: it depends on the shape alone."""
+    """The identity-like matrix as a constant: it depends on the shape alone."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -178,7 +180,7 @@ class EyeLike(tvm_onnx.OnnxOpConverter):
 
 
 class SpaceToDepth(tvm_onnx.SpaceToDepth):
-    """In CRD order (from version 28 on) the channel comes before the place in the block."""
+    """Space to depth; in CRD order (from version 28) the channel precedes the position in the block."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -192,15 +194,15 @@ class SpaceToDepth(tvm_onnx.SpaceToDepth):
 
 
 class BitCast(tvm_onnx.OnnxOpConverter):
-    """The same bits as another type of the same width."""
+    """Reinterpretation of the bits as another type of the same width."""
 
     @classmethod
     def _impl_v26(cls, bb, inputs, attr, params):
         dtype = tvm_onnx.get_type(attr["to"])
         if "bool" in (dtype, dtype_of(inputs[0])) and dtype != dtype_of(inputs[0]):
             if dtype not in ("int8", "uint8"):
-                raise ValueError(f"the bits of {dtype_of(inputs[0])} as {dtype} need not be a bool's")
-            return op.astype(inputs[0], dtype)  # TVM's vectors hold a bool in a bit
+                raise ValueError(f"the bits of {dtype_of(inputs[0])} as {dtype} may not be valid bool values")
+            return op.astype(inputs[0], dtype)  # TVM's vectors store a bool in one bit
 
         def reinterpret(x: te.Tensor) -> te.Tensor:
             return te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x[at]), name="reinterpret")
@@ -209,12 +211,12 @@ class BitCast(tvm_onnx.OnnxOpConverter):
 
 
 class CumProd(tvm_onnx.OnnxOpConverter):
-    """Running products along an axis."""
+    """Cumulative products along an axis."""
 
     @classmethod
     def _impl_v26(cls, bb, inputs, attr, params):
         if not isinstance(inputs[1], tvm.ir.GenericConst):
-            raise ValueError("the axis has to be known before the run")
+            raise ValueError("the axis has to be known at compile time")
         data, axis = inputs[0], int(inputs[1].value.numpy().reshape(-1)[0])
         if attr.get("reverse", 0):
             data = bb.emit(op.flip(data, axis))
@@ -223,7 +225,7 @@ class CumProd(tvm_onnx.OnnxOpConverter):
 
 
 class Det(tvm_onnx.OnnxOpConverter):
-    """Determinants by elimination with the largest pivot of each column, written out: matrices of up to 32 rows."""
+    """Determinants by unrolled Gaussian elimination with column pivoting, for matrices of up to 32 rows."""
 
     LARGEST = 32
 
@@ -231,9 +233,9 @@ class Det(tvm_onnx.OnnxOpConverter):
     def _impl_v11(cls, bb, inputs, attr, params):
         *outer, rows, _ = extents_of(inputs[0])
         if not isinstance(rows, int):
-            raise ValueError("matrices of open sizes")
+            raise ValueError("matrices of dynamic shape are not supported")
         if rows > cls.LARGEST:
-            raise ValueError(f"matrices of {rows} rows; accepted: up to {cls.LARGEST}")
+            raise ValueError(f"matrices of {rows} rows are not supported; accepted: up to {cls.LARGEST}")
         dtype = dtype_of(inputs[0])
         left = bb.emit(op.reshape(inputs[0], (math.prod(outer), rows, rows)))
         result = relax.const(np.ones(1), dtype)
@@ -248,7 +250,7 @@ class Det(tvm_onnx.OnnxOpConverter):
             result = bb.emit(result * value * bb.emit(moved))
             if size == 1:
                 break
-            # The pivot's row and the first change places: the first goes to where the pivot was.
+            # Swap the pivot row and the first row: the first goes to the position of the pivot.
             spread = op.expand_dims(chosen, 2)
             first = bb.emit(op.strided_slice(left, [1], [0], [1]))
             swapped = bb.emit(left + spread * (first - op.expand_dims(row, 1)))
@@ -261,7 +263,7 @@ class Det(tvm_onnx.OnnxOpConverter):
 
 
 class Dropout(tvm_onnx.OnnxOpConverter):
-    """Nothing, in inference or by a ratio of 0; the mask keeps everything."""
+    """The identity, in inference or at a ratio of 0; the mask keeps every element."""
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
@@ -275,10 +277,10 @@ class Dropout(tvm_onnx.OnnxOpConverter):
     def _impl_v10(cls, bb, inputs, attr, params):
         ratio, training = (inputs[1], inputs[2]) if len(inputs) > 2 else (None, None)
         if training is not None and not isinstance(training, tvm.ir.GenericConst):
-            raise ValueError("training_mode has to be known before the run")
+            raise ValueError("training_mode has to be known at compile time")
         drops = training is not None and training.value.numpy().any()
         if drops and (not isinstance(ratio, tvm.ir.GenericConst) or ratio.value.numpy().any()):
-            raise ValueError("training_mode is true, and what is dropped is random")
+            raise ValueError("training_mode is true, and the dropped elements are random")
         if attr["tvm_custom"]["num_outputs"] == 1:
             return inputs[0]
         return relax.Tuple([inputs[0], relax.const(np.ones(shape_of(inputs[0]), bool))])
@@ -296,7 +298,7 @@ class Size(tvm_onnx.OnnxOpConverter):
 
 
 class TensorScatter(tvm_onnx.OnnxOpConverter):
-    """Writes a run of elements into each batch's cache, from the place that is given for it on."""
+    """Write a run of elements into the cache of each batch, starting at the given position."""
 
     @classmethod
     def _impl_v24(cls, bb, inputs, attr, params):

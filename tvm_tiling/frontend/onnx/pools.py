@@ -1,4 +1,4 @@
-"""Pools of ONNX: one geometry of windows for all of them, so that each only says what becomes of a window."""
+"""Pooling of ONNX on one common window geometry, so that each operator only defines how a window is reduced."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .tensors import dtype_of, spatial_of
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows along one axis, in elements: `count` of them start `stride` apart, the first one `before` elements in
-    front of the axis; with ceil_mode the last one ends up to `beyond` elements behind the padding."""
+    """The windows along one axis, in elements: `count` windows start `stride` apart, the first one `before` elements
+    ahead of the axis; with ceil_mode the last one ends up to `beyond` elements past the padding."""
 
     extent: int
     kernel: int
@@ -38,17 +38,17 @@ class Windows:
 
     @property
     def padded(self) -> np.ndarray:
-        """Elements of each window that lie in the axis or its padding."""
+        """Number of elements of each window that lie in the axis or its padding."""
         places = np.arange(self.count)[:, None] * self.stride + np.arange(self.kernel) * self.dilation
         return (places < self.before + self.extent + self.after).sum(axis=1)
 
 
 def windows_of(attr: dict[str, Any], spatial: Sequence[int]) -> list[Windows]:
-    """The windows of a pool along each axis of its images. Raises ValueError where a window exceeds the padded axis."""
+    """The windows of a pool along each spatial axis. Raises ValueError if a window exceeds the padded axis."""
     rank = len(spatial)
     kernel = [int(k) for k in attr["kernel_shape"]]
     if len(kernel) != rank:
-        raise ValueError(f"kernel_shape {kernel} for images of {rank} axes")
+        raise ValueError(f"kernel_shape {kernel} does not match images of {rank} axes")
     strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     pads = list(attr.get("pads", [0] * 2 * rank))
     auto = attr.get("auto_pad", b"NOTSET")
@@ -75,18 +75,21 @@ def _windows(
     left = extent + before + after - span
     count = (-(-left // stride) if ceil else left // stride) + 1
     if ceil and (count - 1) * stride >= extent + before:
-        count -= 1  # No window starts in the padding behind the axis.
+        count -= 1  # No window starts in the padding after the axis.
     if count < 1:
-        raise ValueError(f"a window spans {span} elements of an axis of {extent + before + after}, padding included")
+        raise ValueError(
+            f"a window spans {span} elements, more than an axis of {extent + before + after} with its padding"
+        )
     return Windows(extent, kernel, stride, dilation, before, after, count)
 
 
 def _windows_of_pool(operator: str, attr: dict[str, Any], data: relax.Expr) -> list[Windows]:
-    """The windows of a pool, as `windows_of` has them but where auto_pad asks for less than no padding: steps longer
-    than windows, which end before the axis does.
+    """The windows of a pool as `windows_of` returns them, except where auto_pad results in negative padding: strides
+    longer than the windows, so that the last window ends before the axis does.
 
-    The standard's formula is negative there, and the first window starts behind the first element: as far as the
-    standard's reference and onnxruntime agree. ValueError where they do not, or neither computes it.
+    There the standard's formula is negative and the first window starts after the first element, as far as the
+    standard's reference implementation and onnxruntime agree. Raises ValueError where they disagree or neither computes
+    it.
     """
     windows = windows_of(attr, spatial_of(data))
     auto = attr.get("auto_pad", b"NOTSET")
@@ -99,39 +102,39 @@ def _windows_of_pool(operator: str, attr: dict[str, Any], data: relax.Expr) -> l
 def _moved_back(operator: str, auto: str, windows: Windows) -> Windows:
     w = windows
     short = w.extent - (w.count - 1) * w.stride - w.span
-    # Of a single element that is too many nothing is taken in front: the odd one is behind.
+    # A single surplus element is not removed at the front: the odd one is removed at the end.
     if short <= 0 or w.extent == 0 or (short == 1 and auto == "SAME_UPPER"):
         return w
     if auto == "SAME_UPPER" and short % 2 == 0 and operator != "AveragePool":
         return replace(w, before=-(short // 2))
     raise ValueError(
-        f"auto_pad {auto} with windows of {w.span} elements, {w.stride} apart, that reach {short} short of the end of "
-        f"an axis of {w.extent}: the standard's reference and onnxruntime do not agree where those "
-        "start; accepted: pads"
+        f"auto_pad {auto} with windows of {w.span} elements and stride {w.stride} that end {short} before the "
+        f"end of an axis of {w.extent}: the standard's reference implementation and onnxruntime place the "
+        "windows differently; accepted: pads"
     )
 
 
 def _pooled(name: str, data: relax.Expr, windows: list[Windows], padding: list[int], **more: Any) -> relax.Expr:
-    """TVM's pool `name` over windows that are given whole. Padding of less than nothing is left out of the image."""
+    """TVM's pool `name` over complete windows. Negative padding is cropped from the image."""
     cut = {2 + axis: -number for axis, number in enumerate(padding[: len(windows)]) if number < 0}
     if cut:
         extents = [0, 0, *spatial_of(data)]
         data = op.strided_slice(data, list(cut), list(cut.values()), [extents[axis] for axis in cut])
         padding = [max(number, 0) for number in padding]
     if len(windows) not in (1, 2, 3):
-        raise ValueError(f"images of {len(windows)} axes; accepted: 1 to 3")
+        raise ValueError(f"images of {len(windows)} axes are not supported; accepted: 1 to 3")
     pool = getattr(op.nn, f"{name}{len(windows)}d")
     sizes, strides, dilations = ([getattr(w, part) for w in windows] for part in ("kernel", "stride", "dilation"))
     return pool(data, sizes, strides, padding, dilations, **more)
 
 
 def _whole_padding(windows: list[Windows]) -> list[int]:
-    """Padding before all axes, then behind them, that reaches to the end of the last windows."""
+    """The padding before all axes, then after them, extended to the end of the last windows."""
     return [w.before for w in windows] + [w.after + w.beyond for w in windows]
 
 
 def _sums(bb: relax.BlockBuilder, data: relax.Expr, windows: list[Windows]) -> relax.Expr:
-    """The sum of each window, of zeros outside of the image."""
+    """The sum of each window; elements outside the image are zero."""
     sides = [number for w in windows for number in (max(w.before, 0), w.after + w.beyond)]
     padded = bb.emit(op.nn.pad(data, [0, 0, 0, 0, *sides])) if any(sides) else data
     cut = [min(w.before, 0) for w in windows]
@@ -141,7 +144,7 @@ def _sums(bb: relax.BlockBuilder, data: relax.Expr, windows: list[Windows]) -> r
 
 
 class AveragePool(tvm_onnx.OnnxOpConverter):
-    """Means of windows; with ceil_mode the elements behind the padding never count."""
+    """Means of windows; with ceil_mode the elements past the padding never count."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -173,7 +176,7 @@ class LpPool(tvm_onnx.OnnxOpConverter):
 
 
 class MaxPool(tvm_onnx.OnnxOpConverter):
-    """The largest element of each window, and its index where that is asked for."""
+    """The largest element of each window, and its index if requested."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -188,8 +191,8 @@ class MaxPool(tvm_onnx.OnnxOpConverter):
 def places(
     bb: relax.BlockBuilder, data: relax.Expr, result: relax.Expr, windows: Sequence[Any], column_major: bool
 ) -> relax.Expr:
-    """The index in `data` of the largest element of each window, or of the first NaN. `windows`: Windows, or what has
-    their names and open sizes."""
+    """The index in `data` of the largest element of each window, or of its first NaN. `windows`: Windows, or objects
+    with the same attributes and dynamic dimensions."""
     rank = len(windows)
     opened = [w.before for w in windows if not isinstance(w.before, int)]
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of integers with scales and zero points, as ONNX has them."""
+"""Matrix multiplications and convolutions of integers with scales and zero points, in ONNX's formats."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ def _wide(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
 
 
 def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any], like: relax.Expr) -> relax.Expr:
-    """What each block has, for each of its elements; the last block along the axis may be cut."""
+    """The values per block repeated for each of its elements; the last block along the axis may be partial."""
     axis = attr.get("axis", 1) % len(shape_of(like))
     repeated = bb.emit(op.repeat(value, attr["block_size"], axis))
     return bb.emit(op.strided_slice(repeated, [axis], [0], [shape_of(like)[axis]]))
 
 
 def _fitting(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, Any]) -> tuple[relax.Expr, list]:
-    """Scales, and zero points if there are any, of which there are as many; ValueError for those that do not fit."""
+    """The scale and the zero points, if any, expanded to the same count. Raises ValueError if they do not match the
+    data."""
     axis = attr.get("axis", 1)
     if axis == 1 and rank_of(data) <= 1:
         axis = 0
     by_blocks = attr.get("block_size", 0)
     zero = others[0] if others else None
-    if by_blocks:  # scales of any sign: nothing is requantised by them
+    if by_blocks:  # scales may have any sign: nothing is requantised by them
         _require_blocks(data, scale, zero, axis, by_blocks)
     else:
         require_scales(data, scale, zero, axis)
@@ -57,22 +58,22 @@ def _fitting(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, 
 
 
 def _require_blocks(data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int, size: int) -> None:
-    """ValueError for scales and zero points of other blocks than `size` places along an axis make."""
+    """Raise ValueError unless scales and zero points match blocks of `size` elements along the axis."""
     shape = shape_of(data)
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"axis {axis} for data of shape {tuple(shape)}; accepted: an axis of it")
+        raise ValueError(f"axis {axis} does not exist in data of shape {tuple(shape)}")
     wanted = [-(-extent // size) if place == axis % len(shape) else extent for place, extent in enumerate(shape)]
     for called, parts in (("scales", scale), ("zero points", zero)):
         if parts is not None and list(shape_of(parts)) != wanted:
             raise ValueError(
-                f"{called} of shape {tuple(shape_of(parts))} for blocks of {size} along axis {axis} of data of shape "
-                f"{tuple(shape)}; accepted: {tuple(wanted)}"
+                f"{called} have shape {tuple(shape_of(parts))}; expected {tuple(wanted)} for blocks of {size} "
+                f"along axis {axis} of data of shape {tuple(shape)}"
             )
 
 
 class _ByBlocks(tvm_onnx.OnnxOpConverter):
-    """Forms of a converter of TVM's that have blocks: a subclass gives `_blocks` and names that converter as its second
-    base."""
+    """Adds blockwise quantisation to a converter of TVM: a subclass implements `_blocks` and names that converter as
+    its second base."""
 
     @classmethod
     def _impl_v21(cls, bb, inputs, attr, params):
@@ -86,8 +87,8 @@ class _ByBlocks(tvm_onnx.OnnxOpConverter):
 
 
 class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
-    """Scales and zero points of a tensor, of the places along an axis, or of blocks along it. Data of 16 bits are
-    divided in float32: float16 does not hold the limits of integers of 16 bits."""
+    """Quantisation with scales and zero points per tensor, per position along an axis, or per block along it. 16-bit
+    data is divided in float32: float16 cannot represent the limits of 16-bit integers."""
 
     @classmethod
     def get_converter(cls, opset: int) -> Any:
@@ -106,7 +107,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
     @classmethod
     def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
         if attr.get("precision", 0):
-            raise ValueError("precision is set; accepted: 0")
+            raise ValueError("precision is not supported; accepted: 0")
         data, scale, zero = inputs[0], inputs[1], inputs[2]
         require_scales(data, scale, zero, None)
         kind = attr.get("output_dtype", 0)
@@ -119,7 +120,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
 
 
 class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
-    """The same backwards, in the type of the scales; what is too large for float16 is infinite."""
+    """Dequantisation to the type of the scales; values that overflow float16 become infinite."""
 
     @classmethod
     def get_converter(cls, opset: int) -> Any:
@@ -128,11 +129,13 @@ class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
         def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
             data, scale, *others = inputs
             if "float" not in dtype_of(scale):
-                raise ValueError(f"scales of {dtype_of(scale)}; accepted: floats")
+                raise ValueError(f"scales have type {dtype_of(scale)}; accepted: floats")
             scale, others = _fitting(data, scale, others, attr)
             zero = others[0] if others else None
             if zero is not None and dtype_of(zero) != dtype_of(data):
-                raise ValueError(f"a zero point of {dtype_of(zero)} for data of {dtype_of(data)}; accepted: its type")
+                raise ValueError(
+                    f"the zero point has type {dtype_of(zero)}; expected {dtype_of(data)}, the type of the data"
+                )
             kind = attr.get("output_dtype", 0)
             dtype = tvm_onnx.get_type(kind) if kind else dtype_of(scale)
             attr = {name: value for name, value in attr.items() if name != "output_dtype"}
@@ -151,7 +154,7 @@ class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
 
 
 class QLinearMatMul(tvm_onnx.OnnxOpConverter):
-    """A product of 8-bit integers, back in 8 bits."""
+    """Matrix multiplication of 8-bit integers, requantised to 8 bits."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -167,7 +170,7 @@ class QLinearMatMul(tvm_onnx.OnnxOpConverter):
 
 
 class QLinearConv(tvm_onnx.OnnxOpConverter):
-    """A convolution of 8-bit integers, back in 8 bits."""
+    """Convolution of 8-bit integers, requantised to 8 bits."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):

@@ -1,7 +1,7 @@
-"""Operators on 8-bit integers as the float operator between what makes its operands real and its result 8 bits again:
-the one form that quantised graphs have from here on, in which integers are found later.
+"""Operators on 8-bit integers as the float operator between dequantisation of its operands and quantisation of its
+result: the uniform representation of quantised graphs, from which integer kernels are derived later.
 
-Operands and attributes as the standard and onnxruntime (docs/ContribOperators.md of its repository) have them.
+Operands and attributes follow the standard and onnxruntime (docs/ContribOperators.md of its repository).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from .windows import Conv
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
 
-_STORED = ("int8", "uint8", "int16", "uint16")  # what tensors are quantised to
+_STORED = ("int8", "uint8", "int16", "uint16")  # types that tensors are quantised to
 
 
 def pairs_serve(*values: Expr | None) -> bool:
-    """Whether scales and zero points are such as pairs have: known before the run."""
+    """Return whether scales and zero points suit such pairs: known at compile time."""
     return all(value is None or known(value) is not None for value in values)
 
 
 def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None) -> None:
-    """ValueError unless scales that are known are above 0, and they and the zero points fit the data: one for all, or
-    one for each place along `axis`; None: of any number."""
+    """Raise ValueError unless known scales are positive, and scales and zero points match the data: one for all
+    elements, or one per position along `axis`; None skips the count check."""
     known_scale = known(scale)
     if known_scale is not None and not (np.isfinite(known_scale) & (known_scale > 0)).all():
         wrong = known_scale[~(np.isfinite(known_scale) & (known_scale > 0))].reshape(-1)[0]
-        raise ValueError(f"a scale is {float(wrong):g}; accepted: numbers above 0")
+        raise ValueError(f"a scale is {float(wrong):g}; accepted: positive numbers")
     if axis is None:
         return
     shape = extents_of(data)
@@ -47,20 +47,19 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
         rank = len(shape_of(parts))
         if count != 1 and not (rank == 1 and shape and -len(shape) <= axis < len(shape) and count == shape[axis]):
             raise ValueError(
-                f"{called} of shape {tuple(shape_of(parts))} for data of shape {tuple(shape)} along axis {axis}; "
-                "accepted: one, or as many as that axis has places"
+                f"{called} have shape {tuple(shape_of(parts))} for data of shape {tuple(shape)} along axis "
+                f"{axis}; accepted: one, or one per position of that axis"
             )
 
 
 def require_stored(zero: Expr) -> None:
-    """ValueError for a zero point of a type that nothing is quantised to."""
+    """Raise ValueError for a zero point of a type that is not a quantised type."""
     if dtype_of(zero) not in _STORED:
-        raise ValueError(f"a zero point of {dtype_of(zero)}; accepted: {', '.join(_STORED)}")
+        raise ValueError(f"the zero point has type {dtype_of(zero)}; accepted: {', '.join(_STORED)}")
 
 
 def as_many(scale: Expr, zero: Expr) -> tuple[Expr, Expr]:
-    """A scale and a zero point of which one is known and a number, and the other one of several places: as many of
-    both."""
+    """Expand a scale or zero point that is a known scalar to the count of the other one."""
     counts = [int(np.prod(shape_of(part))) for part in (scale, zero)]
     if counts[0] == 1 < counts[1] and known(scale) is not None:
         scale = constant(np.full(counts[1], held(scale).reshape(())), dtype_of(scale))
@@ -70,17 +69,17 @@ def as_many(scale: Expr, zero: Expr) -> tuple[Expr, Expr]:
 
 
 def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0) -> Expr:
-    """float32 of an integer tensor; `axis` is that of scales that are several."""
+    """Dequantise an integer tensor to float32; `axis` applies to per-axis scales."""
     require_scales(value, scale, zero, axis)
     if zero is not None and dtype_of(zero) != dtype_of(value):
-        raise ValueError(f"a zero point of {dtype_of(zero)} for data of {dtype_of(value)}; accepted: the same type")
+        raise ValueError(f"the zero point has type {dtype_of(zero)}; expected {dtype_of(value)}, the type of the data")
     zero = relax.const(0, dtype_of(value)) if zero is None else zero
     scale, zero = as_many(_scalar(scale), _scalar(zero))
     return bb.emit(op.dequantize(value, scale, zero, axis=axis, out_dtype="float32"))
 
 
 def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, dtype: str = "uint8") -> Expr:
-    """A float tensor as integers of the zero point's type; where that is left out, it is 0 of `dtype`."""
+    """Quantise a float tensor to the zero point's type; a missing zero point is 0 of `dtype`."""
     zero = relax.const(0, dtype) if zero is None else _scalar(zero)
     value = bb.normalize(value)
     require_scales(value, scale, zero, 0)
@@ -90,7 +89,7 @@ def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, dtype: s
 
 
 def real_bias(bias: Expr, *scales: Expr) -> Expr:
-    """float32 of int32 sums of products, whose scale is the product of both scales."""
+    """Convert an int32 bias to float32; its scale is the product of both scales."""
     factor = held(bias).astype(np.float64)
     for scale in scales:
         factor = factor * held(scale).astype(np.float64).reshape(-1)
@@ -98,13 +97,13 @@ def real_bias(bias: Expr, *scales: Expr) -> Expr:
 
 
 def _scalar(value: Expr) -> Expr:
-    """A number where a tensor holds but one."""
+    """Return a one-element tensor as a scalar."""
     one = held(value)
     return value if one.ndim == 0 or one.size > 1 else constant(one.reshape(()), dtype_of(value))
 
 
 def convolution(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any], params: Any) -> Expr:
-    """QLinearConv of known scales and a known bias."""
+    """QLinearConv with constant scales and bias."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = inputs[:9]
     given = [real(bb, x, x_scale, x_zero), real(bb, w, w_scale, w_zero)]
     if bias is not None:
@@ -113,14 +112,14 @@ def convolution(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any]
 
 
 def product(bb: Builder, inputs: Sequence[Expr | None]) -> Expr:
-    """QLinearMatMul of known scales, one for all of A."""
+    """QLinearMatMul with constant scales, a single one for A."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
     given = real(bb, a, a_scale, a_zero), real(bb, b, b_scale, b_zero, rank_of(b) - 1)
     return in_8_bits(bb, bb.emit(op.matmul(*given)), y_scale, y_zero)
 
 
 class _Pair(tvm_onnx.OnnxOpConverter):
-    """An operator of one tensor: `of` is what it does to floats."""
+    """An operator on one tensor: `of` is its float computation."""
 
     @classmethod
     def of(cls, bb: Builder, value: Expr, attr: dict[str, Any], params: Any) -> Expr:
@@ -134,7 +133,7 @@ class _Pair(tvm_onnx.OnnxOpConverter):
 
 
 class QLinearSigmoid(_Pair):
-    """1 / (1 + exp -x)."""
+    """Quantised sigmoid, 1 / (1 + exp(-x))."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -142,7 +141,7 @@ class QLinearSigmoid(_Pair):
 
 
 class QLinearLeakyRelu(_Pair):
-    """x, and alpha x below 0."""
+    """Quantised leaky ReLU: x, or alpha x for x < 0."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -150,7 +149,7 @@ class QLinearLeakyRelu(_Pair):
 
 
 class QLinearSoftmax(_Pair):
-    """Along an axis; before version 13 of the standard operators along all from that axis on."""
+    """Softmax along one axis; before version 13 of the standard operators, along all axes from that one."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -164,7 +163,7 @@ class QLinearSoftmax(_Pair):
 
 
 class QLinearGlobalAveragePool(_Pair):
-    """The mean of each channel's points."""
+    """The mean over the pixels of each channel."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -174,7 +173,7 @@ class QLinearGlobalAveragePool(_Pair):
 
 
 class QLinearAveragePool(_Pair):
-    """Means over windows; channels come second, or last."""
+    """Means over windows; the channel axis is the second or the last one."""
 
     @classmethod
     def of(cls, bb, value, attr, params):
@@ -188,7 +187,7 @@ class QLinearAveragePool(_Pair):
 
 
 class _PairOfTwo(tvm_onnx.OnnxOpConverter):
-    """An element-wise operator of two tensors, each with its scale and zero point."""
+    """An element-wise operator on two tensors, each with its own scale and zero point."""
 
     function: Callable[[Expr, Expr], Expr]
 
@@ -201,19 +200,19 @@ class _PairOfTwo(tvm_onnx.OnnxOpConverter):
 
 
 class QLinearAdd(_PairOfTwo):
-    """A + B."""
+    """Quantised A + B."""
 
     function = staticmethod(op.add)
 
 
 class QLinearMul(_PairOfTwo):
-    """A B, element by element."""
+    """Quantised element-wise A * B."""
 
     function = staticmethod(op.multiply)
 
 
 class QLinearConcat(tvm_onnx.OnnxOpConverter):
-    """Tensors of different scales behind each other."""
+    """Concatenation of tensors of different scales."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -226,7 +225,8 @@ class QLinearConcat(tvm_onnx.OnnxOpConverter):
 
 
 class QGemm(tvm_onnx.OnnxOpConverter):
-    """alpha A B, either transposed, + C of int32; floats where no scale of the result is given."""
+    """alpha A B + C with an int32 C and optional transposition of A and B; the result is float if no output scale is
+    given."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -246,7 +246,7 @@ class QGemm(tvm_onnx.OnnxOpConverter):
 
 def _require(*values: Expr | None) -> None:
     if not pairs_serve(*values):
-        raise ValueError("scales, zero points and sums have to be known before the run")
+        raise ValueError("scales, zero points and biases have to be known at compile time")
 
 
 CONVERTERS: dict[str, Any] = {
@@ -263,4 +263,4 @@ CONVERTERS: dict[str, Any] = {
         QLinearSoftmax,
     )
 }
-"""Of the domain com.microsoft."""
+"""Converters for the domain com.microsoft."""

@@ -1,7 +1,7 @@
-"""Weights left out of an ONNX file before it is parsed, for what the parser makes holds all of them a second time.
+"""Removal of weights from an ONNX file before it is parsed, because the parser would hold a second copy of them.
 
-Only the outline of the file is read here: which bytes are the weights'. A file that is unusual in any way, or
-corrupted, is left whole for the parser to judge.
+Only the structure of the file is read here, to locate the bytes of the weights. A file that is unusual in any way, or
+corrupted, is passed whole to the parser, which reports the error.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Fields of ModelProto, of GraphProto, and of TensorProto those of a dense tensor.
+# Field numbers of ModelProto, GraphProto, and of a dense TensorProto.
 _GRAPH, _INITIALIZER = 7, 5
 _DIMS, _TYPE, _NAME, _RAW_DATA, _DOC, _LOCATION = 1, 2, 8, 9, 12, 14
 _DENSE = frozenset([_DIMS, _TYPE, _NAME, _RAW_DATA, _DOC, _LOCATION])
-# Kinds of fields.
+# Wire types of fields.
 _NUMBER, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SIZES = {_FIXED64: 8, _FIXED32: 4}
-_LONGEST = 10  # bytes of a number
+_LONGEST = 10  # maximum bytes of a varint
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a weight lies in the file, in bytes."""
+    """Location of a weight in the file, in bytes."""
 
     start: int
     size: int
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Outline:
-    """A file without its large weights. `weights`: the places of these by the number of the initializer."""
+    """A file without its large weights. `weights` maps initializer indices to the locations of the removed weights."""
 
     content: bytes
     weights: dict[int, Place]
@@ -37,7 +37,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of a message: where it begins, where its value does, and where both end."""
+    """A field of a message: start of the field, start of its value, and end of both."""
 
     number: int
     kind: int
@@ -47,7 +47,7 @@ class _Field:
 
 
 def outline(data: memoryview, least: int) -> Outline | None:
-    """The file without its weights of more than `least` bytes; None where none can be left out."""
+    """The file without its weights of more than `least` bytes; None if none can be removed."""
     weights: dict[int, Place] = {}
     parts: list[bytes | memoryview] = []
     graphs = 0
@@ -65,7 +65,7 @@ def outline(data: memoryview, least: int) -> Outline | None:
 
 
 def _graph(data: memoryview, graph: _Field, least: int, weights: dict[int, Place]) -> list[bytes | memoryview]:
-    """The parts of a graph without large weights, whose places are put into `weights`."""
+    """The parts of a graph without its large weights, whose locations are added to `weights`."""
     parts: list[bytes | memoryview] = []
     kept, count = graph.value, 0
     for field in _fields(data, graph.value, graph.end):
@@ -82,7 +82,7 @@ def _graph(data: memoryview, graph: _Field, least: int, weights: dict[int, Place
 
 
 def _raw_data(data: memoryview, tensor: _Field) -> _Field | None:
-    """The bytes of a dense tensor that has them once, in this file."""
+    """The raw data field of a dense tensor that stores its data once and in this file."""
     found = None
     for field in _fields(data, tensor.value, tensor.end):
         elsewhere = field.number == _LOCATION and data[field.value : field.end] != b"\0"
@@ -96,7 +96,7 @@ def _raw_data(data: memoryview, tensor: _Field) -> _Field | None:
 
 
 def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
-    """The fields of a message. ValueError where it is not one, or holds a group."""
+    """The fields of a message. Raises ValueError if the bytes are not a message, or it contains a group."""
     while start < end:
         tag, value = _read_number(data, start, end)
         kind = tag & 7
@@ -108,25 +108,25 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
         elif kind in _SIZES:
             after = value + _SIZES[kind]
         else:
-            raise ValueError(f"a field of kind {kind}")
+            raise ValueError(f"a field has wire type {kind}, which is not supported")
         if after > end:
-            raise ValueError("a field that is cut short")
+            raise ValueError("a field is truncated")
         yield _Field(tag >> 3, kind, start, value, after)
         start = after
 
 
 def _read_number(data: memoryview, start: int, end: int) -> tuple[int, int]:
-    """A number in groups of seven bits, the lowest first, and where it ends."""
+    """A varint (groups of seven bits, lowest first) and its end offset."""
     number = 0
     for place in range(start, min(end, start + _LONGEST)):
         number |= (data[place] & 0x7F) << 7 * (place - start)
         if data[place] < 0x80:
             return number, place + 1
-    raise ValueError("a number that is cut short")
+    raise ValueError("a varint is truncated")
 
 
 def _head(number: int, parts: list[bytes | memoryview]) -> bytes:
-    """What a field of these bytes begins with."""
+    """The tag and length prefix of a field of these bytes."""
     size = sum(map(len, parts))
     written = bytearray([number << 3 | _BYTES])
     while size >= 0x80:

@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN of ONNX: a recurrence that becomes one kernel, or written out step by step.
+"""LSTM, GRU and RNN of ONNX: a recurrence that becomes one kernel, or unrolled steps.
 
-Float32 with the usual activations is the former. Else the products with the inputs of all steps are one product, and
-each step is the product with the state.
+Float32 with the default activations takes the former. Otherwise one matrix multiplication projects the inputs of all
+steps, and each step multiplies the state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tensors import as_inputs, dtype_of, number, shape_of
 
 
 class _Activations:
-    """The functions between the gates, by ONNX's names."""
+    """Activation functions of the gates, by ONNX name."""
 
     def __init__(self, bb: relax.BlockBuilder, attr: dict[str, Any], defaults: list[str], directions: int) -> None:
         self.bb = bb
@@ -29,30 +29,30 @@ class _Activations:
         self.names = given or defaults * directions
         self.clip = attr.get("clip")
         if len(self.names) != len(defaults) * directions:
-            raise ValueError(f"{len(self.names)} activations; expected {len(defaults) * directions}")
+            raise ValueError(f"{len(self.names)} activations are given; expected {len(defaults) * directions}")
         alphas, betas = (iter(attr.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
         self.numbers: list[tuple[float, ...]] = []
         for name in self.names:
             if name.lower() not in _FUNCTIONS:
-                raise ValueError(f"activation {name!r}; accepted: {', '.join(sorted(_FUNCTIONS))}")
-            # Numbers are taken in order, by the functions alone that have such a number.
+                raise ValueError(f"activation {name!r} is not supported; accepted: {', '.join(sorted(_FUNCTIONS))}")
+            # Only functions with such a parameter consume a value, in order.
             defaults_of = zip((alphas, betas), _FUNCTIONS[name.lower()][1:], strict=False)
             self.numbers.append(tuple(float(next(left, default)) for left, default in defaults_of))
 
     def usual(self, place: int, names: tuple[str, ...]) -> bool:
-        """Whether the functions from number `place` on are these, and nothing is clipped."""
+        """Return whether the functions from index `place` on are these, and clipping is off."""
         own = tuple(name.lower() for name in self.names[place : place + len(names)])
         return own == names and self.clip is None
 
     def apply(self, place: int, value: relax.Expr) -> relax.Expr:
-        """Function number `place` of `value`, which is clipped first."""
+        """Apply function number `place` to `value`, clipping it first."""
         if self.clip is not None:
             value = self.bb.emit(op.clip(value, -float(self.clip), float(self.clip)))
         function = _FUNCTIONS[self.names[place].lower()][0]
         return self.bb.emit(function(value, *self.numbers[place]))
 
 
-# Functions with the defaults of their alpha and beta, of those that they have.
+# Functions with the defaults of their alpha and beta, if they have them.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "affine": (lambda x, a, b: op.add(op.multiply(x, number(a, x)), number(b, x)), 1.0, 0.0),
     "elu": (lambda x, a: op.where(op.less(x, number(0.0, x)), number(a, x) * (op.exp(x) - number(1.0, x)), x), 1.0),
@@ -75,7 +75,7 @@ State = tuple[relax.Expr, ...]
 
 
 class _Recurrent(tvm_onnx.OnnxOpConverter):
-    """What the three cells share: layout, directions, lengths of sequences, and the walk over the steps."""
+    """The common part of the three cells: layout, directions, sequence lengths, and the loop over steps."""
 
     cell = "rnn"
     order = "h"
@@ -90,7 +90,7 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _recurrence(cls, functions: _Activations, place: int, attr: dict) -> dict[str, Any] | None:
-        """What a Recurrence has to be told of the cell; None where it has no such cell."""
+        """The cell's attributes for a Recurrence; None if a Recurrence does not support the cell."""
         return {} if functions.usual(place, tuple(name.lower() for name in cls.defaults)) else None
 
     @classmethod
@@ -147,7 +147,7 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
                 last.append(final)
                 continue
             if not isinstance(steps, int):
-                raise ValueError(f"steps are written out in this form, and there are {text(steps)} of them")
+                raise ValueError(f"steps are unrolled with this algorithm, but their count is {text(steps)}")
             weights: dict[str, relax.Expr | None] = {"r": bb.emit(op.permute_dims(part(r, direction)))}
             projected = bb.emit(op.matmul(x, op.permute_dims(part(w, direction))))
             if bias is not None:
@@ -177,14 +177,14 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
 
 
 def _of_some_steps(bb: relax.BlockBuilder, start: relax.Expr, lengths: relax.Expr) -> relax.Expr:
-    """The first state; zeros for sequences without steps, as onnxruntime ends them. The standard is silent."""
+    """The initial state, or zeros for sequences without steps, as in onnxruntime; the standard does not define this."""
     some = bb.emit(op.greater(lengths, relax.const(0, dtype_of(lengths))))
     spread = bb.emit(op.reshape(some, [1, -1, 1]))
     return bb.emit(op.where(spread, start, relax.const(0, dtype_of(start))))
 
 
 def _recurrence(bb: relax.BlockBuilder, state: relax.Expr, weights: dict) -> relax.Expr:
-    """The product of the state with the recurrent weights of all gates, and their bias."""
+    """The state times the recurrent weights of all gates, plus their bias."""
     product = bb.emit(op.matmul(state, weights["r"]))
     return product if weights.get("rb") is None else bb.emit(product + weights["rb"])
 
@@ -235,7 +235,7 @@ class Gru(_Recurrent):
 
 
 class Lstm(_Recurrent):
-    """Gates in the order i, o, f, c, with peepholes where they are given."""
+    """Gates in the order i, o, f, c, with optional peepholes."""
 
     cell, order = "lstm", "iofg"
     defaults = ("Sigmoid", "Tanh", "Tanh")
@@ -264,8 +264,10 @@ class Lstm(_Recurrent):
 
 
 class DynamicQuantizeLstm(tvm_onnx.OnnxOpConverter):
-    """com.microsoft's LSTM of 8-bit weights, which are stored transposed. They are multiplied as the floats that they
-    stand for, so that inputs and states keep their precision: onnxruntime rounds them to 8 bits before each product.
+    """The LSTM of com.microsoft with transposed 8-bit weights.
+
+    The weights are dequantised before the multiplication, so that inputs and states keep their precision; onnxruntime
+    quantises those to 8 bits before each matrix multiplication.
     """
 
     @classmethod
@@ -277,8 +279,8 @@ class DynamicQuantizeLstm(tvm_onnx.OnnxOpConverter):
 
     @staticmethod
     def _floats(bb: relax.BlockBuilder, stored: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
-        """float32[directions, gates, terms] of integers [directions, terms, gates]; a scale for each direction, or for
-        each of its gates' rows."""
+        """float32[directions, gates, terms] from integers [directions, terms, gates]; one scale per direction or per
+        gate row."""
         per_direction = [shape_of(stored)[0], 1, -1]
         wide = bb.emit(op.astype(stored, "int32"))
         if zero is not None:
@@ -289,4 +291,4 @@ class DynamicQuantizeLstm(tvm_onnx.OnnxOpConverter):
 
 CONVERTERS: dict[str, Any] = {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}
 CONTRIBUTED: dict[str, Any] = {"DynamicQuantizeLSTM": DynamicQuantizeLstm}
-"""Of the domain com.microsoft."""
+"""Converters for the domain com.microsoft."""

@@ -1,7 +1,7 @@
-"""Reductions of ONNX that are right at infinities: largest and smallest elements, logarithms of sums.
+"""ONNX reductions that handle infinities correctly: maxima, minima and logarithms of sums.
 
-TVM's reductions start from the outermost finite numbers, so the largest of nothing but -inf is finite there. Whether a
-row of a mask leaves out everything is asked in just this way.
+TVM's reductions start from the extreme finite numbers, so the maximum of a row of -inf is finite there. Models use
+exactly this reduction to test whether a mask excludes a whole row.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .tensors import dtype_of, rank_of, shape_of
 
 
 def _constant_axes(value: relax.Expr | None) -> list[int]:
-    """The axes of a reduction as numbers; none where the input is left out."""
+    """The axes of a reduction as integers; empty if the input is omitted."""
     if value is None:
         return []
     if not isinstance(value, tvm.ir.GenericConst):
-        raise ValueError("the axes have to be known before the run")
+        raise ValueError("the axes have to be known at compile time")
     return [int(axis) for axis in value.value.numpy().reshape(-1)]
 
 
 class _Extreme(tvm_onnx.OnnxOpConverter):
-    """A reduction of floats from an infinity on; `plain` is TVM's, for integers."""
+    """A float reduction that starts from an infinity; `plain` is TVM's reduction, used for integers."""
 
     plain: Any
     infinity = "inf"
@@ -38,7 +38,7 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _of_nothing(cls, dtype: str) -> Any:
-        """The extreme of no elements: an infinity, or the number of the type that is nearest to it."""
+        """The result for no elements: an infinity, or the nearest value of the type."""
         if dtype in ("float16", "float32", "float64", "bfloat16"):
             return float(cls.infinity)
         upwards = float(cls.infinity) > 0
@@ -92,7 +92,7 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
 
 
 class ReduceMax(_Extreme):
-    """The largest element; -inf of none."""
+    """The maximum; -inf for no elements."""
 
     plain = tvm_onnx.ReduceMax
     infinity = "-inf"
@@ -103,7 +103,7 @@ class ReduceMax(_Extreme):
 
 
 class ReduceMin(_Extreme):
-    """The smallest element; inf of none."""
+    """The minimum; inf for no elements."""
 
     plain = tvm_onnx.ReduceMin
 
@@ -113,7 +113,7 @@ class ReduceMin(_Extreme):
 
 
 class _Reduction(tvm_onnx.OnnxOpConverter):
-    """A reduction of floats. Integers are reduced as float64 and cut to their type, but where `has_integers`."""
+    """A float reduction. Integers are reduced as float64 and cast back unless `has_integers`."""
 
     has_integers = False
 
@@ -150,7 +150,7 @@ class ReduceMean(_Reduction):
         reduced = [shape[axis] for axis in axes or range(len(shape))]
         empty = any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in reduced)
         if empty and "float" not in dtype_of(data):
-            raise ValueError("the mean of no integers is no number")
+            raise ValueError("the mean of no integers is undefined")
         return super()._reduced(bb, data, attr, axes)
 
     @classmethod
@@ -187,7 +187,7 @@ class ReduceLogSum(_Reduction):
 
 
 class ReduceLogSumExp(_Reduction):
-    """log(sum(exp(x))), computed less the largest element, where that is finite."""
+    """log(sum(exp(x))), with the maximum subtracted first if it is finite."""
 
     @classmethod
     def _values(cls, bb, data, axes):
@@ -197,7 +197,7 @@ class ReduceLogSumExp(_Reduction):
 
 
 class LRN(tvm_onnx.OnnxOpConverter):
-    """Division by a power of the squares of neighbouring channels; of an even number one more is behind."""
+    """Local response normalisation over neighbouring channels; an even size takes the extra channel at the end."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -216,7 +216,7 @@ class LRN(tvm_onnx.OnnxOpConverter):
 
     @staticmethod
     def _power(bb, base, exponent):
-        """base ** exponent; by square roots, which processors take of a vector at once, where the exponent is usual."""
+        """base ** exponent; common exponents use square roots, which have vector instructions."""
         if exponent == 1.0:
             return base
         if exponent not in (0.5, 0.75):
@@ -226,7 +226,7 @@ class LRN(tvm_onnx.OnnxOpConverter):
 
 
 class MeanVarianceNormalization(tvm_onnx.OnnxOpConverter):
-    """Less the mean, divided by the standard deviation; of equal elements zeros."""
+    """Subtraction of the mean and division by the standard deviation; equal elements give zeros."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -237,7 +237,7 @@ class MeanVarianceNormalization(tvm_onnx.OnnxOpConverter):
 
 
 class ArgMax(tvm_onnx.ArgMax):
-    """Axes before version 11 may count from the end, as onnxruntime has it."""
+    """ArgMax; axes before version 11 may be negative, as in onnxruntime."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -245,7 +245,7 @@ class ArgMax(tvm_onnx.ArgMax):
 
 
 class ArgMin(tvm_onnx.ArgMin):
-    """The same of the smallest element."""
+    """ArgMin; axes before version 11 may be negative, as in onnxruntime."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):

@@ -1,7 +1,8 @@
-"""Resize of ONNX: along each axis a sum of a few elements with weights that are known before the run.
+"""Resize of ONNX: a weighted sum of a few elements along each axis, with weights known at compile time.
 
-Where an output pixel lies in the input, which neighbours count and how much, is a function of the index alone, so both
-become constants. TVM's own resize of images is taken where it says the same, as it needs no tables.
+The position of an output pixel in the input, its neighbours and their weights are functions of the index alone, so
+indices and weights become constants. TVM's image resize is used where it gives the same result, because it needs no
+tables.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from ..interpolation import interpolated
 from .tensors import as_inputs, constant, dtype_of, shape_of
 
-# Where TVM's resize of images and ONNX agree.
+# Modes in which TVM's image resize and ONNX agree.
 _SHARED_PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 _SHARED_MODES = {"nearest": "nearest_neighbor", "linear": "linear"}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis is resized: extents before and after, the stated scale, and the part that is cropped."""
+    """The resize of one axis: extents before and after, the stated scale, and the cropped region."""
 
     index: int
     before: int
@@ -46,7 +47,7 @@ OLDER = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"
 
 @dataclass(frozen=True)
 class Form:
-    """What a node's attributes say of each axis."""
+    """The node attributes that apply to every axis."""
 
     place: str
     mode: str
@@ -59,7 +60,7 @@ class Form:
 
     @classmethod
     def of(cls, attr: Mapping[str, Any], defaults: Mapping[str, str]) -> Form:
-        """Of attributes, and what those that are left out are."""
+        """Create a form from attributes and the defaults of missing ones."""
         given: dict[str, Any] = {
             name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()
         }
@@ -76,7 +77,7 @@ class Form:
 
     @property
     def repeats(self) -> bool:
-        """Whether whole factors repeat elements, or take some between the middles of two."""
+        """Return whether integer factors repeat elements, or pick elements between the centres of two."""
         halves = self.place in ("half_pixel", "pytorch_half_pixel")
         if self.antialias or self.exclude_outside:
             return False
@@ -89,7 +90,8 @@ class Form:
 
 
 def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], defaults: Mapping[str, str]) -> relax.Expr:
-    """The Resize of `inputs` (data, roi, scales, sizes; the last three constants); `defaults` of attributes."""
+    """The Resize of `inputs` (data, roi, scales, sizes; the last three are constants); `defaults` are those of the
+    attributes."""
     data, form = inputs[0], Form.of(attr, defaults)
     shape = shape_of(data)
     roi, scales, sizes = (_values(value) for value in inputs[1:4])
@@ -102,7 +104,7 @@ def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], defaults
 
 
 def along(bb: relax.BlockBuilder, data: relax.Expr, changed: Sequence[Axis], form: Form) -> relax.Expr:
-    """`data` resized along some axes; others may be of open sizes."""
+    """Resize `data` along some axes; the others may be dynamic."""
     extents = list(data.ty.shape)
     if _tvm_agrees(extents, changed, form):
         return relax.op.image.resize2d(
@@ -133,18 +135,18 @@ def along(bb: relax.BlockBuilder, data: relax.Expr, changed: Sequence[Axis], for
 
 
 def _values(value: relax.Expr | None) -> np.ndarray | None:
-    """The numbers of a constant input; None where it is absent or empty."""
+    """The values of a constant input; None if it is absent or empty."""
     if value is None:
         return None
     if isinstance(value, relax.ShapeExpr):
         return np.array([int(extent) for extent in value])
     if not isinstance(value, tvm.ir.GenericConst):
-        raise ValueError("scales, sizes and roi have to be known before the run")
+        raise ValueError("scales, sizes and roi have to be known at compile time")
     return value.value.numpy() if value.value.numpy().size else None
 
 
 def scaled(extent: int, scale: float) -> int:
-    """How many elements a scale makes of an axis: their product in float32, as onnxruntime has it, rounded down."""
+    """The extent of an axis after scaling: the float32 product, as in onnxruntime, rounded down."""
     return math.floor(np.float32(scale) * np.float32(extent))
 
 
@@ -171,10 +173,11 @@ def _tvm_agrees(extents: Sequence[Any], changed: Sequence[Axis], form: Form) -> 
     if not images or not all(isinstance(extent, int | tvm.tirx.IntImm) for extent in extents[2:]):
         return False
     exact = all(abs(axis.scale * axis.before - axis.after) < 1e-4 for axis in changed)
-    # TVM divides by the distance of the first to the last pixel where corners are aligned, of axes that stay too.
+    # With aligned corners TVM divides by the distance from the first to the last pixel, even for axes that do not
+    # change.
     after = {axis: int(extents[axis]) for axis in (2, 3)} | {axis.index: axis.after for axis in changed}
     apart = form.place != "align_corners" or all(extent > 1 for extent in after.values())
-    # In float32 TVM misses where two pixels are as near, but for scales that are powers of two.
+    # In float32, TVM may pick the wrong one of two equally near pixels unless scales are powers of two.
     told = form.place != "align_corners" and all(math.frexp(axis.scale)[0] == 0.5 for axis in changed)
     return (
         plain
@@ -187,7 +190,7 @@ def _tvm_agrees(extents: Sequence[Any], changed: Sequence[Axis], form: Form) -> 
 
 
 def _places(axis: Axis, mode: str) -> np.ndarray:
-    """Where each output element lies among the input's, in float64 as the reference has it."""
+    """Positions of the output elements in the input, in float64 as in the reference implementation."""
     x = np.arange(axis.after, dtype="float64")
     length = axis.scale * axis.before
     if mode == "align_corners":
@@ -205,7 +208,7 @@ def _places(axis: Axis, mode: str) -> np.ndarray:
         return axis.before / 2 * (1 - axis.after / length) + half
     if mode in ("half_pixel", "pytorch_half_pixel"):
         return half
-    raise ValueError(f"coordinate_transformation_mode {mode!r} is not known")
+    raise ValueError(f"coordinate_transformation_mode {mode!r} is not supported")
 
 
 def _nearest(places: np.ndarray, mode: str) -> np.ndarray:
@@ -216,16 +219,16 @@ def _nearest(places: np.ndarray, mode: str) -> np.ndarray:
         "ceil": np.ceil,
     }
     if mode not in rounded:
-        raise ValueError(f"nearest_mode {mode!r} is not known")
+        raise ValueError(f"nearest_mode {mode!r} is not supported")
     return rounded[mode](places)
 
 
 def _taps(axis: Axis, places: np.ndarray, form: Form) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and weights of the input elements that make each output element: both [after, taps]."""
+    """Indices and weights of the input elements that contribute to each output element: both [after, taps]."""
     reach = {"linear": 1, "cubic": 2}.get(form.mode)
     if reach is None:
-        raise ValueError(f"mode {form.mode!r} is not known")
-    # Antialiasing widens the kernel by the factor that the axis shrinks by.
+        raise ValueError(f"mode {form.mode!r} is not supported")
+    # Antialiasing widens the kernel by the factor by which the axis shrinks.
     narrow = min(axis.scale, 1.0) if form.antialias else 1.0
     first = math.floor(-reach / narrow) + 1
     steps = np.arange(first, 2 - first)
@@ -242,7 +245,7 @@ def _taps(axis: Axis, places: np.ndarray, form: Form) -> tuple[np.ndarray, np.nd
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    """Keys' kernel with the coefficient `a`."""
+    """Keys' cubic kernel with the coefficient `a`."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
@@ -251,7 +254,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 def _weighted(
     bb: relax.BlockBuilder, data: relax.Expr, axis: int, indices: np.ndarray, weights: np.ndarray
 ) -> relax.Expr:
-    """Sums of `data`'s elements along `axis`."""
+    """Weighted sums of the elements of `data` along `axis`."""
     table = relax.const(weights.astype(dtype_of(data)), dtype_of(data))
     return interpolated(bb, data, axis, relax.const(indices, "int64"), table)
 
@@ -260,9 +263,10 @@ def _weighted(
 
 
 class Resize(tvm_onnx.Resize):
-    """Resize 10: scales are the second input, and a pixel's place is its index times the scale.
+    """Resize from version 10 on: the scales are the second input, and the position of a pixel is its index times the
+    scale.
 
-    Later forms name the axes that are meant, and may keep the ratio of the sides.
+    Later versions name the axes, and may keep the aspect ratio.
     """
 
     @classmethod
@@ -279,7 +283,7 @@ class Resize(tvm_onnx.Resize):
 
 
 class Upsample(tvm_onnx.OnnxOpConverter):
-    """Upsample 7 and 9: a Resize whose scales are an attribute, then an input."""
+    """Upsample 7 and 9: a Resize whose scales are an attribute, later an input."""
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):

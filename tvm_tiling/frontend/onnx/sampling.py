@@ -1,4 +1,4 @@
-"""GridSample and RoiAlign of ONNX: pixels of the result are samples of an image at computed places."""
+"""GridSample and RoiAlign of ONNX: output pixels sample an image at computed positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .tensors import dtype_of, rank_of
 
 
 class GridSample(tvm_onnx.GridSample):
-    """Along an axis of one pixel every sample is that pixel where corners are aligned and the image is reflected."""
+    """GridSample; along an axis of one pixel, every sample is that pixel if corners are aligned and the image is
+    reflected."""
 
     @classmethod
     def _impl_v16(cls, bb, inputs, attr, params):
@@ -25,7 +26,7 @@ class GridSample(tvm_onnx.GridSample):
             wide = [bb.emit(op.astype(value, "float32")) for value in inputs[:2]]
             return op.astype(bb.emit(cls._impl_v16(bb, wide, attr, params)), "float16")
         if attr.get("align_corners", 0) and attr.get("padding_mode", b"zeros") == b"reflection":
-            # TVM divides by the distance of the first pixel to the last: two equal pixels have one.
+            # TVM divides by the distance from the first to the last pixel: duplicate a single pixel to have one.
             for axis in range(2, rank_of(data)):
                 if int(data.ty.shape[axis]) == 1:
                     data = bb.emit(op.concat([data, data], axis=axis))
@@ -33,7 +34,7 @@ class GridSample(tvm_onnx.GridSample):
 
 
 class RoiAlign(tvm_onnx.OnnxOpConverter):
-    """Averages of samples, or the largest part that any pixel has in one."""
+    """Averages of samples, or the largest contribution of any pixel to one."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -66,10 +67,10 @@ class RoiAlign(tvm_onnx.OnnxOpConverter):
 
 @dataclass(frozen=True)
 class RoiSamples:
-    """Where a RoiAlign samples its image: in `height` x `width` bins of each region, `ratio` x `ratio` times in each,
-    or for 0 as often as the bin has pixels. Regions are `scale` times as large as they are given. A bin without pixels,
-    which TVM's operator leaves unwritten, is 0. A bin is the average of its samples; or with `largest`, as in the
-    standard's reference and not in TVM's operator, the largest product of a pixel and its weight in any of them."""
+    """Sampling positions of a RoiAlign: each region has `height` x `width` bins with `ratio` x `ratio` samples each,
+    or, for ratio 0, as many as the bin has pixels. Regions are multiplied by `scale`. An empty bin, which TVM's
+    operator leaves uninitialised, is 0. A bin is the average of its samples, or with `largest` the largest product of a
+    pixel and its weight in any of them, as in the standard's reference implementation and unlike TVM's operator."""
 
     height: int
     width: int
@@ -88,7 +89,7 @@ class RoiSamples:
             return tirx.const(value, dtype)
 
         def sides(region: Any) -> list[tuple[Any, Any]]:
-            """Of height and width: where the region starts, and the size of a bin."""
+            """For height and width: the start of the region and the size of a bin."""
             found = []
             for first, count in ((1, bins[0]), (0, bins[1])):
                 start, end = (rois[region, first + 2 * k] * number(self.scale) for k in (0, 1))
@@ -125,8 +126,8 @@ class RoiSamples:
 def between(
     data: te.Tensor, plane: tuple[Any, Any], at: list[Any], extents: list[Any], joined: Callable[[Any, Any], Any]
 ) -> Any:
-    """The image `plane` at a place between its pixels, whose weighted values are `joined`; 0 more than a pixel outside
-    of it."""
+    """The image `plane` at a position between its pixels; `joined` combines their weighted values. 0 if more than a
+    pixel outside the image."""
     dtype = str(data.dtype)
     inside, lows, highs, parts = [], [], [], []
     for place, extent in zip(at, extents, strict=True):

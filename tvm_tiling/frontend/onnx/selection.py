@@ -1,4 +1,4 @@
-"""TopK, Unique and NonMaxSuppression of ONNX: elements that are chosen by their values."""
+"""TopK, Unique and NonMaxSuppression of ONNX: selection of elements by value."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..open_shapes import extents_of, whole
 from .tensors import constant, dtype_of
 
 _MOST = 2**31 - 1  # boxes
-# Integers of the width of each type of floats.
+# Integers of the same width as each float type.
 _KEYS = {"float32": "int32", "float64": "int64"}
-# What TVM sorts in place of types that it does not.
+# Types that TVM sorts in place of those it does not support.
 _WIDER = {"float16": "float32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
 
 
 class TopK(tvm_onnx.OnnxOpConverter):
     """The largest or smallest elements along an axis; NaN is larger than every number, as in onnxruntime.
 
-    TVM sorts floats by comparisons, among which a NaN leaves other elements out of order. Integers that order as the
-    floats do are sorted in their place.
+    TVM sorts floats by comparison, so a NaN leaves other elements unsorted. Integers with the same order as the floats
+    are sorted instead.
     """
 
     @classmethod
@@ -34,7 +34,7 @@ class TopK(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         if not isinstance(inputs[1], tvm.ir.GenericConst):
-            raise ValueError("k has to be known before the run")
+            raise ValueError("k has to be known at compile time")
         return cls._top(bb, inputs[0], int(inputs[1].value.numpy().reshape(-1)[0]), attr)
 
     @classmethod
@@ -52,10 +52,10 @@ class TopK(tvm_onnx.OnnxOpConverter):
 
 
 def order_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
-    """What orders as elements do, a NaN above all numbers."""
+    """Sort keys with the order of the elements; NaN is above all numbers."""
     dtype = dtype_of(data)
     if dtype == "uint64":
-        raise ValueError("elements of uint64; accepted: floats, and integers of up to 63 bits")
+        raise ValueError("elements of uint64 are not supported; accepted: floats, and integers of up to 63 bits")
     keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
     return bb.emit_te(_ordered, keys, primfunc_name_hint="order") if dtype_of(keys) in _KEYS else keys
 
@@ -65,7 +65,7 @@ def _nothing(shape: list[int], dtype: str) -> relax.Expr:
 
 
 def _ordered(x: te.Tensor) -> te.Tensor:
-    """Integers of the order of floats: of negative ones all bits but the sign are turned over, zeros are equal."""
+    """Integers in the order of the floats: negative values have all bits but the sign inverted, and zeros are equal."""
     dtype = _KEYS[str(x.dtype)]
     largest = tirx.max_value(dtype)
     zero = tirx.const(0, dtype)
@@ -81,7 +81,7 @@ def _ordered(x: te.Tensor) -> te.Tensor:
 
 
 class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
-    """Boxes in the order of their scores, without those that overlap one before them by more than the threshold."""
+    """Boxes in the order of their scores, without those that overlap a previous one by more than the threshold."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -105,19 +105,19 @@ class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
             boxes,
             _ranked(bb, scores, least),
             constant(count),
-            # TVM drops a box from the threshold on, ONNX above it.
+            # TVM drops a box at the threshold, ONNX only above it.
             constant(np.nextafter(np.float32(overlap), np.float32(np.inf)), "float32"),
             constant(0.0, "float32"),
             output_format="onnx",
         )
-        # TVM gives the result the shape of all boxes, of which it keeps fewer: how many is known in the run only.
+        # TVM's result has the shape of all boxes, but fewer are kept: the number is known only at run time.
         kept = tirx.Var("num_selected", "int64")
         return bb.match_cast(bb.emit(relax.TupleGetItem(bb.emit(chosen), 0)), relax.TensorType([kept, 3], "int64"))
 
 
 def _ranked(bb: relax.BlockBuilder, scores: relax.Expr, least: float) -> relax.Expr:
-    """Positive numbers that order as the scores above the least one do, 0 for the others: to TVM a score of 0 or less
-    is that of a box dropped before."""
+    """Positive numbers in the order of the scores above the minimum, and 0 for the others: TVM reads a score of 0 or
+    less as a box dropped earlier."""
     dtype, boxes = dtype_of(scores), whole(scores.ty.shape[-1])
     valid = bb.emit(op.greater(scores, constant(least, dtype)))
     if least == -np.inf:
@@ -137,12 +137,13 @@ def _limit(value: relax.Expr | None) -> float | None:
     if value is None:
         return None
     if not isinstance(value, tvm.ir.GenericConst):
-        raise ValueError("the limits have to be known before the run")
+        raise ValueError("the limits have to be known at compile time")
     return float(value.value.numpy().reshape(-1)[0])
 
 
 class Unique(tvm_onnx.Unique):
-    """Without an axis of the flattened tensor: NumPy's inverse, which TVM takes, has the shape of what it is given."""
+    """Unique; without an axis the tensor is flattened first: NumPy's inverse, which TVM uses, has the shape of its
+    argument."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):

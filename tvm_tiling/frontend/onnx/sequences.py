@@ -1,4 +1,4 @@
-"""ONNX operators on sequences of tensors, as Relax tuples whose lengths and positions are known before the run."""
+"""ONNX operators on sequences of tensors, as Relax tuples with lengths and positions known at compile time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _tensors(bb: relax.BlockBuilder, sequence: relax.Expr) -> list[relax.Expr]:
 
 
 def _position(value: relax.Expr, length: int, ends: int = 0) -> int:
-    """A position in a sequence, counted from its start; `ends`: 1 where the place behind the last tensor is one."""
+    """A position in a sequence, counted from its start; `ends` is 1 if the position after the last tensor is valid."""
     if not isinstance(value, tvm.ir.GenericConst):
-        raise ValueError("the position has to be known before the run")
+        raise ValueError("the position has to be known at compile time")
     at = int(value.value.numpy().reshape(-1)[0])
     if not -length <= at < length + ends:
-        raise ValueError(f"position {at} is outside of a sequence of {length}")
+        raise ValueError(f"position {at} is outside a sequence of length {length}")
     return at + length if at < 0 else at
 
 
@@ -38,13 +38,13 @@ class SequenceConstruct(tvm_onnx.OnnxOpConverter):
 
 
 class SplitToSequence(tvm_onnx.OnnxOpConverter):
-    """Parts of a tensor along an axis: of stated sizes, or of one size with a smaller last part."""
+    """Parts of a tensor along an axis: of given sizes, or of one size with a smaller last part."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
         data, split = inputs[0], inputs[1] if len(inputs) > 1 else None
         if split is not None and not isinstance(split, tvm.ir.GenericConst):
-            raise ValueError("split has to be known before the run")
+            raise ValueError("split has to be known at compile time")
         shape = shape_of(data)
         axis = attr.get("axis", 0) % len(shape)
         given = None if split is None else split.value.numpy()
@@ -53,10 +53,10 @@ class SplitToSequence(tvm_onnx.OnnxOpConverter):
         else:
             size = 1 if given is None else int(given)
             if size < 1:
-                raise ValueError(f"parts of {size} elements")
+                raise ValueError(f"parts have {size} elements; expected 1 or more")
             sizes = [min(size, shape[axis] - start) for start in range(0, shape[axis], size)]
         if sum(sizes) != shape[axis] or min(sizes, default=0) < 0:
-            raise ValueError(f"parts of {sizes} along an axis of {shape[axis]}")
+            raise ValueError(f"parts of sizes {sizes} do not add up to an axis of {shape[axis]}")
         parts, start = [], 0
         for size in sizes:
             parts.append(bb.emit(op.strided_slice(data, [axis], [start], [start + size])))
@@ -76,7 +76,7 @@ class SequenceAt(tvm_onnx.OnnxOpConverter):
 
 
 class OptionalHasElement(tvm_onnx.OptionalHasElement):
-    """Of nothing too, which is no element."""
+    """Whether an optional has an element; an omitted input has none."""
 
     @classmethod
     def _impl_v18(cls, bb, inputs, attr, params):
@@ -84,7 +84,7 @@ class OptionalHasElement(tvm_onnx.OptionalHasElement):
 
 
 class SequenceLength(tvm_onnx.OnnxOpConverter):
-    """How many tensors a sequence holds."""
+    """The number of tensors in a sequence."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
@@ -92,7 +92,7 @@ class SequenceLength(tvm_onnx.OnnxOpConverter):
 
 
 class SequenceErase(tvm_onnx.OnnxOpConverter):
-    """A sequence without one of its tensors; without the last where no position is given."""
+    """A sequence without one of its tensors; without the last one if no position is given."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
@@ -102,7 +102,7 @@ class SequenceErase(tvm_onnx.OnnxOpConverter):
 
 
 class SequenceInsert(tvm_onnx.OnnxOpConverter):
-    """A sequence with one tensor more; at its end where no position is given."""
+    """A sequence with one more tensor; at its end if no position is given."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
@@ -112,7 +112,7 @@ class SequenceInsert(tvm_onnx.OnnxOpConverter):
 
 
 class ConcatFromSequence(tvm_onnx.OnnxOpConverter):
-    """The tensors of a sequence behind each other along an axis, or along a new one."""
+    """The tensors of a sequence concatenated along an existing axis, or stacked along a new one."""
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):

@@ -1,7 +1,7 @@
-"""ONNX operators whose converters serve tensors of open sizes as they serve fixed ones.
+"""ONNX operators whose converters support dynamic shapes like static ones.
 
-Their converters read no extent as a number, or refuse what they cannot know; operands that have to agree are fitted to
-each other when they are emitted.
+Their converters read no extent as a number, or reject what they cannot know; operands that have to agree are matched
+when they are emitted.
 """
 
 from __future__ import annotations

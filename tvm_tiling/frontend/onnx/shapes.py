@@ -1,4 +1,4 @@
-"""Fixed shapes for the inputs of an ONNX model, and what follows from them."""
+"""Static shapes for the inputs of an ONNX model, and the shapes inferred from them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..imported import check_dims, first_line
 from .graph import OnnxGraph, static_shape
 from .open_inputs import name_dimensions
 
-_LONGEST_SHAPE = 32  # elements of the vectors that an operator takes
-# Operators through which inference follows values.
+_LONGEST_SHAPE = 32  # maximum elements of shape vectors
+# Operators through which shape inference propagates values.
 _VALUED = frozenset(["Add", "Cast", "Concat", "Gather", "Mul", "Size", "Slice", "Squeeze", "Sub", "Unsqueeze"])
 
 
@@ -27,17 +27,17 @@ def bind_shapes(
     *,
     leave_open: bool = False,
 ) -> None:
-    """Give every input a fixed shape, or, with `leave_open`, a size or a name for each dimension.
+    """Assign every input a static shape, or, with `leave_open`, a size or a name for each dimension.
 
-    `shapes` maps names of inputs to whole shapes; `batch` stands for the first dimension of every input that leaves it
-    open; `dims` maps names of dimensions to sizes. A name that gets a number has it everywhere. Raises
-    ModelFormatError for what does not fit or stays open.
+    `shapes` maps input names to complete shapes; `batch` replaces the first dimension of every input that leaves it
+    dynamic; `dims` maps dimension names to sizes. A name with a size has it everywhere. Raises ModelFormatError for
+    conflicts and remaining dynamic dimensions.
     """
     inputs = {value.name: value for value in graph.inputs()}
     for name, value in inputs.items():
         if not value.type.HasField("tensor_type"):
             kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
-            raise ModelFormatError(f"{graph.where}: input {name!r} is of kind {kind}; accepted: tensors")
+            raise ModelFormatError(f"{graph.where}: input {name!r} has kind {kind}; accepted: tensors")
     unknown = sorted(set(shapes) - set(inputs))
     if unknown:
         raise ModelFormatError(
@@ -54,7 +54,7 @@ def bind_shapes(
     if batch is not None:
         leading = [value for value in inputs.values() if _leads_open(value)]
         if not leading:
-            raise ModelFormatError(f"{graph.where}: batch given, but no input leaves its first dimension open")
+            raise ModelFormatError(f"{graph.where}: batch is given, but no input has a dynamic first dimension")
         for value in leading:
             _settle(graph, value, 0, batch, symbols)
     for value in (*graph.graph.input, *graph.graph.output, *graph.graph.value_info):
@@ -70,7 +70,7 @@ def bind_shapes(
         left = [name for name in open_names if name not in symbols]
         named = f", dims={{{left[0]!r}: ...}} for a dimension by name" if left else ""
         raise ModelFormatError(
-            f"{graph.where}: the shape of {', '.join(open_inputs)} is open; accepted: batch=... for first "
+            f"{graph.where}: the shape of {', '.join(open_inputs)} is dynamic; accepted: batch=... for first "
             f"dimensions{named}, or shapes={{{example!r}: (...)}} with a number for each dimension"
         )
     for value in inputs.values():
@@ -88,7 +88,7 @@ def _leads_open(value: onnx.ValueInfoProto) -> bool:
 
 
 def _open_names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
-    """Names of dimensions that have no size, in order."""
+    """Names of dimensions without a size, in order."""
     sizes = [dim for value in values for dim in value.type.tensor_type.shape.dim]
     return list(dict.fromkeys(dim.dim_param for dim in sizes if dim.dim_param))
 
@@ -123,7 +123,7 @@ def _settle(graph: OnnxGraph, value: onnx.ValueInfoProto, axis: int, extent: int
     symbol = dim.dim_param
     if symbol and symbols.setdefault(symbol, extent) != extent:
         raise ModelFormatError(
-            f"{graph.where}: dimension {symbol!r} of input {value.name!r} is {extent} and elsewhere {symbols[symbol]}"
+            f"{graph.where}: dimension {symbol!r} of input {value.name!r} is {extent}, but {symbols[symbol]} elsewhere"
         )
     dim.dim_value = extent
 
@@ -139,9 +139,10 @@ def _described(value: onnx.ValueInfoProto) -> str:
 def inferred_types(
     graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto] | None = None
 ) -> dict[str, onnx.ValueInfoProto]:
-    """What is known of every tensor's type and shape, by name, of constants too.
+    """Inferred types and shapes of all tensors, by name, including constants.
 
-    With `known`, what inference without it gave, also of shapes that are computed from the shapes of other tensors.
+    `known`: the result of an inference without values; with it, shapes computed from the shapes of other tensors are
+    inferred too.
     """
     proto = graph.proto if known is None else _with_short_values(graph, known)
     try:
@@ -157,10 +158,10 @@ def inferred_types(
 
 
 def _with_short_values(graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto]) -> onnx.ModelProto:
-    """The model for inference with values, which takes some 100 bytes for each element of every vector that is added,
-    multiplied, joined or sliced, be it a shape or not. A vector may be as long as a file of a few bytes asks for, and
-    inference may find out itself how long it is. So operators of vectors that are not known to be short are replaced
-    by others with the same type but without values, or by inputs."""
+    """The model for inference with values, which takes about 100 bytes per element of every vector that is added,
+    multiplied, concatenated or sliced, whether or not it is a shape. A small file can request a vector of any length,
+    which inference itself may determine. So operators on vectors not known to be short are replaced by others of the
+    same type without values, or by inputs."""
     lengths = {tensor.name: _length(tuple(tensor.dims)) for tensor in graph.graph.initializer}
     lengths.update((name, _length_of(value)) for name, value in known.items())
     long = []
@@ -184,12 +185,12 @@ def _with_short_values(graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto
 
 
 def _length(shape: Sequence[int]) -> float:
-    """Elements of a vector or a scalar; 0 for tensors of more dimensions, whose values are not inferred."""
+    """Elements of a vector or a scalar; 0 for tensors of higher rank, whose values are not inferred."""
     return math.prod(shape) if len(shape) < 2 else 0
 
 
 def _length_of(value: onnx.ValueInfoProto) -> float:
-    """The same of a type, infinite where it is not known."""
+    """Elements of a vector or a scalar of this type; infinite if unknown."""
     declared = value.type.tensor_type
     if not declared.HasField("shape"):
         return math.inf
@@ -198,10 +199,10 @@ def _length_of(value: onnx.ValueInfoProto) -> float:
 
 
 def _without_value(graph: onnx.GraphProto, place: int, known: Mapping[str, onnx.ValueInfoProto]) -> None:
-    """Keep inference from computing the value of a node's outputs."""
+    """Prevent inference from computing the values of a node's outputs."""
     node = graph.node[place]
     if node.op_type in ("Add", "Sub", "Mul"):
-        node.op_type = "Div"  # the same types and shapes
+        node.op_type = "Div"  # same types and shapes, no value
         return
     made = [name for name in node.output if name]
     del graph.node[place]
@@ -212,6 +213,6 @@ def _without_value(graph: onnx.GraphProto, place: int, known: Mapping[str, onnx.
 
 
 def all_known(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> bool:
-    """Whether the shape of every tensor is fixed."""
+    """Return whether the shape of every tensor is static."""
     names = {name for node in graph.graph.node for name in node.output if name}
     return all(name in types and static_shape(types[name]) is not None for name in names)

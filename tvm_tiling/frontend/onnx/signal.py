@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms of ONNX as products with constant matrices of cosines and sines."""
+"""Discrete Fourier transforms of ONNX as matrix multiplications with constant matrices of cosines and sines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from ..open_shapes import whole
 from .tensors import dtype_of
 
-# A transform of n elements takes a matrix of n times n.
+# A transform of n elements needs an n x n matrix.
 LONGEST = 4096
 
 
@@ -21,20 +21,22 @@ def _integer(value: relax.Expr | None, default: int, called: str) -> int:
     if value is None:
         return default
     if not isinstance(value, tvm.ir.GenericConst):
-        raise ValueError(f"{called} has to be known before the run")
+        raise ValueError(f"{called} has to be known at compile time")
     return int(value.value.numpy().reshape(-1)[0])
 
 
 def _matrices(rows: int, columns: int, length: int, sign: int, dtype: str) -> tuple[relax.Expr, relax.Expr]:
     """cos and sin of sign 2 pi i j / length for i below `rows` and j below `columns`."""
     if max(rows, columns, length) > LONGEST:
-        raise ValueError(f"a transform of {max(rows, columns, length)} elements; accepted: up to {LONGEST}")
+        raise ValueError(
+            f"a transform of {max(rows, columns, length)} elements is not supported; accepted: up to {LONGEST}"
+        )
     angle = sign * 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % length) / length
     return relax.const(np.cos(angle), dtype), relax.const(np.sin(angle), dtype)
 
 
 def _parts(bb: relax.BlockBuilder, signal: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-    """The real and imaginary parts of what has them as its last axis."""
+    """The real and imaginary parts of a tensor that stores them along its last axis."""
     if int(signal.ty.shape[-1]) == 1:
         return bb.emit(op.squeeze(signal, [-1])), None
     real, imaginary = (bb.emit(part) for part in bb.emit(op.split(signal, 2, -1)))
@@ -44,7 +46,7 @@ def _parts(bb: relax.BlockBuilder, signal: relax.Expr) -> tuple[relax.Expr, rela
 def _transform(
     bb: relax.BlockBuilder, real: relax.Expr, imaginary: relax.Expr | None, bins: int, length: int, sign: int
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The transform along the last axis: `bins` results of `length` points."""
+    """The transform along the last axis: `bins` results from `length` points."""
     cosines, sines = _matrices(int(real.ty.shape[-1]), bins, length, sign, dtype_of(real))
     re, im = bb.emit(op.matmul(real, cosines)), bb.emit(op.matmul(real, sines))
     if imaginary is None:
@@ -53,7 +55,7 @@ def _transform(
 
 
 def _fitted(bb: relax.BlockBuilder, value: relax.Expr | None, length: int) -> relax.Expr | None:
-    """The first `length` elements of the last axis, zeros behind where there are fewer."""
+    """The first `length` elements of the last axis, zero-padded if there are fewer."""
     if value is None or int(value.ty.shape[-1]) == length:
         return value
     has, rank = int(value.ty.shape[-1]), len(value.ty.shape)
@@ -101,7 +103,7 @@ class Dft(tvm_onnx.OnnxOpConverter):
     def _both_sides(
         cls, bb: relax.BlockBuilder, real: relax.Expr, imaginary: relax.Expr | None, length: int
     ) -> tuple[relax.Expr, relax.Expr | None]:
-        """The whole spectrum of a real signal from its first half: the rest is the conjugate in reverse."""
+        """The complete spectrum of a real signal from its first half: the rest is the conjugate in reverse."""
         mirror = np.array([place if place <= length // 2 else length - place for place in range(length)])
         sign = np.where(np.arange(length) <= length // 2, 1.0, -1.0)
         axis = len(real.ty.shape) - 1
@@ -113,7 +115,7 @@ class Dft(tvm_onnx.OnnxOpConverter):
 
 
 def _frames(bb: relax.BlockBuilder, signal: relax.Expr, step: int, length: int) -> relax.Expr:
-    """Parts of `length` elements of each signal, `step` apart."""
+    """Frames of `length` elements of each signal, `step` apart."""
     extent = whole(signal.ty.shape[1])
     if isinstance(extent, int):
         at = np.arange(1 + (extent - length) // step)[:, None] * step + np.arange(length)
@@ -127,7 +129,7 @@ def _frames(bb: relax.BlockBuilder, signal: relax.Expr, step: int, length: int) 
 
 
 class Stft(tvm_onnx.OnnxOpConverter):
-    """Transforms of windows that lie a step apart."""
+    """Transforms of windows with a constant stride."""
 
     @classmethod
     def _impl_v17(cls, bb, inputs, attr, params):

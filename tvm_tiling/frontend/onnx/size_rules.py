@@ -1,4 +1,4 @@
-"""What ONNX operators compute of values that are known as sizes (frontend/size_values.py)."""
+"""Evaluation of ONNX operators on values that are known as sizes (frontend/size_values.py)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from ..size_values import (
 
 @dataclass(frozen=True)
 class SizeNode:
-    """A node whose inputs are known as sizes: `inputs`, None where one is left out; its attributes; what is known of
-    open sizes; and the version of the operators."""
+    """A node whose inputs are known as sizes: `inputs` (None for an omitted one), its attributes, the known facts about
+    dynamic dimensions, and the opset version."""
 
     inputs: tuple[SizeValue | None, ...]
     attr: dict[str, Any]
@@ -58,7 +58,7 @@ class SizeNode:
         return found
 
     def has(self, place: int) -> bool:
-        """Whether an input is given."""
+        """Return whether an input is given."""
         return place < len(self.inputs) and self.inputs[place] is not None
 
     def axes(self, rank: int) -> list[int] | None:
@@ -71,7 +71,7 @@ class SizeNode:
 
 
 def evaluated(operator: str, node: SizeNode) -> SizeValue | None:
-    """The result of a node of sizes; None where it is left to the run."""
+    """The result of a node on sizes; None if it is computed at run time."""
     rule = _RULES.get(operator)
     if rule is None:
         return None
@@ -87,7 +87,7 @@ def _of_each(function: Callable[[OpenShapes], OfOne], dtype: str | None = None) 
 
 
 def _of_all(function: Callable[[OpenShapes], OfTwo], dtype: str | None = None) -> Callable[[SizeNode], SizeValue]:
-    """Element by element, broadcast, from left to right."""
+    """A rule that folds the function over all inputs, element by element with broadcasting, from left to right."""
 
     def rule(node: SizeNode) -> SizeValue:
         values = [node[place] for place in range(len(node.inputs))]
@@ -232,6 +232,6 @@ _RULES: dict[str, Callable[[SizeNode], SizeValue]] = {
 
 
 def shape_value(extents: Sequence[Size], attr: dict[str, Any], shapes: OpenShapes) -> SizeValue:
-    """What Shape gives of a tensor with these extents."""
+    """The result of Shape for a tensor with these extents."""
     known = [shapes.simplified(whole(extent)) for extent in extents]
     return size_value(known[attr.get("start", 0) : attr.get("end")])

@@ -1,4 +1,4 @@
-"""Slice, Split and Pad of ONNX: parts of a tensor, of no elements too, and a tensor with more around it."""
+"""Slice, Split and Pad of ONNX, including parts without elements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _known(value: relax.Expr | None) -> list[int] | None:
 
 
 def clamped(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
-    """Start and end of a slice within an axis, as the standard clamps them; equal where the slice is empty."""
+    """Start and end of a slice within an axis, clamped as in the standard; equal if the slice is empty."""
     start, end = (place + extent if place < 0 else place for place in (start, end))
     if step > 0:
         first, last = min(max(start, 0), extent), min(max(end, 0), extent)
@@ -27,13 +27,12 @@ def clamped(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     first, last = min(max(start, 0), extent - 1), min(max(end, -1), extent - 1)
     if last >= first:
         return max(first, 0), max(first, 0)
-    # In front of the first element: -1 would count from the end.
+    # Before the first element: -1 would count from the end.
     return first, last if last >= 0 else -extent - 1
 
 
 def _open_slice(bb: relax.BlockBuilder, data: relax.Expr, axis: int, given: tuple[int, int, int]) -> relax.Expr:
-    """[start, end) by a step of an axis whose extent the run decides; a slice backwards is one of the axis turned
-    around."""
+    """[start, end) with a step along a dynamic axis; a negative step slices the reversed axis."""
     start, end, step = given
     extent = data.ty.shape[axis]
     zero, most = tirx.const(0, "int64"), extent
@@ -51,13 +50,13 @@ def _open_slice(bb: relax.BlockBuilder, data: relax.Expr, axis: int, given: tupl
 
 
 def _within(end: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The lesser of both: the extent itself where no extent reaches the end, so that both are known to agree."""
+    """The minimum of both: the extent itself if no extent reaches the end, so that the two are known to be equal."""
     reached = not isinstance(end, tirx.IntImm) or int(end) < MAX_EXTENT
     return tirx.min(end, extent) if reached else extent
 
 
 class Slice(tvm_onnx.Slice):
-    """Slice 1 (starts, ends and axes are attributes) and later (they are inputs)."""
+    """Slice 1 (starts, ends and axes are attributes) and later versions (they are inputs)."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -82,9 +81,12 @@ class Slice(tvm_onnx.Slice):
         axes = list(range(len(starts))) if axes is None else [axis % rank for axis in axes]
         steps = [1] * len(starts) if steps is None else steps
         if not len(starts) == len(ends) == len(axes) == len(steps) == len(set(axes)):
-            raise ValueError(f"{len(starts)} starts, {len(ends)} ends, {len(set(axes))} axes and {len(steps)} steps")
+            raise ValueError(
+                f"{len(starts)} starts, {len(ends)} ends, {len(set(axes))} distinct axes and {len(steps)} steps "
+                "are given; expected equal counts"
+            )
         if 0 in steps:
-            raise ValueError("a step is 0; accepted: other numbers")
+            raise ValueError("a step is 0; accepted: nonzero numbers")
         ranges = []
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             extent = data.ty.shape[axis]
@@ -96,7 +98,7 @@ class Slice(tvm_onnx.Slice):
 
 
 class Split(tvm_onnx.OnnxOpConverter):
-    """Parts along an axis: of given sizes, or as equal as possible, the last one smaller."""
+    """Parts along an axis: of given sizes, or as equal as possible with a smaller last one."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -105,7 +107,7 @@ class Split(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
         if inputs[1] is not None and not isinstance(inputs[1], tvm.ir.GenericConst):
-            raise ValueError("the sizes of the parts have to be known before the run")
+            raise ValueError("the sizes of the parts have to be known at compile time")
         return cls._parts(bb, inputs[0], attr, _known(inputs[1]))
 
     @classmethod
@@ -117,7 +119,7 @@ class Split(tvm_onnx.OnnxOpConverter):
             size = -(-extent // count)
             sizes = [max(0, min(size, extent - size * place)) for place in range(count)]
         if min(sizes) < 0 or sum(sizes) != extent:
-            raise ValueError(f"parts of {sizes} elements; expected sizes from 0 that make {extent}")
+            raise ValueError(f"parts have sizes {sizes}; expected sizes from 0 that add up to {extent}")
         if len(sizes) == 1:
             return relax.Tuple([data])
         ends = np.cumsum(sizes)
@@ -129,13 +131,13 @@ class Split(tvm_onnx.OnnxOpConverter):
 
 
 class Pad(tvm_onnx.Pad):
-    """Of constant pads, value and axes."""
+    """Padding with constant pads, value and axes."""
 
     @classmethod
     def _parse_pads_and_axes(cls, inputs, params):
         for name, value in zip(("pads", "elements", "axes"), list(inputs)[1:], strict=False):
             if value is not None and not isinstance(tvm_onnx.get_constant(value, params), tvm.ir.GenericConst):
-                raise ValueError(f"{name} that are not known before the run")
+                raise ValueError(f"{name} have to be known at compile time")
         return super()._parse_pads_and_axes(inputs, params)
 
 

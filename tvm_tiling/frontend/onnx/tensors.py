@@ -1,4 +1,4 @@
-"""What converters ask of tensors, and tensors that they make."""
+"""Properties of tensors, and small tensors, for the converters."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def constant(values: Any, dtype: str = "int64") -> relax.Expr:
 
 
 def number(value: float, like: relax.Expr) -> relax.Expr:
-    """A number of another tensor's element type."""
+    """A scalar of another tensor's element type."""
     return relax.const(value, dtype_of(like))
 
 
 def as_type(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
-    """A tensor in an element type."""
+    """Cast a tensor to an element type."""
     return value if dtype_of(value) == dtype else bb.emit(relax.op.astype(value, dtype))
 
 
 def as_inputs(*values: relax.Expr | None) -> list:
-    """A converter's inputs: those left out at the end read as None."""
+    """A converter's inputs: omitted trailing inputs read as None."""
     return tvm_onnx.onnx_input(values)
 
 
@@ -36,22 +36,22 @@ def dtype_of(value: relax.Expr) -> str:
 
 
 def shape_of(value: relax.Expr) -> list[int]:
-    """The fixed shape of a tensor."""
+    """The static shape of a tensor."""
     return [int(extent) for extent in value.ty.shape]
 
 
 def rank_of(value: relax.Expr) -> int:
-    """How many axes a tensor has; their extents may be open."""
+    """The number of axes of a tensor, whose extents may be dynamic."""
     return len(value.ty.shape)
 
 
 def spatial_of(value: relax.Expr) -> list[int]:
-    """The fixed extents of images behind the batch, which may be open, and the channels."""
+    """The static spatial extents of an image tensor; its batch dimension may be dynamic."""
     return [int(extent) for extent in list(value.ty.shape)[2:]]
 
 
 def known(value: relax.Expr | None) -> np.ndarray | None:
-    """The value of a constant; None for what a run computes or is given."""
+    """The value of a constant; None for values computed or passed at run time."""
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 

@@ -1,4 +1,4 @@
-"""Inputs of ONNX operators that have to be known before the run, and what the declared shapes tell of such values."""
+"""Inputs of ONNX operators that have to be known at compile time, and their values inferred from declared shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .graph import OnnxGraph, attributes, static_shape
 _REDUCE = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum"
 REDUCTIONS = frozenset([*_REDUCE.split(), "ReduceSumSquare"])
 
-# Places of the inputs whose values decide shapes or axes.
+# Indices of the inputs whose values determine shapes or axes.
 VALUE_INPUTS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
@@ -47,16 +47,18 @@ VALUE_INPUTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(REDUCTIONS, (1,)),
 }
 
-# Choices of axes double with each dimension.
+# The number of axis subsets doubles with each dimension.
 MAX_RANK = 10
 
 Shape = tuple[int, ...]
 
 
 def settle_values(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto]) -> bool:
-    """Make constants of values that decide shapes where the declared shapes leave one choice; whether any were made.
+    """Replace values that determine shapes by constants if the declared shapes allow only one choice; return whether
+    any were replaced.
 
-    A file that declares the fixed shape of a Reshape's result, for example, has stated the value of its second input.
+    A file that declares the static shape of a Reshape's result, for example, thereby states the value of its second
+    input.
     """
     constants, settled = graph.constants(), False
     for node in graph.graph.node:
@@ -84,7 +86,7 @@ def _result_shape(node: onnx.NodeProto, shapes: list[Shape]) -> Shape:
 
 
 def _as_reshape(node: onnx.NodeProto, shapes: list[Shape]) -> Shape:
-    """Squeeze and Unsqueeze by unknown axes say no more than the shape of their result."""
+    """Convert Squeeze and Unsqueeze with unknown axes to Reshape: they say no more than the shape of their result."""
     node.op_type = "Reshape"
     return shapes[1]
 
@@ -110,7 +112,7 @@ def _parts(node: onnx.NodeProto, shapes: list[Shape]) -> list[int]:
 
 
 def _reduced_axes(node: onnx.NodeProto, shapes: list[Shape]) -> list[int] | None:
-    """The axes of a reduction, where only one choice of them gives the declared shape."""
+    """The axes of a reduction if only one choice of them gives the declared shape."""
     before, after = shapes
     given = attributes(node)
     if before is None or len(before) > MAX_RANK or (given.get("noop_with_empty_axes", 0) and before == after):

@@ -1,4 +1,4 @@
-"""Convolutions of ONNX, and what undoes a pool, in the forms that TVM's importer lacks or reads otherwise."""
+"""Convolutions and unpooling of ONNX, in the variants that TVM's importer lacks or reads differently."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .tensors import as_inputs, known, rank_of, shape_of, spatial_of
 def _constant_ints(value: relax.Expr, called: str) -> list[int]:
     numbers = known(value)
     if numbers is None:
-        raise ValueError(f"{called} has to be known before the run")
+        raise ValueError(f"{called} has to be known at compile time")
     return [int(number) for number in numbers.reshape(-1)]
 
 
-# Of data and weights, by the number of axes of an image.
+# Layouts of data and weights, by the number of spatial axes.
 _LAYOUTS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 
 
 class Conv(tvm_onnx.OnnxOpConverter):
-    """Images of one to three axes; a kernel may not exceed the padded image."""
+    """Convolution over one to three spatial axes; the kernel may not exceed the padded image."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -39,17 +39,19 @@ class Conv(tvm_onnx.OnnxOpConverter):
 
 
 def convolution(data: relax.Expr, weights: relax.Expr, attr: dict[str, Any], out_dtype: str = "") -> relax.Expr:
-    """The convolution that a node's attributes describe; ValueError for one that is none."""
+    """The convolution that a node's attributes describe. Raises ValueError if they are invalid."""
     spatial, kernel = [whole(extent) for extent in data.ty.shape.values[2:]], shape_of(weights)[2:]
     rank = len(spatial)
     if rank not in _LAYOUTS or len(kernel) != rank:
-        raise ValueError(f"images of {rank} axes and kernels of {len(kernel)}; accepted: 1 to 3")
+        raise ValueError(
+            f"images of {rank} axes with kernels of {len(kernel)} axes are not supported; accepted: 1 to 3"
+        )
     strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     if all(isinstance(extent, int) for extent in spatial):
         windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
         padding = [w.before for w in windows] + [w.after for w in windows]
     else:
-        padding = list(attr["pads"])  # which open_windows.py has made of what is given
+        padding = list(attr["pads"])  # set by open_windows.py
     layout, stored = _LAYOUTS[rank]
     return getattr(op.nn, f"conv{rank}d")(
         data,
@@ -65,7 +67,7 @@ def convolution(data: relax.Expr, weights: relax.Expr, attr: dict[str, Any], out
 
 
 class ConvTranspose(tvm_onnx.ConvTranspose):
-    """With output_shape the padding follows from it."""
+    """Transposed convolution; output_shape determines the padding."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -80,12 +82,12 @@ class ConvTranspose(tvm_onnx.ConvTranspose):
         for i, wanted in enumerate(list(attr["output_shape"])[-rank:]):
             total = strides[i] * (spatial[i] - 1) + (kernel[i] - 1) * dilations[i] + 1 + extra[i] - wanted
             if total < 0:
-                # More is asked for than the windows reach: zeros behind, as by output_padding.
+                # The requested output exceeds the windows: append zeros, as output_padding does.
                 extra[i], total = extra[i] - total, 0
-            # An odd element of padding is behind with SAME_UPPER alone.
+            # The odd element of padding goes at the end only with SAME_UPPER.
             begin.append(total // 2 if attr.get("auto_pad") == b"SAME_UPPER" else total - total // 2)
             end.append(total - begin[i])
-        # TVM's operator makes fewer zeros than its stride.
+        # TVM's operator appends fewer zeros than its stride.
         close = [min(more, stride - 1) for more, stride in zip(extra, strides, strict=True)]
         given = {name: value for name, value in attr.items() if name not in ("output_shape", "auto_pad")}
         given |= {"pads": begin + end, "output_padding": close}
@@ -97,7 +99,8 @@ class ConvTranspose(tvm_onnx.ConvTranspose):
 
 
 class MaxUnpool(tvm_onnx.MaxUnpool):
-    """With an output shape the elements keep the rows and columns that their indices mean in the smaller image."""
+    """Unpooling; with an output shape, elements keep the row and column that their index denotes in the smaller
+    image."""
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
@@ -111,13 +114,13 @@ class MaxUnpool(tvm_onnx.MaxUnpool):
         has = shape_of(plain)
         if any(new < old for new, old in zip(wanted, has, strict=True)):
             raise ValueError(f"output shape {wanted} is smaller than {has}")
-        # Pairs for TVM: nothing before, the rest behind, axis by axis.
+        # Padding pairs for TVM, per axis: nothing before, the rest after.
         pads = [number for new, old in zip(wanted, has, strict=True) for number in (0, new - old)]
         return op.nn.pad(plain, pads)
 
 
 class Col2Im(tvm_onnx.OnnxOpConverter):
-    """Sums of overlapping blocks: each pixel gathers what the blocks over it hold."""
+    """Sums of overlapping blocks: each pixel gathers the values of the blocks that cover it."""
 
     @classmethod
     def _impl_v18(cls, bb, inputs, attr, params):
@@ -155,7 +158,7 @@ class Col2Im(tvm_onnx.OnnxOpConverter):
 
 
 class DeformConv(tvm_onnx.OnnxOpConverter):
-    """A convolution whose taps lie at offsets of their own: samples between pixels, then one product."""
+    """Deformable convolution: bilinear samples at individual offsets, followed by one matrix multiplication."""
 
     @classmethod
     def _impl_v19(cls, bb, inputs, attr, params):

@@ -1,1 +1,1 @@
-"""Models saved by releases of TVM up to 0.19, in their graph language Relay, which no later release reads."""
+"""Models saved by TVM releases up to 0.19 in the graph language Relay, which later releases cannot read."""

@@ -1,6 +1,6 @@
 """Relay in tar archives: model.json or model.relay with model.params, and TVM's Model Library Format.
 
-Nothing is unpacked: members are looked at where they lie in the file, so that no path and no link in it leads anywhere.
+Nothing is extracted: members are read in place, so that no path or link in the archive is ever followed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ ACCEPTED = (
     "accepted: a tar of model.json or model.relay and model.params, or Model Library Format with src/*.relay and "
     "parameters/*.params"
 )
-# Names of a model that lies in no folder, the first one that is there counts.
+# Names of a model outside any folder; the first existing one is used.
 AT_THE_TOP: tuple[str, ...] = ("model.json", "model.relay", "relay.json", "relay.txt")
-# Folders of Model Library Format in which the graph lies that the model was compiled to.
+# Folders of the Model Library Format that contain the compiled graph.
 GRAPHS = ("executor-config/graph/", "runtime-config/graph/")
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What an archive holds: the model's name and bytes, those of its parameters, if any, and of the graph that it was
-    compiled to, if there is just one."""
+    """The contents of an archive: the model's name and bytes, its parameters, if any, and the graph that it was
+    compiled to, if there is exactly one."""
 
     name: str
     model: memoryview
@@ -36,7 +36,7 @@ class Archive:
 
 
 class _View(io.RawIOBase):
-    """A file that reads from bytes without holding a copy of them."""
+    """A file over bytes that does not copy them."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -57,7 +57,7 @@ class _View(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """What is there of `size` bytes; a wrong size allocates nothing."""
+        """Up to `size` bytes; an oversized request allocates nothing."""
         end = len(self._data) if size is None or size < 0 else self._at + size
         taken = bytes(self._data[self._at : end])
         self._at += len(taken)
@@ -71,12 +71,13 @@ class _View(io.RawIOBase):
 
 
 def is_tar(data: memoryview) -> bool:
-    """Whether the bytes begin as a tar archive does."""
+    """Return whether the bytes start like a tar archive."""
     return bytes(data[257:262]) == b"ustar"
 
 
 def members(data: memoryview, where: str) -> dict[str, memoryview]:
-    """The files in an archive by name. ModelFormatError for a corrupted one, and for names that lead out of it."""
+    """The files in an archive by name. Raises ModelFormatError for a corrupted archive, and for names that lead out of
+    it."""
     found: dict[str, memoryview] = {}
     end = 0
     try:
@@ -89,23 +90,23 @@ def members(data: memoryview, where: str) -> dict[str, memoryview]:
                     continue
                 name = PurePosixPath(member.name)
                 if name.is_absolute() or ".." in name.parts:
-                    raise ModelFormatError(f"{where}: the name {member.name!r} leads out of the archive; {ACCEPTED}")
+                    raise ModelFormatError(f"{where}: the path {member.name!r} leads out of the archive; {ACCEPTED}")
                 if not member.isreg() or member.issparse():
                     raise ModelFormatError(f"{where}: {member.name!r} is a link or not a regular file; {ACCEPTED}")
                 if member.size < 0 or member.offset_data + member.size > len(data):
-                    raise ModelFormatError(f"{where}: cut short within {member.name!r}")
+                    raise ModelFormatError(f"{where}: truncated within {member.name!r}")
                 found[str(name)] = data[member.offset_data : member.offset_data + member.size]
     except (tarfile.TarError, EOFError, ValueError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, ModelFormatError):
             raise
         raise ModelFormatError(f"{where}: a corrupted tar archive ({str(error)[:80]}); {ACCEPTED}") from None
     if bytes(data[end : end + tarfile.BLOCKSIZE]) != bytes(tarfile.BLOCKSIZE):
-        raise ModelFormatError(f"{where}: the tar archive is cut short after {end} bytes; {ACCEPTED}")
+        raise ModelFormatError(f"{where}: the tar archive is truncated after {end} bytes; {ACCEPTED}")
     return found
 
 
 def read_archive(data: memoryview, where: str) -> Archive:
-    """The model and the parameters in an archive. ModelFormatError where there is no model, or more than one."""
+    """The model and the parameters in an archive. Raises ModelFormatError unless there is exactly one model."""
     held = members(data, where)
     models = [name for name in AT_THE_TOP if name in held][:1]
     if not models:
@@ -113,7 +114,7 @@ def read_archive(data: memoryview, where: str) -> Archive:
         models = [name for name in sources if name.endswith(".relay") or name == "src/relay.txt"]
     if len(models) != 1:
         what = f"{len(models)} models ({', '.join(sorted(models)[:5])})" if models else "no Relay model"
-        raise ModelFormatError(f"{where}: holds {what}; {ACCEPTED}")
+        raise ModelFormatError(f"{where}: contains {what}; {ACCEPTED}")
     beside = models[0].rpartition("/")[0]
     params = [name for name in held if name.endswith(".params") and (not beside or name.startswith("parameters/"))]
     graphs = [name for name in held if name.startswith(GRAPHS)]
@@ -126,7 +127,7 @@ _JSON = re.compile(r'\s*\{\s*"(?:root|nodes|b64ndarrays|attrs)"')
 
 
 def is_relay(data: bytes | memoryview) -> bool:
-    """Whether bytes begin as a form of Relay does that this package reads."""
+    """Return whether the bytes start like a form of Relay that this package reads."""
     start = bytes(data[:4096])
     if is_tar(memoryview(data)):
         return True

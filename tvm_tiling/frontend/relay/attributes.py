@@ -1,10 +1,10 @@
-"""The attributes of Relay's operators: their defaults, and how JSON holds them.
+"""Attributes of Relay operators: their defaults, and their representation in JSON.
 
-The text form prints only what differs from the default, JSON everything, as strings. A line of the table is a list of
-operators and their attributes, name:kind=default; without a default the attribute has to be stated. Kinds say how JSON
-holds a value: i, f, b and s are literals (integer, float, boolean, text), n is a node; mA is a literal before release
-0.A and a node from then on; x is of no consequence. Where releases differ in a default it is None here, and the
-operator decides.
+The text form prints only values that differ from the default; JSON contains all, as strings. A line of the table is a
+list of operators and their attributes, name:kind=default; an attribute without a default is required. The kind is the
+JSON representation: i, f, b and s are literals (integer, float, boolean, text), n is a node; mA is a literal before
+release 0.A and a node since; x is irrelevant. Where releases differ in a default, it is None here, and the operator's
+converter decides.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ on_device device_copy: device_type:x=0 is_fixed:x=0 virtual_device:x=0 constrain
 src_dev_type:x=0 dst_dev_type:x=0 src_virtual_device:x=0 dst_virtual_device:x=0
 annotation.compiler_begin annotation.compiler_end: compiler:x=''
 """
-# What a tuning pass notes, and what changes no result.
+# Attributes noted by tuning passes, which do not change results.
 _WITHOUT_CONSEQUENCE = frozenset(
     ["auto_scheduler_rewritten_layout", "meta_schedule_original_shape", "schedule_rule", "param_device_types"]
 )
@@ -169,7 +169,7 @@ _VOID = ("", "void", "None", "handle0")
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute. `node_from`: the release from which JSON holds it as a node; None where it always is a literal."""
+    """One attribute. `node_from`: the release since which JSON stores it as a node; None if it is always a literal."""
 
     kind: str
     node_from: int | None
@@ -197,30 +197,32 @@ OPERATORS = _operators(_TABLE)
 
 
 def with_defaults(op: str, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a call, with defaults for what is not stated. ValueError says what is missing or unknown."""
+    """The attributes of a call, with defaults for missing ones. Raises ValueError for required and unknown ones."""
     known = OPERATORS[op]
     unknown = sorted(set(stated) - set(known) - _WITHOUT_CONSEQUENCE)
     if unknown:
-        raise ValueError(f"the attributes {', '.join(unknown)} are not served; accepted: {', '.join(known) or 'none'}")
+        raise ValueError(
+            f"the attributes {', '.join(unknown)} are not supported; accepted: {', '.join(known) or 'none'}"
+        )
     missing = [name for name, attribute in known.items() if attribute.required and name not in stated]
     if missing:
         raise ValueError(f"the attributes {', '.join(missing)} are missing")
     for name, value in stated.items():
         kind = _no_value(value)
         if kind is not None and name in known and known[name].kind != "x":
-            raise ValueError(f"the attribute {name} holds a {kind}; accepted: numbers, texts and lists of these")
+            raise ValueError(f"the attribute {name} contains a {kind}; accepted: numbers, texts and lists of these")
     return {name: stated.get(name, attribute.default) for name, attribute in known.items()}
 
 
 def _no_value(value: Any) -> str | None:
-    """The kind of a node within an attribute that has no value; None where there is none."""
+    """The kind of a valueless node within an attribute; None if there is none."""
     if isinstance(value, list):
         return next((kind for kind in map(_no_value, value) if kind is not None), None)
     return value.kind if isinstance(value, NoValue) else None
 
 
 def from_json(op: str, nodes: Nodes, number: int) -> dict[str, Any]:
-    """The attributes that a node of JSON holds, as plain values. ModelFormatError where a value is not one."""
+    """The attributes of a JSON node as plain values. Raises ModelFormatError for invalid values."""
     known = OPERATORS.get(op)
     if known is None:
         return {}
@@ -248,4 +250,4 @@ def _value(nodes: Nodes, number: int, name: str, text: str, attribute: Attribute
     except ValueError as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise nodes.fail(number, f"{name} = {text[:40]!r} is not a value of it") from None
+        raise nodes.fail(number, f"{name} = {text[:40]!r} is not a valid value") from None

@@ -1,4 +1,4 @@
-"""A place in the words of Relay's text, and what is read there alike everywhere: marks, types, values of attributes."""
+"""A position in the tokens of Relay text, and the parsing shared by all constructs: marks, types, attribute values."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .scalars import attribute_number
 from .tree import Type
 from .types_text import parse_type
 
-# What the importer of a model noted of a node, behind the type: its name on line 0, where the parser of a text notes
-# lines.
+# The source of a node noted by the importer of the model, after the type: its name on line 0, where the text parser
+# notes line numbers.
 _SPAN = re.compile(r"\sspan=(.+):0:0\s*$", re.DOTALL)
-MAX_DEPTH = 150  # of expressions in expressions, and of lists in lists
+MAX_DEPTH = 150  # of nested expressions, and of nested lists
 
 
 class Meta(Protocol):
-    """What a reference to the metadata stands for: an array, a plain value, or None where there is none; the attributes
-    of an operator `op` by name."""
+    """The value of a reference to the metadata: an array, a plain value, or None if there is none; for an operator
+    `op`, its attributes by name."""
 
     def __call__(self, kind: str, number: int, op: str = ..., /) -> Any: ...
 
 
 class Cursor:
-    """Reads words one after the other. ModelFormatError names the line of what is wrong."""
+    """Reads tokens one after the other. ModelFormatError names the line of the error."""
 
     def __init__(self, words: Words, meta: Meta) -> None:
         self.words = words
@@ -40,7 +40,7 @@ class Cursor:
         return self.words.line(self.words.places[self.at])
 
     def fail(self, wanted: str) -> ModelFormatError:
-        return ModelFormatError(f"line {self.line()}: {self.texts[self.at][:40]!r}; accepted here: {wanted}")
+        return ModelFormatError(f"line {self.line()}: unexpected {self.texts[self.at][:40]!r}; accepted here: {wanted}")
 
     def sees(self, *texts: str) -> bool:
         return self.texts[self.at] in texts and self.kinds[self.at] in ("mark", "word")
@@ -62,8 +62,8 @@ class Cursor:
         return self.texts[self.at - 1]
 
     def stated(self) -> Type | None:
-        """The type that a comment states here, if one does. The name of a node that it states, too, is in `node` until
-        the next comment is asked for."""
+        """The type stated by a comment at this position, if any. A node name in the same comment is in `node` until the
+        next call."""
         self.node = ""
         if self.kinds[self.at] != "type":
             return None
@@ -89,7 +89,7 @@ class Cursor:
         return found
 
     def comma(self, closing: str) -> None:
-        """A comma, unless the list ends here."""
+        """Accept a comma, unless the list ends here."""
         if not self.take(",") and not self.sees(closing):
             raise self.fail(f"',' or {closing!r}")
 
@@ -97,7 +97,7 @@ class Cursor:
         """The value of an attribute as a plain Python value."""
         kind, text = self.kinds[self.at], self.texts[self.at]
         if depth > MAX_DEPTH:
-            raise self.fail("lists that are less deep")
+            raise self.fail("lists of less depth")
         if text == "meta":
             return self.meta(*self.reference())
         self.at += 1
@@ -123,16 +123,16 @@ class Cursor:
         raise self.fail("the value of an attribute")
 
     def cast_attribute(self, depth: int) -> Any:
-        """A value behind its type, as (int64)3, or (nullptr)."""
+        """A value after its type, such as (int64)3, or (nullptr)."""
         name = self.word("word", "a type")
         self.need(")")
         return None if name == "nullptr" else self.attribute(depth + 1)
 
     def reference(self) -> tuple[str, int]:
-        """meta[kind][number]"""
+        """Parse meta[kind][number]."""
         self.need("meta")
         self.need("[")
-        kind = self.word("word", "a kind of metadata, as relay.Constant")
+        kind = self.word("word", "a kind of metadata, such as relay.Constant")
         self.need("]")
         self.need("[")
         number = self.word("number", "a number")

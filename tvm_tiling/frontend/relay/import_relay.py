@@ -1,4 +1,4 @@
-"""Relay models as Relax modules: from text, JSON or an archive, with their parameters inside."""
+"""Import of Relay models as Relax modules: from text, JSON or an archive, including their parameters."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from .parser import divide_metadata, parse_program
 from .translate import Translator
 from .tree import Function, Module, Release, TensorType, Var
 
-ACCEPTED = "accepted: what mod.astext() or tvm.ir.save_json(mod) gave in TVM up to 0.19, or a tar of it"
-LONGEST = 3000  # characters of a message: names and types of a file go into it, and may be of any length
+ACCEPTED = "accepted: the output of mod.astext() or tvm.ir.save_json(mod) from TVM up to 0.19, or a tar archive of it"
+LONGEST = 3000  # characters of a message: it may contain names and types from the file, of any length
 _OLD_VERSION = re.compile(r"\s*v0\.0\.\d")
 
 
 @dataclass(frozen=True)
 class RelayModel:
-    """A model read from Relay. `mapped`: of each operator of Relay, what it became how often. `unused`: parameters that
-    were given and that the model does not have. `release`: of the TVM that wrote it, where the file tells. `numbered`:
-    what the parameters p0, p1 and so on of a compiled model were found to be."""
+    """A model read from Relay. `mapped`: for each Relay operator, how often it was converted to which Relax operators.
+    `unused`: given parameters that the model does not have. `release`: the TVM release that wrote the file, if it says.
+    `numbered`: the names found for the parameters p0, p1 etc. of a compiled model."""
 
     imported: ImportedModel
     mapped: Mapping[str, Mapping[str, int]]
@@ -60,12 +60,12 @@ def read_relay(
     leave_open: bool = False,
     limits: Limits | None = None,
 ) -> RelayModel:
-    """A Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
+    """Read a Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
 
-    params: arrays by name, or the path or bytes of a .params file; they become constants. shapes: whole shapes of
-    inputs that leave theirs open. batch: the size of an open first dimension. dims: sizes of open dimensions by name,
-    as x[0] for the first of input x. leave_open: others stay open. limits: the most that the model may ask for. Raises
-    ModelFormatError, LimitError, UnsupportedOperator.
+    `params`: arrays by name, or the path or bytes of a .params file; they become constants. `shapes`: complete shapes
+    of inputs with dynamic ones. `batch`: the size of a dynamic first dimension. `dims`: sizes of dynamic dimensions by
+    name, such as x[0] for the first one of input x. `leave_open`: the others stay dynamic. `limits`: the maximum
+    resources that the model may request. Raises ModelFormatError, LimitError, UnsupportedOperator.
     """
     try:
         known = _Known(shapes, batch, dims or {}, leave_open)
@@ -78,8 +78,8 @@ def read_relay(
 
 @dataclass(frozen=True)
 class _Known:
-    """What is said of open sizes: shapes of inputs, the first dimension, dimensions by name, and whether others stay
-    open."""
+    """Given sizes of dynamic dimensions: shapes of inputs, the first dimension, dimensions by name, and whether the
+    others stay dynamic."""
 
     shapes: Mapping[str, Sequence[int]]
     batch: int | None
@@ -115,12 +115,12 @@ def _read(view: memoryview, known: _Known, params: Any, where: str, limits: Limi
         found = _assembled(module, main, values, numbered, unused, known, same, source, limits)
         if not (equal := _equal_sizes(found.imported.open_sizes.guards)):
             return found
-        # Sizes that the model makes equal get one name; a size that it fixes becomes that number.
+        # Dimensions that the model requires to be equal get one name; one required to be a number becomes it.
         same = {name: equal.get(to.name, to) if isinstance(to, Named) else to for name, to in same.items()} | equal
 
 
 def _equal_sizes(guards: Sequence[Guard]) -> dict[str, Extent]:
-    """The open sizes that have to be another one, or a number, and which."""
+    """The dynamic dimensions that have to equal another one or a number, with that value."""
     found: dict[str, Extent] = {}
     for guard in guards:
         sides = [found.get(side.name, side) if isinstance(side, Named) else side for side in (guard.left, guard.right)]
@@ -133,11 +133,11 @@ def _equal_sizes(guards: Sequence[Guard]) -> dict[str, Extent]:
 
 
 def parsed(view: memoryview, where: str) -> Module:
-    """The tree of a model in text or JSON. ModelFormatError, UnsupportedOperator."""
+    """The tree of a model in text or JSON. Raises ModelFormatError, UnsupportedOperator."""
     try:
         text = str(view, "utf-8").lstrip("\ufeff")
     except UnicodeDecodeError as error:
-        raise ModelFormatError(f"{where}: no text at byte {error.start}; {ACCEPTED}") from None
+        raise ModelFormatError(f"{where}: not text at byte {error.start}; {ACCEPTED}") from None
     if text[:64].lstrip().startswith("{"):
         return module_of(Nodes(text, where))
     program, metadata = divide_metadata(text)
@@ -158,19 +158,18 @@ def parsed(view: memoryview, where: str) -> Module:
 
 
 def _of_metadata(nodes: Nodes, kind: str, number: int, op: str) -> Any:
-    """An entry of the metadata as a plain value, or the attributes of `op` that it is. ModelFormatError where there is
-    none."""
+    """A metadata entry as a plain value, or as the attributes of `op`. Raises ModelFormatError if there is none."""
     for key, listed in nodes.pairs(nodes.root):
         name = key if isinstance(key, str) else nodes.text(key)
         if name != kind:
             continue
         items = nodes.items(listed)
         if number >= len(items):
-            raise ModelFormatError(f"{nodes.where}: meta[{kind}][{number}] of {len(items)}")
+            raise ModelFormatError(f"{nodes.where}: meta[{kind}][{number}] does not exist among {len(items)}")
         if "attrs" in kind:
             return from_json(op, nodes, items[number])
         return nodes.value(items[number])
-    raise ModelFormatError(f"{nodes.where}: it has no {kind}, which the text refers to")
+    raise ModelFormatError(f"{nodes.where}: {kind}, to which the text refers, does not exist")
 
 
 def _main(module: Module, where: str) -> Function:
@@ -180,7 +179,8 @@ def _main(module: Module, where: str) -> Function:
 
 
 def _named(main: Function) -> dict[str, Var]:
-    """The inputs by name. Of several with one name, as JSON may hold them, the text form numbers the later ones."""
+    """The inputs by name. Of several with the same name, possible in JSON, the later ones are numbered as in the text
+    form."""
     found: dict[str, Var] = {}
     for variable in main.params:
         name, count = variable.name, 0
@@ -194,8 +194,8 @@ def _named(main: Function) -> dict[str, Var]:
 def _refuse_unused(
     main: Function, given: Mapping[str, Any], held: Mapping[str, Any], strict: bool, where: str
 ) -> tuple[str, ...]:
-    """Names of parameters that the model does not have. Each is an error where the caller named it; a file may hold
-    more than a model needs, but not nothing of it."""
+    """Names of parameters that the model does not have. Each is an error if the caller named it; a file may contain
+    more than a model needs, but has to contain some of it."""
     known = _named(main)
     unknown = [name for name in given if name not in known and not name.startswith("meta[")]
     listed = ", ".join(map(repr, known))
@@ -217,7 +217,8 @@ def _assembled(
     where: str,
     limits: Limits,
 ) -> RelayModel:
-    """The Relax module of `main`, its parameters bound and its shapes settled or open; `same`: what open sizes are."""
+    """The Relax module of `main` with bound parameters and static or dynamic shapes; `same`: values of dynamic
+    dimensions."""
     bound_names = {*values, *numbered.gone}
     inputs = {name: variable for name, variable in _named(main).items() if name not in bound_names}
     _refuse_shapes(list(inputs), known.shapes, where)
@@ -253,7 +254,7 @@ def _assembled(
         with builder.dataflow():
             try:
                 tensors = _flat(translator.run(main, bound), builder, where)
-            except Exception as error:  # raised below: the builder wants its blocks closed
+            except Exception as error:  # raised below: the builder has to close its blocks first
                 failure = error
             builder.called = ""
             results = [builder.emit_output(tensor) for tensor in tensors]
@@ -279,7 +280,7 @@ def _assembled(
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
-    """Names of Relax variables, each its own."""
+    """Unique names for Relax variables."""
     taken: dict[str, None] = {}
     for given in names:
         name = re.sub(r"\W", "_", given)
@@ -299,13 +300,12 @@ def _refuse_shapes(names: Sequence[str], shapes: Mapping[str, Sequence[int]], wh
 
 
 def _typed(name: str, variable: Var, where: str) -> TensorType:
-    """The type of an input, whose dimensions may be open. ModelFormatError where it is not a tensor."""
+    """The type of an input, possibly with dynamic dimensions. Raises ModelFormatError if it is not a tensor."""
     stated = variable.type
     if not isinstance(stated, TensorType):
         what = "no type" if stated is None else f"the type {stated}"
         raise ModelFormatError(
-            f"{where}: input {name!r} has {what}; accepted: Tensor[(...), ...] written behind its name, or its "
-            f"value in params"
+            f"{where}: input {name!r} has {what}; accepted: Tensor[(...), ...] after its name, or its value in params"
         )
     try:
         if tvm.DataType(stated.dtype).bits < 1:
@@ -316,13 +316,13 @@ def _typed(name: str, variable: Var, where: str) -> TensorType:
 
 
 def _open_names(typed: Mapping[str, TensorType]) -> list[str]:
-    """The names of open dimensions: those of their input and axis."""
+    """The names of dynamic dimensions: input and axis."""
     return [f"{name}[{axis}]" for name, kind in typed.items() for axis, has in enumerate(kind.shape) if has is None]
 
 
 def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Extent], where: str) -> Shape:
-    """The shape of an input, where open dimensions have the numbers or names that they are known by. ModelFormatError
-    where one has to have a number and does not."""
+    """The shape of an input, with the numbers or names given for dynamic dimensions. Raises ModelFormatError if a
+    required size is missing."""
     wanted = known.shapes.get(name)
     if wanted is not None and (
         len(wanted) != len(stated.shape)
@@ -344,8 +344,8 @@ def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Ex
             shape.append(same.get(called, Named(called)))
         else:
             raise ModelFormatError(
-                f"{where}: the shape of input {name!r} {stated} is open; accepted: "
-                f"shapes={{{name!r}: (...)}} with a number for each dimension, batch=..., or dims={{{called!r}: ...}}"
+                f"{where}: the shape of input {name!r} {stated} is dynamic; accepted: shapes={{{name!r}: "
+                f"(...)}} with a number for each dimension, batch=..., or dims={{{called!r}: ...}}"
             )
     if any(
         not isinstance(extent, Named)
@@ -353,13 +353,13 @@ def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Ex
         for extent in shape
     ):
         raise ModelFormatError(
-            f"{where}: input {name!r} of shape {tuple(shape)}; accepted: sizes from 0 to {MAX_EXTENT}"
+            f"{where}: input {name!r} has shape {tuple(shape)}; accepted: sizes from 0 to {MAX_EXTENT}"
         )
     return tuple(shape)
 
 
 def _constant(name: str, variable: Var, given: Any, where: str) -> relax.Expr:
-    """The value of a parameter as a constant, of the shape and type that the model states."""
+    """The value of a parameter as a constant of the shape and type that the model states."""
     value = given if isinstance(given, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(given))
     shape, dtype, stated = tuple(int(extent) for extent in value.shape), str(value.dtype), variable.type
     if isinstance(stated, TensorType):
@@ -367,12 +367,12 @@ def _constant(name: str, variable: Var, given: Any, where: str) -> relax.Expr:
             wanted in (None, has) for has, wanted in zip(shape, stated.shape, strict=True)
         )
         if not fits or dtype != stated.dtype:
-            raise ModelFormatError(f"{where}: params[{name!r}] is {dtype} of shape {shape}; accepted: {stated}")
+            raise ModelFormatError(f"{where}: params[{name!r}] has type {dtype} and shape {shape}; accepted: {stated}")
     return relax.const(value, dtype)
 
 
 def _flat(value: Value, builder: relax.BlockBuilder, where: str) -> list[relax.Expr]:
-    """The tensors that a model returns, those of tuples in tuples in order."""
+    """The tensors that a model returns, with nested tuples flattened in order."""
     if isinstance(value, tuple):
         found = [tensor for field in value for tensor in _flat(field, builder, where)]
     elif isinstance(value, SizeValue):

@@ -1,4 +1,4 @@
-"""Relay modules from JSON to the tree of tree.py."""
+"""Conversion of Relay modules from JSON to the tree of tree.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .nodes import Nodes
 from .tree import Call, Constant, Expr, Function, Get, GlobalRef, If, MakeTuple, Module, TensorType, Var
 
 _REFUSED = {
-    "relay.Match": "match, of data types of its own,",
-    "relay.Constructor": "a data type of its own",
+    "relay.Match": "match on algebraic data types",
+    "relay.Constructor": "an algebraic data type",
     "relay.RefCreate": "a reference",
     "relay.RefRead": "a reference",
     "relay.RefWrite": "a reference",
@@ -21,7 +21,8 @@ _MODULES = ("IRModule", "relay.Module")
 
 
 def module_of(nodes: Nodes) -> Module:
-    """The functions of a module, or of a single function or expression. ModelFormatError, UnsupportedOperator."""
+    """The functions of a module, or of a single function or expression. Raises ModelFormatError,
+    UnsupportedOperator."""
     decoder = _Decoder(nodes)
     root = nodes.root
     if nodes.kind(root) not in _MODULES:
@@ -31,17 +32,17 @@ def module_of(nodes: Nodes) -> Module:
     functions: dict[str, Function] = {}
     for key, value in nodes.pairs(nodes.link(root, "functions")):
         if nodes.kind(value) != "relay.Function":
-            continue  # a function that was compiled already, and cannot be reached from Relay's
+            continue  # already compiled, and unreachable from Relay functions
         decoded = decoder.expression(value)
         assert isinstance(decoded, Function)
         functions[key if isinstance(key, str) else nodes.name(key, "name_hint")] = decoded
     if not functions:
-        raise ModelFormatError(f"{nodes.where}: a module without functions; accepted: one with @main")
+        raise ModelFormatError(f"{nodes.where}: the module has no functions; accepted: one with @main")
     return Module(functions, nodes.release, "node", tuple(decoder.free))
 
 
 class _Decoder:
-    """Turns nodes into expressions, each node into one. Works on a stack of its own, as models are deep."""
+    """Converts nodes to expressions, each node once. Uses an explicit stack, because models are deep."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
@@ -59,7 +60,7 @@ class _Decoder:
             stages = self.stages(number)
             if step == 0:
                 if number in open_nodes:
-                    raise self.nodes.fail(number, "it is part of itself; recursion is not served")
+                    raise self.nodes.fail(number, "it contains itself; recursion is not supported")
                 open_nodes.add(number)
             if step < len(stages):
                 stack.append((number, step + 1))
@@ -72,7 +73,7 @@ class _Decoder:
         return self.made[root]
 
     def stages(self, number: int) -> list[list[int]]:
-        """What has to be made before a node, in steps."""
+        """The nodes to convert before this one, in stages."""
         nodes, kind = self.nodes, self.nodes.kind(number)
         if kind == "relay.Call":
             op = nodes.link(number, "op")
@@ -93,7 +94,7 @@ class _Decoder:
         return []
 
     def build(self, number: int) -> Expr:
-        """The expression of a node whose parts are made."""
+        """The expression of a node whose operands are converted."""
         nodes, kind = self.nodes, self.nodes.kind(number)
         stated = nodes.type(nodes.link(number, "_checked_type_"))
         if kind == "relay.Var":
@@ -127,9 +128,9 @@ class _Decoder:
             return GlobalRef(number, stated, nodes.name(number, "name_hint"))
         if kind in _REFUSED:
             raise UnsupportedOperator(
-                f"{nodes.where}: node {number}: {_REFUSED[kind]} is not served; accepted: tensors"
+                f"{nodes.where}: node {number}: {_REFUSED[kind]} is not supported; accepted: tensors"
             )
-        raise nodes.fail(number, f"{kind!r} is not an expression of Relay")
+        raise nodes.fail(number, f"{kind!r} is not a Relay expression")
 
     def call(self, number: int) -> Expr:
         nodes = self.nodes
@@ -144,8 +145,8 @@ class _Decoder:
         return Call(number, stated, name, args, from_json(name, nodes, attrs), self.node_name(number))
 
     def node_name(self, number: int) -> str:
-        """What the importer of a call's model noted as its source: a name on line 0. Relay's own parser notes lines of
-        its text instead."""
+        """The source that the importer of a call's model noted: a name on line 0. Relay's own parser notes line numbers
+        of its text instead."""
         nodes = self.nodes
         span = nodes.link(number, "span")
         if nodes.kind(span) != "Span" or nodes.fields(span).get("line") != "0":
@@ -159,7 +160,7 @@ class _Decoder:
         for item in nodes.items(nodes.link(number, "params")):
             made = self.made[item]
             if not isinstance(made, Var):
-                raise nodes.fail(number, "a parameter that is not a variable")
+                raise nodes.fail(number, "a parameter is not a variable")
             params.append(made)
         return Function(number, None, tuple(params), self.made[nodes.link(number, "body")], self.function_attrs(number))
 

@@ -1,4 +1,4 @@
-"""The words of Relay's text form."""
+"""Tokens of Relay's text form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import ModelFormatError
 
-# Names of variables may hold dots, slashes, dashes and colons, as other frameworks name things.
+# Variable names may contain dots, slashes, dashes and colons, as names in other frameworks do.
 _NAME = r"(?:[\w.$|+]|/(?![*/])|-(?!>)|:(?=\d))+"
 _TOKEN = re.compile(
     rf"""
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"\s*v\d+\.\d+\.\d+")
 
 @dataclass
 class Words:
-    """Words with their kinds and places. Space and comments are left out, but for those that state a type."""
+    """Tokens with their kinds and positions. Whitespace and comments are omitted, except comments that state a type."""
 
     text: str
     kinds: list[str]
@@ -40,18 +40,19 @@ class Words:
     _lines: list[int]
 
     def line(self, place: int) -> int:
-        """The line of a place in the text, from 1."""
+        """The line of a position in the text, from 1."""
         return bisect_right(self._lines, place) + 1
 
     def after(self, place: int, start: int) -> int:
-        """The first word from number `start` on that does not begin before `place`."""
+        """The first token from number `start` on that does not begin before `place`."""
         while self.places[start] < place:
             start += 1
         return start
 
 
 def split(text: str) -> Words:
-    """The words of `text`, with some of kind "end" behind them. ModelFormatError says where something is no word."""
+    """The tokens of `text`, followed by tokens of kind "end". Raises ModelFormatError at the position of an invalid
+    token."""
     kinds: list[str] = []
     words: list[str] = []
     places: list[int] = []
@@ -64,7 +65,7 @@ def split(text: str) -> Words:
         if token is None:
             line = bisect_right(lines, at) + 1
             raise ModelFormatError(
-                f"line {line}: {text[at : at + 20]!r} is not Relay; accepted: what mod.astext() gives"
+                f"line {line}: {text[at : at + 20]!r} is not Relay; accepted: the output of mod.astext()"
             )
         kind = token.lastgroup
         if kind == "type":
@@ -76,7 +77,7 @@ def split(text: str) -> Words:
             words.append(token.group())
             places.append(at)
         at = token.end()
-    # Three, as the parser looks two words ahead.
+    # Three, because the parser looks two tokens ahead.
     kinds += ["end"] * 3
     words += ["the end of the text"] * 3
     places += [end] * 3

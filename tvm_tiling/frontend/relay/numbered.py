@@ -1,11 +1,10 @@
-"""Parameters that TVM's compiler numbered: p0, p1 and so on in place of the names that the model has.
+"""Parameters that TVM's compiler renamed to p0, p1 and so on.
 
-What a compiled model is saved with (Model Library Format, the parameters of a library) are the constants that were left
-after optimisation. The code generators numbered them in the order in which they came upon them: depth first from the
-result, operands from first to last. By then everything that depends on constants alone was computed, and a bias had got
-dimensions of size 1. So the constants of the model as it was written are brought into the same order, and each has to
-have the elements of its number. Where optimisation went further (folded scales, weights in blocks) they do not, and the
-model is refused rather than guessed at.
+A compiled model is saved (in Model Library Format, or as the parameters of a library) with the constants that remained
+after optimisation. The code generators numbered them in the order of a depth-first traversal from the result, operands
+from first to last. By then everything that depends only on constants had been folded, and biases had gained dimensions
+of size 1. So the constants of the source model are brought into the same order, and each has to match the elements of
+its number. After further optimisation (folded scales, blocked weights) they do not match, and the model is rejected.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from ...errors import ModelFormatError
 from ...plain_text import plain_json
 from .tree import Constant, Expr, Function, GlobalRef, MakeTuple, Missing, TensorType, Var, children, in_order
 
-ACCEPTED = "accepted: params with the names that the model has, as they were before relay.build"
+ACCEPTED = "accepted: params with the names of the model, from before relay.build"
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """What numbered parameters are of a model. `values`: of its variables, by name; `parts`: of expressions that were
-    computed by the compiler, by id; `gone`: variables that nothing but such expressions needs; `names`: what each
-    number was found to be, for reports."""
+    """The mapping of numbered parameters to a model. `values`: arrays of variables, by name; `parts`: arrays of
+    expressions that the compiler folded, by id; `gone`: variables used only by such expressions; `names`: the name
+    found for each number, for reports."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[int, Any] = field(default_factory=dict)
@@ -36,24 +35,24 @@ class Numbered:
 
 
 def is_numbered(names: Collection[str]) -> bool:
-    """Whether these are the names that the code generators gave: p0 to the last, none left out."""
+    """Return whether these are the names given by the code generators: p0 to the last one without gaps."""
     return len(names) > 0 and set(names) == {f"p{number}" for number in range(len(names))}
 
 
 def graph_inputs(graph: bytes | memoryview, where: str) -> tuple[str, ...]:
-    """The names of inputs and parameters that the graph of a compiled model lists. ModelFormatError."""
+    """The names of the inputs and parameters of a compiled graph. Raises ModelFormatError."""
     try:
         nodes = plain_json(bytes(graph))["nodes"]
         return tuple(str(node["name"]) for node in nodes if node["op"] == "null")
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ModelFormatError(f"{where}: no graph of a compiled model; accepted: JSON with its nodes") from None
+        raise ModelFormatError(f"{where}: not the graph of a compiled model; accepted: JSON with its nodes") from None
 
 
 def by_number(main: Function, arrays: Mapping[str, Any], listed: Collection[str] | None, where: str) -> Numbered:
-    """What `arrays`, named p0 and so on, are in `main`.
+    """The mapping of `arrays`, named p0 and so on, to `main`.
 
-    listed: the names of all inputs and parameters of the compiled model, where they are known. ModelFormatError where
-    it cannot be told which array is which.
+    `listed`: the names of all inputs and parameters of the compiled model, if known. Raises ModelFormatError if the
+    mapping is ambiguous.
     """
     names = {variable.name for variable in main.params}
     inputs = None if listed is None else set(listed) - set(arrays)
@@ -67,8 +66,8 @@ def by_number(main: Function, arrays: Mapping[str, Any], listed: Collection[str]
         places = _only_places(slots, ordered)
     if places is None:
         raise ModelFormatError(
-            f"{where}: its parameters p0 to p{len(arrays) - 1} are those of the compiled model, and it cannot be told "
-            f"which of the model's they are; {ACCEPTED}"
+            f"{where}: its parameters p0 to p{len(arrays) - 1} are those of the compiled model and cannot be "
+            f"matched to the parameters of the model; {ACCEPTED}"
         )
     chosen = [slots[place] for place in places]
     pairs = [(slot, _shaped(slot, array)) for slot, array in zip(chosen, ordered, strict=True)]
@@ -78,22 +77,23 @@ def by_number(main: Function, arrays: Mapping[str, Any], listed: Collection[str]
         {id(slot): array for slot, array in pairs if not isinstance(slot, Var)},
         frozenset(names - inputs - set(values)) if known and inputs is not None else frozenset(),
         tuple(
-            (f"p{number}", f"%{slot.name}" if isinstance(slot, Var) else f"what line {slot.place} gives")
+            (f"p{number}", f"%{slot.name}" if isinstance(slot, Var) else f"the result of line {slot.place}")
             for number, slot in enumerate(chosen)
         ),
     )
 
 
 def _slots(main: Function, inputs: Collection[str] | None, where: str) -> list[Expr]:
-    """What the code generators would number, in their order: the largest expressions that depend on no input.
+    """The expressions that the code generators would number, in their order: the largest ones that depend on no input.
 
-    Numbers without dimensions became part of the kernels. Where the inputs are not known, each variable is a place of
-    its own.
+    Scalars became part of the kernels. If the inputs are unknown, each variable is its own slot.
     """
     constant: set[int] = set()
     for expr in in_order(main.body):
         if isinstance(expr, Function | GlobalRef):
-            raise ModelFormatError(f"{where}: parameters p0, p1, ... of a model with functions of its own; {ACCEPTED}")
+            raise ModelFormatError(
+                f"{where}: parameters p0, p1, ... are not supported for a model with local functions; {ACCEPTED}"
+            )
         if isinstance(expr, Var):
             fixed = inputs is not None and expr.name not in inputs
         else:
@@ -123,7 +123,7 @@ def _is_scalar(expr: Expr) -> bool:
 
 
 def _fits(expr: Expr, array: Any) -> bool:
-    """Whether an array has the elements that the model states, dimensions of size 1 aside."""
+    """Return whether an array matches the type that the model states, ignoring dimensions of size 1."""
     if not isinstance(expr.type, TensorType):
         return False
     value = np.asarray(array)
@@ -133,7 +133,7 @@ def _fits(expr: Expr, array: Any) -> bool:
 
 
 def _only_places(slots: Sequence[Expr], arrays: Sequence[Any]) -> list[int] | None:
-    """Where the arrays stand among the slots, in order, if there is exactly one way: the first is the last."""
+    """The slots of the arrays, in order, if the assignment is unique: the first one equals the last one."""
     first, last = _embedded(slots, arrays), _embedded(slots[::-1], arrays[::-1])
     if first is None or last is None:
         return None
@@ -141,7 +141,7 @@ def _only_places(slots: Sequence[Expr], arrays: Sequence[Any]) -> list[int] | No
 
 
 def _embedded(slots: Sequence[Expr], arrays: Sequence[Any]) -> list[int] | None:
-    """The earliest places of the arrays among the slots, in order."""
+    """The earliest slots of the arrays, in order."""
     found: list[int] = []
     at = 0
     for array in arrays:

@@ -1,6 +1,6 @@
-"""Relay's text form to the tree of tree.py, by recursive descent.
+"""Recursive descent parser from Relay's text form to the tree of tree.py.
 
-A name may hold dots: of `%net.2.weight.0` the longest declared name is taken, the rest are projections of tuples.
+A name may contain dots: the longest declared prefix of `%net.2.weight.0` is the name, the rest are tuple projections.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SKIPPED_ATTRS = ("result_virtual_device", "virtual_device")
 
 
 def divide_metadata(text: str) -> tuple[str, str]:
-    """The program and the JSON of its metadata, "" where it has none."""
+    """The program and the JSON of its metadata, "" if it has none."""
     found = _METADATA.search(text)
     return (text, "") if found is None else (text[: found.start()], text[found.end() :])
 
 
 def parse_program(text: str, meta: Meta, release: Release) -> Module:
-    """The functions of a program without its metadata. ModelFormatError names the line of what is wrong."""
+    """The functions of a program without its metadata. ModelFormatError names the line of the error."""
     try:
         return _Parser(split(text), meta).module(release)
     except RecursionError:
@@ -66,7 +66,7 @@ class _Parser(Cursor):
                 self.skip_type_definition()
             elif self.take("def"):
                 line = self.line()
-                name = self.word("global", "the name of a function, as @main")[1:]
+                name = self.word("global", "the name of a function, such as @main")[1:]
                 if name in functions:
                     raise ModelFormatError(f"line {line}: @{name} is defined twice; accepted: one definition")
                 functions[name] = self.function(line)
@@ -76,11 +76,11 @@ class _Parser(Cursor):
             else:
                 functions["main"] = self.bare(self.line())
         if not functions:
-            raise ModelFormatError("the text holds no function; accepted: what mod.astext() gives")
+            raise ModelFormatError("the text contains no function; accepted: the output of mod.astext()")
         return Module(functions, release, "line", tuple(self.free))
 
     def bare(self, line: int) -> Function:
-        """A text that is one expression: a function, or what free variables make."""
+        """A text that is a single expression: a function, or an expression of free variables."""
         body = self.block("end")
         if isinstance(body, Function) and not self.free:
             return body
@@ -99,7 +99,7 @@ class _Parser(Cursor):
             self.at += 1
 
     def function(self, line: int) -> Function:
-        """A function from its type parameters or parameters on."""
+        """Parse a function, starting at its type parameters or parameters."""
         if self.take("["):
             while not self.take("]"):
                 self.word("word", "the name of a type")
@@ -113,7 +113,8 @@ class _Parser(Cursor):
                 variable = self.declaration()
                 if variable.name in scope:
                     raise ModelFormatError(
-                        f"line {variable.place}: %{variable.name} is a parameter twice; accepted: names that differ"
+                        f"line {variable.place}: %{variable.name} is declared twice as a parameter; accepted: "
+                        "distinct names"
                     )
                 scope[variable.name] = variable
                 params.append(variable)
@@ -139,10 +140,10 @@ class _Parser(Cursor):
     def enter(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise ModelFormatError(f"line {self.line()}: expressions nested more than {MAX_DEPTH} deep")
+            raise ModelFormatError(f"line {self.line()}: expressions are nested more than {MAX_DEPTH} deep")
 
     def declaration(self) -> Var:
-        """A variable with its type, as a parameter or `let` declares it."""
+        """A variable with its type, as declared by a parameter or `let`."""
         line = self.line()
         name = self.word("var", "a variable, as %x")[1:]
         if self.take("{"):
@@ -157,7 +158,7 @@ class _Parser(Cursor):
     # Expressions.
 
     def block(self, closing: str) -> Expr:
-        """Statements and the expression behind them, up to `closing`."""
+        """Statements and the following expression, up to `closing`."""
         self.scopes.append({})
         while True:
             if self.take("free_var"):
@@ -228,7 +229,7 @@ class _Parser(Cursor):
         raise self.fail("an expression")
 
     def named(self, text: str, line: int) -> Expr:
-        """What begins with a word: a function, `if`, a reference to the metadata or an operator's call."""
+        """An expression that starts with a word: a function, `if`, a metadata reference or an operator call."""
         self.at += 1
         if text == "fn":
             function = self.function(line)
@@ -239,7 +240,7 @@ class _Parser(Cursor):
         if text == "meta":
             return self.meta_constant(line)
         if text in ("match", "match?"):
-            raise UnsupportedOperator(f"line {line}: match, of data types, is not served; accepted: tensors")
+            raise UnsupportedOperator(f"line {line}: match on algebraic data types is not supported; accepted: tensors")
         if not self.take("("):
             raise self.fail(f"'(' and the operands of {text}")
         args, attrs = self.arguments(text)
@@ -271,12 +272,12 @@ class _Parser(Cursor):
         return MakeTuple(line, stated, tuple(fields))
 
     def variable(self, name: str, line: int) -> Expr:
-        """What a name stands for, with projections where only its beginning is declared."""
+        """The expression bound to a name, with projections if only a prefix of the name is declared."""
         declared, fields = name, []
         while (found := self.lookup(declared)) is None:
             declared, dot, last = declared.rpartition(".")
             if not dot or not last.isdigit():
-                why = " yet: recursion is not served" if name in self.being_defined else ""
+                why = " yet: recursion is not supported" if name in self.being_defined else ""
                 raise ModelFormatError(f"line {line}: %{name} is not declared{why}; accepted: names declared before")
             fields.append(int(last))
         for index in reversed(fields):
@@ -311,11 +312,11 @@ class _Parser(Cursor):
         return self.texts[self.at + 2].endswith("Constant")
 
     def meta_attributes(self, op: str) -> dict[str, Any]:
-        """Attributes of operator `op` that old releases put into the metadata as a whole."""
+        """Attributes of operator `op` that old releases stored in the metadata as a whole."""
         line = self.line()
         found = self.meta(*self.reference(), op)
         if not isinstance(found, dict):
-            raise ModelFormatError(f"line {line}: the metadata that this operator's attributes are in is missing")
+            raise ModelFormatError(f"line {line}: the metadata with the attributes of this operator is missing")
         return found
 
     def meta_constant(self, line: int) -> Expr:

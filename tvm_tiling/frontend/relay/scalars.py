@@ -1,4 +1,4 @@
-"""Numbers as the text form writes them: 1f, 2i64, True, 3f16, 1e-05, bare int32."""
+"""Numbers in the text form: 1f, 2i64, True, 3f16, 1e-05, and plain int32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIXES = {
 
 
 def attribute_number(text: str) -> int | float:
-    """The number of an attribute; ValueError where the text is not one."""
+    """The number of an attribute. Raises ValueError if the text is not a number."""
     found = _PARTS.match(text)
     if found is None or len(text) > 400:
         raise ValueError(text)
@@ -31,7 +31,7 @@ def attribute_number(text: str) -> int | float:
 
 
 def scalar(text: str, stated: Type | None, line: int) -> Constant:
-    """A scalar constant. Its type is the stated one, or what its ending says, or int32."""
+    """A scalar constant. Its type is the stated one, or that of its suffix, or int32."""
     if isinstance(stated, TensorType) and not stated.shape:
         dtype = stated.dtype
     elif text in ("True", "False"):

@@ -1,6 +1,6 @@
-"""Operators of Relay that are served on tensors of open sizes.
+"""Relay operators that are supported on tensors of dynamic shape.
 
-Their translations read no extent as a number, or say which of them has to be one.
+Their translations read no extent as a number, or say which of them has to be static.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Relay's operators compute of values that are known as sizes (frontend/size_values.py)."""
+"""Evaluation of Relay operators on values that are known as sizes (frontend/size_values.py)."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ from .operators.shape_moves import new_shape
 
 @dataclass(frozen=True)
 class SizeCall:
-    """A call whose operands are known as sizes (tuples flattened), its attributes, and what is known of open sizes."""
+    """A call whose operands are known as sizes (tuples flattened), its attributes, and the known facts about dynamic
+    dimensions."""
 
     args: tuple[SizeValue, ...]
     attrs: dict[str, Any]
     shapes: OpenShapes
 
     def numbers(self, name: str, place: int) -> list[int]:
-        """An attribute, or the operand that stands for it, as whole numbers. Undecided where one is open."""
+        """An attribute, or the operand that replaces it, as integers. Raises Undecided if one is dynamic."""
         if self.attrs.get(name) is not None:
             return numbers(self.attrs[name])
         if place >= len(self.args):
@@ -64,7 +65,7 @@ Rule = Callable[[SizeCall], "SizeValue | tuple[SizeValue, ...]"]
 def evaluated(
     operator: str, args: Sequence[Value], attrs: dict[str, Any], shapes: OpenShapes
 ) -> SizeValue | tuple[SizeValue, ...] | None:
-    """What a call gives of which an operand is known as sizes; None where it is left to the run."""
+    """The result of a call with an operand known as sizes; None if it is computed at run time."""
     rule = _RULES.get(operator)
     flat = [field for arg in args for field in (arg if isinstance(arg, tuple) else (arg,))]
     if rule is None or not any(isinstance(value, SizeValue) for value in flat):
@@ -89,7 +90,7 @@ def _comparison(condition: OfTwo) -> Rule:
 
 
 def _floored(shapes: OpenShapes) -> OfTwo:
-    """Quotients rounded down, of what is not negative."""
+    """Quotients of nonnegative values, rounded down."""
     exact = divided(shapes)
 
     def divide(a: Any, b: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A module of Relay to the body of one Relax function: every call of a function is written out in its place.
+"""Translation of a Relay module to the body of one Relax function; every call of a function is inlined.
 
-What cannot be served does not stop the walk: it is noted, what depends on it is passed over, and all of it is reported
-in one error.
+Unsupported operators do not stop the translation: they are recorded, everything that depends on them is skipped, and
+all of them are reported in one error.
 """
 
 from __future__ import annotations
@@ -47,31 +47,32 @@ from .tree import (
     in_order,
 )
 
-MAX_CALLS = 100  # of functions in functions
-MAX_TUPLES = 100  # in tuples
-LISTED = 12  # places named of each operator
+MAX_CALLS = 100  # nesting of function calls
+MAX_TUPLES = 100  # nesting of tuples
+LISTED = 12  # locations listed per operator
 
 
 @dataclass(frozen=True)
 class _Closure:
-    """A function with what it sees of where it was made."""
+    """A function with the scope in which it was created."""
 
     function: Function
     scope: ChainMap[int, Value]
 
 
 class _Unserved:
-    """Stands for what could not be translated."""
+    """Placeholder for an expression that could not be translated."""
 
 
 _UNSERVED = _Unserved()
 
 
 class Translator:
-    """Walks a module and emits Relax.
+    """Traverses a module and emits Relax.
 
-    `supplied`: values for constants that the file lacks, by name. `shapes`: what is known of the open sizes. `mapped`:
-    of each operator, what it became how often. `weights`: bytes of the constants so far.
+    `supplied`: values for constants that the file lacks, by name. `shapes`: the known facts about dynamic dimensions.
+    `mapped`: for each operator, how often it was converted to which Relax operators. `weights`: bytes of the constants
+    so far.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class Translator:
         self.depth = 0
         self._constants: dict[int, relax.Expr] = {}
         self.weights = 0
-        # Of tuples, how many tensors they hold and how deep they are, by id; they are kept so that ids stay theirs.
+        # Number of tensors and nesting depth of tuples, by id; the tuples are kept alive so that ids remain valid.
         self._tuples: dict[int, tuple[Value, int, int]] = {}
 
     def run(self, function: Function, inputs: Mapping[int, Value]) -> Value:
-        """What `function` gives, its parameters by id. UnsupportedOperator names all that is not served."""
+        """The result of `function` for inputs by parameter id. UnsupportedOperator lists all unsupported operators."""
         self.refuse_unknown(function)
         self.refuse_growth(function)
         result = self.evaluate(function.body, ChainMap(dict(inputs)))
@@ -117,7 +118,7 @@ class Translator:
             unit = self.module.unit if len(places) == 1 else f"{self.module.unit}s"
             more = f" and {len(places) - LISTED} more" if len(places) > LISTED else ""
             parts.append(f"{what} ({unit} {', '.join(map(str, places[:LISTED]))}{more})")
-        return f"operators that are not served: {'; '.join(parts)}"
+        return f"unsupported operators: {'; '.join(parts)}"
 
     def note(self, expr: Expr, what: str) -> None:
         places = self.problems.setdefault(what, [])
@@ -125,7 +126,7 @@ class Translator:
             places.append(expr.place)
 
     def refuse_unknown(self, root: Function) -> None:
-        """Note every operator that has no translation, in every function that `root` can reach."""
+        """Record every operator without a translation, in every function reachable from `root`."""
         left: list[Function] = [root]
         seen: set[int] = set()
         while left:
@@ -142,7 +143,7 @@ class Translator:
                     left.append(self.module.functions[expr.name])
 
     def refuse_growth(self, root: Function) -> None:
-        """LimitError where calls written out become too many expressions: each level of functions may double them."""
+        """Raise LimitError if inlining produces too many expressions: each level of functions may double them."""
         functions = {id(root): root}
 
         def parts(key: int) -> tuple[int, list[int]]:
@@ -161,7 +162,7 @@ class Translator:
             count = count_written_out(id(root), parts, {}, MAX_CALLS)
         except NestedTooDeeply as error:
             raise self.fail(root, str(error)) from None
-        self.limits.require_nodes(f"{self.where}: expressions with functions written out", count)
+        self.limits.require_nodes(f"{self.where}: expressions after inlining functions", count)
 
     # Expressions.
 
@@ -188,7 +189,9 @@ class Translator:
             return _Closure(expr, scope)
         if isinstance(expr, GlobalRef):
             if expr.name not in self.module.functions:
-                raise self.fail(expr, f"@{expr.name} is not defined; it defines {', '.join(self.module.functions)}")
+                raise self.fail(
+                    expr, f"@{expr.name} is not defined; the module defines {', '.join(self.module.functions)}"
+                )
             return _Closure(self.module.functions[expr.name], ChainMap())
         if isinstance(expr, Missing):
             if expr.name in self.supplied:
@@ -199,26 +202,26 @@ class Translator:
                 f"params={{{expr.name!r}: value}}",
             )
         assert isinstance(expr, Var)
-        raise self.fail(expr, f"%{expr.name} is not declared; recursion is not served")
+        raise self.fail(expr, f"%{expr.name} is not declared; recursion is not supported")
 
     def more(self, expr: Expr, count: int) -> None:
-        """LimitError where `expr` takes `count` more expressions than may be written out."""
+        """Count `count` more expressions for `expr`. Raises LimitError if there are too many."""
         self.written += count
-        what = f"{self.where}: {self.module.at(expr)}: expressions with functions written out"
+        what = f"{self.where}: {self.module.at(expr)}: expressions after inlining functions"
         self.limits.require_nodes(what, self.written)
 
     def tuple_of(self, expr: Expr, fields: tuple[Value, ...]) -> Value:
-        """A tuple. LimitError where it holds too many tensors, those of tuples within it counted."""
+        """Create a tuple. Raises LimitError if it holds too many tensors, including those of nested tuples."""
         sizes = [self.size(field) for field in fields]
         count, depth = sum(count for count, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
         self.limits.require_nodes(f"{self.where}: {self.module.at(expr)}: tensors within a tuple", count)
         if depth > MAX_TUPLES:
-            raise self.fail(expr, f"tuples more than {MAX_TUPLES} deep")
+            raise self.fail(expr, f"tuples are nested more than {MAX_TUPLES} deep")
         self._tuples[id(fields)] = fields, count, depth
         return fields
 
     def size(self, value: Value) -> tuple[int, int]:
-        """(tensors, depth of tuples) of a value."""
+        """Number of tensors and tuple depth of a value."""
         if not isinstance(value, tuple):
             return 1, 0
         return self._tuples[id(value)][1:] if id(value) in self._tuples else (len(value), 1)
@@ -235,12 +238,12 @@ class Translator:
         if held is _UNSERVED:
             return held
         if not isinstance(held, tuple) or expr.index >= len(held):
-            what = f"a tuple of {len(held)}" if isinstance(held, tuple) else "no tuple"
-            raise self.fail(expr, f"field {expr.index} of {what}")
+            what = f"a tuple of {len(held)}" if isinstance(held, tuple) else "a value that is not a tuple"
+            raise self.fail(expr, f"field {expr.index} does not exist in {what}")
         return held[expr.index]
 
     def branch(self, expr: If, scope: ChainMap[int, Value]) -> Value:
-        """Both branches, and a choice: Relay's expressions have no effects, so computing both changes nothing."""
+        """Evaluate both branches and select: Relay expressions have no side effects, so this is equivalent."""
         condition, then, other = (scope[id(part)] for part in (expr.condition, expr.then, expr.other))
         self.shapes.why = f"{self.module.at(expr)} (if)"
         if any(part is _UNSERVED for part in (condition, then, other)):
@@ -257,7 +260,7 @@ class Translator:
             as_tensor(self.builder, part) if isinstance(part, SizeValue) else part for part in (condition, then, other)
         )
         if not all(isinstance(part, relax.Expr) for part in (condition, then, other)):
-            raise self.fail(expr, "if chooses between functions or tuples of several lengths; accepted: tensors")
+            raise self.fail(expr, "if selects between functions or tuples of different lengths; accepted: tensors")
         try:
             return self.builder.emit(relax.op.where(condition, then, other))
         except Exception as error:
@@ -273,13 +276,13 @@ class Translator:
         if called is _UNSERVED:
             return called
         if not isinstance(called, _Closure):
-            raise self.fail(expr, "it calls what is not a function")
+            raise self.fail(expr, "it calls a value that is not a function")
         function = called.function
         if len(function.params) != len(args):
-            raise self.fail(expr, f"{len(args)} operands for a function of {len(function.params)}")
+            raise self.fail(expr, f"{len(args)} operands are passed to a function of {len(function.params)}")
         self.depth += 1
         if self.depth > MAX_CALLS:
-            raise self.fail(expr, f"functions call each other more than {MAX_CALLS} deep; recursion is not served")
+            raise self.fail(expr, f"function calls are nested more than {MAX_CALLS} deep; recursion is not supported")
         inner = called.scope.new_child({id(param): arg for param, arg in zip(function.params, args, strict=True)})
         result = self.evaluate(function.body, inner)
         self.depth -= 1
@@ -303,13 +306,13 @@ class Translator:
             operands = Operands(name, args, attrs, self.builder, self.module.release, expr.type, made, self.shapes)
             result = self.normal(OPERATORS[name](operands), operands)
             if self.shapes.sizes() and not all(map(_has_shape, _tensors(result))):
-                raise OpenOperand("the shape of its result follows from values that are not known before the run")
+                raise OpenOperand("the shape of its result depends on values that are not known at compile time")
         except (MemoryError, LimitError):
             raise
         except Exception as error:
             what = first_line(error)
             if opened and (isinstance(error, OpenOperand) or not isinstance(error, ValueError)):
-                named = f"of the open sizes {', '.join(map(repr, opened))}"
+                named = f"not supported for the dynamic dimensions {', '.join(map(repr, opened))}"
                 detail = f" ({what.partition(';')[0]})" if isinstance(error, OpenOperand) and str(error) else ""
                 what = f"{named}{detail}; accepted: numbers for them, by batch, dims or shapes"
             self.note(expr, f"{name}: {what}")
@@ -319,7 +322,7 @@ class Translator:
         return result
 
     def open_sizes(self, values: tuple[Value, ...]) -> list[str]:
-        """The names of open sizes in the shapes of operands, in order."""
+        """The names of dynamic dimensions in the shapes of operands, in order."""
         extents = [
             self.shapes.extent(extent)
             for tensor in _tensors(values)
@@ -330,7 +333,7 @@ class Translator:
         return list(dict.fromkeys(names_of(extent for extent in extents if extent is not None)))
 
     def normal(self, result: Value, operands: Operands) -> Value:
-        """Expressions as variables, tuples of Relax as tuples."""
+        """Bind expressions to variables, and convert Relax tuples to Python tuples."""
         if isinstance(result, tuple | list):
             return tuple(self.normal(field, operands) for field in result)
         if isinstance(result, tvm.ir.GenericConst | SizeValue):
@@ -350,14 +353,14 @@ class Translator:
     # Types.
 
     def check(self, expr: Expr, value: Value) -> None:
-        """The stated type agrees with what was made, and that has a size that can be."""
+        """Check that a value matches the stated type and that its size is within the limits."""
         self.limit(expr, value)
         if expr.type is not None and not self.agrees(value, expr.type):
             what = expr.op if isinstance(expr, Call) and isinstance(expr.op, str) else "it"
-            raise self.fail(expr, f"{what} gives {_described(value)}, but the file states {expr.type}")
+            raise self.fail(expr, f"{what} returns {_described(value)}, but the file states {expr.type}")
 
     def agrees(self, value: Value, stated: Type) -> bool:
-        """Whether a value can be of a type; a guard says where it has to be."""
+        """Return whether a value may have a type, adding guards where that depends on dynamic dimensions."""
         if isinstance(stated, OtherType):
             return True
         if isinstance(stated, TupleType):
@@ -411,4 +414,4 @@ def _described(value: Value) -> str:
     try:
         return f"{shape_text(extents_of(value))} {dtype_of(value)}"
     except ValueError:
-        return f"(of open shape) {dtype_of(value)}"
+        return f"(of dynamic shape) {dtype_of(value)}"

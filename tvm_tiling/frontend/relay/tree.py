@@ -1,7 +1,7 @@
-"""Relay as it is read: a small immutable graph, the same from text and from JSON.
+"""The intermediate representation of Relay: a small immutable graph, the same for text and JSON.
 
-What is shared is one object, so that `%0 = ...;`, `let` and JSON's node numbers all become plain references. Names are
-gone but for inputs and functions; `place` is the line of the text, or the number of the JSON node.
+Shared expressions are one object, so that `%0 = ...;`, `let` and JSON's node numbers all become plain references. Names
+remain only for inputs and functions; `place` is the line of the text, or the number of the JSON node.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-# (major, minor), as (0, 14); None where nothing tells.
+# (major, minor), such as (0, 14); None if unknown.
 Release = tuple[int, int] | None
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape in elements, None for an open dimension, and TVM's name of the type of an element."""
+    """Shape in elements, None for a dynamic dimension, and TVM's name of the element type."""
 
     shape: tuple[int | None, ...]
     dtype: str
@@ -36,7 +36,7 @@ class TupleType:
 
     @functools.cached_property
     def parts(self) -> int:
-        """Types within it, those of tuples in tuples counted."""
+        """Number of types within it, including those of nested tuples."""
         return sum(field.parts if isinstance(field, TupleType) else 1 for field in self.fields)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class TupleType:
 
 @dataclass(frozen=True)
 class OtherType:
-    """What is no value of tensors: functions, references, data types. It is never checked."""
+    """A type other than tensors and tuples: functions, references, data types. It is never checked."""
 
     name: str
 
@@ -58,7 +58,7 @@ Type = TensorType | TupleType | OtherType
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """What every expression has. `type`: as the file states it, or None."""
+    """The common part of all expressions. `type` is the one stated by the file, or None."""
 
     place: int
     type: Type | None
@@ -80,15 +80,15 @@ class Constant(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Missing(Expr):
-    """A constant that the text names, as in meta[relay.Constant][0], and does not hold."""
+    """A constant that the text refers to, such as meta[relay.Constant][0], but does not contain."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
-    """A call of an operator by its name, or of a function. `attrs`: only what the file states. `node`: what the model
-    that was converted to Relay called it, "" where the file does not say."""
+    """A call of an operator by its name, or of a function. `attrs`: only those stated by the file. `node`: the node
+    name in the model that was converted to Relay, "" if unknown."""
 
     op: str | Expr
     args: tuple[Expr, ...]
@@ -113,7 +113,7 @@ class Get(Expr):
 
 @dataclass(frozen=True, eq=False)
 class If(Expr):
-    """One of two expressions."""
+    """A conditional expression."""
 
     condition: Expr
     then: Expr
@@ -122,7 +122,7 @@ class If(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Function(Expr):
-    """A function; `attrs` as Primitive and Composite say what a pass made of it."""
+    """A function; `attrs` such as Primitive and Composite are set by passes."""
 
     params: tuple[Var, ...]
     body: Expr
@@ -131,14 +131,15 @@ class Function(Expr):
 
 @dataclass(frozen=True, eq=False)
 class GlobalRef(Expr):
-    """A function of the module by its name."""
+    """A reference to a function of the module by its name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Module:
-    """Functions by name. `release`: of the TVM that wrote it; `unit`: what places count, "line" or "node"."""
+    """Functions by name. `release`: the TVM release that wrote the module; `unit`: what `place` counts, "line" or
+    "node"."""
 
     functions: Mapping[str, Function]
     release: Release
@@ -146,12 +147,12 @@ class Module:
     free: tuple[Var, ...] = field(default=())
 
     def at(self, expr: Expr) -> str:
-        """Where an expression stands, for messages."""
+        """The location of an expression, for messages."""
         return f"{self.unit} {expr.place}"
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """What has to be known before `expr` is; the body of a function is not among it."""
+    """The expressions that have to be evaluated before `expr`, without the body of a function."""
     if isinstance(expr, Call):
         return (*expr.args, expr.op) if isinstance(expr.op, Expr) else expr.args
     if isinstance(expr, MakeTuple):
@@ -164,7 +165,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def in_order(root: Expr, known: Container[int] = ()) -> Iterator[Expr]:
-    """`root` and what it is made of, each once, operands first; what `known` has by id is left out. No recursion."""
+    """`root` and its subexpressions, each once, operands first, without those whose id is in `known`. Not recursive."""
     seen: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(root, False)]
     while stack:
@@ -185,21 +186,21 @@ def in_order(root: Expr, known: Container[int] = ()) -> Iterator[Expr]:
 # its release (text without metadata does not), shapes and numbers of operands decide, and where they cannot, the newer
 # meaning holds. Text of 0.6 and before tells by its first line, v0.0.4.
 
-# nn.batch_matmul(a, b) is a @ b transposed before, and what transpose_a and transpose_b say from here on.
+# Before, nn.batch_matmul(a, b) transposes b; since, transpose_a and transpose_b decide.
 BATCH_MATMUL_FLAGS = (0, 8)
-# A vector as the condition of where chooses rows before, and is spread along the last axis from here on.
+# Before, a vector as the condition of where selects rows; since, it broadcasts along the last axis.
 WHERE_SPREADS = (0, 8)
-# The layout of a transposed convolution's weight is called OI... before, though inputs come first; IO... from here on.
+# Before, the weight layout of a transposed convolution is named OI... although inputs come first; since, IO....
 INPUTS_FIRST = (0, 12)
-# image.resize aligns corners unless told otherwise before; it has a coordinate_transformation_mode from here on.
+# Before, image.resize aligns corners by default; since, it has a coordinate_transformation_mode.
 RESIZE_MODES = (0, 7)
 
 
 def before(release: Release, change: tuple[int, int]) -> bool:
-    """Whether a file is known to be from before a change."""
+    """Return whether a file is known to be from before a change."""
     return release is not None and release < change
 
 
 def since(release: Release, change: tuple[int, int]) -> bool:
-    """Whether a file is known to be from the release of a change or a later one."""
+    """Return whether a file is known to be from the release of a change or a later one."""
     return release is not None and release >= change

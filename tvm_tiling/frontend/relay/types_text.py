@@ -1,4 +1,4 @@
-"""Types as the text form writes them: Tensor[(1, 3), float32], (A, B), float32, fn (A) -> B."""
+"""Types in the text form: Tensor[(1, 3), float32], (A, B), float32, fn (A) -> B."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import ModelFormatError
 from ...limits import MAX_EXTENT
 from .tree import OtherType, TensorType, TupleType, Type
 
-MAX_DEPTH = 64  # of types in types
+MAX_DEPTH = 64  # nesting of types
 
 _SPACE = re.compile(r"\s*")
 _TENSOR = re.compile(r"Tensor\[\s*\(([^()]*)\)\s*,\s*([A-Za-z]\w*)\s*\]")
@@ -19,9 +19,9 @@ _OTHER = re.compile(r"[A-Za-z_][\w.]*(?:\[[^\]\n]*\])*")
 
 
 def parse_type(text: str, start: int = 0, depth: int = 0) -> tuple[Type, int]:
-    """The type that begins at `start` and where it ends. ModelFormatError where none begins there."""
+    """The type that begins at `start`, and its end. Raises ModelFormatError if none begins there."""
     if depth > MAX_DEPTH:
-        raise ModelFormatError(f"types more than {MAX_DEPTH} deep")
+        raise ModelFormatError(f"types are nested more than {MAX_DEPTH} deep")
     at = _skip(text, start)
     if found := _TENSOR.match(text, at):
         return TensorType(_extents(found.group(1)), found.group(2)), found.end()
@@ -43,7 +43,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _fields(text: str, at: int, depth: int) -> tuple[list[Type], int]:
-    """Types up to the closing parenthesis, and the place behind it."""
+    """Types up to the closing parenthesis, and the position after it."""
     fields: list[Type] = []
     while True:
         at = _skip(text, at)
@@ -55,7 +55,7 @@ def _fields(text: str, at: int, depth: int) -> tuple[list[Type], int]:
         if text.startswith(",", at):
             at += 1
         elif not text.startswith(")", at):
-            raise ModelFormatError(f"{text[at : at + 20]!r} where a type should go on")
+            raise ModelFormatError(f"{text[at : at + 20]!r} is unexpected within a type")
 
 
 def _function(text: str, at: int, depth: int) -> tuple[Type, int]:
@@ -80,7 +80,7 @@ def _extents(text: str) -> tuple[int | None, ...]:
 
 
 def _extent(part: str) -> int | None:
-    """A size; None for what is known at run time only."""
+    """A size; None if it is known only at run time."""
     found = _EXTENT.match(part)
     if found is None:
         if not part or part[0] == "-":
@@ -90,7 +90,7 @@ def _extent(part: str) -> int | None:
 
 
 def checked_extent(extent: int) -> int:
-    """`extent`, if a dimension can have it."""
+    """Return `extent` if it is a valid dimension. Raises ModelFormatError."""
     if not 0 <= extent <= MAX_EXTENT:
-        raise ModelFormatError(f"a dimension of {extent}; accepted: 0 to {MAX_EXTENT}")
+        raise ModelFormatError(f"a dimension is {extent}; accepted: 0 to {MAX_EXTENT}")
     return extent

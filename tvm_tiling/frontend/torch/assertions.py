@@ -1,5 +1,5 @@
-"""What a program asserts of numbers that only the run knows, as in `assert lengths.max().item() <= 8`: checked in the
-run. A number that anything else reads is none of these."""
+"""Assertions of a program on numbers known at run time, such as `assert lengths.max().item() <= 8`: checked at run
+time. Numbers with any other use are excluded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .types import is_float
 
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _ASSERTION = torch.ops.aten._assert_scalar.default
-_OPERATORS: dict[Any, Any] = {  # of Python, which PyTorch writes assertions with
+_OPERATORS: dict[Any, Any] = {  # Python operators in PyTorch's assertions
     operator.add: relax.op.add,
     operator.sub: relax.op.subtract,
     operator.mul: relax.op.multiply,
@@ -31,7 +31,7 @@ _OPERATORS: dict[Any, Any] = {  # of Python, which PyTorch writes assertions wit
 
 
 def of_assertions(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes that read a number out of a tensor, compute with it or assert what was found, and nothing else."""
+    """The nodes that only read a number from a tensor, compute with it, or assert a condition on it."""
     found = {node for node in nodes if node.target in (_ITEM, _ASSERTION, *_OPERATORS)}
     while True:
         fit = {n for n in found if found.issuperset(n.users) and (n.target is _ITEM or found >= {*n.all_input_nodes})}
@@ -41,7 +41,7 @@ def of_assertions(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def asserted(t: Translation, node: torch.fx.Node, arguments: list[Value]) -> Value:
-    """The value of such a node: a tensor without axes; of an assertion none."""
+    """The value of such a node: a scalar tensor; None for an assertion."""
     if node.target is _ITEM:
         wide = "float64" if is_float(dtype_of(arguments[0])) else "int64"
         return t.emit(relax.op.reshape(t.cast(arguments[0], wide), relax.ShapeExpr(())))
@@ -57,6 +57,6 @@ def asserted(t: Translation, node: torch.fx.Node, arguments: list[Value]) -> Val
     truth = t.emit(relax.op.reshape(t.cast(holds, "int64"), relax.ShapeExpr((1,))))
     where = source_line(node)
     named = full_name(node.target) + (f" at {where}" if where else "")
-    called = f"the truth of {said!r}"
+    called = f"the condition {said!r}"
     t.checks.append(checked_positions(t.builder, truth, 2, named, wraps=False, first=1, called=called))
     return None

@@ -1,5 +1,5 @@
-"""What programs are decomposed to: core ATen operators by PyTorch's own rules, but for operators that are translated
-whole, and for those that PyTorch leaves whole and that are written here in terms of others."""
+"""Decompositions of programs: PyTorch's own rules to core ATen operators, except for operators that are translated
+undecomposed, plus rules for operators that PyTorch does not decompose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch.nn import functional as F  # noqa: N812
 
-# Operators that PyTorch would decompose and that are translated as they are.
+# Operators that PyTorch would decompose but that are translated as they are.
 _WHOLE = (
     *("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"),
     *("linear.default", "scaled_dot_product_attention.default"),
@@ -26,7 +26,7 @@ _WHOLE = (
     *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
     *("take.default", "one_hot.default", "linspace.default"),
 )
-# Operators that PyTorch leaves whole, though it has a rule for them.
+# Operators that PyTorch does not decompose although it has a rule for them.
 _FURTHER = ("_batch_norm_with_update_functional.default",)
 _OWN: dict[str, Callable[..., Any]] = {}
 
@@ -35,7 +35,7 @@ def decompositions() -> Any:
     """The table of decompositions for torch.export."""
     table: Any = torch.export.default_decompositions()
     for found in [found for found in table if torch.Tag.nondeterministic_seeded in getattr(found, "tags", ())]:
-        table.pop(found)  # PyTorch's own draw the same numbers as the module does
+        table.pop(found)  # PyTorch's own kernels draw the same random numbers as the module
     for name in _WHOLE:
         if (found := _overload(name)) is not None:
             table.pop(found, None)
@@ -50,12 +50,12 @@ def decompositions() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def rules() -> dict[Any, Callable[..., Any]]:
-    """The same as a dict, made once: PyTorch takes a third of a second to fill a table."""
+    """The decompositions as a dict, created once: PyTorch takes a third of a second to build a table."""
     return dict(decompositions().items())
 
 
 def _overload(name: str) -> Any:
-    """An operator of this release of PyTorch by packet and overload; None where it has none."""
+    """An operator of the installed PyTorch by packet and overload; None if it does not exist."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload, None)
 
@@ -68,7 +68,7 @@ def _decomposes(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return register
 
 
-# ---- attention as nn.MultiheadAttention and nn.TransformerEncoderLayer call it in inference --------------------------
+# ---- attention as called by nn.MultiheadAttention and nn.TransformerEncoderLayer in inference -----------------------
 
 
 @_decomposes("_native_multi_head_attention.default")
@@ -87,7 +87,8 @@ def _attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A mask hides keys where it is not 0; of type 1 it is (batch, keys), of others it broadcasts to the scores."""
+    """A mask excludes keys where it is nonzero; with type 1 it is (batch, keys), otherwise it broadcasts to the
+    scores."""
     weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
     q, k, v = (
         F.linear(x, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2)
@@ -163,7 +164,7 @@ def _instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> torch.Tensor:
-    """Whole where it changes no statistics, which its schema does not say that it does."""
+    """Not decomposed unless it updates statistics, which its schema does not declare."""
     if not use_input_stats or (running_mean is None and running_var is None):
         kept: torch.Tensor = NotImplemented
         return kept
@@ -188,7 +189,7 @@ def _instance_norm(
 def _multilabel_margin_loss(
     input: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The labels of a row are those before its first -1; PyTorch's own rule counts those behind it as label 0."""
+    """The labels of a row are those before its first -1; PyTorch's own rule counts those after it as label 0."""
     rows, labels = torch.atleast_2d(input), torch.atleast_2d(target)
     classes = torch.arange(rows.shape[1])
     counts = (labels < 0).to(torch.int64).cumsum(1) == 0
@@ -197,6 +198,6 @@ def _multilabel_margin_loss(
     away = (1 - own[..., None] + rows[:, None]).clamp(min=0)
     terms = torch.where(counts[..., None] & ~is_target[:, None], away, torch.zeros_like(away))
     losses = terms.sum((1, 2)) / rows.shape[1]
-    # PyTorch's numbers of reductions: 0 none, 1 mean, 2 sum.
+    # PyTorch's reduction codes: 0 none, 1 mean, 2 sum.
     loss = losses.reshape(target.shape[:-1]) if reduction == 0 else losses.mean() if reduction == 1 else losses.sum()
     return loss, is_target.to(input.dtype).reshape(target.shape)

@@ -1,15 +1,15 @@
-"""Programs in the operators that have converters, made node by node.
+"""Rewrites a program, node by node, to operators that have converters.
 
-run_decompositions() traces a whole program again, and PyTorch's tracing takes seconds for a network, half of its
-compilation. Here an operator that has a converter stays, and each other one is replaced by what PyTorch's own rules
-make of it alone; equal calls are traced once. Operators in place become those that return the result, where all names
-of a tensor's memory are known:
+run_decompositions() retraces the whole program, and PyTorch's tracing takes seconds for a network, half of the
+compilation time. Here an operator with a converter stays, and every other one is replaced by the result of PyTorch's
+own rules for it alone; equal calls are traced once. In-place operators become their functional versions where all
+aliases of a tensor's memory are known:
 
-- names of the whole tensor stand for its latest value (x.relu_(), x.add_(y));
-- what is written into parts of a constant, as masks are, is computed now, by PyTorch.
+- aliases of the whole tensor refer to its latest value (x.relu_(), x.add_(y));
+- writes into parts of a constant, such as a mask, are evaluated now, by PyTorch.
 
-expanded() gives None for every other program: changes of inputs or through views, open sizes, operators on graphs,
-random numbers, and operators that stay without a converter. run_decompositions() is for those.
+expanded() returns None for every other program: mutation of inputs or through views, dynamic shapes, higher-order
+operators, random numbers, and operators that remain without a converter. Those take run_decompositions().
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from .walk import held_tensor, is_open
 
-# What a node of the program became: a node, several, a number, or a constant.
+# The result of rewriting a node: a node, several, a number, or a constant.
 Made: TypeAlias = Any
 Rules: TypeAlias = Mapping[Any, Callable[..., Any]]
 
@@ -36,19 +36,19 @@ _LARGEST_CONSTANT = 1 << 20  # elements
 _DROPOUTS = frozenset(
     f"{kind}dropout{place}" for kind in ("", "feature_", "alpha_", "feature_alpha_") for place in ("", "_")
 )
-# Tensors that are made of others' shapes alone.
+# Tensors created from the shape of other tensors.
 _LIKE: dict[str, Any] = {"new_zeros": 0, "new_ones": 1, "zeros_like": 0, "ones_like": 1}
-# Metadata of a node that its replacements keep: where it comes from.
+# Node metadata that replacements keep: its source.
 _KEPT = ("stack_trace", "nn_module_stack", "source_fn_stack")
 
 
 class _NotExpanded(Exception):
-    """Raised where a program is left to run_decompositions()."""
+    """Raised to leave a program to run_decompositions()."""
 
 
 @dataclasses.dataclass(eq=False)
 class _Constant:
-    """A tensor that is computed now, and may still be written to."""
+    """A tensor that is evaluated now, and may still be written to."""
 
     value: torch.Tensor
 
@@ -56,8 +56,8 @@ class _Constant:
 def expanded(
     program: torch.export.ExportedProgram, rules: Rules, converts: Callable[[Any], bool]
 ) -> torch.export.ExportedProgram | None:
-    """The program in operators that `converts` is true of; None where it is not one of those above. `rules`: PyTorch's
-    decompositions by operator."""
+    """The program in operators for which `converts` returns true; None if it is not one of the programs above. `rules`:
+    PyTorch's decompositions by operator."""
     try:
         return _Expansion(program, rules, converts).made()
     except _NotExpanded:
@@ -65,15 +65,15 @@ def expanded(
 
 
 class _Expansion:
-    """A program's nodes as they become those of another one."""
+    """The rewriting of one program to a new graph."""
 
     def __init__(self, program: torch.export.ExportedProgram, rules: Rules, converts: Callable[[Any], bool]) -> None:
         self._program, self._rules, self._converts = program, rules, converts
         self._written, self._fixed = _constants(program)
         self._graph = torch.fx.Graph()
         self._made: dict[torch.fx.Node, Made] = {}
-        self._shared: set[torch.fx.Node] = set()  # whose memory has other names
-        self._later: dict[torch.fx.Node, torch.fx.Node] = {}  # what has been written over a node's value
+        self._shared: set[torch.fx.Node] = set()  # nodes whose memory has aliases
+        self._later: dict[torch.fx.Node, torch.fx.Node] = {}  # the node that overwrote each node's value
         self._traced: dict[Any, torch.fx.GraphModule] = {}
         self._held: dict[str, torch.Tensor] = {}
 
@@ -91,7 +91,7 @@ class _Expansion:
             raise _NotExpanded
         if node.op == "placeholder":
             made = self._graph.node_copy(node)
-            made.name = node.name  # also "input", which FX would take for Python's function
+            made.name = node.name  # including "input", which FX would rename to avoid Python's function
             return made
         if node.op != "call_function":
             raise _NotExpanded
@@ -112,7 +112,7 @@ class _Expansion:
         args, kwargs = map_arg((node.args, node.kwargs), self._latest)
         if not node.target._schema.is_mutable:
             made = self._functional_call(node.target, args, kwargs, node)
-            for source in map(self._latest, _aliased(node)):  # also where a rule copies what the operator shares
+            for source in map(self._latest, _aliased(node)):  # even where a rule copies memory that the operator shares
                 if source is not made:
                     self._shared.update(pytree.tree_leaves((source, made)))
             return made
@@ -133,11 +133,11 @@ class _Expansion:
         return self._replaced(target, args, kwargs, node)
 
     def _is_alone(self, node: torch.fx.Node) -> bool:
-        """Whether nothing else shares the memory of a node of the new graph."""
+        """Return whether no other node shares the memory of a node of the new graph."""
         return node.op == "call_function" and node not in self._shared
 
     def _latest(self, node: torch.fx.Node) -> Made:
-        """What stands for a node's value now."""
+        """The current value of a node."""
         made = self._made[node]
         if isinstance(made, _Constant):
             return self._constant_node(made.value.clone(), node.meta["val"])
@@ -156,14 +156,15 @@ class _Expansion:
         return made
 
     def _call(self, target: Any, args: Any, kwargs: Any, node: torch.fx.Node) -> torch.fx.Node:
-        """A call in the place of `node`, with its name and metadata."""
+        """Create a call in place of `node`, with its name and metadata."""
         made = self._graph.create_node("call_function", target, args, kwargs, name=node.name.removesuffix("_"))
         made.meta = dict(node.meta)
         self._note(made)
         return made
 
     def _note(self, made: torch.fx.Node) -> None:
-        """Record whose memory a new node shares, by the schema of its operator; composite ones have been replaced."""
+        """Record whose memory a new node shares, by the schema of its operator; composite operators are already
+        replaced."""
         if made.target is operator.getitem:
             if made.args[0] in self._shared:
                 self._shared.add(made)
@@ -172,7 +173,7 @@ class _Expansion:
             self._shared.update((made, source))
 
     def _computed(self, node: torch.fx.Node) -> torch.Tensor:
-        """The value of a node that is made of constants alone."""
+        """The value of a node computed only from constants."""
         if node.op == "placeholder":
             targets = {spec.arg.name: spec.target for spec in self._program.graph_signature.input_specs}
             held = held_tensor(self._program, targets[node.name])
@@ -188,7 +189,7 @@ class _Expansion:
         return result
 
     def _value(self, node: torch.fx.Node) -> torch.Tensor:
-        """The value of a constant now."""
+        """The current value of a constant."""
         made = self._made[node]
         if isinstance(made, _Constant):
             return made.value
@@ -199,7 +200,7 @@ class _Expansion:
     # ---- by PyTorch's rules -----------------------------------------------------------------------------------------
 
     def _replaced(self, target: Any, args: Any, kwargs: Any, node: torch.fx.Node) -> Made:
-        """What PyTorch's rules make of one call, in the graph."""
+        """Insert the graph that PyTorch's rules produce for one call."""
         leaves, form = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.fx.Node)]
         records = [tensor.meta.get("val") for tensor in tensors]
@@ -225,7 +226,7 @@ class _Expansion:
 
     def _trace(self, target: Any, leaves: Sequence[Any], form: Any, records: Sequence[torch.Tensor]) -> Any:
         """The graph of one call, with a placeholder for each tensor."""
-        key = (target, repr(form), *(_key(leaf) for leaf in leaves))  # PyTorch 2.6 has no hash of forms
+        key = (target, repr(form), *(_key(leaf) for leaf in leaves))  # PyTorch 2.6 cannot hash tree specs
         found = self._traced.get(key)
         if found is None:
             mode: Any = next((record.fake_mode for record in records if hasattr(record, "fake_mode")), None)
@@ -276,8 +277,8 @@ class _Expansion:
 
 @dataclasses.dataclass(eq=False)
 class _Memory:
-    """Names of one memory that constants alone are in. `read`: others may have names of it, too. `admitted`: it is
-    written to, and nothing else sees that."""
+    """Aliases of one memory that contains only constants. `read`: nodes outside may alias it, too. `admitted`: it is
+    written to, and no other node observes that."""
 
     names: list[torch.fx.Node]
     read: bool = False
@@ -285,8 +286,8 @@ class _Memory:
 
 
 def _constants(program: torch.export.ExportedProgram) -> tuple[set[torch.fx.Node], set[torch.fx.Node]]:
-    """The nodes whose memory constants alone are in, results of constants and tensors that are made of others' shapes
-    alone: those that are written to, where nothing else sees that, and those that nobody writes to."""
+    """The nodes whose memory contains only constants, results on constants and tensors created from the shape of
+    others: those that are written to without other nodes observing it, and those that are never written to."""
     own = (spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.CONSTANT_TENSOR)
     names = {spec.arg.name for spec in own}
     memory: dict[torch.fx.Node, _Memory] = {}
@@ -298,7 +299,7 @@ def _constants(program: torch.export.ExportedProgram) -> tuple[set[torch.fx.Node
         is_constant = _is_constant(node, memory)
         if is_constant:
             memory[node] = _Memory([node])
-        # An operator that is made of others may return what it was given, whatever its schema says.
+        # A composite operator may return its argument, whatever its schema says.
         sources = node.all_input_nodes if is_constant and node.target._can_decompose() else list(_aliased(node))
         for held in [memory[source] for source in sources if source in memory]:
             if not is_constant:
@@ -319,7 +320,7 @@ def _constants(program: torch.export.ExportedProgram) -> tuple[set[torch.fx.Node
 
 
 def _is_constant(node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> bool:
-    """Whether a node's result is a tensor of constants, and not large."""
+    """Return whether a node's result is computed only from constants, and small."""
     record = node.meta.get("val")
     if not isinstance(record, torch.Tensor) or is_open(record) or record.numel() > _LARGEST_CONSTANT:
         return False
@@ -330,7 +331,7 @@ def _is_constant(node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> boo
 
 
 def _aliased(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """The arguments whose memory a node's result is on, by the schema of its operator."""
+    """The arguments whose memory a node's result aliases, by the schema of its operator."""
     for number, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if argument.alias_info is not None:
             value = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
@@ -338,7 +339,8 @@ def _aliased(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _promotes(args: Any, kwargs: Any) -> bool:
-    """Whether operands are of several types: what an operator returns may be of another than what it writes."""
+    """Return whether operands have several types: the functional version may then return another type than the in-place
+    one writes."""
     leaves = pytree.tree_leaves((args, kwargs))
     return len({leaf.meta["val"].dtype for leaf in leaves if isinstance(leaf, torch.fx.Node)}) > 1
 
@@ -347,18 +349,18 @@ def _promotes(args: Any, kwargs: Any) -> bool:
 
 
 def _packet(node: torch.fx.Node) -> str:
-    """An operator's name without its overload, as in new_zeros."""
+    """The name of an operator without its overload, such as new_zeros."""
     schema = getattr(node.target, "_schema", None)
     return "" if schema is None else schema.name.removeprefix("aten::")
 
 
 def _is_idle_dropout(node: torch.fx.Node) -> bool:
-    """Whether a node is a dropout of inference, which returns its argument."""
+    """Return whether a node is a dropout in inference, which returns its argument."""
     return _packet(node) in _DROPOUTS and len(node.args) == 3 and node.args[2] is False
 
 
 def _functional(target: Any) -> Any:
-    """The operator that returns what `target` writes to its first argument."""
+    """The functional version of the in-place operator `target`."""
     schema = target._schema
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
     found = getattr(packet, schema.overload_name or "default", None)
@@ -371,14 +373,14 @@ def _functional(target: Any) -> Any:
 
 
 def _named(made: Made, node: torch.fx.Node, given: Sequence[torch.fx.Node]) -> Made:
-    """What takes the place of `node`, with its name where it is one new node."""
+    """The replacement of `node`, renamed to it if it is a single new node."""
     if isinstance(made, torch.fx.Node) and made not in given and made.op == "call_function":
         made._rename(node.name.removesuffix("_"))
     return made
 
 
 def _key(leaf: Any) -> Any:
-    """What one argument of a call means for its trace."""
+    """The properties of an argument that determine the trace of its call."""
     if isinstance(leaf, torch.fx.Node):
         record = leaf.meta["val"]
         return (tuple(record.shape), tuple(record.stride()), record.dtype, record.requires_grad)

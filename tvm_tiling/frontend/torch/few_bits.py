@@ -1,9 +1,9 @@
-"""Constant weights of few bits in PyTorch programs: whole numbers and scales that stand for floats.
+"""Low-bit constant weights in PyTorch programs: integers and scales that represent floats.
 
-torchao's weight-only quantisation keeps a matrix as int8 and writes what makes floats of it in front of the product:
-torchao::dequantize_affine, or a change of type whose product is scaled afterwards. The matrix is kept as it is
-(`FewBits`) while it is transposed or changes its type, and a product takes it as weights in blocks; any other reader
-gets floats. As many bits are kept as the numbers need: torchao has its 4 bits in bytes.
+torchao's weight-only quantisation stores a matrix as int8 and dequantises it before the matrix multiplication: by
+torchao::dequantize_affine, or by a cast whose product is scaled afterwards. The matrix remains quantised (`FewBits`)
+through transposition and casts, and a matrix multiplication takes it as blocked low-bit weights; any other consumer
+gets floats. The number of bits is the minimum that the values need: torchao stores its 4-bit values in bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...operand_types import WEIGHT_FORMATS, Encoding
 from ..blocked_weights import ALIGNED, product_in_blocks, stored
 from .translation import Translation, Value
 
-LEAST_WEIGHTS = 1 << 12  # of a matrix that only changes its type: fewer are floats
+LEAST_WEIGHTS = 1 << 12  # minimum size of a matrix that is only cast; smaller ones become floats
 _LARGEST_BLOCK = 256
 _INNER = "export::access_subclass_inner_tensor"
 _INTEGERS = (torch.int8, torch.uint8)
@@ -34,8 +34,8 @@ _FORMATS = [(row.bits, name) for name, row in WEIGHT_FORMATS.items() if row.emit
 
 @dataclass(frozen=True, eq=False)
 class FewBits:
-    """A matrix q * scale - offset. `values`: q, integers [rows, columns], as they are stored; `scales` and `offsets`:
-    floats [rows, groups] along the columns, or None for 1 and 0. `dtype`: of the floats; `turned`: transposed."""
+    """A matrix q * scale - offset. `values`: q, integers [rows, columns], as stored; `scales` and `offsets`: floats
+    [rows, groups] along the columns, or None for 1 and 0. `dtype`: the float type; `turned`: transposed."""
 
     values: torch.Tensor
     scales: torch.Tensor | None
@@ -45,17 +45,17 @@ class FewBits:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the matrix."""
+        """The shape of the matrix."""
         rows, columns = self.values.shape
         return (columns, rows) if self.turned else (rows, columns)
 
     @property
     def transposed(self) -> FewBits:
-        """The same, transposed."""
+        """The transposed matrix."""
         return replace(self, turned=not self.turned)
 
     def floats(self) -> torch.Tensor:
-        """The matrix, rounded to its type."""
+        """The dequantised matrix, rounded to its type."""
         made = self.values.to(torch.float32)
         if self.scales is not None:
             groups = self.scales.shape[1]
@@ -70,7 +70,7 @@ _DEQUANTISE = "torchao::dequantize_affine"
 
 
 def of_constants(program: torch.export.ExportedProgram) -> set[Any]:
-    """Operators of torchao that make floats of a program's constants alone, which PyTorch is not to decompose."""
+    """torchao operators that dequantise only constants of the program, which PyTorch must not decompose."""
     inputs = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT}
 
     def is_constant(node: Any) -> bool:
@@ -91,7 +91,7 @@ def _packet(node: torch.fx.Node) -> str:
 
 
 def few_bits(t: Translation, name: str, arguments: Mapping[str, Value]) -> FewBits | None:
-    """What a node of this operator makes of constants of few bits; None where it makes tensors."""
+    """The quantised matrix that this operator produces from constants; None if it produces tensors."""
     if name == f"{_DEQUANTISE}.default":
         return _dequantised(t, **arguments)
     first = next(iter(arguments.values()), None)
@@ -111,7 +111,7 @@ def few_bits(t: Translation, name: str, arguments: Mapping[str, Value]) -> FewBi
 
 
 def _cast(t: Translation, value: Value, dtype: Any) -> FewBits | None:
-    """A constant matrix of integers as floats."""
+    """A constant integer matrix, cast to floats."""
     held = t.content(value) if isinstance(value, relax.Expr) else None
     if held is None or held.dtype not in _INTEGERS or dtype not in _FLOATS or held.dim() != 2:
         return None
@@ -137,9 +137,9 @@ def _dequantised(
 
 
 def unpacked_int4(packed: torch.Tensor, n: int, k: int) -> torch.Tensor | None:
-    """The values, uint8[n, k], that aten::_convert_weight_to_int4pack_for_cpu packed; None where it packs no such
-    matrices. How they lie differs between CPUs: the operator moves numbers of 4 bits, so that it is asked where each of
-    them goes, by packing their places digit by digit."""
+    """The values, uint8[n, k], packed by aten::_convert_weight_to_int4pack_for_cpu; None if it does not pack matrices
+    of this shape. The packed layout differs between CPUs, but the operator only moves 4-bit values: packing their
+    indices digit by digit shows where each of them goes."""
     places = torch.arange(n * k, dtype=torch.int64).reshape(n, k)
     source = np.zeros(2 * packed.numel(), np.int64)
     for shift in range(0, (n * k - 1).bit_length(), 4):
@@ -157,11 +157,11 @@ def _nibbles(packed: torch.Tensor) -> np.ndarray:
     return values_of(packed.contiguous().view(torch.uint8).numpy().reshape(-1), 4)
 
 
-# ---- products -------------------------------------------------------------------------------------------------------
+# ---- matrix multiplications -----------------------------------------------------------------------------------------
 
 
 def product_of_few_bits(t: Translation, x: relax.Expr, weights: FewBits) -> relax.Expr | None:
-    """x w', float32, of x [..., k] and weights [n, k]; None where blocks do not fit them."""
+    """x w', float32, for x [..., k] and weights [n, k]; None if blocks do not fit the weights."""
     if weights.turned and weights.scales is None:
         weights = replace(weights, values=weights.values.t(), turned=False)
     if weights.turned:
@@ -175,7 +175,7 @@ def product_of_few_bits(t: Translation, x: relax.Expr, weights: FewBits) -> rela
 
 
 def _blocks(weights: FewBits) -> tuple[BlockedProduct, list[np.ndarray]] | None:
-    """The product of one row and the weights' parts, as MatMulNBits has them."""
+    """The matrix multiplication and the parts of the weights in the layout of MatMulNBits."""
     n, k = weights.values.shape
     groups = 1 if weights.scales is None else weights.scales.shape[1]
     block = _LARGEST_BLOCK if groups == 1 else min(gcd(k // groups, _LARGEST_BLOCK), _LARGEST_BLOCK)
@@ -187,7 +187,7 @@ def _blocks(weights: FewBits) -> tuple[BlockedProduct, list[np.ndarray]] | None:
         return None
     bits, name, low = form
     scales = np.ones((n, 1), np.float32) if weights.scales is None else weights.scales.float().numpy()
-    # q scale - offset, of q that are counted from the lowest value on; the middle one stands for 0 without offsets
+    # q scale - offset, with q counted from the lowest value; without offsets, the middle value represents 0
     offsets = np.zeros_like(scales) if weights.offsets is None else weights.offsets.float().numpy()
     offsets = offsets - np.float32(low) * scales
     plain = weights.offsets is None and low == -(1 << (bits - 1))
@@ -204,7 +204,7 @@ def _blocks(weights: FewBits) -> tuple[BlockedProduct, list[np.ndarray]] | None:
 
 
 def _form(values: np.ndarray) -> tuple[int, str, int] | None:
-    """The fewest bits that hold the values, the format's name and the lowest value."""
+    """The minimum number of bits for the values, the format's name and the lowest value."""
     low, high = int(values.min()), int(values.max())
     for bits, name in sorted(_FORMATS):
         for first in (-(1 << (bits - 1)), 0):
@@ -214,6 +214,6 @@ def _form(values: np.ndarray) -> tuple[int, str, int] | None:
 
 
 def _is_half(numbers: np.ndarray) -> bool:
-    """Whether float16 holds the numbers as they are."""
+    """Return whether float16 represents the numbers exactly."""
     with np.errstate(over="ignore"):
         return bool((numbers.astype(np.float16).astype(np.float32) == numbers).all())

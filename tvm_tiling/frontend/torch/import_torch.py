@@ -1,4 +1,4 @@
-"""PyTorch programs and modules as Relax modules."""
+"""Import of PyTorch programs and modules as Relax modules."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .walk import Walk
 def import_module(
     module: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None, *, where: str
 ) -> ImportedModel:
-    """A module, exported for the shapes of `example_inputs` as it behaves in inference.
+    """Import a module, exported for the shapes of `example_inputs` in inference mode.
 
-    The module is put into eval() for the export and is then as it was. Raises ModelFormatError, UnsupportedOperator.
+    The module is set to eval() for the export and restored afterwards. Raises ModelFormatError, UnsupportedOperator.
     """
     if not isinstance(example_inputs, tuple | list | Mapping) or not example_inputs:
         raise ModelFormatError(
@@ -52,8 +52,7 @@ def import_module(
 
 
 def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, a tensor that is given twice with a copy of its own each time: PyTorch exports one that is given
-    twice as one input."""
+    """The arguments, with copies of tensors that occur more than once, which PyTorch would export as one input."""
     seen: set[int] = set()
 
     def own(value: Any) -> Any:
@@ -76,13 +75,14 @@ def import_program(
     leave_open: bool = False,
     may_be_empty: MayBeEmpty = MayBeEmpty(),  # noqa: B008  which is frozen
 ) -> ImportedModel:
-    """An exported program; its parameters become constants.
+    """Import an exported program; its parameters become constants.
 
-    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name;
-    others stay open with `leave_open`, and those that `may_be_empty` may be 0. Names of inputs and outputs are those of
-    user_values.py; what the program changes an input to is an output more.
-    Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
-    naming every operator that is not served.
+    `batch` is the size of the first dimension of inputs that leave it dynamic, `dims` assigns sizes to dynamic
+    dimensions by name; the others stay dynamic with `leave_open`, and those that `may_be_empty` may be 0. Input and
+    output names are those of user_values.py; inputs that the program mutates become additional outputs.
+
+    Raises ModelFormatError for remaining dynamic shapes and for programs that mutate their buffers, UnsupportedOperator
+    with the names of all unsupported operators.
     """
     if leave_open:
         opened = open_program(program, user_inputs(program, where), batch, dims, where, may_be_empty)
@@ -92,7 +92,7 @@ def import_program(
     refuse_open(user_inputs(program, where), where)
     quick = expanded(program, rules(), lambda target: full_name(target) in CONVERTERS)
     if quick is not None:
-        with contextlib.suppress(UnsupportedOperator):  # which is said of the program as PyTorch decomposes it
+        with contextlib.suppress(UnsupportedOperator):  # reported for the program as PyTorch decomposes it
             return import_decomposed(quick, where=where)
     try:
         program = decomposed(program)
@@ -102,7 +102,7 @@ def import_program(
 
 
 def _import_open(program: torch.export.ExportedProgram, opened: OpenProgram, where: str) -> ImportedModel:
-    """A program whose sizes stay open."""
+    """Import a program with dynamic shapes."""
     try:
         program = decomposed(program)
     except Exception as error:
@@ -110,7 +110,9 @@ def _import_open(program: torch.export.ExportedProgram, opened: OpenProgram, whe
     try:
         require_traced(opened, user_inputs(program, where))
     except ValueError as error:
-        raise ModelFormatError(f"{where}: decomposed, it depends on its open sizes by {first_line(error)}") from None
+        raise ModelFormatError(
+            f"{where}: after decomposition, it depends on its dynamic dimensions by {first_line(error)}"
+        ) from None
     return import_decomposed(program, where=where, opened=opened)
 
 
@@ -129,9 +131,10 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 
 def _flat(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program, taking and returning tensors beside each other.
+    """The program with flat tensor arguments and results.
 
-    PyTorch traces a program anew to decompose it, and with it what makes containers: that of a DynamicCache computes.
+    PyTorch retraces a program to decompose it, including the construction of containers, which for a DynamicCache
+    computes.
     """
     entry = program.module_call_graph[0]
     own = entry.signature
@@ -143,14 +146,15 @@ def _flat(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram
     signature = dataclasses.replace(own, in_spec=taken, out_spec=given, **names)
     held = copy.copy(program)
     held._module_call_graph = [dataclasses.replace(entry, signature=signature), *program.module_call_graph[1:]]
-    held._example_inputs = None  # which PyTorch writes guards for, by their names in containers
+    held._example_inputs = None  # PyTorch would write guards for them, by their names in containers
     return held
 
 
 def import_decomposed(
     program: torch.export.ExportedProgram, *, where: str, opened: OpenProgram | None = None
 ) -> ImportedModel:
-    """What decomposed() made, as import_program() gives it, and with its errors; `opened`: the sizes that stay open."""
+    """Import the result of decomposed(), like import_program() and with its errors; `opened`: the dynamic
+    dimensions."""
     inputs = user_inputs(program, where)
     if opened is None:
         refuse_open(inputs, where)
@@ -161,8 +165,9 @@ def import_decomposed(
             )
     if changed := changed_state(program):
         raise ModelFormatError(
-            f"{where}: it changes {', '.join(map(repr, changed))} while it runs; accepted: modules in eval() that "
-            f"leave their buffers as they are, such as those that take a state as an argument and return the new one"
+            f"{where}: it changes {', '.join(map(repr, changed))} at run time; accepted: modules in eval() "
+            "that do not change their buffers, such as those that take a state as an argument and return the "
+            "new one"
         )
     outputs = user_outputs(program)
     walk = Walk(program, CONVERTERS, opened)
@@ -170,7 +175,7 @@ def import_decomposed(
     if module is None:
         raise unsupported(walk.refused.values(), where)
     if not outputs:
-        raise UnsupportedOperator(f"{where}: it returns no tensor; expected one at least")
+        raise UnsupportedOperator(f"{where}: it returns no tensor; expected at least one")
     shapes: list[Shape] = [tuple(given.value.shape) for given in inputs]
     if opened is not None:
         guard_windows(module, opened.shapes, where)
@@ -188,7 +193,7 @@ def import_decomposed(
 
 @contextlib.contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """`module` and all inside it in eval() for a while."""
+    """Set `module` and all its submodules to eval() within the context."""
     before = {inner: inner.training for inner in module.modules()}
     module.eval()
     try:
@@ -200,7 +205,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of torch.export about its own insides."""
+    """Suppress the warnings of torch.export about its internals."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""What a node of a program is called in reports: the path of the module that it belongs to, as a user wrote it."""
+"""Names of a program's nodes in reports: the path of the module to which a node belongs, as written by the user."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 import torch
 
-# How tracers write the model itself: "L['self'].layer1" and "L__self___layer1.0" are layer1.
+# Prefixes that tracers give the model itself: "L['self'].layer1" and "L__self___layer1.0" are layer1.
 _SELF = re.compile(r"^(?:L\['\w+'\]|L__\w+?___|self|_orig_mod)(?:\.|$)?")
-_KEPT = "tvm_tiling.node_path"  # in what tracers keep of a node for its users
+_KEPT = "tvm_tiling.node_path"  # key in the metadata that tracers keep for users
 _ITEM = re.compile(r"\[['\"]?(\w+)['\"]?\]")
 
 
 def node_path(node: torch.fx.Node) -> str:
-    """The path of a node's module, as layer1.0.conv1, where that is one of PyTorch's; else the node's own name, behind
-    the path of the module whose code computes it, as layer1.0/add."""
+    """The path of a node's module, such as layer1.0.conv1, if that is a PyTorch module; otherwise the node's own name
+    after the path of the module that computes it, such as layer1.0/add."""
     custom = node.meta.get("custom")
     if isinstance(custom, dict) and isinstance(custom.get(_KEPT), str):
         return str(custom[_KEPT])
@@ -30,12 +30,12 @@ def node_path(node: torch.fx.Node) -> str:
 
 
 def keep_path(node: torch.fx.Node, source: torch.fx.Node) -> None:
-    """Call `node`, and what it becomes when it is exported, as `source` is called in reports; releases of PyTorch whose
-    tracers keep nothing for users call it by its own name."""
+    """Give `node`, and the nodes exported from it, the name of `source` in reports; with PyTorch releases whose tracers
+    keep no user metadata, it keeps its own name."""
     node.meta["custom"] = {_KEPT: node_path(source)}
 
 
 def _is_of_torch(kind: object) -> bool:
-    """Whether a module's class is PyTorch's own, which a record has as the class or as its name."""
+    """Return whether a module's class is PyTorch's own; the metadata has the class or its name."""
     where = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
     return where.startswith("torch.nn.")

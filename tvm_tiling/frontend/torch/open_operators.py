@@ -1,7 +1,7 @@
-"""Operators of PyTorch on tensors of open sizes.
+"""PyTorch operators on tensors of dynamic shape.
 
-Most converters read the shape of a result as PyTorch recorded it, and serve open sizes as they are: they are listed
-here. Others take places and extents as numbers, and have converters of their own for open sizes.
+Most converters read the result shape that PyTorch recorded, and support dynamic shapes as they are: they are listed
+here. The others need positions and extents as numbers, and have separate converters for dynamic shapes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ANY_SHAPE = frozenset(
         *_WHOLE.split(),
     )
 ) | {"prims::convert_element_type.default"}
-# Of these, operators that take sizes for what they are; others get them as tensors.
+# Operators that take sizes as sizes; the others get them as tensors.
 _OF_SIZES = """view.default _unsafe_view.default _reshape_alias.default view_copy.default _reshape_copy.default
 expand.default repeat.default full.default empty.memory_format native_group_norm.default slice.Tensor slice_copy.Tensor
 select.int select_copy.int narrow.default narrow_copy.default split.Tensor split_with_sizes.default chunk.default
@@ -104,7 +104,7 @@ def _narrow(t: Translation, self: relax.Expr, dim: int, start: Size, length: Siz
 
 @_open("split.Tensor", "split_with_sizes.default", "chunk.default", "unbind.int")
 def _split(t: Translation, self: relax.Expr, dim: int, **sizes: Value) -> list[relax.Expr]:
-    """Parts as PyTorch recorded their sizes."""
+    """Parts with the sizes that PyTorch recorded."""
     assert t.open is not None and t.node is not None
     axis, first, parts = dim % len(shape_of(self)), 0, []
     for record in t.node.meta["val"]:
@@ -120,7 +120,7 @@ def _split(t: Translation, self: relax.Expr, dim: int, **sizes: Value) -> list[r
 @_open("arange.start_step")
 def _arange(t: Translation, start: Size, end: Size, step: Size, dtype: Any) -> relax.Expr:
     if any(isinstance(number, float) for number in (start, step)):
-        raise Unserved(f"numbers from {start} by {step}, as many as an open size; expected whole numbers")
+        raise Unserved(f"a range of dynamic length from {start} by {step} is not supported; expected whole numbers")
     return t.emit(sequence(t.builder, start, step, t.shape[0], t.dtype))
 
 
@@ -146,9 +146,9 @@ def _each(numbers: Sequence[int], rank: int) -> list[int]:
 def _register_pools(rank: int) -> None:
     def images(t: Translation, value: relax.Expr, ceil_mode: bool) -> relax.Expr:
         if ceil_mode:
-            raise Unserved("ceil_mode along axes of open sizes; expected none")
+            raise Unserved("ceil_mode along dynamic axes is not supported")
         if len(shape_of(value)) != rank + 2:
-            raise Unserved("images without a batch; expected a batch and channels")
+            raise Unserved("images without a batch axis are not supported; expected a batch and channels")
         return t.cast(value, computed_in(t.dtype))
 
     @_open(f"max_pool{rank}d_with_indices.default")
@@ -165,7 +165,7 @@ def _register_pools(rank: int) -> None:
         strides = _each(stride, rank) if len(stride) else kernel
         data = images(t, self, ceil_mode)
         best = t.emit(_MAX[rank](data, kernel, strides, before * 2, _each(dilation, rank)))
-        return [t.cast(best, t.dtype), Missing("indices of a pool of open sizes")]
+        return [t.cast(best, t.dtype), Missing("indices of a pool of dynamic shape")]
 
     @_open(f"avg_pool{rank}d.default")
     def mean(
@@ -179,7 +179,7 @@ def _register_pools(rank: int) -> None:
         divisor_override: int | None = None,
     ) -> relax.Expr:
         if divisor_override is not None:
-            raise Unserved("divisor_override along axes of open sizes; expected none")
+            raise Unserved("divisor_override along dynamic axes is not supported")
         kernel, before = _each(kernel_size, rank), _each(padding, rank)
         strides = _each(stride, rank) if len(stride) else kernel
         data = images(t, self, ceil_mode)
@@ -189,7 +189,7 @@ def _register_pools(rank: int) -> None:
     @_open(f"adaptive_avg_pool{rank}d.default", f"_adaptive_avg_pool{rank}d.default")
     def adaptive(t: Translation, self: relax.Expr, output_size: Sequence[Size]) -> relax.Expr:
         if not all(isinstance(size, int) and size == 1 for size in output_size):
-            raise Unserved("an adaptive pool of open sizes to more than one element; expected 1")
+            raise Unserved("an adaptive pool of dynamic shape to more than one element is not supported; expected 1")
         data = t.cast(self, computed_in(t.dtype))
         return t.cast(t.emit(op.mean(data, list(range(-rank, 0)), keepdims=True)), t.dtype)
 
@@ -204,7 +204,7 @@ def _register_nearest(rank: int) -> None:
         for axis, (wanted, extent) in enumerate(zip(t.shape, shape_of(input), strict=True)):
             factor = _shapes(t).multiple(wanted, extent)
             if factor & (factor - 1):
-                raise Unserved(f"{factor} times as many elements along an open axis; expected a power of 2")
+                raise Unserved(f"upsampling by {factor} along a dynamic axis is not supported; expected a power of 2")
             if factor > 1:
                 input = t.emit(upsampled(t.builder, _shapes(t), input, axis, factor, linear=False))
         return input
@@ -215,14 +215,14 @@ for _rank in (1, 2, 3):
 
 
 def as_number(t: Translation, value: tirx.Expr) -> relax.Expr:
-    """A size as a tensor without axes, which counts as a number of int64 in promotions of types."""
+    """A size as a scalar tensor, which counts as an int64 number in type promotion."""
     lined = t.emit(op.shape_to_tensor(relax.ShapeExpr([value])))
     found = t.emit(op.reshape(lined, relax.ShapeExpr([])))
     assert dtype_of(found) == "int64"
     return found
 
 
-# ---- operators that PyTorch refuses of no elements -------------------------------------------------------------------
+# ---- operators that PyTorch rejects for empty axes -------------------------------------------------------------------
 
 
 def _reduced(arguments: Mapping[str, Value]) -> tuple[relax.Expr, Sequence[int]]:
@@ -253,7 +253,7 @@ _AXES = {f"aten::{name}": axes for axes, names in _NOT_EMPTY.items() for name in
 
 
 def require_elements(t: Translation, name: str, arguments: Mapping[str, Value]) -> None:
-    """Guards that the axes have elements along which an operator has to have some."""
+    """Add guards that axes are not empty, for operators that require it."""
     if name not in _AXES:
         return
     value, axes = _AXES[name](arguments)

@@ -1,7 +1,7 @@
-"""The open sizes of an exported program: PyTorch's symbols as variables, and what the program asks of them.
+"""The dynamic dimensions of an exported program: PyTorch's symbols as variables, and the program's conditions on them.
 
-PyTorch knows the shape of every result as an expression of its symbols, and what it took for granted when it traced the
-program as conditions of these. Both are read; no shape is inferred here.
+PyTorch records the shape of every result as an expression of its symbols, and its assumptions while tracing as
+conditions on them. Both are read; no shapes are inferred here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .user_values import UserInput
 
 
 class NoSizeError(ValueError):
-    """An expression of PyTorch's that is no arithmetic on the sizes of inputs."""
+    """A PyTorch expression that is not arithmetic on the sizes of inputs."""
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """How a comparison is guarded, and as an expression of TVM's."""
+    """A comparison as a guard, and as a TVM expression."""
 
     require: Callable[[OpenShapes, Size, Size], Any]
     holds: Callable[[Any, Any], Any]
@@ -36,15 +36,15 @@ class _Comparison:
 
 @dataclass
 class OpenProgram:
-    """`shapes`: the open sizes; `symbols`: what PyTorch's symbols are, by their names; `own`: extents of inputs that
-    are open sizes, though PyTorch computes them of symbols, by its text."""
+    """`shapes`: the dynamic dimensions; `symbols`: PyTorch's symbols by name; `own`: input extents that are treated as
+    dimensions of their own although PyTorch computes them from symbols, by PyTorch's text."""
 
     shapes: OpenShapes = field(default_factory=OpenShapes)
     symbols: dict[str, Size] = field(default_factory=dict)
     own: dict[str, Size] = field(default_factory=dict)
 
     def knows(self, record: Any) -> bool:
-        """Whether what a record of a result leaves open follows from the sizes of inputs."""
+        """Return whether all dynamic extents of a result record are determined by the sizes of inputs."""
         if isinstance(record, tuple | list):
             return all(map(self.knows, record))
         if isinstance(record, torch.Tensor):
@@ -57,13 +57,13 @@ class OpenProgram:
         return not isinstance(record, torch.SymFloat | torch.SymBool)
 
     def size(self, extent: int | torch.SymInt) -> Size:
-        """An extent, or another whole number, of PyTorch's."""
+        """Convert an extent, or another integer, of PyTorch."""
         if isinstance(extent, int):
             return extent
         return self.shapes.simplified(self._converted(extent.node.expr))
 
     def stated(self, shape: Sequence[int | torch.SymInt]) -> tuple[Size, ...]:
-        """The shape of an input, whatever guards say of its extents."""
+        """The shape of an input, ignoring what guards say about its extents."""
         return tuple(map(self._stated, shape))
 
     def _stated(self, extent: int | torch.SymInt) -> Size:
@@ -73,7 +73,7 @@ class OpenProgram:
         return self.own[text] if text in self.own else self._converted(extent.node.expr)
 
     def plain(self, shape: Sequence[int | torch.SymInt]) -> Shape:
-        """The same as plain data."""
+        """The shape of an input as plain data."""
         found: list[Extent] = []
         for extent in self.stated(shape):
             plain = self.shapes.extent(extent)
@@ -92,8 +92,8 @@ class OpenProgram:
         return rule(self.shapes, [self._converted(part) for part in found.args])
 
     def require(self, condition: Any) -> None:
-        """Guard a condition of PyTorch's. ModelFormatError where it never holds; NoSizeError where it is of more than
-        comparisons."""
+        """Add a guard for a PyTorch condition. Raises ModelFormatError if it never holds, NoSizeError if it is not a
+        comparison."""
         kind = type(condition).__name__
         if kind == "BooleanTrue":
             return
@@ -153,7 +153,7 @@ def _folded(pick: Callable[[OpenShapes, Size, Size], Size]) -> Callable[[OpenSha
     return fold
 
 
-# By the names of sympy's classes and of PyTorch's own.
+# By class names of sympy and of PyTorch.
 _RULES: dict[str, Callable[[OpenShapes, list[Size]], Size]] = {
     "Add": _folded(lambda shapes, a, b: a + b),
     "CleanDiv": _divided(tirx.floordiv),
@@ -183,8 +183,8 @@ def open_program(
     where: str,
     may_be_empty: MayBeEmpty,
 ) -> OpenProgram | None:
-    """What is open in a program; None where `batch` and `dims` leave nothing open. ModelFormatError where they do not
-    fit, or the program needs what cannot be said of sizes."""
+    """The dynamic dimensions of a program; None if `batch` and `dims` leave none. Raises ModelFormatError if they do
+    not match, or the program has conditions that cannot be expressed on sizes."""
     opened = list(open_extents(inputs))
     if not opened:
         return None
@@ -209,7 +209,7 @@ def open_program(
         require_traced(found, inputs)
     except NoSizeError as error:
         raise ModelFormatError(
-            f"{where}: it depends on its open sizes by {error}; accepted: arithmetic on sizes of axes"
+            f"{where}: it depends on its dynamic dimensions by {error}; accepted: arithmetic on sizes of axes"
         ) from None
     except ValueError as error:
         raise ModelFormatError(f"{where}: {found.shapes.why}: {error}") from None
@@ -220,14 +220,14 @@ _ANY = (0, MAX_EXTENT)
 
 
 def _limits(values: Any) -> tuple[int, int]:
-    """The range of a symbol, within that of sizes."""
+    """The range of a symbol, limited to valid sizes."""
     lower, upper = values.lower, values.upper
     most = int(upper) if getattr(upper, "is_Integer", False) or isinstance(upper, int) else MAX_EXTENT
     return max(0, int(lower)), min(most, MAX_EXTENT)
 
 
 def _named(opened: Iterable[OpenExtent]) -> dict[str, str]:
-    """Names for the symbols that are extents of their own: those of dynamic_shapes, or else the first place."""
+    """Names for the symbols that are extents by themselves: those in dynamic_shapes, or else their first location."""
     names: dict[str, str] = {}
     for size in opened:
         if size.expr.is_Symbol and (size.name or size.symbol not in names):
@@ -246,7 +246,8 @@ def _computed(
     ranges: Mapping[str, tuple[int, int]],
     may_be_empty: MayBeEmpty,
 ) -> None:
-    """Symbols that stand in no extent alone, as of multiples; and guards that computed extents are sizes."""
+    """Define symbols that occur only in computed extents, such as multiples, and add guards that computed extents are
+    sizes."""
     for size in opened:
         found.shapes.why = f"input {size.input!r}"
         left = [symbol for symbol in size.expr.free_symbols if str(symbol) not in found.symbols]
@@ -256,7 +257,7 @@ def _computed(
             continue
         factor, rest = size.expr.as_coeff_Mul()
         if len(left) > 1 or rest != left[0] or not factor.is_Integer or int(factor) < 1:
-            raise NoSizeError(f"{size.expr}, whose symbols are no sizes of axes")
+            raise NoSizeError(f"{size.expr}, whose symbols are not sizes of axes")
         least, most = ranges.get(str(left[0]), _ANY)
         least = max(least, may_be_empty.least(size.place, {size.place} if size.axis == 0 else ()))
         limits = (min(int(factor) * limit, MAX_EXTENT) for limit in (least, most))
@@ -266,7 +267,8 @@ def _computed(
 
 
 def require_traced(found: OpenProgram, inputs: Iterable[UserInput]) -> None:
-    """Guards for what PyTorch took for granted when it traced a program. NoSizeError for what is no comparison."""
+    """Add guards for PyTorch's assumptions while tracing. Raises NoSizeError for a condition that is not a
+    comparison."""
     env = next(
         extent.node.shape_env for given in inputs for extent in given.value.shape if isinstance(extent, torch.SymInt)
     )

@@ -1,7 +1,7 @@
-"""The parts of a program that can be translated where other nodes cannot: their nodes, and each part as a model.
+"""Division of a program into translatable parts: their nodes, and each part as a model.
 
-PyTorch's own partitioner makes parts as large as they can be without one waiting for itself. Nodes whose values are
-known before the run belong to no part: each part holds those that it reads as constants.
+PyTorch's own partitioner makes parts as large as possible without cyclic dependencies. Nodes with values known at
+compile time belong to no part: each part contains the constants that it reads.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .refusals import Refusal, full_name, unsupported
 from .user_values import user_inputs, user_outputs
 from .walk import Walk
 
-# A part pays where it computes at least so much: below, calling it costs about what PyTorch takes for its nodes.
+# Minimum work of a part: below this, a call costs about as much as PyTorch needs for its nodes.
 LEAST_WORK = 4
-# Operators whose work is that much by themselves.
+# Operators that alone are enough work.
 _HEAVY = (
     *("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution"),
     *("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"),
@@ -31,8 +31,8 @@ _HEAVY = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """What of a program can be translated. `refused`: the nodes that cannot. `constants`: those whose values are known
-    before the run."""
+    """The translatable nodes of a program. `refused`: nodes that cannot be translated. `constants`: nodes with values
+    known at compile time."""
 
     refused: Mapping[torch.fx.Node, Refusal]
     constants: frozenset[torch.fx.Node]
@@ -40,7 +40,8 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes in the graph's order, what they read of others at every run, and what others read of them."""
+    """Nodes in graph order, the nodes whose values they read at run time, and the nodes whose values are read by
+    others."""
 
     nodes: tuple[torch.fx.Node, ...]
     inputs: tuple[torch.fx.Node, ...]
@@ -48,7 +49,7 @@ class Part:
 
 
 def judged(program: torch.export.ExportedProgram, where: str) -> Judgement:
-    """Which nodes of a program in core ATen operators can be translated, by translating each."""
+    """Determine which nodes of a program in core ATen operators can be translated, by translating each."""
     walk = Walk(program, CONVERTERS)
     inputs = [given.node for given in user_inputs(program, where)]
     walk.function(inputs, program.graph.nodes, [given.node for given in user_outputs(program)])
@@ -56,7 +57,7 @@ def judged(program: torch.export.ExportedProgram, where: str) -> Judgement:
 
 
 def divided(program: torch.export.ExportedProgram, judgement: Judgement) -> list[Part]:
-    """The parts that can be translated."""
+    """The translatable parts."""
     support = _Support(judgement)
     partitioner = CapabilityBasedPartitioner(program.graph_module, support, allows_single_node_partition=True)
     order = {node: place for place, node in enumerate(program.graph.nodes)}
@@ -74,7 +75,7 @@ class _Support(OperatorSupportBase):
 
 
 def part_of(nodes: Sequence[torch.fx.Node], judgement: Judgement) -> Part:
-    """A part of these nodes, which are in the graph's order."""
+    """A part of these nodes, in graph order."""
     own = set(nodes)
     inputs: dict[torch.fx.Node, None] = {}
     for node in nodes:
@@ -86,7 +87,8 @@ def part_of(nodes: Sequence[torch.fx.Node], judgement: Judgement) -> Part:
 
 
 def halves(part: Part, judgement: Judgement) -> list[Part]:
-    """Two parts of about half the nodes each, elements of several results with what gives them; none of one node."""
+    """Two parts of about half the nodes each, keeping the elements of a multi-output node with it; empty for a single
+    node."""
     groups: list[list[torch.fx.Node]] = []
     place: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in part.nodes:
@@ -108,7 +110,7 @@ def halves(part: Part, judgement: Judgement) -> list[Part]:
 
 
 def pays(part: Part) -> bool:
-    """Whether a part computes enough for a call of its own."""
+    """Return whether a part has enough work for its own call."""
     return sum(map(_work, part.nodes)) >= LEAST_WORK
 
 
@@ -124,7 +126,7 @@ def _work(node: torch.fx.Node) -> int:
 
 
 def part_model(program: torch.export.ExportedProgram, part: Part, judgement: Judgement, where: str) -> ImportedModel:
-    """A part as a model. UnsupportedOperator where it cannot be translated by itself."""
+    """A part as a model. Raises UnsupportedOperator if it cannot be translated in isolation."""
     wanted = set(part.nodes) | _constants_of(part.nodes, judgement)
     walk = Walk(program, CONVERTERS)
     module = walk.function(part.inputs, [node for node in program.graph.nodes if node in wanted], part.outputs)
@@ -141,7 +143,7 @@ def part_model(program: torch.export.ExportedProgram, part: Part, judgement: Jud
 
 
 def _constants_of(nodes: Iterable[torch.fx.Node], judgement: Judgement) -> set[torch.fx.Node]:
-    """The nodes of known value that these are computed from."""
+    """The constant nodes from which these are computed."""
     found: set[torch.fx.Node] = set()
     waiting = [source for node in nodes for source in node.all_input_nodes if source in judgement.constants]
     while waiting:

@@ -1,4 +1,5 @@
-"""Nodes that are not translated: each with its operator, the user's source line and the reason; all in one error."""
+"""Nodes that cannot be translated, with their operator, the user's source line and the reason, reported in one
+error."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a node is not translated.
+    """The reason why a node is not translated.
 
-    operator: as in aten::add.Tensor. line: of the user's source, as in net.py:12, where PyTorch recorded it. why: empty
-    where the operator has no converter. follows: the node is refused only because it reads what a refused node gives.
+    operator: such as aten::add.Tensor. line: in the user's source, such as net.py:12, if PyTorch recorded it. why:
+    empty if the operator has no converter. follows: the node is refused only because it reads the result of a refused
+    node.
     """
 
     operator: str
@@ -37,15 +39,15 @@ def refusal(node: torch.fx.Node, why: str, follows: bool) -> Refusal:
 
 
 def called(node: torch.fx.Node) -> tuple[Any, Sequence[Any]]:
-    """The operator that a node calls and its arguments; for an operator with effects, behind PyTorch's token of their
-    order, itself."""
+    """The operator called by a node, and its arguments; an operator with effects is unwrapped from PyTorch's ordering
+    token."""
     if node.target is torch.ops.higher_order.with_effects:
         return node.args[1], node.args[2:]
     return node.target, node.args
 
 
 def full_name(target: Any) -> str:
-    """An operator's name, as in aten::add.Tensor; of a higher-order operator its own, of a function its name."""
+    """The name of an operator, such as aten::add.Tensor, of a higher-order operator, or of a function."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{target._schema.name}.{target._overloadname}"
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -54,7 +56,7 @@ def full_name(target: Any) -> str:
 
 
 def source_line(node: torch.fx.Node) -> str:
-    """`file.py:12` of the innermost frame of the user's own code; empty where it is not known."""
+    """The innermost frame of the user's own code, such as `file.py:12`; empty if unknown."""
     inside = tuple(str(folder) for folder in _NOT_THE_USERS)
     frames = [
         (name, number)
@@ -65,7 +67,7 @@ def source_line(node: torch.fx.Node) -> str:
 
 
 def unsupported(refusals: Iterable[Refusal], where: str) -> UnsupportedOperator:
-    """The error that names all operators that are refused for a reason of their own."""
+    """The error that lists all operators that are themselves unsupported."""
     places: dict[tuple[str, str], list[str]] = {}
     for found in refusals:
         if not found.follows:

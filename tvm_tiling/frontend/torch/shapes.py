@@ -1,4 +1,4 @@
-"""Fixed shapes for the inputs of an exported PyTorch program: it is exported again for them."""
+"""Static shapes for the inputs of an exported PyTorch program, by exporting it again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .user_values import UserInput, arguments, user_inputs
 
 @dataclass(frozen=True)
 class OpenExtent:
-    """A size that an input leaves open.
+    """A dynamic dimension of an input.
 
-    name: as given in dynamic_shapes; empty where none was given, and where it is gone, as it is when a program has been
-    saved. symbol: PyTorch's name, or what it is computed from, as in 2*s0.
+    name: as given in dynamic_shapes; empty if none was given or it was lost, as in saved programs. symbol: PyTorch's
+    name, or the expression of the dimension, such as 2*s0.
     """
 
     input: str
@@ -30,7 +30,7 @@ class OpenExtent:
 
     @property
     def place(self) -> str:
-        """As in x[0]."""
+        """Input and axis, such as x[0]."""
         return f"{self.input}[{self.axis}]"
 
     @property
@@ -41,10 +41,10 @@ class OpenExtent:
 def settled(
     program: torch.export.ExportedProgram, batch: int | None, dims: Mapping[str, int], where: str
 ) -> torch.export.ExportedProgram:
-    """`program` with sizes for open dimensions: of the first ones by `batch`, of others by name.
+    """`program` with sizes for dynamic dimensions: for first dimensions by `batch`, for others by name.
 
-    A name is the one in dynamic_shapes, PyTorch's own, or input and axis as in x[0]. ModelFormatError where a name is
-    unknown, a dimension stays open, or the program excludes a size.
+    A name is the one in dynamic_shapes, PyTorch's own, or input and axis such as x[0]. Raises ModelFormatError if a
+    name is unknown, a dimension remains dynamic, or the program excludes a size.
     """
     if batch is None and not dims:
         return program
@@ -69,17 +69,17 @@ def settled(
             return torch.export.export(program.module(), args, kwargs)
         except Exception as error:
             shapes = ", ".join(f"{name!r} {tuple(shape)}" for name, shape in stated.items())
-            raise ModelFormatError(f"{where}: it does not take {shapes}: {first_line(error)}") from None
+            raise ModelFormatError(f"{where}: it does not accept {shapes}: {first_line(error)}") from None
 
 
 def given_sizes(opened: Sequence[OpenExtent], batch: int | None, dims: Mapping[str, int], where: str) -> dict[str, int]:
-    """The sizes that `batch` and `dims` give, by place."""
+    """The sizes given by `batch` and `dims`, by input and axis."""
     _check_names(dims, opened, where)
     sizes: dict[str, int] = {}
     for size in opened:
         given = [dims[name] for name in (size.place, size.name, size.symbol) if name in dims]
         if len(set(given)) > 1:
-            raise ModelFormatError(f"{where}: dims gives {size.place} the sizes {given[0]} and {given[1]}")
+            raise ModelFormatError(f"{where}: dims gives {size.place} two sizes, {given[0]} and {given[1]}")
         if given:
             sizes[size.place] = given[0]
     if batch is not None:
@@ -87,18 +87,18 @@ def given_sizes(opened: Sequence[OpenExtent], batch: int | None, dims: Mapping[s
         settled_by_dims = [s.place for s in opened if s.place not in sizes and s.expr.subs(known).is_Integer]
         leading = [size for size in opened if size.axis == 0 and size.place not in settled_by_dims]
         if not leading:
-            raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
+            raise ModelFormatError(f"{where}: batch is given, but no input has a dynamic first dimension")
         for size in leading:
             if sizes.setdefault(size.place, batch) != batch:
                 raise ModelFormatError(
-                    f"{where}: the first dimension of input {size.input!r} is {batch} as batch and "
+                    f"{where}: the first dimension of input {size.input!r} is {batch} by batch, but "
                     f"{sizes[size.place]} in dims"
                 )
     return sizes
 
 
 def refuse_open(inputs: Sequence[UserInput], where: str) -> None:
-    """ModelFormatError that names every input with an open size, and what to pass."""
+    """Raise ModelFormatError with every input that has a dynamic dimension, and what to pass."""
     opened = list(open_extents(inputs))
     if not opened:
         return
@@ -110,13 +110,14 @@ def refuse_open(inputs: Sequence[UserInput], where: str) -> None:
         if any(name == given.name for name, _ in shown)
     ]
     raise ModelFormatError(
-        f"{where}: the shape of input {', '.join(described)} is open; accepted: batch=... for first dimensions, "
-        f"dims={{{opened[0].shown!r}: ...}} by name, or a program that was exported without dynamic_shapes"
+        f"{where}: the shape of input {', '.join(described)} is dynamic; accepted: batch=... for first "
+        f"dimensions, dims={{{opened[0].shown!r}: ...}} by name, or a program that was exported without "
+        "dynamic_shapes"
     )
 
 
 def _check_names(dims: Mapping[str, int], opened: Sequence[OpenExtent], where: str) -> None:
-    """ModelFormatError where `dims` names what is not open, or gives no size."""
+    """Raise ModelFormatError if `dims` names a dimension that is not dynamic, or contains an invalid size."""
     accepted = {name for size in opened for name in (size.name, size.symbol, size.place)}
     shown = list(dict.fromkeys(size.shown for size in opened))
     check_dims({name: size for name, size in dims.items() if name not in accepted}, shown, where)
@@ -124,7 +125,7 @@ def _check_names(dims: Mapping[str, int], opened: Sequence[OpenExtent], where: s
 
 
 def symbol_values(opened: Sequence[OpenExtent], sizes: Mapping[str, int], where: str) -> dict[Any, Any]:
-    """What the sizes say of PyTorch's symbols, of which other sizes are computed."""
+    """The values of PyTorch's symbols implied by the sizes; other sizes are computed from them."""
     values: dict[Any, Any] = {}
     for size in opened:
         if size.place not in sizes:
@@ -134,14 +135,15 @@ def symbol_values(opened: Sequence[OpenExtent], sizes: Mapping[str, int], where:
             if values.setdefault(symbol, solved) != solved:
                 other = next(o for o in opened if o.place in sizes and symbol in o.expr.free_symbols)
                 raise ModelFormatError(
-                    f"{where}: {size.shown} = {value} and {other.shown} = {sizes[other.place]} contradict each other; "
-                    f"expected sizes of one value of {symbol}"
+                    f"{where}: {size.shown} = {value} and {other.shown} = {sizes[other.place]} contradict "
+                    f"each other; expected sizes with the same value of {symbol}"
                 )
     return values
 
 
 def _solved(expr: Any, value: int) -> list[tuple[Any, Any]]:
-    """The symbol of an expression and the value that makes the expression `value`; empty where it has several."""
+    """The symbol of an expression, and the value for which the expression is `value`; empty if it has several
+    symbols."""
     if expr.is_Symbol:
         return [(expr, value)]
     if len(expr.free_symbols) != 1:
@@ -154,7 +156,7 @@ def _solved(expr: Any, value: int) -> list[tuple[Any, Any]]:
 
 
 def _evaluated(extent: Any, values: Mapping[Any, Any]) -> Any:
-    """A size where the symbols that it is computed of have values, otherwise itself."""
+    """A size if all its symbols have values, otherwise the extent itself."""
     if not isinstance(extent, torch.SymInt):
         return int(extent)
     found = extent.node.expr.subs(values)
@@ -162,7 +164,7 @@ def _evaluated(extent: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def open_extents(inputs: Sequence[UserInput]) -> Iterator[OpenExtent]:
-    """Every open size."""
+    """All dynamic dimensions."""
     for given in inputs:
         for axis, extent in enumerate(given.value.shape):
             if isinstance(extent, torch.SymInt):
@@ -171,7 +173,8 @@ def open_extents(inputs: Sequence[UserInput]) -> Iterator[OpenExtent]:
 
 
 def _given_name(extent: torch.SymInt, node: str, axis: int) -> str:
-    """What dynamic_shapes calls a size, by its place in an argument or by any other place of the same symbol."""
+    """The name of a dimension in dynamic_shapes, found by its location in an argument or by another location of the
+    same symbol."""
     env = extent.node.shape_env
     given = getattr(env, "source_name_to_debug_name", {})
     found = given.get(f"L[{node!r}].size()[{axis}]")

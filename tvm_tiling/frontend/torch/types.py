@@ -1,4 +1,4 @@
-"""Element types: PyTorch's, by TVM's names."""
+"""Element types of PyTorch by their TVM names."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def is_float(name: str) -> bool:
 
 
 def computed_in(name: str) -> str:
-    """The type in which PyTorch computes element-wise functions whose result has type `name`: 16-bit floats in
-    float32."""
+    """The type in which PyTorch computes element-wise functions with a result of type `name`: float32 for 16-bit
+    floats."""
     return "float32" if name in ("float16", "bfloat16") else name
 
 
 def cast_through(source: str, target: str) -> str | None:
-    """The type that a change of type takes on its way, as PyTorch's does; None where it is direct.
+    """The intermediate type of a cast, as in PyTorch; None if it is direct.
 
-    16-bit floats are made of float32 and read as such. A float becomes a narrow integer by way of a wider signed one,
-    so that numbers outside of its range keep their lowest bits.
+    16-bit floats are converted from and to float32. A float is cast to a narrow integer through a wider signed one, so
+    that out-of-range numbers keep their lowest bits.
     """
     narrow = ("float16", "bfloat16")
     if "float32" not in (source, target) and (source in narrow or target in narrow):

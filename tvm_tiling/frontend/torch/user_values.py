@@ -1,8 +1,8 @@
-"""What a caller passes to an exported program and gets from it: tensors inside of nested arguments, by names.
+"""The inputs and outputs of an exported program from the caller's view: named tensors within nested arguments.
 
-A tensor that is an argument itself has the argument's name. One inside of a tuple, list, dict, dataclass or any other
-container that PyTorch knows has the names of its places behind that, as in past_key_values.key_cache.0. An output has
-the names of its places where its container names them, as in logits, otherwise PyTorch's name of the result.
+A tensor that is itself an argument has the argument's name. One inside a tuple, list, dict, dataclass or another
+container that PyTorch knows has the path within the container appended, such as past_key_values.key_cache.0. An output
+is named by its path if its container has names, such as logits, otherwise by PyTorch's name of the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class UserInput:
-    """A tensor that a caller passes. `value`: without content; its sizes may be open."""
+    """A tensor that a caller passes. `value`: without content; its dimensions may be dynamic."""
 
     name: str
     node: torch.fx.Node
@@ -32,14 +32,14 @@ class UserInput:
 
 @dataclass(frozen=True)
 class UserOutput:
-    """A tensor that a caller gets."""
+    """A tensor that the program returns."""
 
     name: str
     node: torch.fx.Node
 
 
 def user_inputs(program: torch.export.ExportedProgram, where: str) -> list[UserInput]:
-    """The tensors that a caller passes, in the graph's order. ModelFormatError for numbers of open value."""
+    """The tensors that a caller passes, in graph order. Raises ModelFormatError for numbers of dynamic value."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     names = _input_names([spec.arg.name for spec in specs], _input_paths(program))
@@ -50,15 +50,16 @@ def user_inputs(program: torch.export.ExportedProgram, where: str) -> list[UserI
         value = nodes[spec.arg.name].meta["val"]
         if not isinstance(value, torch.Tensor):
             raise ModelFormatError(
-                f"{where}: input {name!r} is a {type(value).__name__} whose value is open; accepted: tensors, and "
-                f"numbers of fixed value"
+                f"{where}: input {name!r} is a {type(value).__name__} of dynamic value; accepted: tensors, "
+                "and numbers of fixed value"
             )
         found.append(UserInput(name, nodes[spec.arg.name], value))
     return found
 
 
 def user_outputs(program: torch.export.ExportedProgram) -> list[UserOutput]:
-    """The tensors that a caller gets, in order; behind them those that inputs are changed to, as in x.updated."""
+    """The tensors that the program returns, in order, followed by the new values of mutated inputs, such as
+    x.updated."""
     nodes = {node.name: node for node in program.graph.nodes}
     given, changed = [], []
     inputs = dict(zip(*_plain_names(program), strict=True))
@@ -82,15 +83,15 @@ CHANGES = tuple(
 
 
 def changed_inputs(program: torch.export.ExportedProgram) -> list[int]:
-    """The numbers, among all user inputs, of those that the program changes, in the order of user_outputs()."""
+    """The indices, among all user inputs, of those that the program mutates, in the order of user_outputs()."""
     own, _ = _plain_names(program)
     specs = program.graph_signature.output_specs
     return [own.index(str(spec.target)) for spec in specs if spec.kind is OutputKind.USER_INPUT_MUTATION]
 
 
 def changed_state(program: torch.export.ExportedProgram) -> list[str]:
-    """The names of buffers and parameters that the program changes while it runs; not of those that it sets to
-    themselves, as `self.table = self.table.to(x.device)` does."""
+    """The names of buffers and parameters that the program mutates, except those assigned to themselves, as in
+    `self.table = self.table.to(x.device)`."""
     signature = program.graph_signature
     own = {**signature.inputs_to_buffers, **signature.inputs_to_parameters}
     return [
@@ -102,23 +103,23 @@ def changed_state(program: torch.export.ExportedProgram) -> list[str]:
 
 
 def arguments(program: torch.export.ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> tuple[Any, Any]:
-    """Positional and keyword arguments of the program with these tensors, by PyTorch's names of the inputs."""
+    """Positional and keyword arguments of the program with these tensors, by PyTorch's input names."""
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     leaves = [spec.arg.value if isinstance(spec.arg, ConstantArgument) else tensors[spec.arg.name] for spec in specs]
     args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
     return args, kwargs
 
 
-# ---- places ---------------------------------------------------------------------------------------------------------
+# ---- paths ----------------------------------------------------------------------------------------------------------
 
 
 def _input_paths(program: torch.export.ExportedProgram) -> list[Path]:
-    """Where each leaf of the arguments lies: 0 and its number, or 1 and its keyword, then its places inside."""
+    """The path of each leaf of the arguments: 0 and its index, or 1 and its keyword, then its path within."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     tensors = {name: node.meta.get("val") for name, node in nodes.items()}
     try:
         return [path for path, _ in _leaves((), arguments(program, tensors))]
-    except Exception:  # a container that is not made of tensors without content: PyTorch's names are used
+    except Exception:  # the container cannot be built from tensors without content: use PyTorch's names
         return []
 
 
@@ -138,7 +139,7 @@ def _output_paths(
 
 
 def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    """What a nested value holds, in PyTorch's order, with its places."""
+    """The leaves of a nested value, in PyTorch's order, with their paths."""
     if type(value) is dict:
         parts: list[tuple[Any, Any]] = list(value.items())
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -157,7 +158,7 @@ def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _keys(kind: Any, value: Any, count: int) -> list[Any]:
-    """What a container calls its parts: by PyTorch's record of it, by its own keys, or by numbers."""
+    """The names of a container's parts: from PyTorch's registration, from its own keys, or indices."""
     named = getattr(kind, "flatten_with_keys_fn", None)
     if named is not None:
         return [_plain(key) for key, _ in named(value)[0]]
@@ -177,13 +178,13 @@ def _plain(key: Any) -> Any:
 
 
 def _plain_names(program: torch.export.ExportedProgram) -> tuple[list[str], list[str]]:
-    """PyTorch's names of the user's inputs, and ours."""
+    """PyTorch's names of the user inputs, and ours."""
     own = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     return own, _input_names(own, _input_paths(program))
 
 
 def _input_names(own: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Names of inputs; PyTorch's `own` where the places are not known or do not tell them apart."""
+    """Names of inputs; PyTorch's names `own` if the paths are unknown or ambiguous."""
     if len(paths) != len(own):
         return list(own)
     names = [_input_name(name, path) for name, path in zip(own, paths, strict=True)]
@@ -191,14 +192,14 @@ def _input_names(own: Sequence[str], paths: Sequence[Path]) -> list[str]:
 
 
 def _input_name(own: str, path: Path) -> str:
-    """The argument's name and the places behind it. PyTorch's name of a leaf begins with that of its argument."""
+    """The name of the argument followed by the path. PyTorch's name of a leaf begins with the name of its argument."""
     by_keyword, inside = path[0] == 1, path[2:]
     if by_keyword:
         return ".".join(map(str, path[1:]))
     if not inside:
         return own
     tail = "_" + "_".join(re.sub(r"[^a-zA-Z0-9]+", "_", str(key)) for key in inside)
-    for name in (own, re.sub(r"_\d+$", "", own)):  # PyTorch counts names that would be equal
+    for name in (own, re.sub(r"_\d+$", "", own)):  # PyTorch appends numbers to duplicate names
         if name.lower().endswith(tail.lower()):
             return ".".join([name[: -len(tail)], *map(str, inside)])
     return own

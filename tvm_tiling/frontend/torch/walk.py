@@ -1,8 +1,8 @@
-"""From the graph of an exported program, in core ATen operators, to a Relax function.
+"""Translation of the graph of an exported program, in core ATen operators, to a Relax function.
 
-What a converter returns is compared with the shape and type that PyTorch recorded for the node: a difference is an
-error, never a result. A refused node does not end the walk, so that all refusals are found at once: zeros of its shape
-and type stand for its result.
+The result of a converter is compared with the shape and type that PyTorch recorded for the node: a mismatch is an
+error, never a result. A refused node does not stop the translation, so that all refusals are found at once: zeros of
+its shape and type replace its result.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from .translation import (
 )
 from .types import NAMES
 
-# Results of constants up to this many elements are constants, whatever their operands' size.
+# Results computed from constants are folded up to this number of elements, regardless of the operands' size.
 _LARGEST_KNOWN = 1 << 16
-# Operators that take weights of few bits as this operand; others get floats.
+# Operators that accept low-bit weights as this operand; others get floats.
 _WEIGHTS = {"aten::linear.default": "weight", "aten::mm.default": "mat2", "aten::addmm.default": "mat2"}
 _WEIGHTS |= {"aten::matmul.default": "other"}
-# What programs assert of sizes.
+# Assertions of programs about sizes.
 _OF_SIZES = frozenset(f"aten::{name}.default" for name in ("_assert_scalar", "sym_constrain_range"))
 _OPEN = "the shape of a result depends on values; expected shapes that follow from the inputs' shapes"
 
 
 class Walk:
-    """One function of a module, made of nodes of a program. `refused`: the nodes that are not translated."""
+    """One function of a module, built from nodes of a program. `refused`: the nodes that are not translated."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Walk:
     def function(
         self, inputs: Sequence[torch.fx.Node], nodes: Iterable[torch.fx.Node], outputs: Sequence[torch.fx.Node]
     ) -> tvm.IRModule | None:
-        """A module whose function "main" takes the values of `inputs` and gives those of `outputs`; None where a node
-        is refused. `nodes`: in the graph's order, with those that give constants to others. No output: none is made."""
+        """A module whose function "main" maps the values of `inputs` to those of `outputs`; None if a node is refused.
+        `nodes` are in graph order and include those that produce constants. Without outputs, no function is created."""
         builder = self._builder
         parameters = self._parameters(inputs)
         with blocks_closed(builder), builder.function("main", parameters):
@@ -91,7 +91,7 @@ class Walk:
         return None if self.refused else self._names.attached(builder.get())
 
     def constant_nodes(self) -> set[torch.fx.Node]:
-        """The nodes whose values are known before the run."""
+        """The nodes whose values are known at compile time."""
         known = self._translation.known
         return {
             node
@@ -99,7 +99,7 @@ class Walk:
             if not isinstance(value, relax.Expr | Complex | Absent | Missing | tuple | list) or _is_known(value, known)
         }
 
-    # ---- what the nodes read ----------------------------------------------------------------------------------------
+    # ---- values read by the nodes -----------------------------------------------------------------------------------
 
     def _parameters(self, inputs: Sequence[torch.fx.Node]) -> list[relax.Var]:
         taken: set[str] = set()
@@ -116,7 +116,7 @@ class Walk:
         return parameters
 
     def _constants(self, nodes: Iterable[torch.fx.Node]) -> None:
-        """The values of placeholders among `nodes` that hold parameters, buffers and what is not a tensor."""
+        """The values of placeholders among `nodes` that are parameters, buffers or non-tensors."""
         program = self._program
         wanted = {node.name: node for node in nodes if node.op == "placeholder" and node not in self._values}
         for spec in program.graph_signature.input_specs:
@@ -141,7 +141,7 @@ class Walk:
     # ---- nodes ------------------------------------------------------------------------------------------------------
 
     def _translate(self, node: torch.fx.Node, module: torch.nn.Module | None = None) -> None:
-        """Give a node its value; `module` holds its attributes, the program's graph where it is left out."""
+        """Compute the value of a node; `module` holds its attributes, by default the program's graph module."""
         if node.op == "get_attr":
             held = _attribute(module or self._program.graph_module, str(node.target))
             self._values[node] = self._held(held, node.target) if isinstance(held, torch.Tensor) else held
@@ -196,10 +196,10 @@ class Walk:
         if self._open is not None and isinstance(record, torch.SymInt) and self._open.knows(record):
             return self._open.size(record)
         if self._open is not None and isinstance(record, torch.SymBool):
-            return record  # of which an assertion becomes a guard
+            return record  # an assertion on it becomes a guard
         if self._is_open(record):
             if any(self._is_open(source.meta.get("val")) for source in node.all_input_nodes):
-                raise Follows("a size of an operand is known only in the run")
+                raise Follows("a size of an operand is known only at run time")
             raise Unserved(_OPEN)
         if self._open is not None and name in _OF_SIZES:
             self._guard(node)
@@ -207,7 +207,9 @@ class Walk:
         if target is torch.ops.higher_order.cond:
             return self._conditional(node)
         if isinstance(target, torch._ops.HigherOrderOperator):
-            raise Unserved("an operator on graphs, as a branch or a loop; expected operators on tensors")
+            raise Unserved(
+                "higher-order operators, such as a branch or a loop, are not supported; expected operators on tensors"
+            )
         if not isinstance(target, torch._ops.OpOverload):
             raise Unserved("")
         of_complex = isinstance(record, torch.Tensor) and record.is_complex()
@@ -216,7 +218,7 @@ class Walk:
         arguments = _arguments(node, self._values)
         of_open = self._open is not None and self._of_open(node, record, arguments)
         if of_open and name not in ANY_SHAPE and name not in OPEN:
-            raise Unserved("of a tensor of open sizes")
+            raise Unserved("not supported for tensors of dynamic shape")
         if of_open:
             require_elements(self._translation, name, arguments)
         if of_open and name not in TAKE_SIZES:
@@ -241,7 +243,7 @@ class Walk:
             if of_complex or _has_complex(arguments.values()):
                 convert = OF_COMPLEX.get(name)
                 if convert is None:
-                    raise Unserved("complex numbers; expected real ones")
+                    raise Unserved("complex numbers are not supported; expected real ones")
             if convert is None:
                 raise Unserved(self._why_not(node))
             value = convert(self._translation, **arguments)
@@ -249,24 +251,24 @@ class Walk:
         return value
 
     def _as_tensors(self, value: Value) -> Value:
-        """An argument with weights of few bits as floats."""
+        """Convert low-bit weights in an argument to floats."""
         if isinstance(value, FewBits):
             return self._translation.constant(value.floats())
         return [self._as_tensors(part) for part in value] if isinstance(value, list) else value
 
     def _of_open(self, node: torch.fx.Node, record: Any, arguments: Mapping[str, Value]) -> bool:
-        """Whether a node's result, or a tensor or number that it takes, is of open sizes."""
+        """Return whether a node's result, or a tensor or number that it reads, is dynamic."""
         records = [record, *(source.meta.get("val") for source in node.all_input_nodes)]
         return any(map(is_open, records))
 
     def _without_sizes(self, value: Value) -> Value:
-        """An argument with sizes as tensors."""
+        """Convert sizes in an argument to tensors."""
         if isinstance(value, relax.Expr) and tvm.ir.is_prim_expr(value):
             return as_number(self._translation, value)
         return value
 
     def _guard(self, node: torch.fx.Node) -> None:
-        """What a program asserts of sizes, as a guard."""
+        """Add a guard for an assertion of the program about sizes."""
         assert self._open is not None
         asserted_of = node.args[0]
         held = asserted_of.meta.get("val") if isinstance(asserted_of, torch.fx.Node) else asserted_of
@@ -274,27 +276,27 @@ class Walk:
             try:
                 self._open.require(held.node.expr)
             except NoSizeError as error:
-                raise Unserved(f"an assertion of {error}; expected comparisons of sizes") from None
+                raise Unserved(f"an assertion on {error} is not supported; expected comparisons of sizes") from None
         elif held is False:
             raise Unserved("an assertion that fails")
 
     def _is_open(self, record: Any) -> bool:
-        """Whether a record holds a size or a number that only the run knows, other than the sizes of inputs."""
+        """Return whether a record contains a size or number known only at run time, other than the sizes of inputs."""
         return is_open(record) and (self._open is None or not self._open.knows(record))
 
     def _unfit(self, record: Any) -> str | None:
-        """Why a value cannot be one of a Relax function; None where it can."""
+        """The reason why a value cannot be a Relax value; None if it can."""
         if not isinstance(record, torch.Tensor):
             return f"a {type(record).__name__}; expected a tensor"
         if record.layout is not torch.strided or record.dtype not in NAMES:
             return f"a tensor of type {record.dtype}, {record.layout}; expected a dense tensor of numbers"
-        return "a tensor of a size that only the run knows" if self._is_open(record) else None
+        return "a tensor with a size known only at run time" if self._is_open(record) else None
 
     def _check(self, value: Value, expected: Any) -> None:
-        """What a converter returned has the shapes and types that PyTorch recorded."""
+        """Check that a converter's result has the shapes and types that PyTorch recorded."""
         if isinstance(expected, tuple | list):
             if not isinstance(value, tuple | list) or len(value) != len(expected):
-                raise ValueError(f"{len(expected)} outputs were expected")
+                raise ValueError(f"{len(expected)} outputs are expected")
             for part, record in zip(value, expected, strict=True):
                 self._check(part, record)
         elif isinstance(value, Complex):
@@ -307,17 +309,17 @@ class Walk:
             wanted = (self._translation.shape_in(expected), NAMES.get(expected.dtype, str(expected.dtype)))
             if found != wanted and not self._agree(found, wanted):
                 raise ValueError(
-                    f"its translation gives {found[1]} of shape {found[0]}, PyTorch {wanted[1]} of {wanted[0]}"
+                    f"its translation has type {found[1]} and shape {found[0]}, but PyTorch {wanted[1]} and {wanted[0]}"
                 )
 
     def _agree(self, found: tuple[Any, str], wanted: tuple[Any, str]) -> bool:
-        """Whether shapes and types are known to be the same where sizes are open."""
+        """Return whether shapes and types are known to be equal with dynamic dimensions."""
         if self._open is None or found[1] != wanted[1] or len(found[0]) != len(wanted[0]):
             return False
         return all(self._open.shapes.same(*pair) for pair in zip(found[0], wanted[0], strict=True))
 
     def _conditional(self, node: torch.fx.Node) -> Value:
-        """torch.cond: both branches are computed, and the condition chooses among their results."""
+        """torch.cond: both branches are computed, and the condition selects from their results."""
         condition, taken, other, operands = _values(list(node.args), self._values)
         results = [self._branch(node, side, operands) for side in (taken, other)]
         if not isinstance(condition, relax.Expr):
@@ -346,23 +348,23 @@ class Walk:
         (returned,) = (inner.args[0] for inner in side.graph.nodes if inner.op == "output")
         results = _values(list(returned), self._values)
         if not all(isinstance(result, relax.Expr) for result in results):
-            raise Unserved("a branch that returns what is no tensor of real numbers; expected tensors")
+            raise Unserved("a branch returns a value that is not a real tensor; expected tensors")
         return results
 
     def _why_not(self, node: torch.fx.Node) -> str:
-        """Why a node without a converter is not served: it is random, or too large to be computed beforehand; empty
-        where its operator alone is the reason."""
+        """The reason why a node without a converter is unsupported: it is random, or too large to evaluate; empty if
+        the operator itself is the reason."""
         known = self._translation.known
         if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
             return "it draws random numbers; expected them as an argument"
         if node.all_input_nodes and all(_is_known(self._values[source], known) for source in node.all_input_nodes):
-            return f"a constant of more than {_LARGEST_KNOWN} elements; expected an operator that is served"
+            return f"a constant of more than {_LARGEST_KNOWN} elements; expected a supported operator"
         return ""
 
     def _known(self, node: torch.fx.Node) -> Value:
-        """The result where it depends on nothing but constants: PyTorch's own, computed now.
+        """The result if it depends only on constants, evaluated by PyTorch now.
 
-        None for results that would be larger than what they are made of, beyond a bound, and for random ones.
+        None for random results, and for results that exceed both a limit and the size of their operands.
         """
         record = node.meta.get("val")
         if not isinstance(record, torch.Tensor) or torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
@@ -377,7 +379,7 @@ class Walk:
 
         try:
             args, kwargs = map_arg((node.args, node.kwargs), content)
-        except (KeyError, TypeError):  # something that only the run knows
+        except (KeyError, TypeError):  # a value known only at run time
             return None
         if record.numel() > max(_LARGEST_KNOWN, *sizes):
             return None
@@ -385,7 +387,7 @@ class Walk:
             return self._translation.held(node.target(*args, **kwargs))  # type: ignore[operator]
 
     def _empty(self, record: Any) -> Value:
-        """A result, or several, without elements: nothing is computed for it."""
+        """One or several empty results: nothing is computed for them."""
         if is_open(record):
             return None
         if isinstance(record, tuple | list):
@@ -401,10 +403,10 @@ class Walk:
         return self._translation.emit(relax.op.zeros(tuple(map(int, record.shape)), NAMES[record.dtype]))
 
     def _behind_checks(self, tensors: list[relax.Expr]) -> list[relax.Expr]:
-        """The outputs, the first of which reads what checks return, so that they are run."""
+        """The outputs, the first of which depends on the results of checks, so that they are executed."""
 
         def behind(value: te.Tensor, check: te.Tensor) -> te.Tensor:
-            # What a check lets pass is not negative.
+            # Passed checks return nonnegative values.
             passed = check[tuple(0 for _ in check.shape)] >= tirx.const(0, check.dtype)
             return te.compute(
                 value.shape,
@@ -423,21 +425,21 @@ class Walk:
             value = self._values[node]
         if isinstance(value, relax.Expr):
             return value
-        # A tensor of a type or shape that TVM lacks: what gives it is refused, or it is an input.
+        # A tensor of a type or shape that TVM does not support: its producer is refused, or it is an input.
         said = value.why if isinstance(value, Absent) else f"{node.name!r} is not a tensor"
         if isinstance(value, Complex):
-            said = "its complex numbers are an output; expected their parts, as view_as_real gives them"
+            said = "an output is complex; expected its parts, as returned by view_as_real"
         self.refused.setdefault(node, refusal(node, said, False))
         return relax.const(0)
 
 
 def held_tensor(program: torch.export.ExportedProgram, target: Any) -> Any:
-    """A parameter, buffer or constant of a program by its name; None where there is none."""
+    """A parameter, buffer or constant of a program by its name; None if there is none."""
     return program.state_dict[target] if target in program.state_dict else program.constants.get(target)
 
 
 def is_open(record: Any) -> bool:
-    """Whether PyTorch's record of a result holds a size or a number that only the run knows."""
+    """Return whether PyTorch's record of a result contains a size or number known only at run time."""
     if isinstance(record, tuple | list):
         return any(map(is_open, record))
     if isinstance(record, torch.Tensor):
@@ -475,7 +477,7 @@ def _refused_operand(absent: Absent) -> Unserved:
 
 
 def _values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
-    """An argument with the values of nodes in the place of the nodes."""
+    """An argument with nodes replaced by their values."""
     if isinstance(argument, torch.fx.Node):
         value = values[argument]
         if isinstance(value, Missing):
@@ -489,7 +491,7 @@ def _values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
 
 
 def _arguments(node: torch.fx.Node, values: Mapping[torch.fx.Node, Value]) -> dict[str, Value]:
-    """All arguments of the operator's schema by name, but for those about storage."""
+    """All arguments of the operator's schema by name, except those about storage."""
     bound: dict[str, Value] = {}
     target, args = called(node)
     for place, argument in enumerate(target._schema.arguments):

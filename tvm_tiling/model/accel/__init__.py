@@ -1,1 +1,1 @@
-"""Models and operators compiled for simulated accelerators."""
+"""Compilation of models and operators for simulated accelerators."""

@@ -1,4 +1,5 @@
-"""A model for a machine with an accelerator: divided, its pieces recorded, the rest compiled for this CPU."""
+"""Compilation of a model for a machine with an accelerator: partitioning, recording of the accelerator's part,
+compilation of the rest for this CPU."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ def compile_for_accelerator(
 ) -> AcceleratedExecutable:
     """An executable whose supported operators run on `hardware`, the others on this CPU.
 
-    A float32 model for a machine that multiplies int8 only is quantised by `calibration`: inputs of the model, each an
-    array, a tuple of arrays in graph order, or arrays by name. HardwareError where it is missing. On a machine with a
-    column engine recurrent layers run there in its 16-bit fixed point, which needs none.
+    A float32 model for a machine that only multiplies int8 is quantised by `calibration`: inputs of the model, each an
+    array, a tuple of arrays in graph order, or arrays by name. Raises HardwareError if it is missing. On a machine with
+    a column engine, recurrent layers run there in its 16-bit fixed point, which needs no calibration.
     """
     start = time.perf_counter()
     layers = quantised_layers(imported.module, hardware)
@@ -50,8 +51,8 @@ def compile_for_accelerator(
         layers = QuantisedLayers(functions_for(imported, hardware, calibration), (), (), {})
     elif calibration is not None:
         raise HardwareError(
-            f"calibration: {hardware.name} computes recurrent layers in 16-bit fixed point of "
-            f"{FRACTION} bits behind the point, whatever their range; accepted: None"
+            f"calibration: {hardware.name} computes recurrent layers in 16-bit fixed point with {FRACTION} "
+            "fraction bits, whatever their range; accepted: None"
         )
     else:
         layers = replace(layers, module=in_functions(layers.module, hardware))
@@ -96,28 +97,30 @@ def compile_for_accelerator(
 
 
 def functions_for(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
-    """The graph of a model in types that `hardware` takes, with a PrimFunc for every group of operators."""
+    """The graph of a model in types that `hardware` supports, with one PrimFunc per operator group."""
     return in_functions(quantised(imported, hardware, calibration), hardware)
 
 
 def in_functions(module: tvm.IRModule, hardware: Hardware) -> tvm.IRModule:
-    """A graph with a PrimFunc for every group of operators."""
-    # What the vector engine has no types for is not fused behind a product, which would keep that on the CPU too.
+    """A graph with one PrimFunc per operator group."""
+    # Operators in types that the vector engine does not support are not fused as an epilogue, which would keep the
+    # matrix multiplication on the CPU too.
     return fused(module, lambda func: foreign_type(func, hardware) is not None)
 
 
 def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel:
-    """The one model that is compiled for an accelerator; HardwareError for several sizes at once."""
+    """The single model to compile for an accelerator. Raises HardwareError for several sizes."""
     if len(models) != 1:
         raise HardwareError(
-            f"{hardware.name}: {len(models)} sizes of open dimensions; accepted for accelerators: one size each"
+            f"{hardware.name}: {len(models)} sizes of dynamic dimensions are given; accepted for "
+            "accelerators: one size each"
         )
     return models[0]
 
 
 @dataclass(frozen=True)
 class AcceleratedOperator:
-    """A PrimFunc of a model, how often it is called, and the workload that its configuration is asked for."""
+    """A PrimFunc of a model, the number of its calls, and the workload for which its configuration is requested."""
 
     name: str
     calls: int
@@ -127,7 +130,7 @@ class AcceleratedOperator:
 def accelerated_operators(
     imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None
 ) -> list[AcceleratedOperator]:
-    """Those of the model in the order of their first calls; errors as those of compile_for_accelerator."""
+    """The operators of the model in the order of their first calls; errors as in compile_for_accelerator."""
     mod = functions_for(imported, hardware, calibration)
     values = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
     calls = Counter(value.args[0] for value in values if is_op(value, "call_tir"))

@@ -27,12 +27,11 @@ MOST_REASONS = 3  # in one error
 
 
 class AcceleratedExecutable(Executable):
-    """A compiled model, part of it on a simulated accelerator and the rest on the CPU.
+    """A compiled model, partly on a simulated accelerator and partly on the CPU.
 
-    `programs` are the pieces that run on the accelerator, in the order of the run; the CPU works between them. `left`
-    says of each operator on the CPU, by name, why it is there. `steps`: of each recurrent layer on the accelerator, in
-    each direction, the program of one time step. `nodes`: the names of the model's nodes that a region of the programs
-    computes, by the region's name.
+    `programs` are the accelerator's programs in execution order; the CPU works between them. `left` maps each operator
+    on the CPU to the reason. `steps`: for each recurrent layer on the accelerator and each direction, the program of
+    one time step. `nodes`: the model nodes computed by each region of the programs, by region name.
     """
 
     def __init__(
@@ -54,54 +53,57 @@ class AcceleratedExecutable(Executable):
         self._segments = Segments(self.programs)
 
     def run(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
-        """As :meth:`Executable.run`; the programs are executed with NumPy."""
+        """Like :meth:`Executable.run`; the programs are executed with NumPy."""
         with self._segments.running():
             return super().run(*arrays, out=out, threads=threads, **named)
 
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Any:
-        """Refused: the time of a simulated machine is what `simulate` reports."""
+        """Not supported: `simulate` reports the time of a simulated machine."""
         raise UnsupportedOperator(
-            "benchmark: part of the model runs on a simulated accelerator; accepted: simulate, whose report has cycles"
+            "benchmark: part of the model runs on a simulated accelerator; accepted: simulate, which reports cycles"
         )
 
     @functools.cached_property
     def program(self) -> Program:
-        """All pieces as one program, to be timed on any machine: where the CPU works in between, every queue waits for
-        the end of all, and the CPU's own time does not count. UnsupportedOperator where there is none."""
+        """All programs joined to one, to be simulated on any machine: where the CPU works in between, every queue waits
+        until all are idle, and the CPU time is not counted. Raises UnsupportedOperator if there is none."""
         if not self.programs:
             raise UnsupportedOperator(f"no operator of this model runs on the accelerator: {_some(self.left)}")
         return _one_program(self.programs)
 
     @property
     def time_step(self) -> Program:
-        """What a task of tt.simulate repeats. UnsupportedOperator for a model whose products on the accelerator are not
-        those of a single recurrent layer in one direction."""
+        """The task that tt.simulate repeats. Raises UnsupportedOperator for a model whose matrix multiplications on the
+        accelerator are not those of a single recurrent layer in one direction."""
         products = sum(bool(multiplies(program.instructions).any()) for program in self.programs)
         if len(self.steps) != 1 or products != 1:
             raise UnsupportedOperator(
-                f"a task of {len(self.steps)} recurrent layers and directions among {products} pieces with products on "
-                "the accelerator; accepted: a model of one layer in one direction, or an RnnWorkload that was compiled"
+                f"a task with {len(self.steps)} recurrent layers and directions among {products} programs "
+                "with matrix multiplications on the accelerator; accepted: a model of one layer in one "
+                "direction, or a compiled RnnWorkload"
             )
         return self.steps[0]
 
     def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, SimReport]:
-        """The result as :meth:`run`, and what the accelerator's part takes on the machine it was compiled for."""
-        simulation = self.simulation  # which says so before anything runs where there is none
+        """The result of :meth:`run`, and the simulation report of the accelerator's part on the machine for which it
+        was compiled."""
+        simulation = self.simulation  # raises before anything runs if there is no program
         return self.run(*arrays, **named), simulation.on()
 
     @functools.cached_property
     def simulation(self) -> Simulation:
-        """The whole program, ready to be timed on many machines by `simulation.on(hardware)`."""
+        """The whole program, prepared for simulation on many machines by `simulation.on(hardware)`."""
         return Simulation(self.program)
 
     def report(self) -> AcceleratorReport:  # type: ignore[override]
-        """Every operator with where it runs: on the accelerator its cycles, utilisation and bytes, on the CPU why."""
+        """Every operator with its placement: cycles, utilisation and bytes on the accelerator, the reason on the
+        CPU."""
         return accelerator_report(
             self.simulation.on() if self.programs else None, self.operators, self.left, self.nodes
         )
 
     def _contents(self) -> dict[str, Any]:
-        """With the accelerator's pieces."""
+        """The description, including the accelerator's programs."""
         return {
             **super()._contents(),
             "accelerator": {
@@ -113,7 +115,7 @@ class AcceleratedExecutable(Executable):
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As :meth:`Executable.save`, the programs in the same file."""
+        """Like :meth:`Executable.save`, with the programs in the same file."""
         with temporary_folder() as folder:
             contents = {}
             for number, program in enumerate((*self.programs, *self.steps)):
@@ -124,7 +126,7 @@ class AcceleratedExecutable(Executable):
 
 
 def _some(left: dict[str, str]) -> str:
-    """Why operators are left to the CPU, the first few of all reasons."""
+    """The reasons why operators run on the CPU, limited to the first few."""
     reasons = list(dict.fromkeys(left.values())) or ["it has none"]
     more = len(reasons) - MOST_REASONS
     return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
@@ -136,13 +138,13 @@ def program_name(number: int) -> str:
 
 
 def load_programs(where: str, contents: Mapping[str, np.ndarray], count: int) -> list[Program]:
-    """`count` programs out of the contents of a saved model. ModelFormatError says what is wrong with them."""
+    """`count` programs from the contents of a saved model. Raises ModelFormatError if they are invalid."""
     with temporary_folder() as folder:
         programs = []
         for number in range(count):
             name = program_name(number)
             if name not in contents:
-                raise ModelFormatError(f"{where} holds no {name}; {saved.ACCEPTED}")
+                raise ModelFormatError(f"{where} does not contain {name}; {saved.ACCEPTED}")
             file = folder / name
             contents[name].tofile(file)
             programs.append(Program.load(file))
@@ -150,7 +152,7 @@ def load_programs(where: str, contents: Mapping[str, np.ndarray], count: int) ->
 
 
 def _one_program(programs: Sequence[Program]) -> Program:
-    """Pieces one behind the other, each region by a name of its own and each tensor where its name is one."""
+    """The programs in sequence, with unique region names and shared tensors by name."""
     if len(programs) == 1:
         return programs[0]
     outputs = {tensor.name for program in programs for tensor in program.of_role("output")}

@@ -1,4 +1,4 @@
-"""A single operator compiled for a simulated accelerator."""
+"""Compilation of a single operator for a simulated accelerator."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from .rnn import RecurrentExecutable, compile_recurrent
 from .simulated import SimulatedExecutable
 
 WORKLOADS = (GemmWorkload, ConvWorkload, RnnWorkload)
-MOST_CONFIGS = 8  # halvings of what the vector engine takes at a time
+MOST_CONFIGS = 8  # halvings of the vector engine's tile
 
 
 def is_operator(model: Any) -> bool:
-    """Whether `model` is an operator: a te.Tensor or its operation, a PrimFunc, a schedule or a module of PrimFuncs."""
+    """Return whether `model` is an operator: a te.Tensor or its operation, a PrimFunc, a schedule or a module of
+    PrimFuncs."""
     if isinstance(model, tvm.IRModule):
         functions = list(model.functions.values())
         return bool(functions) and all(isinstance(function, tirx.PrimFunc) for function in functions)
@@ -34,10 +35,9 @@ def is_operator(model: Any) -> bool:
 def compile_operator(
     op: Any, hardware: Hardware, configs: ConfigSource | None = None
 ) -> SimulatedExecutable | RecurrentExecutable:
-    """The program of an operator, or of a workload written plainly, for `hardware`: a SimulatedExecutable; of recurrent
-    layers a RecurrentExecutable. A schedule, or what tiling_schedule made and somebody changed, is recorded as it
-    stands; anything else is scheduled first, `configs` being asked for its configuration. Errors as those of
-    tiling_schedule and record."""
+    """The program of an operator, or of a workload, for `hardware`: a SimulatedExecutable, or a RecurrentExecutable for
+    recurrent layers. A schedule, or a modified result of tiling_schedule, is recorded as it is; anything else is
+    scheduled first, with its configuration from `configs`. Errors as in tiling_schedule and record."""
     if isinstance(op, RnnWorkload):
         return compile_recurrent(op, hardware)
     if isinstance(op, GemmWorkload | ConvWorkload):
@@ -47,14 +47,14 @@ def compile_operator(
         return SimulatedExecutable(record(module, hardware))
     scheduled = tiling_schedule(module, target=hardware, configs=configs).mod
     if len(scheduled.functions) != 1:
-        return SimulatedExecutable(record(scheduled, hardware))  # which refuses it
+        return SimulatedExecutable(record(scheduled, hardware))  # which rejects it
     ((variable, main),) = scheduled.functions.items()
     return SimulatedExecutable(program_of(main, variable.name_hint, hardware))
 
 
 def program_of(main: tirx.PrimFunc, name: str, hardware: Hardware) -> Program:
-    """The program of a scheduled function, what follows its sums in as many pieces as the machine's memories ask for.
-    HardwareError where no number of pieces fits."""
+    """The program of a scheduled function, with the epilogue split into as many tiles as the machine's memories
+    require. Raises HardwareError if no number of tiles fits."""
     main = main.with_attr("global_symbol", name)
     config: tirx.PrimFunc | None = main
     refused: HardwareError | None = None
@@ -72,6 +72,6 @@ def program_of(main: tirx.PrimFunc, name: str, hardware: Hardware) -> Program:
 
 
 def _is_scheduled(op: Any) -> bool:
-    """Whether blocks are given to engines already."""
+    """Return whether blocks are already assigned to engines."""
     functions = op.functions.values() if isinstance(op, tvm.IRModule) else [op]
     return all(isinstance(function, tirx.PrimFunc) and '"vsim.engine"' in function.script() for function in functions)

@@ -1,8 +1,8 @@
-"""Which operators of a graph run on an accelerator, and in which pieces between work of the CPU.
+"""Partitioning of a graph: which operators run on an accelerator, and in which segments between CPU work.
 
-An operator runs there if it can be scheduled and recorded as a program for the machine; nothing else decides. Operators
-are taken in turns: all that can run on the accelerator with what is known so far are one segment, then the CPU does
-what it can, and so on. A segment is one call in the graph, and one program.
+An operator runs there if it can be scheduled and recorded as a program for the machine; there is no other criterion.
+Operators are taken alternately: all ready operators that can run on the accelerator form a segment, then the CPU
+executes what it can, and so on. A segment is one call in the graph, and one program.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ...schedule import ConfigSource, Options, schedule_operator
 from ..passes.dataflow import is_op, replace_operands, shape_of
 from .operator import program_of
 
-SEGMENT = "tvm_tiling.accelerator.segment_"  # and a number: what the graph calls
+SEGMENT = "tvm_tiling.accelerator.segment_"  # followed by a number: the function called by the graph
 MOST_SEGMENTS = 1 << 12
 
 
 @dataclass(frozen=True)
 class OnAccelerator:
-    """A recorded operator, or why it is none."""
+    """A recorded operator, or the reason why it cannot be recorded."""
 
     program: Program | None
     why: str
@@ -40,9 +40,9 @@ class OnAccelerator:
 
 @dataclass(frozen=True)
 class Partition:
-    """`module`: the graph with calls of segments in the place of their operators. `segments`: their programs; inputs
-    and outputs of a program are the call's, in order. `left`: why each PrimFunc that is left runs on the CPU, by name.
-    """
+    """`module`: the graph with calls of segments in place of their operators. `segments`: their programs; inputs and
+    outputs of a program are those of the call, in order. `left`: the reason why each remaining PrimFunc runs on the
+    CPU, by name."""
 
     module: tvm.IRModule
     segments: tuple[Program, ...]
@@ -57,10 +57,10 @@ def partition(
     configs: ConfigSource | None = None,
     regions: RegionNames | None = None,
 ) -> Partition:
-    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on.
-    `configs` are asked for the configuration of each operator. `regions`: names that programs have already.
+    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first`.
 
-    UnsupportedOperator where the graph has more segments than can be named.
+    `configs` provides the configuration of each operator. `regions`: names already used by programs. Raises
+    UnsupportedOperator if the graph has too many segments.
     """
     recorded = {
         variable: recorded_operator(func, variable.name_hint, hardware, Options(configs=configs))
@@ -74,49 +74,49 @@ def partition(
 
 
 def recorded_operator(func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options) -> OnAccelerator:
-    """The program of an operator on `hardware`, or why it has none."""
+    """The program of an operator on `hardware`, or the reason why it has none."""
     try:
         found = OnAccelerator(program_of(schedule_operator(func, name, hardware, options).main, name, hardware), "")
     except (UnsupportedOperator, HardwareError) as error:
         found = OnAccelerator(None, without_mark(str(error)))
     except (tvm.error.InternalError, s_tir.ScheduleError) as error:
-        # A primitive of TVM that cannot do its part with this nest: the CPU has another one.
+        # A TVM primitive that does not support this loop nest; the CPU uses another one.
         found = OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
     if found.program is None and options.configs is not None:
-        # What is fused behind the sums may leave a measured configuration no room.
+        # The epilogue may not leave enough memory for a measured configuration.
         return recorded_operator(func, name, hardware, Options())
     return found
 
 
 @dataclass(eq=False)
 class _Node:
-    """A binding of the graph: what it needs, and where it runs."""
+    """A binding of the graph, with its dependencies and placement."""
 
     variable: relax.Var
     value: relax.Expr
     needs: tuple[relax.Var, ...]
-    program: Program | None = None  # where it runs on the accelerator
-    view: bool = False  # the same bytes in another shape
+    program: Program | None = None  # its program if it runs on the accelerator
+    view: bool = False  # same bytes, different shape
 
 
 @dataclass(eq=False)
 class _Segment:
-    """Nodes that run one behind the other on one side."""
+    """Consecutive nodes with the same placement."""
 
     accelerated: bool
     nodes: list[_Node] = field(default_factory=list)
 
 
 class RegionNames:
-    """Names of the regions of a model's programs, each once. `nodes`: of each region the names of the model's nodes
-    that it computes, where they are known."""
+    """Unique names for the regions of a model's programs. `nodes`: the model nodes computed by each region, if
+    known."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self.nodes: dict[str, tuple[str, ...]] = {}
 
     def fresh(self, name: str, *, numbered: bool) -> str:
-        """`name`, with a number behind it where `numbered`, or where another region has the name."""
+        """`name`, with a number appended if `numbered`, or if another region has the name."""
         while True:
             count = self._counts[name] = self._counts.get(name, 0) + 1
             found = f"{name}_{count}" if numbered or count > 1 else name
@@ -126,8 +126,8 @@ class RegionNames:
 
 
 def with_region_names(program: Program, names: RegionNames, nodes: tuple[str, ...]) -> Program:
-    """`program`, which computes these nodes of the model, with each of its regions under a name that no other one has:
-    that of the first node, or else the region's own."""
+    """`program`, which computes these model nodes, with unique region names: that of the first node, or else the
+    region's own."""
     regions = []
     for region in program.regions:
         name = names.fresh(nodes[0] if nodes else region.name, numbered=False)
@@ -138,7 +138,7 @@ def with_region_names(program: Program, names: RegionNames, nodes: tuple[str, ..
 
 
 class _Graph:
-    """The function "main" in pieces."""
+    """The function "main" in segments."""
 
     def __init__(
         self,
@@ -153,14 +153,14 @@ class _Graph:
         self.names: dict[relax.Var, str] = {}
         self.taken: set[str] = set()
         self.regions = regions
-        self.named: dict[str, _Node] = {}  # by the name of a node: whose region is called so
+        self.named: dict[str, _Node] = {}  # node name to the binding whose region has this name
         self.nodes = names_in(mod)
 
     def rebuilt(self) -> tvm.IRModule:
         """The module whose "main" calls segments."""
         bindings = [b for block in self.main.body.blocks for b in block.bindings]
         if any(isinstance(binding, relax.MatchCast) for binding in bindings):
-            return self.mod  # shapes that data decides: nothing of it can be recorded
+            return self.mod  # data-dependent shapes: nothing can be recorded
         nodes = [self._node(b) for b in bindings]
         self._settle_names(nodes)
         segments = self._segments(nodes)
@@ -191,45 +191,47 @@ class _Graph:
         value = binding.value
         node = _Node(binding.var, value, tuple(relax.analysis.free_vars(value)))
         if shape_of(binding.var) is None:
-            return node  # several results, or none that is known
+            return node  # several results, or an unknown shape
         if is_op(value, "call_tir") and len(value.args) == 2:
             node.program = self.recorded[value.args[0]].program
         elif is_op(value, "reshape") and isinstance(value.args[0], relax.Var):
             node.view = True
         return node
 
-    # ---- pieces -----------------------------------------------------------------------------------------------------
+    # ---- segments ---------------------------------------------------------------------------------------------------
 
     def _segments(self, nodes: Sequence[_Node]) -> list[_Segment]:
-        """The nodes in turns of accelerator and CPU, as few as greedy turns make them."""
+        """The nodes in alternating accelerator and CPU segments, chosen greedily."""
         made = set(self.main.params)
         waiting, segments = list(nodes), []
         accelerated = False
         while waiting:
             segment = _Segment(accelerated)
             left = []
-            for node in waiting:  # in order, so one pass takes all that become ready within the turn
+            for node in waiting:  # in order, so one pass includes all that become ready within the segment
                 here = node.view or (node.program is not None) == accelerated
                 if here and all(need in made for need in node.needs):
                     segment.nodes.append(node)
                     made.add(node.variable)
                 else:
                     left.append(node)
-            # A view alone is not a reason for a turn of the accelerator: the CPU has it for nothing.
+            # A view alone does not justify an accelerator segment: it is free on the CPU.
             if accelerated and segment.nodes and all(node.view for node in segment.nodes):
                 made -= {node.variable for node in segment.nodes}
                 segment, left = _Segment(True), waiting
             if segment.nodes:
                 segments.append(segment)
             elif accelerated and len(left) == len(waiting) and not any(self._ready(n, made) for n in waiting):
-                raise UnsupportedOperator("main: its bindings need each other; accepted: one straight line of bindings")
+                raise UnsupportedOperator(
+                    "main: its bindings depend on each other; accepted: a straight sequence of bindings"
+                )
             waiting, accelerated = left, not accelerated
         return segments
 
     def _ready(self, node: _Node, made: set[relax.Var]) -> bool:
         return all(need in made for need in node.needs)
 
-    # ---- segments of the accelerator --------------------------------------------------------------------------------
+    # ---- accelerator segments ---------------------------------------------------------------------------------------
 
     def _call(
         self,
@@ -238,10 +240,10 @@ class _Graph:
         outside: set[relax.Var],
         renamed: dict[relax.Var, relax.Expr],
     ) -> None:
-        """Make the program of a segment, and emit the call that runs it."""
+        """Create the program of a segment, and emit the call that runs it."""
         if self.first + len(self.programs) >= MOST_SEGMENTS:
-            raise UnsupportedOperator(f"main: more than {MOST_SEGMENTS} pieces on the accelerator; accepted: fewer")
-        same: dict[relax.Var, relax.Var] = {}  # a view -> whose bytes it is
+            raise UnsupportedOperator(f"main: more than {MOST_SEGMENTS} segments on the accelerator; accepted: fewer")
+        same: dict[relax.Var, relax.Var] = {}  # view -> tensor with its bytes
         parts: list[Part] = []
         constants: dict[str, np.ndarray] = {}
         by_name: dict[str, relax.Var] = {}
@@ -264,7 +266,7 @@ class _Graph:
             scratch = {t.name: self._fresh(t.name) for t in node.program.tensors if t.role == "scratch"}
             parts.append(Part(node.program, {**names, **scratch}, self._region(node)))
         made = [node.variable for node in segment.nodes if not node.view]
-        # A view that is asked for elsewhere asks for what it is a view of.
+        # A request for a view is a request for its source.
         asked = {same.get(node.variable, node.variable) for node in segment.nodes if node.variable in outside}
         given = [variable for variable in made if variable in asked]
         program = join(parts, [self._name(variable) for variable in given], constants)
@@ -284,7 +286,7 @@ class _Graph:
                 renamed[node.variable] = builder.emit(relax.op.reshape(source, shape_of(node.variable)))
 
     def _region(self, node: _Node) -> tuple[Region, ...]:
-        """The operator by a name of its own, with its decision."""
+        """The operator as a uniquely named region with its decision."""
         assert node.program is not None
         function = node.value.args[0]
         named, short = self._nodes_of(node), function.name_hint.removeprefix("fused_").split("_")[0]
@@ -301,12 +303,12 @@ class _Graph:
         return (Region(name, workload or function.name_hint, own.decision),)
 
     def _nodes_of(self, node: _Node) -> tuple[str, ...]:
-        """The names of the model's nodes that a binding computes."""
+        """The model nodes computed by a binding."""
         return nodes_named(self.nodes, numbers_of(node.variable.name))
 
     def _settle_names(self, nodes: Sequence[_Node]) -> None:
-        """Settle which operator is called by a node's name alone, where several have that node first: the first that
-        multiplies, or else the first; the others, as those that change its layout, have their own kind behind it."""
+        """Determine which operator gets a node's plain name if several start with that node: the first with matrix
+        multiplications, or else the first; the others, such as layout changes, append their kind."""
         for node in nodes:
             if node.program is None or not (named := self._nodes_of(node)):
                 continue
@@ -340,7 +342,7 @@ def _multiplies(node: _Node) -> bool:
 
 
 def _ordered(program: Program, outputs: Sequence[str]) -> Program:
-    """The program with its outputs in that order in its table."""
+    """The program with its outputs in the given order."""
     place = {name: number for number, name in enumerate(outputs)}
     last = [tensor for tensor in program.tensors if tensor.role == "output"]
     others = [tensor for tensor in program.tensors if tensor.role != "output"]

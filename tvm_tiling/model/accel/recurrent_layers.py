@@ -1,9 +1,9 @@
-"""Recurrent layers of a float32 graph on page 04's engine: quantised to its 16-bit fixed point, a program for each.
+"""Recurrent layers of a float32 graph on the column engine: quantised to its 16-bit fixed point, one program per layer.
 
-Vectors and the tail have 12 bits behind the point, so what lies beyond -8 .. 8 saturates. Weights have as many as they
-can without a sum that could wrap round in 32 bits, whatever x is: a row's sum is at most that of its weights, those of
-x by 8 and those of h by 1 (by 8 where nothing bounds h). Between layers numbers are float32 again, which loses nothing.
-A layer that the engine cannot take runs on the CPU, with the reason.
+Vectors and the tail have 12 fraction bits, so values outside -8 .. 8 saturate. Weights have as many as possible without
+a sum that could overflow 32 bits, for any x: a row's sum is bounded by that of its weights, those of x times 8 and
+those of h times 1 (times 8 if h is unbounded). Between layers values are float32 again, which is lossless. A layer that
+the engine does not support runs on the CPU, with the reason.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ..passes.simplify import simplify
 from .partition import SEGMENT
 
 FRACTION = 12
-LARGEST = 2**15 / 2**FRACTION  # of a vector's numbers
+LARGEST = 2**15 / 2**FRACTION  # maximum magnitude of a vector element
 MOST_WEIGHT_BITS = 15
 
 
 @dataclass(frozen=True)
 class QuantisedLayers:
-    """`module`: the graph with a call of a segment in the place of each recurrent layer; `programs` of the segments,
-    from number 0 on, and `steps`, of each the program of one time step. `left`: why recurrences are on the CPU, by the
-    names of their functions. `nodes`: of each program the names of the model's nodes that it computes."""
+    """`module`: the graph with a segment call in place of each recurrent layer; `programs` of the segments, from number
+    0, and `steps`, the program of one time step of each. `left`: the reason why recurrences run on the CPU, by function
+    name. `nodes`: the model nodes computed by each program."""
 
     module: tvm.IRModule
     programs: tuple[Program, ...]
@@ -53,7 +53,7 @@ class QuantisedLayers:
 
 
 def quantised_layers(mod: tvm.IRModule, hardware: Hardware) -> QuantisedLayers | None:
-    """The recurrent layers of `mod` for `hardware`; None where it has no column engine, or the graph no such layer."""
+    """The recurrent layers of `mod` for `hardware`; None if it has no column engine, or the graph has no such layer."""
     if hardware.column is None:
         return None
     mod = simplify(roll_cells(mod))
@@ -70,8 +70,8 @@ def _recurrence(func: object) -> Recurrence | None:
 
 
 class _Layers:
-    """The layers of a graph, and their programs as they are met. The two directions of a layer are one program, whose
-    threads they are."""
+    """The layers of a graph, and their programs in the order of creation. The two directions of a layer are threads of
+    one program."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Layers:
                     self.left[value.args[0].name_hint] = str(error)
 
     def call(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
-        """A segment for a recurrence that the engine takes; its results as before."""
+        """A segment for a recurrence that the engine supports; its results are unchanged."""
         if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
             return value.tuple_value.fields[value.index]
         if variable not in self.layers:
@@ -108,7 +108,7 @@ class _Layers:
             other = self._other_way(rewriter, variable)
             if other is not None:
                 ways = sorted([variable, other], key=lambda way: self.layers[way].backwards)
-                with contextlib.suppress(HardwareError):  # memory for one direction alone, maybe
+                with contextlib.suppress(HardwareError):  # possibly enough memory for one direction only
                     self._emit(rewriter, ways)
             if variable not in self.results:
                 try:
@@ -120,7 +120,7 @@ class _Layers:
         return self.results[variable]
 
     def _other_way(self, rewriter: Rewriter, variable: relax.Var) -> relax.Var | None:
-        """The layer's other direction, if what it begins with is there already."""
+        """The layer's other direction, if its initial states are already available."""
         own = self.layers[variable]
         for other, layer in self.layers.items():
             same = (layer.workload, layer.lengths) == (own.workload, own.lengths) and layer.x == own.x
@@ -130,7 +130,7 @@ class _Layers:
         return None
 
     def _early(self, rewriter: Rewriter, expr: Expr) -> Expr | None:
-        """`expr` in the new graph, brought forward where it is a view of what is there; None where it is not."""
+        """`expr` in the new graph, moved forward if it is a view of an available value; None if it is not available."""
         if not isinstance(expr, relax.Var) or expr in rewriter.renamed:
             return rewriter.renamed.get(expr, expr)
         value = self.graph.value(expr)
@@ -142,8 +142,8 @@ class _Layers:
         return None if source is None else rewriter.emit(relax.Call(value.op, [source, *value.args[1:]], value.attrs))
 
     def _emit(self, rewriter: Rewriter, ways: Sequence[relax.Var]) -> None:
-        """The program of a layer's directions, and the call of it. HardwareError, before anything is emitted, where the
-        machine's memories do not hold it."""
+        """Create the program of a layer's directions, and emit its call. Raises HardwareError, before anything is
+        emitted, if it exceeds the machine's memories."""
         layers = [self.layers[way] for way in ways]
         workload = replace(layers[0].workload, bidirectional=len(ways) == 2)
         numbers = FixedPoint(FRACTION, min(layer.bits for layer in layers))
@@ -186,8 +186,9 @@ class _Layers:
 
 @dataclass(frozen=True)
 class _Quantised:
-    """A layer in one direction. Weights by gates as combined_weights takes them, `biases` of its rows, in real numbers;
-    `bits` behind the point that its weights can have. `starts` are h and c before the first step."""
+    """A layer in one direction. Weights by gate in the order of combined_weights, `biases` of its rows, as real
+    numbers; `bits` is the number of fraction bits available for the weights. `starts` are h and c before the first
+    step."""
 
     workload: RnnWorkload
     x: Expr
@@ -200,24 +201,28 @@ class _Quantised:
     backwards: bool
 
     def in_whole(self, numbers: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
-        """Combined weights, and biases of their rows."""
+        """Combined weights, and biases of their rows, as integers."""
         pair = [_whole(w, numbers.of_weights).astype(np.int16) for w in (self.of_inputs, self.of_state)]
         biases = _whole(self.biases, numbers.fraction + numbers.of_weights).astype(np.int32)
         return combined_weights(self.workload, *pair), biases
 
 
 def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
-    """UnsupportedOperator says what the engine does not take."""
+    """The layer of a recurrence. Raises UnsupportedOperator if the engine does not support it."""
     if r.peepholes:
-        raise UnsupportedOperator("an LSTM with peepholes; accepted on the column engine: gates of x and h alone")
+        raise UnsupportedOperator(
+            "an LSTM with peepholes is not supported; accepted on the column engine: gates of x and h only"
+        )
     x, of_inputs, bias = _projection(graph, given["projected"])
     of_state = array(given["weights"])
     if of_state is None:
-        raise UnsupportedOperator("weights that are not constants; accepted on the column engine: constants")
+        raise UnsupportedOperator(
+            "weights that are not constant are not supported; accepted on the column engine: constants"
+        )
     lengths = array(given["lengths"]) if r.lengths else None
     if r.lengths and lengths is None:
         raise UnsupportedOperator(
-            "lengths of sequences that are known in the run alone; accepted on the column engine: constants"
+            "sequence lengths known only at run time are not supported; accepted on the column engine: constants"
         )
     workload = RnnWorkload(
         cell=r.cell,
@@ -231,7 +236,9 @@ def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
     )
     inner = array(given["bias"]) if "bias" in given else None
     if "bias" in given and inner is None:
-        raise UnsupportedOperator("a bias that is not a constant; accepted on the column engine: constants")
+        raise UnsupportedOperator(
+            "a bias that is not constant is not supported; accepted on the column engine: constants"
+        )
     of_inputs, of_state = (_in_order(r, w) for w in (of_inputs, of_state))
     biases = _row_biases(workload, _in_order(r, bias), inner)
     bounded = r.cell != "rnn" or r.activation == "tanh"
@@ -264,19 +271,19 @@ def _projection(graph: Graph, projected: Expr) -> tuple[Expr, np.ndarray, np.nda
     weights = array(value.args[1]) if is_op(value, "matmul") else None
     if weights is None or weights.ndim != 2:
         raise UnsupportedOperator(
-            "inputs that are not a product with constant weights and constant biases; accepted on the column engine: "
-            "those"
+            "inputs that are not a matrix multiplication with constant weights and biases are not supported; "
+            "accepted on the column engine: such a matrix multiplication"
         )
     return value.args[0], weights.T, bias
 
 
 def _in_order(r: Recurrence, rows: np.ndarray) -> np.ndarray:
-    """Rows of the gates in the order in which combined weights take them."""
+    """Gate rows in the order of combined weights."""
     return np.concatenate([rows[r.order.index(g) * r.hidden :][: r.hidden] for g in SUMS[r.cell]])
 
 
 def _row_biases(workload: RnnWorkload, bias: np.ndarray, inner: np.ndarray | None) -> np.ndarray:
-    """Of the rows of the combined weights; `inner` of what a GRU's reset gate multiplies."""
+    """Biases of the rows of the combined weights; `inner` is the bias that a GRU's reset gate multiplies."""
     hidden, places = workload.hidden_size, row_places(workload)
     rows = np.zeros(len(places) * hidden)
     for number, gate in enumerate(SUMS[workload.cell]):
@@ -289,18 +296,19 @@ def _row_biases(workload: RnnWorkload, bias: np.ndarray, inner: np.ndarray | Non
 
 
 def _weight_bits(of_inputs: np.ndarray, of_state: np.ndarray, biases: np.ndarray, bounded: bool) -> int:
-    """Fraction bits of weights with which none saturates and no sum can wrap round."""
+    """The number of fraction bits for which no weight saturates and no sum can overflow."""
     sums = LARGEST * np.abs(of_inputs).sum(1) + (1.0 if bounded else LARGEST) * np.abs(of_state).sum(1)
     most = float(sums.max() + np.abs(biases).max())
     weight = float(max(np.abs(of_inputs).max(), np.abs(of_state).max()))
     for bits in range(MOST_WEIGHT_BITS, -1, -1):
-        # Rounding adds half a unit to every weight.
+        # Rounding adds up to half a unit to every weight.
         rounding = 2.0 ** (-bits - 1) * LARGEST * (of_inputs.shape[1] + of_state.shape[1])
         if weight * 2**bits < 2**15 - 0.5 and (most + rounding) * 2.0 ** (FRACTION + bits) < 2**31:
             return bits
     raise UnsupportedOperator(
-        f"weights of up to {weight:.4g} whose sums reach {most:.4g}; accepted on the column engine: weights below "
-        f"{2**15:d} and sums below {2 ** (31 - FRACTION):d}, which its 16 and 32 bits hold"
+        f"weights of up to {weight:.4g} with sums of up to {most:.4g} are not supported; accepted on the "
+        f"column engine: weights below {2**15:d} and sums below {2 ** (31 - FRACTION):d}, which fit in 16 and "
+        "32 bits"
     )
 
 
@@ -308,11 +316,11 @@ def _whole(values: np.ndarray, bits: int) -> np.ndarray:
     return np.rint(np.asarray(values, np.float64) * 2.0**bits)
 
 
-# ---- between real and whole numbers ----------------------------------------------------------------------------------
+# ---- conversion between real numbers and integers --------------------------------------------------------------------
 
 
 def _fixed(rewriter: Rewriter, expr: Expr) -> Expr:
-    """`expr` in 16-bit fixed point, saturated."""
+    """`expr` in saturated 16-bit fixed point."""
     known = array(expr)
     if known is not None:
         return relax.const(np.clip(_whole(known, FRACTION), -(2**15), 2**15 - 1).astype(np.int16))
@@ -323,13 +331,13 @@ def _fixed(rewriter: Rewriter, expr: Expr) -> Expr:
 
 
 def _real(rewriter: Rewriter, expr: Expr) -> Expr:
-    """Fixed point as float32."""
+    """Fixed point converted to float32."""
     real = rewriter.emit(op.astype(expr, "float32"))
     return rewriter.emit(op.multiply(real, relax.const(2.0**-FRACTION, "float32")))
 
 
 def _stacked(rewriter: Rewriter, parts: Sequence[Expr]) -> Expr:
-    """The parts along a new first axis."""
+    """Stack the parts along a new first axis."""
     known = [array(part) for part in parts]
     if all(value is not None for value in known):
         return relax.const(np.stack([value for value in known if value is not None]))
@@ -337,7 +345,7 @@ def _stacked(rewriter: Rewriter, parts: Sequence[Expr]) -> Expr:
 
 
 def _between(rewriter: Rewriter, expr: Expr, axis: int, start: int, count: int) -> Expr:
-    """`count` places of an axis; the tensor itself where it has no others."""
+    """`count` elements of an axis from `start`; the tensor itself if that is all of it."""
     if (shape_of(expr) or ())[axis] == count:
         return expr
     return rewriter.emit(op.strided_slice(expr, [axis], [start], [start + count]))

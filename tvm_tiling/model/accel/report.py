@@ -1,4 +1,4 @@
-"""A model with a part on an accelerator, operator by operator: where each runs, and what it takes there."""
+"""Report of a model with a part on an accelerator, by operator: placement and cost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from ..report import OperatorRecord, nodes_text
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorOperator:
-    """One call of an operator. On the accelerator `cycles` are those from its first start to its last result, which
-    overlap with its neighbours', `utilisation` its multiply-accumulates beside what the machine could do meanwhile,
-    `bytes` what it moves between chip and memory by operand. On the CPU these are None, and `why` says why it is there.
-    `nodes`: names of the model's nodes that it computes, the first of which names an operator on the accelerator.
-    """
+    """One call of an operator. On the accelerator, `cycles` are those from its first start to its last result, which
+    overlap with its neighbours', `utilisation` is its multiply-accumulates relative to the machine's peak in that time,
+    `bytes` the data moved between chip and memory by operand. On the CPU these are None, and `why` gives the reason.
+    `nodes`: the model nodes that it computes, the first of which names an operator on the accelerator."""
 
     name: str
     where: str  # "accelerator" or "cpu"
@@ -35,7 +34,7 @@ class AcceleratorOperator:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorReport:
-    """`sim` is the report of the accelerator's part as a whole, None where nothing runs there."""
+    """`sim` is the report of the accelerator's part as a whole, None if nothing runs there."""
 
     operators: tuple[AcceleratorOperator, ...]
     sim: SimReport | None
@@ -72,8 +71,7 @@ def accelerator_report(
     left: dict[str, str],
     nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> AcceleratorReport:
-    """The operators of a simulated run, then those on the CPU with why they are there. `nodes`: those of regions, by
-    the regions' names."""
+    """The operators of a simulated run, then those on the CPU with the reason. `nodes`: model nodes by region name."""
     rows = [] if sim is None else _on_accelerator(sim, nodes or {})
     rows += [
         AcceleratorOperator(name=record.name, where="cpu", why=left.get(record.name, ""), nodes=record.nodes)
@@ -84,7 +82,7 @@ def accelerator_report(
 
 def _on_accelerator(sim: SimReport, nodes: Mapping[str, Sequence[str]]) -> list[AcceleratorOperator]:
     moved = region_bytes(sim.program)
-    peak = sim.macs / (sim.utilisation * sim.cycles) if sim.utilisation and sim.cycles else 0.0  # a cycle
+    peak = sim.macs / (sim.utilisation * sim.cycles) if sim.utilisation and sim.cycles else 0.0  # per cycle
     places = {region.name: number for number, region in enumerate(sim.program.regions)}
     found = []
     for time in sim.regions:
@@ -105,7 +103,7 @@ def _on_accelerator(sim: SimReport, nodes: Mapping[str, Sequence[str]]) -> list[
 
 
 def region_bytes(program: Program) -> list[dict[str, int]]:
-    """Bytes between the chip and the memories off it by operand, of each region of a program."""
+    """Bytes between the chip and off-chip memories by operand, for each region of a program."""
     region = program.instructions["region"].astype(np.int64)
     found = [dict.fromkeys(("a", "b", "out"), 0) for _ in program.regions]
     for batch in work(program).of("bytes"):

@@ -1,4 +1,4 @@
-"""Recurrent layers compiled for page 04's machine: a step's program, repeated by a thread for each sequence."""
+"""Recurrent layers compiled for a column engine: the program of a step, repeated by one thread per sequence."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .simulated import SimulatedExecutable
 
 
 class RecurrentExecutable:
-    """Recurrent layers on a simulated column engine, cut as `tiling` says. `program` is that of one time step of one
-    sequence, which simulate() takes as a task; `whole` runs all steps of the batch for their results."""
+    """Recurrent layers on a simulated column engine, with the configuration `tiling`. `program` computes one time step
+    of one sequence, the task for simulate(); `whole` computes all steps of the batch for their results."""
 
     def __init__(self, workload: RnnWorkload, hardware: Hardware, numbers: FixedPoint, given: Given) -> None:
         self.workload, self.hardware, self.numbers, self.given = workload, hardware, numbers, given
@@ -28,7 +28,8 @@ class RecurrentExecutable:
 
     @functools.cached_property
     def program(self) -> Program:
-        """One time step of one sequence. UnsupportedOperator for several layers in both directions, which have none."""
+        """One time step of one sequence. Raises UnsupportedOperator for several bidirectional layers, which have no
+        such program."""
         return self._step(self.workload, self.tiling)
 
     def _step(self, workload: RnnWorkload, tiling: RnnTiling) -> Program:
@@ -37,17 +38,17 @@ class RecurrentExecutable:
 
     def run(self, *arrays: Any, **named: Any) -> Any:
         """h of all steps (steps x batch x directions * hidden, int16) from x (steps x batch x inputs, int16) and each
-        layer's combined weights "w0", "w1", ... (columns x rows, int16), of the direction from the end "w0_reverse",
-        ...; what is given besides as :class:`Given` says. WorkloadError for inputs that do not fit."""
+        layer's combined weights "w0", "w1", ... (columns x rows, int16), for the reverse direction "w0_reverse", ...;
+        further inputs as described in :class:`Given`. Raises WorkloadError for inputs that do not match."""
         return self.whole.run(*arrays, **named)
 
     def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, TaskReport]:
-        """The result as :meth:`run`, and the time of the batch, each of its sequences a task."""
+        """The result of :meth:`run`, and the time of the batch with one task per sequence."""
         return self.run(*arrays, **named), self.report()
 
     def report(self) -> TaskReport:
-        """The time of the batch, each of its sequences a task, and each direction; weights are on the chip. Layers in
-        both directions follow each other."""
+        """The time of the batch with one task per sequence and direction; weights are on the chip. Bidirectional layers
+        run one after the other."""
         lengths = self.given.lengths or (self.workload.steps,) * self.workload.batch
         if not self.workload.bidirectional:
             return simulate_tasks([Task(self.program, length) for length in lengths if length], self.hardware)
@@ -69,7 +70,7 @@ class RecurrentExecutable:
 def compile_recurrent(
     workload: RnnWorkload, hardware: Hardware, numbers: FixedPoint | None = None, given: Given | None = None
 ) -> RecurrentExecutable:
-    """The layers for `hardware`, computed in `numbers`; left out, 12 of 16 bits are behind the point. `given`: biases,
-    states, lengths. HardwareError where the machine has no column engine or too little memory, UnsupportedOperator for
-    types that are not served."""
+    """The layers for `hardware`, computed in `numbers`; by default, 12 of 16 bits are fraction bits. `given`: biases,
+    states, lengths. Raises HardwareError if the machine has no column engine or not enough memory, UnsupportedOperator
+    for unsupported types."""
     return RecurrentExecutable(workload, hardware, numbers or FixedPoint(), given or Given())

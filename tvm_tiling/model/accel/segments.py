@@ -1,4 +1,4 @@
-"""Segments of a compiled graph: programs that its virtual machine calls in the middle of a run."""
+"""Segments of a compiled graph: programs that its virtual machine calls during a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ...accel.program.program import Program
 from ...runtime.locks import ForkSafeLock
 from .partition import SEGMENT
 
-_RUNNING = threading.local()  # what runs in this thread: its segments, and the error of one
-_REGISTERED: set[int] = set()  # numbers that TVM knows
-_lock = ForkSafeLock()  # of them
+_RUNNING = threading.local()  # state of this thread: the running segments, and an error of one of them
+_REGISTERED: set[int] = set()  # segment numbers registered in TVM
+_lock = ForkSafeLock()  # protects them
 
 
 class Segments:
-    """The programs of a compiled graph, by number. Reads of what was never written are looked for in the first run of
-    each; a program does the same in every run."""
+    """The programs of a compiled graph, by number. Reads of uninitialised memory are detected in the first run of each;
+    a program does the same in every run."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self.programs = tuple(programs)
@@ -32,7 +32,7 @@ class Segments:
             _register(number)
 
     def call(self, number: int, tensors: Sequence[Any]) -> None:
-        """Run a program on the arrays of a call, the last of which take its outputs."""
+        """Run a program on the arrays of a call, the last of which receive its outputs."""
         program = self.programs[number]
         wanted, given = program.of_role("input"), program.of_role("output")
         inputs = {
@@ -45,7 +45,8 @@ class Segments:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While this lasts, calls of segments in this thread are calls of these; an error of one is raised as it is."""
+        """Within the context, calls of segments in this thread call these programs; their errors are raised
+        unchanged."""
         before = getattr(_RUNNING, "state", None)
         state: dict[str, Any] = {"segments": self, "error": None}
         _RUNNING.state = state
@@ -60,7 +61,7 @@ class Segments:
 
 
 def _register(number: int) -> None:
-    """Make a segment of that number known to TVM; what it is depends on what runs."""
+    """Register a segment number in TVM; the running executable determines its program."""
     with _lock:
         if number not in _REGISTERED:
             function: Callable[..., None] = partial(_call, number)

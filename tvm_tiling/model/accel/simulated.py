@@ -25,9 +25,10 @@ class SimulatedExecutable:
         self.program = program
 
     def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """The operator's result: NumPy arrays in, in the order of its parameters or by name, NumPy out; a tuple where
-        it has several. `out`: arrays or tensors that results are copied to, and that are returned. WorkloadError for
-        inputs that are missing, unknown or of another shape or type, and for what cannot be written to."""
+        """The operator's result: takes NumPy arrays in parameter order or by name, returns NumPy arrays; a tuple for
+        several results. `out`: arrays or tensors to which the results are copied, and which are returned. Raises
+        WorkloadError for inputs that are missing, unknown or of a wrong shape or type, and for outputs that cannot be
+        written."""
         outputs = self._outputs(out) if out is not None else None
         results = tuple(execute(self.program, self._inputs(arrays, named)).values())
         if outputs is None:
@@ -37,30 +38,31 @@ class SimulatedExecutable:
         return outputs.result
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """As :meth:`run`, with results in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
+        """Like :meth:`run`, with results of the same kind as the first input: PyTorch tensors for PyTorch tensors."""
         result = self.run(*arrays, out=out, **named)
         return result if out is not None else like((*arrays, *named.values()), result)
 
     def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, SimReport]:
-        """The result as :meth:`run`, and what the run takes on the machine that the program was made for."""
+        """The result of :meth:`run`, and the simulation report for the machine for which the program was compiled."""
         return self.run(*arrays, **named), self.simulation.on()
 
     @functools.cached_property
     def simulation(self) -> Simulation:
-        """The program, ready to be timed on many machines by `simulation.on(hardware)`."""
+        """The program, prepared for simulation on many machines by `simulation.on(hardware)`."""
         return Simulation(self.program)
 
     def report(self) -> AcceleratorReport:
-        """The operator with its cycles, utilisation and bytes, as a model's report has each of its own."""
+        """The operator with its cycles, utilisation and bytes, as in the report of a model."""
         return accelerator_report(self.simulation.on(), (), {})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to one file, whole or not at all; tt.load and Program.load read it."""
+        """Write the program to one file atomically; tt.load and Program.load read it."""
         self.program.save(path)
 
     def _outputs(self, out: Any) -> Outputs:
         tensors = self.program.of_role("output")
-        types = ["float32" if tensor.dtype == "bfloat16" else tensor.dtype for tensor in tensors]  # as results come
+        # the types of results
+        types = ["float32" if tensor.dtype == "bfloat16" else tensor.dtype for tensor in tensors]
         kinds = zip(tensors, types, strict=True)
         return Outputs(out, [Output(tensor.name, tensor.shape, dtype) for tensor, dtype in kinds])
 
@@ -68,13 +70,13 @@ class SimulatedExecutable:
         wanted = self.program.of_role("input")
         names = [tensor.name for tensor in wanted]
         if len(arrays) > len(names):
-            raise WorkloadError(f"{len(arrays)} inputs given; accepted: {len(names)}, {', '.join(names)}")
+            raise WorkloadError(f"{len(arrays)} inputs are given; accepted: {len(names)}, {', '.join(names)}")
         given = dict(zip(names, arrays, strict=False))
         for name, value in named.items():
             if name not in names:
-                raise WorkloadError(f"no input is called {name!r}: {nearest(name, names)}")
+                raise WorkloadError(f"no input is named {name!r}: {nearest(name, names)}")
             if name in given:
-                raise WorkloadError(f"input {name!r} is given twice; accepted: once, by place or by name")
+                raise WorkloadError(f"input {name!r} is given twice; accepted: once, by position or by name")
             given[name] = value
         missing = [name for name in names if name not in given]
         if missing:
@@ -83,8 +85,8 @@ class SimulatedExecutable:
         for tensor in wanted:
             value = as_array(given[tensor.name], f"input {tensor.name!r}")
             if value.shape != tensor.shape:
-                raise WorkloadError(f"input {tensor.name!r} has the shape {value.shape}; accepted: {tensor.shape}")
-            if str(value.dtype) != tensor.dtype and tensor.dtype != "bfloat16":  # which NumPy lacks
-                raise WorkloadError(f"input {tensor.name!r} is {value.dtype}; accepted: {tensor.dtype}")
+                raise WorkloadError(f"input {tensor.name!r} has shape {value.shape}; accepted: {tensor.shape}")
+            if str(value.dtype) != tensor.dtype and tensor.dtype != "bfloat16":  # not supported by NumPy
+                raise WorkloadError(f"input {tensor.name!r} has type {value.dtype}; accepted: {tensor.dtype}")
             inputs[tensor.name] = value
         return inputs

@@ -1,1 +1,1 @@
-"""A compiled model as a C library: no TVM and no Python where it runs."""
+"""Export of a compiled model as a C library, which runs without TVM and Python."""

@@ -1,6 +1,6 @@
-"""export(): a folder with a compiled model as a C library, its weights, and what builds it.
+"""export(): a directory with a compiled model as a C library, its weights, and its build files.
 
-The library is the kernels as LLVM wrote them, the plan as tables, and plan.c and launch.c as they are.
+The library consists of the kernels from LLVM, the plan as tables, and unmodified plan.c and launch.c.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from .own_symbols import objects_with_own_symbols, with_own_symbols
 from .tables import instruction_table, tables
 
 TEMPLATES = Path(__file__).with_name("templates")
-MARK = ".tvm-tiling-export"  # the file by which a folder that was written here is known; it lists the others
-FORMAT_VERSION = "1.0"  # of what is written
-MAGIC, HEADER = b"TVMTILE1", 64  # of the file of weights
+MARK = ".tvm-tiling-export"  # marker file of a directory written here, with a list of the other files
+FORMAT_VERSION = "1.0"  # of the written files
+MAGIC, HEADER = b"TVMTILE1", 64  # of the weights file
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = {"main", "plan", "launch", "kernels"}  # names of files or functions of every export
 
 
 def export_variant(variant: AnyVariant, constants: Constants, folder: str | os.PathLike[str], name: str | None) -> Path:
-    """Write the folder, whole or not at all. `name`: of the library and its functions, left out the folder's.
+    """Write the directory atomically. `name`: prefix of the library and its functions, by default the directory's name.
 
-    UnsupportedOperator names the operator for which there is no plan. TilingError for a name that C does not take,
-    FileExistsError for a folder that holds something else, OSError where it cannot be written.
+    Raises UnsupportedOperator for an operator without a plan, TilingError for a name that is not a C identifier,
+    FileExistsError for a directory with other contents, OSError if it cannot be written.
     """
     target = Path(os.path.abspath(folder))
     plan = variant.library.plan
     if plan is None:
         raise UnsupportedOperator(
-            f"the model cannot be exported: {variant.library.no_plan}; expected kernels of fixed shapes alone"
+            f"the model cannot be exported: {variant.library.no_plan}; expected only kernels of static shape"
         )
     if not isinstance(plan, ExecutionPlan):
         sizes = ", ".join(variant.signature.open_sizes.names)
         raise UnsupportedOperator(
-            f"the model has open sizes ({sizes}), and a C library has fixed shapes; accepted: a model compiled with a "
-            "size for each, by batch, dims or shapes"
+            f"the model has dynamic dimensions ({sizes}), but a C library requires static shapes; accepted: a "
+            "model compiled with a size for each, by batch, dims or shapes"
         )
     name = _named(target.name if name is None else name, given=name is not None)
     _refuse_other(target)
@@ -75,8 +75,8 @@ def export_variant(variant: AnyVariant, constants: Constants, folder: str | os.P
 
 
 def chosen_variant(variants: Sequence[AnyVariant], shapes: Mapping[str, Sequence[int]] | None) -> AnyVariant:
-    """The variant whose inputs have these shapes; those that are left out may be any. WorkloadError where not exactly
-    one has them."""
+    """The variant whose inputs have these shapes; omitted inputs may have any shape. Raises WorkloadError unless
+    exactly one matches."""
     wanted = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
     names = variants[0].signature.input_names
     if unknown := [name for name in wanted if name not in names]:
@@ -86,8 +86,8 @@ def chosen_variant(variants: Sequence[AnyVariant], shapes: Mapping[str, Sequence
         return found[0]
     known = "; ".join(str(_shapes(each.signature)) for each in variants)
     raise WorkloadError(
-        f"{len(found)} of the model's {len(variants)} variants have the shapes {wanted}, and one is exported; "
-        f"pass shapes= of {known}"
+        f"{len(found)} of the model's {len(variants)} variants have the shapes {wanted}, but exactly one can "
+        f"be exported; pass shapes= of {known}"
     )
 
 
@@ -96,19 +96,21 @@ def _shapes(signature: Signature) -> dict[str, Shape]:
 
 
 def _named(name: str, given: bool) -> str:
-    """A prefix for functions in C, and the name of files."""
+    """A prefix for C functions and file names."""
     found = name if given else re.sub(r"\W", "_", name, flags=re.ASCII)
     if not given and (not _IDENTIFIER.match(found) or found in _RESERVED):
         found = f"model_{found}"
     if not _IDENTIFIER.fullmatch(found) or found in _RESERVED:
-        raise TilingError(f"name is {name!r}; expected letters, digits and underscores, as in C, and none of files")
+        raise TilingError(
+            f"name is {name!r}; expected letters, digits and underscores, as in C, and not the name of an exported file"
+        )
     return found
 
 
 def _refuse_other(target: Path) -> None:
-    """FileExistsError where something is that was not written here."""
+    """Raise FileExistsError if the directory contains anything that was not written here."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise FileExistsError(f"{target} is not a directory; expected a new or empty one, or one of an export before")
+        raise FileExistsError(f"{target} is not a directory; expected a new or empty one, or one of a previous export")
     if not target.exists():
         if not target.parent.is_dir():
             raise FileNotFoundError(f"{target} cannot be written: directory {target.parent} does not exist")
@@ -124,15 +126,15 @@ def _refuse_other(target: Path) -> None:
     if not own:
         other = sorted(found - {MARK})[:1]
         raise FileExistsError(
-            f"{target} holds {', '.join(other) or 'files'} that no export wrote; expected a new or empty directory, or "
-            "one of an export before"
+            f"{target} contains {', '.join(other) or 'files'} not written by an export; expected a new or "
+            "empty directory, or one of a previous export"
         )
 
 
 def _files(
     variant: AnyVariant, plan: ExecutionPlan, offsets: Sequence[int], block: np.ndarray, name: str
 ) -> dict[str, bytes]:
-    """Contents by name of all files but the weights."""
+    """Contents of all files except the weights, by name."""
     kernels = _objects(variant.library.objects, name)
     values = {
         "name": name,
@@ -172,19 +174,19 @@ def _files(
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with values in the place of @names@; names that are not ours are CMake's, and stay."""
+    """The text with @names@ substituted; other names belong to CMake and are kept."""
     return re.sub(r"@(\w+)@", lambda found: values.get(found[1], found[0]), text)
 
 
 def _objects(archive: bytes, name: str) -> dict[str, bytes]:
-    """The objects of the kernels by the names of their files."""
+    """The kernel object files by file name."""
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(archive)), mode="r:") as members:
         contents = [held.read() for held in map(members.extractfile, members) if held is not None]
     return {f"kernels_{number}.o": held for number, held in enumerate(objects_with_own_symbols(name, contents))}
 
 
 def _described(signature: Signature, plan: ExecutionPlan) -> str:
-    """Inputs and outputs for the header's comment."""
+    """Inputs and outputs for the comment in the header."""
 
     def lines(what: str, names: Sequence[str], types: Sequence[TensorType]) -> list[str]:
         return [
@@ -197,7 +199,7 @@ def _described(signature: Signature, plan: ExecutionPlan) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that ends no comment and no line."""
+    """A name that cannot end a comment or a line."""
     return re.sub(r"[^\w.:/+-]|/(?=\*)|(?<=\*)/", "_", name, flags=re.ASCII)
 
 
@@ -213,7 +215,7 @@ def _write(folder: Path, files: Mapping[str, bytes], block: np.ndarray, name: st
 
 
 def _replace(target: Path, partial: Path) -> None:
-    """Put the folder in the place of an export before, or of nothing."""
+    """Move the directory to its destination, replacing a previous export."""
     if not target.exists():
         partial.rename(target)
         return

@@ -1,4 +1,5 @@
-"""Symbols of an exported library begin with the model's name, so that several static libraries link to one program.
+"""Prefixes the symbols of an exported library with the model's name, so that several static libraries can be linked
+into one program.
 
 plan.c, launch.c and the kernels have functions of the same names in every model.
 """
@@ -10,17 +11,18 @@ from collections.abc import Iterable, Mapping
 
 from ..object_names import defined_names, renamed
 
-_FUNCTION = re.compile(r"\b(tvm_tiling_\w+)\(")  # types of such names stay
-_OF_TVM = re.compile(r"(__tvm_ffi_|__TVM|TVMFFI|TVMBackend)\w+")  # what kernels call, and are called by
+_FUNCTION = re.compile(r"\b(tvm_tiling_\w+)\(")  # types of such names are not renamed
+# functions that kernels call, and by which they are called
+_OF_TVM = re.compile(r"(__tvm_ffi_|__TVM|TVMFFI|TVMBackend)\w+")
 
 
 def own_symbol(name: str, symbol: str) -> str:
-    """The symbol as the model `name` has it."""
+    """The symbol with the prefix of the model `name`."""
     return f"{name}_{symbol}"
 
 
 def with_own_symbols(name: str, sources: Mapping[str, str]) -> dict[str, str]:
-    """Sources in C, one program together, by their files: what they share has the symbols of the model `name`."""
+    """C sources of one program by file name, with the shared symbols prefixed by the model `name`."""
     functions = {found for text in sources.values() for found in _FUNCTION.findall(text)}
 
     def own(found: re.Match[str]) -> str:
@@ -31,7 +33,7 @@ def with_own_symbols(name: str, sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def objects_with_own_symbols(name: str, objects: Iterable[bytes]) -> list[bytes]:
-    """Objects of kernels: what they define and what they take of the sources has the symbols of the model `name`."""
+    """Kernel object files with the defined symbols, and those used from the sources, prefixed by the model `name`."""
     contents = list(objects)
     defined = set().union(*map(defined_names, contents))
 

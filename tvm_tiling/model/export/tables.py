@@ -15,8 +15,8 @@ WIDTH = 110
 def tables(
     plan: ExecutionPlan, offsets: Sequence[int], name: str, inputs: Sequence[str], outputs: Sequence[str]
 ) -> str:
-    """Definitions of what @name@.c names. `offsets`: of the plan's constants, bytes from the start of the weights;
-    `inputs`, `outputs`: the names that the model has for them."""
+    """Definitions of the tables declared in @name@.c. `offsets`: of the plan's constants, bytes from the start of the
+    weights; `inputs`, `outputs`: their names in the model."""
     shapes: list[int] = []
     rows = []
     for tensor in plan.tensors:
@@ -50,7 +50,7 @@ def tables(
 
 
 def _described(array: str, kind: str, types: Sequence[TensorType], names: Sequence[str]) -> Iterable[str]:
-    """What the header declares of inputs or outputs."""
+    """The header's declarations of inputs or outputs."""
     rows = []
     for number, (each, name) in enumerate(zip(types, names, strict=True)):
         yield _array(f"static const int64_t {array}_{number}[]", each.shape)
@@ -59,7 +59,7 @@ def _described(array: str, kind: str, types: Sequence[TensorType], names: Sequen
 
 
 def _array(declared: str, items: Iterable[object], nothing: str = "0,") -> str:
-    """A definition; an array of `nothing` else has one zero, for C has none without elements."""
+    """A definition; an empty array gets one zero, because C has no empty arrays."""
     lines = [""]
     for item in map(str, items):
         if len(lines[-1]) + len(item) > WIDTH:
@@ -70,7 +70,7 @@ def _array(declared: str, items: Iterable[object], nothing: str = "0,") -> str:
 
 
 def instruction_table(needed: InstructionSet | None) -> str:
-    """What @name@.c asks the CPU for; nothing where a model of an older release does not tell what it needs."""
+    """The CPU features that @name@.c checks; empty if a model of an older release does not state its requirements."""
     records = [] if needed is None else needed.records()
     rows = [
         f"{{{quoted(each.name)}, {each.leaf:#x}u, {each.subleaf}, {each.word}, {each.bit}, {each.state:#x}}}"
@@ -80,7 +80,7 @@ def instruction_table(needed: InstructionSet | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string literal of C; what is not printable ASCII as octal bytes."""
+    """A C string literal, with octal escapes for bytes that are not printable ASCII."""
     return '"' + "".join(_character(byte) for byte in text.encode()) + '"'
 
 

@@ -1,9 +1,10 @@
-"""Attention as one operator: from the scores q k^T over a softmax to their product with v, and what lies around them.
+"""Fusion of attention to one operator: from the scores q k^T over a softmax to their multiplication by v, with adjacent
+operators.
 
-Torch's fused attention and one written as products come as the same: a product, element-wise work such as a scale and
-masks, a softmax along the last axis, perhaps zeros for rows that are masked as a whole, a product. What only reorders
-queries, keys, values or the result joins them, so that the kernel reads and writes in place. schedules/attention.py
-serves the function that is made of them.
+Torch's fused attention and one written as matrix multiplications arrive in the same form: a matrix multiplication,
+element-wise operators such as a scale and masks, a softmax along the last axis, possibly zeros for fully masked rows, a
+matrix multiplication. Operators that only reorder queries, keys, values or the result are included, so that the kernel
+reads and writes in place. schedules/attention.py supports the resulting function.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from .layout import BROADCASTING
 
 _REORDERING = frozenset(("reshape", "permute_dims", "strided_slice", "squeeze", "expand_dims", "broadcast_to"))
 _ALONG_ROWS = frozenset((*BROADCASTING, "reshape", "nn.softmax", "max", "full_like", "zeros_like", "astype"))
-# Queries and keys below which the kernel's tiles and vectors stay empty, and how long the vectors of one head may be.
+# Minimum rows and keys for which the kernel's tiles and vectors are well filled, and the accepted head sizes.
 _LEAST_ROWS, _LEAST_KEYS = 4, 8
 _HEAD = range(2, 257)
-# Operators into whose expression TVM writes a scalar constant.
+# Operators into whose expression TVM inlines a scalar constant.
 _WITH_SCALARS = (
     *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"),
     *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "full_like"),
@@ -34,8 +35,8 @@ _WITH_SCALARS = (
 
 @dataclass(frozen=True)
 class _Line:
-    """A function's bindings in order, and where each variable is used; the place after the last is the function's
-    end."""
+    """The bindings of a function in order, and the uses of each variable; the index after the last binding is the end
+    of the function."""
 
     bindings: tuple[relax.VarBinding, ...]
     places: dict[relax.Var, int]
@@ -49,14 +50,14 @@ class _Line:
         return self.uses.get(self.bindings[place].var, ())
 
     def operands(self, place: int) -> list[int]:
-        """Places of the bindings that one reads."""
+        """Indices of the bindings that a binding reads."""
         return [self.places[v] for v in relax.analysis.free_vars(self.bindings[place].value) if v in self.places]
 
 
 def fuse_attention(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with each attention in its function "main" as a function of its own, marked to become one PrimFunc."""
+    """`mod` with each attention in its function "main" as a separate function, marked to become one PrimFunc."""
     line = _line(mod["main"])
-    groups: dict[int, frozenset[int]] = {}  # by the place of the last binding
+    groups: dict[int, frozenset[int]] = {}  # by the index of the last binding
     for place, binding in enumerate(line.bindings):
         if is_op(binding.value, "nn.softmax"):
             group = _group(line, place)
@@ -77,7 +78,7 @@ def _line(func: relax.Function) -> _Line:
 
 
 def _group(line: _Line, softmax: int) -> frozenset[int] | None:
-    """Places of the bindings of the attention around a softmax; None if the pattern does not apply or is not
+    """Indices of the bindings of the attention around a softmax; None if the pattern does not apply or is not
     profitable."""
     shape = extents_of(line.bindings[softmax].var)
     if shape is None or int(line.bindings[softmax].value.attrs.axis) not in (-1, len(shape) - 1):
@@ -112,7 +113,7 @@ def _group(line: _Line, softmax: int) -> frozenset[int] | None:
 
 
 def _scores(line: _Line, place: int) -> int | None:
-    """The product that the operand of a softmax comes of, by element-wise work alone."""
+    """The matrix multiplication from which the operand of a softmax is computed by element-wise operators only."""
     for source in line.operands(place):
         value = line.bindings[source].value
         if is_op(value, "matmul"):
@@ -125,7 +126,8 @@ def _scores(line: _Line, place: int) -> int | None:
 
 
 def _gains(line: _Line, scores: int) -> bool:
-    """Whether the kernel serves these scores: float32, and neither few nor of long vectors."""
+    """Return whether the kernel is profitable for these scores: float32, and neither too few nor with too long
+    vectors."""
     product = line.bindings[scores].value
     shape, left = extents_of(line.bindings[scores].var), extents_of(product.args[0])
     if shape is None or left is None or len(shape) < 2 or str(product.ty.dtype) != "float32":
@@ -138,7 +140,7 @@ def _is_head(extent: Extent) -> bool:
 
 
 def _add_sources(line: _Line, group: set[int]) -> None:
-    """What only reorders or scales an operand, and is read nowhere else."""
+    """Add operators that only reorder or scale an operand, and have no other uses."""
     front = list(group)
     while front:
         for source in line.operands(front.pop()):
@@ -193,13 +195,14 @@ def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int
 
 
 def _name(bindings: Sequence[relax.VarBinding]) -> str:
-    """What to call a variable that all these make: by the nodes of the products, then of the others."""
+    """The name of a variable computed by all these bindings: the nodes of the matrix multiplications, then the
+    others."""
     products = [binding.var.name for binding in bindings if is_op(binding.value, "matmul")]
     return joined(*products, *(binding.var.name for binding in bindings))
 
 
 def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[Expr]]:
-    """The bindings as a function, and what it is called with: variables and constants from outside."""
+    """The bindings as a function, and its arguments: variables and constants from outside."""
     own = {line.bindings[place].var for place in group}
     arguments: list[Expr] = []
     parameters: list[relax.Var] = []
@@ -211,7 +214,7 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
         return parameters[-1]
 
     def lifted(value: Expr) -> Expr:
-        """A call whose constants are parameters, but for the scalars that TVM writes into arithmetic."""
+        """A call whose constants are parameters, except scalars that TVM inlines."""
         if not isinstance(value, relax.Call):
             return value
         operands = list(value.args)
@@ -231,7 +234,7 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
         v for e in (*parameters, *own) for extent in extents_of(e) or () if is_open(extent) for v in sizes_in(extent)
     }
     if left := sorted(used - known, key=str):
-        # Sizes that no operand has alone.
+        # Sizes that are not by themselves an extent of any operand.
         parameters.append(relax.Var("sizes", relax.ShapeType(left)))
         arguments.append(relax.ShapeExpr(left))
     builder = relax.BlockBuilder()
@@ -241,6 +244,6 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
                 renamed[line.bindings[place].var] = builder.emit(replace_operands(values[place], renamed))
             output = builder.emit_output(replace_operands(values[group[-1]], renamed))
         builder.emit_func_output(output)
-    # Two functions have no variable of a shape in common.
+    # Two functions must not share a shape variable.
     made = relax.utils.copy_with_new_vars(builder.finalize()["attention"])
     return made.without_attr("global_symbol"), arguments

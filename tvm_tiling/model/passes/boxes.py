@@ -1,6 +1,6 @@
-"""Operators on boxes and regions, as TIR that first checks the number of a region's image and counts of boxes.
+"""Operators on boxes and regions, legalised to TIR with range checks of image indices and box counts.
 
-Which columns of a box hold what is an attribute, which Relax has checked.
+The column layout of a box is an attribute, which Relax has checked.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Legalise: TypeAlias = Callable[[Builder, Any], relax.Expr]
 
 
 def _with(builder: Builder, call: Any, *arguments: relax.Expr) -> relax.Expr:
-    """What TVM makes of the call with these arguments."""
+    """TVM's legalisation of the call with these arguments."""
     changed = builder.normalize(relax.Call(call.op, list(arguments), call.attrs, call.ty_args))
     return call.op.get_attr("FLegalize")(builder, changed)
 
 
 def _of_image(name: str) -> Legalise:
-    """Regions whose first number is that of their image."""
+    """Legalise operators on regions whose first column is the image index."""
 
     def legalise(builder: Builder, call: Any) -> relax.Expr:
         data, regions = call.args

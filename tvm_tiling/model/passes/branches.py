@@ -1,8 +1,8 @@
-"""Branches of the run: both are computed, and the condition chooses among their results.
+"""Conversion of branches to selection: both are computed, and the condition selects from their results.
 
-Kernels then run in one straight line, which the other passes and the execution plan take. An exporter's branches are
-small beside the layers around them; one that is not costs its time in every run. A branch that refuses its inputs, as
-a position outside of a tensor, refuses them in every run too.
+Kernels then run in a straight sequence, which the other passes and the execution plan require. Branches from exporters
+are small compared to the layers around them; a larger one costs its time in every run. A branch that rejects its
+inputs, for instance an out-of-range index, rejects them in every run too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .dataflow import Expr, replace_operands
 
 
 def without_branches(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod`, whose function "main" has no If any more. UnsupportedOperator where results of the branches differ in
-    shape or type."""
+    """`mod` with all If removed from its function "main". Raises UnsupportedOperator if results of the branches differ
+    in shape or type."""
     func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr) or not _has_branch(func.body):
         return mod
@@ -38,7 +38,7 @@ def _has_branch(body: relax.SeqExpr) -> bool:
 
 
 def _inlined(builder: relax.BlockBuilder, body: Expr, renamed: dict[relax.Var, Expr]) -> Expr:
-    """The value of `body`, whose bindings are emitted; `renamed` has what its variables stand for."""
+    """The value of `body`, whose bindings are emitted; `renamed` maps its variables to their replacements."""
     if not isinstance(body, relax.SeqExpr):
         return replace_operands(body, renamed)
     for block in body.blocks:
@@ -71,6 +71,6 @@ def _where(builder: relax.BlockBuilder, condition: Expr, a: Expr, b: Expr, name:
         return builder.emit(relax.Tuple(fields))
     if not isinstance(a.ty, relax.TensorType) or not tvm_ffi.structural_equal(a.ty, b.ty):
         raise UnsupportedOperator(
-            f"main: the branches at {name} give {a.ty} and {b.ty}; expected tensors of one shape and type"
+            f"main: the branches at {name} return {a.ty} and {b.ty}; expected tensors of the same shape and type"
         )
     return builder.emit(relax.op.where(condition, a, b), joined(name))

@@ -1,8 +1,9 @@
-"""Single steps of LSTM, GRU and plain RNN among the operators of a graph, as exporters unroll them.
+"""Recognition of single steps of LSTM, GRU and plain RNN in a graph, as unrolled by exporters.
 
-A tensor is seen as rows by columns, its last axis being the columns; reshapes, splits and slices that keep this order
-are looked through. Before a sigmoid or tanh stands a sum: products with weights, rows that are the same in every step
-(biases), and others. A cell is known by what its gates do, not by how they lie in the weights.
+A tensor is treated as rows by columns, with the last axis as columns; reshapes, splits and slices that preserve this
+order are transparent. Each sigmoid or tanh is applied to a sum of matrix multiplications by weights, rows that are the
+same in every step (biases), and other terms. A cell is recognised by the computation of its gates, not by their layout
+in the weights.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Product:
-    """`source` by rows [first, first + its columns) and columns [start, end) of `weights`."""
+    """`source` times the rows [first, first + its columns) and columns [start, end) of `weights`."""
 
     source: Part
     weights: Expr
@@ -49,13 +50,13 @@ class Product:
 
     @property
     def columns(self) -> int:
-        """Of the source."""
+        """Number of columns of the source."""
         return self.source.end - self.source.start
 
 
 @dataclass(frozen=True)
 class Sum:
-    """Addends of a gate: products, rows that are constants or are broadcast, and other tensors."""
+    """Terms of a gate: matrix multiplications, rows that are constant or broadcast, and other tensors."""
 
     products: tuple[Product, ...] = ()
     rows: tuple[Part, ...] = ()
@@ -70,9 +71,9 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One step. `sums` by gate, in the letters of a Recurrence; `inner`, of a GRU, is what its reset gate multiplies,
-    or None where it multiplies the state. `before` is h before the step, None where any source of a product may be it;
-    `c` and `c_before` are an LSTM's."""
+    """One step. `sums` by gate, with the letters of a Recurrence; `inner` is the term that a GRU's reset gate
+    multiplies, or None if it multiplies the state. `before` is h before the step, None if any source of a matrix
+    multiplication may be it; `c` and `c_before` belong to an LSTM."""
 
     kind: str
     h: Part
@@ -82,17 +83,17 @@ class Cell:
     activation: str = "tanh"
     c: Part | None = None
     c_before: Part | None = None
-    reset: Part | None = field(default=None)  # r * h, where the reset gate multiplies the state
+    reset: Part | None = field(default=None)  # r * h, if the reset gate multiplies the state
 
     def states(self) -> list[Part]:
-        """What may be h before the step."""
+        """Candidates for h before the step."""
         if self.before is not None:
             return [self.before]
         return list(dict.fromkeys(product.source for product in next(iter(self.sums.values())).products))
 
 
 class Graph:
-    """A function's bindings, and its tensors as parts of each other."""
+    """The bindings of a function, and its tensors as parts of each other."""
 
     def __init__(self, func: relax.Function) -> None:
         self.bindings = tuple(binding for block in func.body.blocks for binding in block.bindings)
@@ -100,13 +101,13 @@ class Graph:
         self._digests: dict[Any, str] = {}
 
     def value(self, expr: Expr) -> Expr:
-        """What a variable is bound to, or the expression itself."""
+        """The value bound to a variable, or the expression itself."""
         return self.bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
     # ---- views ------------------------------------------------------------------------------------------------------
 
     def part(self, expr: Expr, start: int = 0, end: int | None = None) -> Part | None:
-        """Columns of `expr` as columns of the tensor that computes them; None for what has no known shape."""
+        """Columns of `expr` as columns of the tensor that computes them; None if its shape is unknown."""
         shape = shape_of(expr)
         if not shape:
             return None
@@ -117,7 +118,7 @@ class Graph:
         return Part(expr, start, stop)
 
     def _step(self, expr: Expr) -> tuple[Expr, int] | None:
-        """The tensor that `expr` is a view of, and its first column there."""
+        """The tensor of which `expr` is a view, and its first column there."""
         value, shape = self.value(expr), shape_of(expr)
         if value is expr or not shape:
             return None
@@ -158,7 +159,7 @@ class Graph:
         return None
 
     def element(self, expr: Expr) -> tuple[Expr, int, int] | None:
-        """(tensor, axis, place) where `expr` is one place of an axis of a tensor, the others as they are."""
+        """(tensor, axis, index) if `expr` is one index of an axis of a tensor, with the other axes complete."""
         found = self.part(expr)
         if found is None or not found.whole:
             return None
@@ -188,7 +189,7 @@ class Graph:
     # ---- sums -------------------------------------------------------------------------------------------------------
 
     def sum(self, part: Part) -> Sum | None:
-        """The addends of a part; None for more than a gate has."""
+        """The terms of a part; None if there are more than a gate has."""
         products: list[Product] = []
         rows: list[Part] = []
         others: list[Part] = []
@@ -220,10 +221,10 @@ class Graph:
         return Sum(tuple(reversed(products)), tuple(reversed(rows)), tuple(reversed(others)))
 
     def _products(self, matmul: relax.Call, part: Part) -> Iterator[Product]:
-        """One product, or one for each of the tensors that stand beside each other in its left operand."""
+        """One matrix multiplication, or one for each tensor concatenated in its left operand."""
         left, weights = matmul.args
         source = self.part(left)
-        assert source is not None  # operands of a product have shapes
+        assert source is not None  # operands of a matrix multiplication have shapes
         beside = self.value(source.tensor)
         shape = shape_of(source.tensor) or ()
         last = is_op(beside, "concat") and beside.attrs.axis is not None
@@ -237,10 +238,10 @@ class Graph:
                 yield Product(own, weights, first, part.start, part.end)
             first += (shape_of(operand) or (0,))[-1]
 
-    # ---- what is the same -------------------------------------------------------------------------------------------
+    # ---- equality ---------------------------------------------------------------------------------------------------
 
     def key(self, expr: Expr) -> Hashable:
-        """Equal for expressions that have the same value whatever the inputs are."""
+        """A key that is equal for expressions with the same value for all inputs."""
         if isinstance(expr, tvm.ir.GenericConst):
             tensor = expr.value
             if tensor not in self._digests:
@@ -275,7 +276,7 @@ class Graph:
                 yield from self._rnn(h, value)
 
     def _operands(self, call: Expr) -> list[tuple[Part, Part]]:
-        """The two operands of a call, in either order."""
+        """The two operands of a call, in both orders."""
         found = [self.part(operand) for operand in call.args]
         if any(one is None for one in found) or len({shape_of(operand) for operand in call.args}) != 1:
             return []
@@ -283,7 +284,7 @@ class Graph:
         return [(left, right), (right, left)]  # type: ignore[list-item]
 
     def _gate(self, part: Part, function: str) -> Sum | None:
-        """The sum below a function; the part may be some of the function's columns."""
+        """The sum to which a function is applied; the part may be some of the function's columns."""
         value = self.value(part.tensor)
         if not is_op(value, function):
             return None
@@ -291,7 +292,7 @@ class Graph:
         return None if below is None else self.sum(below)
 
     def _calls(self, part: Part, *names: str) -> Expr | None:
-        """The operator that computes the whole of a part."""
+        """The operator that computes the whole part."""
         value = self.value(part.tensor)
         return value if part.whole and is_op(value, *names) else None
 
@@ -337,7 +338,7 @@ class Graph:
                         yield from self._candidate(h, z, n, of)
 
     def _is_rest(self, part: Part, gate: Part) -> bool:
-        """Whether a part is 1 - gate."""
+        """Return whether a part is 1 - gate."""
         value = self._calls(part, "subtract")
         if value is None:
             return False
@@ -345,7 +346,7 @@ class Graph:
         return one is not None and bool((one == 1).all()) and self.part(value.args[1]) == gate
 
     def _candidate(self, h: Part, z: Sum, n: Part, before: Part) -> Iterator[Cell]:
-        """n = tanh(x part + r * (h part)), or tanh(x part + product of r * h)."""
+        """n = tanh(x part + r * (h part)), or tanh(x part + (r * h) times weights)."""
         total = self._gate(n, "tanh")
         if total is None:
             return
@@ -365,7 +366,7 @@ class Graph:
 
 
 def places(split: relax.Call, extent: int) -> list[int]:
-    """Where the pieces of a split begin."""
+    """The start indices of the pieces of a split."""
     given = split.attrs.indices_or_sections
     if isinstance(given, (int, tvm.tirx.IntImm)):
         step = -(-extent // int(given))
@@ -374,7 +375,7 @@ def places(split: relax.Call, extent: int) -> list[int]:
 
 
 def sliced(call: relax.Call) -> dict[int, tuple[int, int]] | None:
-    """[start, end) by axis of a strided_slice of steps of 1; None where it has others, or they are not known."""
+    """[start, end) by axis of a strided_slice with steps of 1; None for other steps, or unknown ones."""
     shape = shape_of(call.args[0])
     axes, starts, ends = (getattr(argument, "fields", None) for argument in call.args[1:4])
     if not shape or axes is None or starts is None or ends is None:

@@ -1,7 +1,7 @@
-"""Cells that follow each other: the steps of one sequence, unrolled.
+"""Chains of cells: the unrolled steps of one sequence.
 
-A cell follows another if its state is what that one gives, and everything else of the two is the same: what the gates
-do, their weights, their biases. Inputs may differ. A chain is as long as that goes on.
+A cell continues another one if its state is the output of that cell, and everything else is the same: the computation
+of the gates, their weights, their biases. Inputs may differ. A chain is as long as possible.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .dataflow import shape_of
 
 @dataclass(frozen=True)
 class Side:
-    """Of one gate, the inputs' side of its sum, or the state's: `products` with weights, `rows` that are biases, and
-    `others`, which come as they are."""
+    """The input part or the state part of a gate's sum: matrix multiplications in `products`, biases in `rows`, and
+    other terms in `others`."""
 
     products: tuple[Product, ...] = ()
     rows: tuple[Part, ...] = ()
@@ -26,8 +26,8 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A cell whose state is known: `state` products by gate, `inputs` by gate, `inner` rows of what a GRU's reset gate
-    multiplies; `sources` of the inputs' products, the same for every gate."""
+    """A cell with a known state: matrix multiplications of the `state` by gate, `inputs` by gate, `inner` rows that a
+    GRU's reset gate multiplies; `sources` of the inputs' matrix multiplications, the same for every gate."""
 
     cell: Cell
     before: Part
@@ -39,7 +39,7 @@ class Step:
 
 
 def chains(graph: Graph) -> list[list[Step]]:
-    """All chains of two cells and more; no cell is in two."""
+    """All chains of at least two cells; no cell is in two chains."""
     by_state: dict[Part, list[Cell]] = {}
     found: list[list[Step]] = []
     ends: dict[Part, list[Step]] = {}  # by h of the last step
@@ -57,7 +57,7 @@ def chains(graph: Graph) -> list[list[Step]]:
 
 
 def _continued(graph: Graph, cell: Cell, ends: dict[Part, list[Step]]) -> list[Step] | None:
-    """The chain whose next step the cell is, with it."""
+    """The chain that the cell continues, including the cell."""
     for state in cell.states():
         chain = ends.get(state)
         step = None if chain is None or not _follows(chain[-1].cell, cell) else step_of(graph, cell, state)
@@ -68,7 +68,7 @@ def _continued(graph: Graph, cell: Cell, ends: dict[Part, list[Step]]) -> list[S
 
 
 def _begun(graph: Graph, cell: Cell, by_state: dict[Part, list[Cell]]) -> list[Step] | None:
-    """A chain of the cell and the one before it."""
+    """A chain of the cell and its predecessor."""
     for state in cell.states():
         for earlier in by_state.get(state, ()):
             step = step_of(graph, cell, state) if _follows(earlier, cell) else None
@@ -84,7 +84,7 @@ def _follows(earlier: Cell, later: Cell) -> bool:
 
 
 def step_of(graph: Graph, cell: Cell, before: Part) -> Step | None:
-    """`cell` with `before` for h; None where it is no such cell then."""
+    """`cell` with `before` as h; None if that does not form a cell."""
     hidden, rows = before.end - before.start, _rows(before)
     if not before.whole or not cell.h.whole or cell.h.end != hidden or rows != _rows(cell.h):
         return None
@@ -129,7 +129,8 @@ def step_of(graph: Graph, cell: Cell, before: Part) -> Step | None:
 
 
 def _with_rows(side: Side, rows: int) -> Side:
-    """Of a single sequence a bias that is not a constant looks like any other tensor: a parameter is one."""
+    """Treat one-dimensional parameters as biases: for a single sequence, a bias that is not constant looks like any
+    other tensor."""
     if rows != 1:
         return side
     biases = tuple(part for part in side.others if len(shape_of(part.tensor) or ()) == 1)

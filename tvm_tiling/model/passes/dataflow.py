@@ -1,7 +1,7 @@
-"""Rewriting a Relax function binding by binding: the form in which the graph passes of this package are written.
+"""Rewriting of a Relax function binding by binding, the basis of this package's graph passes.
 
-Relax's own mutators visit every expression; the functions met here are one straight line of operator calls, so a pass
-says only what becomes of a call.
+Relax's own mutators visit every expression; the functions here are straight sequences of operator calls, so a pass only
+defines the replacement of a call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ...refusal import blocks_closed
 from ...runtime.tensors import array_of, tensor_of
 
 Expr: TypeAlias = relax.Expr
-# What becomes of a bound value, its operands replaced already; None leaves it as it is.
+# Returns the replacement of a bound value, whose operands are already replaced; None keeps it.
 Rewrite = Callable[["Rewriter", relax.Var, Expr], Expr | None]
 
 
 class Rewriter:
-    """The function that is being built: `emit` adds a binding, `value` tells what an expression is bound to.
+    """The function being built: `emit` adds a binding, `value` returns the value bound to an expression.
 
-    `name`: what new variables are called, by the nodes of the variable that is being replaced.
+    `name`: the name of new variables, from the nodes of the variable being replaced.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -40,13 +40,14 @@ class Rewriter:
         self.name = ""
 
     def take_name(self, *sources: Expr) -> None:
-        """Call what becomes of the present variable by the nodes of these too, ahead of its own: it takes on what they
-        compute."""
+        """Add the nodes of these variables to the name of the present one, in front: its replacement includes their
+        computation."""
         self.name = joined(*(source.name for source in sources if isinstance(source, relax.Var)), self.name)
 
     @contextmanager
     def named_after(self, source: Expr) -> Iterator[None]:
-        """Within, variables are called by the nodes of `source`, where it has any: they compute it in another form."""
+        """Within the context, name variables after the nodes of `source`, if it has any: they compute it in another
+        form."""
         before = self.name
         self.name = (joined(source.name) if isinstance(source, relax.Var) else "") or before
         try:
@@ -55,7 +56,7 @@ class Rewriter:
             self.name = before
 
     def emit(self, expr: Expr) -> Expr:
-        """Bind `expr` and return what stands for it; constants and variables stand for themselves."""
+        """Bind `expr` and return its variable; constants and variables are returned unchanged."""
         if isinstance(expr, tvm.ir.GenericConst | relax.Var | relax.Tuple | relax.ShapeExpr):
             return expr
         variable = self.builder.emit(expr, self.name)
@@ -63,21 +64,23 @@ class Rewriter:
         return variable
 
     def value(self, expr: Expr) -> Expr:
-        """The call that a variable is bound to, or the expression itself."""
+        """The call bound to a variable, or the expression itself."""
         return self._bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
 
 def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
-    """`mod` with its function "main" built anew through `rewrites`; values that nothing uses are dropped."""
+    """Rebuild the function "main" of `mod` through `rewrites`; unused values are removed."""
     func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr):
-        raise UnsupportedOperator("main: not a Relax function in normal form; accepted: one straight line of bindings")
+        raise UnsupportedOperator(
+            "main: not a Relax function in normal form; accepted: a straight sequence of bindings"
+        )
     builder = relax.BlockBuilder()
     rewriter = Rewriter(builder)
     for block in func.body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.If | relax.Function):
-                raise UnsupportedOperator(f"main: control flow at {binding.var.name}; accepted: straight lines")
+                raise UnsupportedOperator(f"main: control flow at {binding.var.name}; accepted: straight sequences")
             for variable in relax.analysis.free_vars(binding.value):
                 rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
     for variable in relax.analysis.free_vars(func.body.body):
@@ -88,7 +91,7 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
             for block in func.body.blocks:
                 for binding in block.bindings:
                     if isinstance(binding, relax.MatchCast):
-                        # A shape that the data decides has its name from here on.
+                        # A data-dependent shape has its name from here on.
                         source = replace_operands(binding.value, rewriter.renamed)
                         rewriter.renamed[binding.var] = builder.match_cast(source, binding.ty)
                         continue
@@ -108,11 +111,11 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
     return relax.transform.DeadCodeElimination(["main"])(updated)
 
 
-RENEWED = "main_renewed"  # what a function is called that is built to take the place of "main"
+RENEWED = "main_renewed"  # the temporary name of the function that replaces "main"
 
 
 def renewed(mod: tvm.IRModule, builder: relax.BlockBuilder) -> tvm.IRModule:
-    """`mod` with what `builder` made, its function RENEWED in the place of "main"."""
+    """`mod` with the functions from `builder`, with RENEWED in place of "main"."""
     built = builder.finalize()
     functions = {v: f for v, f in built.functions.items() if v.name_hint not in ("main", RENEWED)}
     updated = tvm.IRModule(functions, attrs=mod.attrs)
@@ -121,7 +124,7 @@ def renewed(mod: tvm.IRModule, builder: relax.BlockBuilder) -> tvm.IRModule:
 
 
 def replace_operands(expr: Expr, renamed: dict[relax.Var, Expr]) -> Expr:
-    """`expr` with its variables replaced; nested tuples and calls included."""
+    """`expr` with its variables replaced, including those in nested tuples and calls."""
     if isinstance(expr, relax.Var):
         return renamed.get(expr, expr)
     if isinstance(expr, relax.Call):
@@ -137,12 +140,12 @@ def replace_operands(expr: Expr, renamed: dict[relax.Var, Expr]) -> Expr:
 
 
 def is_op(expr: Expr, *names: str) -> bool:
-    """Whether `expr` calls one of these operators, named without "relax."."""
+    """Return whether `expr` calls one of these operators, named without "relax."."""
     return isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name[6:] in names
 
 
 def array(expr: Expr) -> np.ndarray | None:
-    """The value of a constant, its own memory, which is not to be written to; None for anything else."""
+    """The value of a constant, sharing its memory, which must not be written; None for anything else."""
     if not isinstance(expr, tvm.ir.GenericConst):
         return None
     held = array_of(expr.value)
@@ -153,12 +156,12 @@ def array(expr: Expr) -> np.ndarray | None:
 
 
 def constant(value: np.ndarray) -> tvm.ir.GenericConst:
-    """A constant of this value, which nobody writes to any more."""
+    """A constant of this value, which must not be written any more."""
     return relax.const(tensor_of(value))
 
 
 def shape_of(expr: Expr) -> tuple[int, ...] | None:
-    """The static shape of a tensor, None where it has none."""
+    """The static shape of a tensor, None if it has none."""
     shape: Any = getattr(expr.ty, "shape", None)
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values):
         return None
@@ -166,7 +169,7 @@ def shape_of(expr: Expr) -> tuple[int, ...] | None:
 
 
 def extents_of(expr: Expr) -> tuple[Extent, ...] | None:
-    """The shape of a tensor, whose sizes a run may bring; None where only data decides it."""
+    """The shape of a tensor, possibly with dynamic sizes; None if it is data-dependent."""
     shape: Any = getattr(expr.ty, "shape", None)
     return tuple(map(number_of, shape.values)) if isinstance(shape, relax.ShapeExpr) else None
 

@@ -1,10 +1,10 @@
-"""Largest and smallest of floats as NumPy, ONNX and PyTorch define them: NaN where an operand is NaN, infinities kept.
+"""Maxima and minima of floats as in NumPy, ONNX and PyTorch: NaN if an operand is NaN, and infinities preserved.
 
-TIR's max and min forget NaN in their first operand. TVM's reductions and pools start from the outermost finite number,
-which is what is left of nothing but infinities; here they start from an infinity. The place of an extreme is that of
-the first NaN, else of the first extreme.
+TIR's max and min drop a NaN in their first operand. TVM's reductions and pools start from the extreme finite number,
+which would be the result of only infinities; here they start from an infinity. The index of an extreme is that of the
+first NaN, otherwise of the first extreme.
 
-Softmax is left alone: a NaN, like an infinity, reaches every element of a row by the sum of its exponentials.
+Softmax is unchanged: a NaN, like an infinity, propagates to every element of a row through the sum of its exponentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROW_SUMS = ("softmax", "log_softmax")
 
 
 def with_nan_kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with each max and min of floats right for NaN, and those over axes from an infinity on."""
+    """`func` with NaN-propagating float max and min, and with reductions that start from an infinity."""
     func = tvm_ffi.structural_map(func, ((tirx.Max, tirx.Min), lambda e: extreme(type(e), e.a, e.b)))
     blocks: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
@@ -33,7 +33,7 @@ def with_nan_kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not finite:
         return func
 
-    # The start of a reduction, and what pads the input of a pool beside it.
+    # The initial value of a reduction, and the padding of a pool's input next to it.
     def infinite(value: tirx.FloatImm) -> tirx.FloatImm:
         found = any(str(value.ty) == str(v.ty) and value.value == v.value for v in finite)
         return tirx.const(math.copysign(math.inf, value.value), str(value.ty)) if found else value
@@ -45,7 +45,7 @@ def _outermost(value: tirx.FloatImm) -> float:
     return float(tirx.max_value(str(value.ty)).value)
 
 
-# ---- places ---------------------------------------------------------------------------------------------------------
+# ---- indices --------------------------------------------------------------------------------------------------------
 
 
 def _place_of(extreme: Callable[..., te.Tensor], name: str) -> Callable[[relax.BlockBuilder, Any], relax.Expr]:
@@ -58,9 +58,9 @@ def _place_of(extreme: Callable[..., te.Tensor], name: str) -> Callable[[relax.B
 
 
 def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Callable[..., te.Tensor]) -> te.Tensor:
-    """The first place of the `extreme` (topi.max or topi.min), or of a NaN, along an axis or in all of a tensor.
+    """The first index of the `extreme` (topi.max or topi.min), or of a NaN, along an axis or in the flattened tensor.
 
-    In two steps, each of which runs in vectors: the extreme, then the least place that holds it.
+    In two vectorised steps: the extreme, then the smallest index that holds it.
     """
     rank, dtype = len(data.shape), str(data.dtype)
     reduced = list(range(rank)) if axis is None else [axis % rank]
@@ -78,7 +78,7 @@ def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Calla
             place = place * tirx.Cast("int64", data.shape[a]) + tirx.Cast("int64", reduced_axis.var)
         found = tirx.Select(value.equal(row_best), place, tirx.max_value("int64"))
         if "float" in dtype:
-            # No NaN is at least minus infinity; where there is one, nothing equals the extreme.
+            # No NaN is at least minus infinity; if there is one, nothing equals the extreme.
             found = tirx.Select(tirx.LE(tirx.const(-math.inf, dtype), value), found, place)
         return te.min(found, axis=list(reduced_axes.values()))
 

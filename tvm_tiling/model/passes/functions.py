@@ -1,7 +1,7 @@
-"""Elementary functions in the types that TVM generates no code for.
+"""Elementary functions in types for which TVM generates no code.
 
-Of float16 they are computed in float32; of float64 they are the C library's where TVM has those of float32 alone.
-PRelu is here for one slope along an axis whose size the run decides.
+Float16 functions are computed in float32; float64 ones use the C library where TVM only has float32 versions. PRelu is
+included for slopes along an axis of dynamic size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FLOAT64 = frozenset(["cosh", "sinh"])
 
 
 def with_known_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with functions in its PrimFuncs that LLVM gets code for."""
+    """`mod` with functions in its PrimFuncs for which LLVM can generate code."""
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     for variable, func in mod.functions.items():
         if isinstance(func, tirx.PrimFunc):
@@ -26,7 +26,7 @@ def with_known_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def erf(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
-    """relax.erf as a PrimFunc; TVM's polynomial has the digits of float32."""
+    """relax.erf as a PrimFunc; TVM's polynomial has float32 accuracy."""
     exact = str(call.ty.dtype) == "float64"
     return builder.call_te(_whole_erf if exact else topi.erf, call.args[0], primfunc_name_hint="erf")
 
@@ -41,7 +41,7 @@ def prelu(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
 
 
 def _sloped(x: te.Tensor, slopes: te.Tensor, axis: int) -> te.Tensor:
-    """Elements below 0 times the slope of their place along `axis`, or the only slope."""
+    """Multiply elements below 0 by the slope at their index along `axis`, or by the single slope."""
     one = isinstance(slopes.shape[0], tirx.IntImm) and int(slopes.shape[0]) == 1
 
     def element(*at: tirx.Expr) -> tirx.Expr:

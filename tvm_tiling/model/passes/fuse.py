@@ -1,9 +1,9 @@
-"""Operators into groups that become one kernel each: TVM's fusion, told which operators do not write a product back.
+"""Grouping of operators into kernels: TVM's fusion, with corrections for operators that cannot be an epilogue.
 
-TVM judges an operator by its indices alone. One that pads or cuts off at the end reads every element where it writes
-it, and one that repeats a narrow tensor counts as a broadcast as a bias does; both pass for element-wise work behind a
-product or convolution, but write another number of elements than that has sums. Nor does it count how often a chain of
-operators, each of which reads the one before twice, is written out where all are taken into one expression.
+TVM classifies an operator only by its indices. One that pads or crops at the end reads every element where it writes
+it, and one that repeats a narrow tensor counts as a broadcast like a bias; both pass as element-wise operators after a
+matrix multiplication or convolution, but write a different number of elements than that has sums. Nor does it count how
+often a chain of operators that each read the previous one twice is duplicated when all are inlined into one expression.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from ...match.stages import MOST_LOADS
 from .dataflow import extents_of
 from .node_groups import with_nodes
 
-INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8  # TVM's patterns: of those behind the first nothing is fused to a product
+# TVM's patterns: operators after the first are not fused to a matrix multiplication
+INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8
 
 
 def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = None) -> tvm.IRModule:
-    """`mod`, in TIR operator by operator, with a PrimFunc for every group. Operators that are to stay `alone` are in no
+    """`mod`, with TIR per operator, converted to one PrimFunc per group. Operators for which `alone` is true are in no
     group."""
     mod = relax.transform.AnnotateTIROpPattern()(mod)
     for variable, func in mod.functions.items():
         if alone is not None and isinstance(func, tirx.PrimFunc) and alone(func):
             mod.update_func(variable, func.with_attr("op_pattern", OPAQUE))
-    given = {variable.name_hint for variable in mod.functions}  # groups of earlier passes among them
+    given = {variable.name_hint for variable in mod.functions}  # including groups of earlier passes
     while True:
         grouped = relax.transform.FuseOps()(mod)
         made = [func for variable, func in grouped.functions.items() if variable.name_hint not in given]
@@ -45,8 +46,8 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
 
 
 def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails at some quotients by sums of
-    open sizes: kernels that have such sums are out of its sight meanwhile, and copy."""
+    """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and fails for some quotients by sums
+    of dynamic sizes: kernels with such sums are hidden meanwhile, and copy."""
     hidden = {
         variable: func
         for variable, func in mod.functions.items()
@@ -62,7 +63,7 @@ def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _has_sums(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel divides by sums of open sizes, or has tensors whose extents are such."""
+    """Return whether a kernel divides by sums of dynamic sizes, or has tensors with such extents."""
     found: list[tirx.Expr] = []
     tvm_ffi.structural_walk(func.body, [((tirx.FloorDiv, tirx.FloorMod), lambda node: found.append(node.b))])
     extents = [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
@@ -74,8 +75,8 @@ def _has_sums(func: tirx.PrimFunc) -> bool:
 
 
 def _of_numbers(group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
-    """Operators of a group that take a number, such as an open size as a tensor, where the group takes it as one: TVM
-    defines it twice in the kernel where other sizes are open."""
+    """Operators of a group with a scalar argument, such as a dynamic size as a tensor, that the group takes as a scalar
+    too: TVM defines it twice in the kernel if other sizes are dynamic."""
     if not isinstance(group, relax.Function) or not (group.attrs and group.attrs.get("Primitive")):
         return
     numbers = {
@@ -91,12 +92,12 @@ def _of_numbers(group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
 
 
 def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
-    """Operators of a group behind a product that have another number of elements than it, or make its write-back read
-    more than MOST_LOADS elements for each."""
+    """Operators of a group after a matrix multiplication that have a different number of elements, or make its epilogue
+    read more than MOST_LOADS elements for each."""
     if not isinstance(group, relax.Function) or not (group.attrs and group.attrs.get("Primitive")):
         return
-    sums: dict[relax.Var, Extent] = {}  # of what follows a product, the elements that it has
-    reads: dict[relax.Var, int] = {}  # of what the group computes, the elements that an element of it is made of
+    sums: dict[relax.Var, Extent] = {}  # number of elements of values after a matrix multiplication
+    reads: dict[relax.Var, int] = {}  # number of loads per element of each value in the group
     with_product = False
     many = []
     for block in group.body.blocks:
@@ -129,7 +130,7 @@ def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator
 
 
 def _reads(operator: tirx.PrimFunc, reads: Sequence[int]) -> int:
-    """The elements that an element of an operator's result is made of, where one of each operand is of so many."""
+    """The number of loads per element of an operator's result, given those of its operands."""
     sources = [load.source for load in loads(operator.body)]
     operands = zip(operator.params, reads, strict=False)  # the result is the last parameter
     return sum(count for operand, count in operands for source in sources if source.same_as(operand))

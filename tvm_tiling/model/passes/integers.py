@@ -1,8 +1,9 @@
-"""Divisions, shifts and comparisons of integers that no value breaks; products and quotients with a number 0, as TIR.
+"""Integer divisions, shifts and comparisons that are defined for all values; multiplications and divisions by a number
+0, as TIR.
 
-Divisors that are constants are checked here, computed ones by a kernel in the run (lowering/divisors.py). What else has
-no defined result gets one in every PrimFunc (lowering/integers.py). Of floats a number 0 becomes a tensor that holds
-it: TIR refuses to divide by the number, and takes 0 * x and 0 / x for 0 where x is infinite or NaN.
+Constant divisors are checked here, computed ones by a kernel at run time (lowering/divisors.py). Other undefined cases
+get a result in every PrimFunc (lowering/integers.py). A float number 0 becomes a tensor: TIR rejects a division by the
+number, and simplifies 0 * x and 0 / x to 0 even if x is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _by_tvm(builder: relax.BlockBuilder, call: Any, left: relax.Expr, right: rel
 
 
 def _without_zero(builder: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr:
-    """A number 0 as a tensor that holds it; anything else as it is."""
+    """A number 0 as a tensor; anything else unchanged."""
     value = constant_value(builder, operand)
     return builder.emit(operand) if value is not None and not value.ndim and value == 0 else operand
 
@@ -45,7 +46,7 @@ def _shift(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     places = call.args[1]
     value = constant_value(builder, places)
     if value is not None and not value.ndim and not 0 <= int(value) < 8 * value.itemsize:
-        places = builder.emit(places)  # TIR has no shift by that number; one by a tensor is made defined
+        places = builder.emit(places)  # TIR rejects a shift by that number; a shift by a tensor is made defined
     return _by_tvm(builder, call, call.args[0], places)
 
 
@@ -55,7 +56,8 @@ def _comparison(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
 
 
 def _is_lowest(builder: relax.BlockBuilder, operand: relax.Expr) -> bool:
-    """Whether this is the lowest number of int32: TVM holds that no number equals it, and compares with a tensor."""
+    """Return whether this is the smallest int32 number, for which TVM simplifies comparisons wrongly, so that it has to
+    be a tensor."""
     value = constant_value(builder, operand)
     return value is not None and not value.ndim and value.dtype == "int32" and value == np.iinfo("int32").min
 
@@ -71,7 +73,7 @@ def _negative(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
 def _power(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     dtype = str(call.args[0].ty.dtype)
     if is_integer(dtype):
-        raise ModelFormatError(f"power: operands are {dtype}; expected floats, which astype makes of integers")
+        raise ModelFormatError(f"power: operands have type {dtype}; expected floats, to which astype converts integers")
     return _by_tvm(builder, call, *call.args)
 
 

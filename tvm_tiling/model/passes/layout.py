@@ -1,10 +1,11 @@
-"""Channels last through whole regions: convolutions read and write them so, and what lies between follows.
+"""Conversion of whole regions to channels-last layout: convolutions read and write it, and operators between them
+follow.
 
-Models come with channels first. A kernel whose lanes are output channels wants them last, in its input and its output,
-and so does everything element-wise between two of them. Every tensor is kept in the order in which it was made; the
-other order is made from it at most once, where something asks for it. Operators that do not care take the order of
-their operands, so that transpositions stay at the borders of regions: at a model's input, and before operators such as
-a reshape that say something about the order itself.
+Models arrive channels-first. A kernel whose vector lanes are output channels needs them last, in its input and output,
+and so does everything element-wise between two of them. Every tensor is kept in the order in which it was computed; the
+other order is computed at most once, on demand. Layout-agnostic operators take the order of their operands, so that
+transpositions remain only at the borders of regions: at a model's input, and before operators such as a reshape that
+depend on the order.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tvm import relax
 
 from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite, shape_of
 
-# Layout names by rank: channels first, channels last, kernels as they come and as they are read.
+# Layout names by rank: channels first, channels last, kernels in the model and in our kernels.
 FIRST = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 LAST = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
 KERNELS = {3: ("OIW", "WIO"), 4: ("OIHW", "HWIO"), 5: ("OIDHW", "DHWIO")}
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 POOLS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
 ADAPTIVE_POOLS = ("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
-# Element-wise operators of any number of tensors, operands broadcast against each other.
+# Element-wise operators with any number of broadcast operands.
 BROADCASTING = frozenset(
     (
         *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "power", "maximum", "minimum"),
@@ -49,18 +50,18 @@ def to_last(rank: int) -> tuple[int, ...]:
 
 
 def to_first(rank: int) -> tuple[int, ...]:
-    """And the one that moves them back."""
+    """The inverse permutation."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
 class _Orders:
-    """Which values exist with channels last. A rewritten value of this pass always stands for channels first."""
+    """The values that exist with channels last. A rewritten value of this pass always represents channels first."""
 
     def __init__(self) -> None:
-        self.last: dict[relax.Var, Expr] = {}  # channels first, by name only -> channels last
+        self.last: dict[relax.Var, Expr] = {}  # channels first, nominally -> channels last
 
     def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
-        """Channels last where the operator gains from it or follows; else channels first."""
+        """Convert an operator to channels last if it gains from it or follows its operands."""
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
             return None
         made = self.in_last_order(rewriter, value)
@@ -68,7 +69,7 @@ class _Orders:
             return None
         result = rewriter.emit(made)
         rank = len(extents_of(result) or ())
-        # Nothing is computed for this transposition unless channels first are asked for: unused values are dropped.
+        # This transposition is only computed if channels first is requested: unused values are removed.
         first = rewriter.emit(relax.op.permute_dims(result, to_first(rank)))
         self.last[first] = result
         return first
@@ -100,7 +101,7 @@ class _Orders:
         if name == "nn.pad":
             return self.padded(rewriter, call, rank)
         if name in ("mean", "sum", "max", "min") and call.attrs.keepdims and call.attrs.axis is not None:
-            # Axis a of channels first lies at the place of a in the permutation that moves channels last.
+            # Axis a of channels first is at the index of a in the permutation that moves channels last.
             axes = [to_last(rank).index(axis % rank) for axis in ints(call.attrs.axis)]
             return getattr(relax.op, name)(self.as_last(rewriter, call.args[0], rank), axes, keepdims=True)
         return None
@@ -184,8 +185,8 @@ class _Orders:
         return relax.op.concat([self.as_last(rewriter, f, rank) for f in fields], to_last(rank).index(axis))
 
     def exchanged(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
-        """The end of a view that exchanges channels between groups: a reshape that splits them, a permutation of the
-        parts, and one that joins them."""
+        """The end of a view that shuffles channels between groups: a reshape that splits them, a permutation of the
+        parts, and a reshape that merges them."""
         turned = rewriter.value(call.args[0])
         split: Expr | None = rewriter.value(turned.args[0]) if is_op(turned, "permute_dims") else None
         if split is None or not is_op(split, "reshape") or split.args[0] not in self.last:
@@ -195,7 +196,7 @@ class _Orders:
             return None
         order = [int(axis) for axis in turned.attrs.axes] if turned.attrs.axes is not None else []
         pixels = prod(shape[2:])
-        # The first axes are the channels' parts, behind the images' unless there is one image.
+        # The first axes are the parts of the channels, after the batch axis unless there is one image.
         first = 1 if parts[0] == shape[0] and order[:1] == [0] else 0
         end = next((n for n in range(first + 1, len(parts)) if prod(parts[first:n]) == shape[1]), 0)
         if not end or (not first and shape[0] != 1) or prod(parts[end:]) != pixels:
@@ -211,7 +212,7 @@ class _Orders:
     # ---- operands ---------------------------------------------------------------------------------------------------
 
     def as_last(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr:
-        """A tensor of that rank with channels last."""
+        """A tensor of this rank with channels last."""
         value = array(expr)
         if value is not None:
             return constant(np.transpose(value, to_last(rank)))
@@ -228,7 +229,7 @@ class _Orders:
         return self.last[expr]
 
     def aligned(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr | None:
-        """An operand of an element-wise operator, of any rank up to `rank`, so that it broadcasts as it did."""
+        """An operand of an element-wise operator, of any rank up to `rank`, such that it broadcasts as before."""
         shape = extents_of(expr) if hasattr(expr.ty, "shape") else ()
         if not shape:
             return expr if shape == () else None
@@ -246,7 +247,7 @@ def _of_one_scale(call: relax.Call) -> bool:
 
 
 def _tensors(rewriter: Rewriter, call: relax.Call) -> Sequence[Expr]:
-    """The tensors that a call takes, those of a tuple one by one."""
+    """The tensors that a call takes, with tuples flattened."""
     if is_op(call, "concat"):
         fields = rewriter.value(call.args[0])
         return list(fields.fields) if isinstance(fields, relax.Tuple) else list(call.args)

@@ -1,8 +1,8 @@
-"""Operators of Relax as TIR: TVM's LegalizeOps, but for extremes of floats, for positions that tensors hold and for
-integers that are divided or shifted.
+"""Legalisation of Relax operators to TIR: TVM's LegalizeOps, except for float extremes, positions given by tensors, and
+integer divisions and shifts.
 
-In every function that comes of it, and in those that a frontend wrote, accesses stay inside of their buffers,
-arithmetic of integers is defined for all values, and reductions of no elements have a result.
+In every resulting function, and in those written by a frontend, accesses are within their buffers, integer arithmetic
+is defined for all values, and empty reductions have a result.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LEGALISED = {
 
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod`, whose shapes refuse_unproved() has looked at, with its operators as PrimFuncs. ModelFormatError names
-    constants that are not positions, or no divisors."""
+    """`mod`, after refuse_unproved() has checked its shapes, with its operators as PrimFuncs. Raises ModelFormatError
+    for constants that are invalid positions or divisors."""
     try:
         positions.refuse_impossible(mod)
         mod = relax.transform.LegalizeOps(_LEGALISED)(mod)
@@ -48,5 +48,6 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _without_scope(statement: tirx.AttrStmt) -> tirx.Stmt:
-    """TVM's builder marks a sequence of statements so, and its code generator warns of every mark."""
+    """Remove the mark that TVM's builder adds to a sequence of statements, for which its code generator prints a
+    warning."""
     return statement.body if statement.attr_key == "pragma_scope" else statement

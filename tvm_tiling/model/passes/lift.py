@@ -1,4 +1,4 @@
-"""Constants out of a model's function: it takes them as arguments behind its inputs."""
+"""Lifting of constants out of a model's function: they become arguments after its inputs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tvm import relax
 
 from .dataflow import is_op
 
-INPUTS = "tvm_tiling.inputs"  # attribute of "main": how many of its parameters are inputs; left out, all
+INPUTS = "tvm_tiling.inputs"  # attribute of "main": the number of parameters that are inputs; by default, all
 
 
 @dataclass(frozen=True)
 class LiftedConstant:
-    """A constant that is an argument now; `readers` are the names of the PrimFuncs that take it."""
+    """A constant that is now an argument; `readers` are the names of the PrimFuncs that take it."""
 
     value: tvm.runtime.Tensor
     readers: tuple[str, ...]
 
 
 def lift_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[LiftedConstant]]:
-    """`mod` whose function "main" takes its tensor constants as further parameters; and those, in that order."""
+    """`mod` whose function "main" takes its tensor constants as additional parameters; and these, in order."""
     main = mod["main"]
     lifting = _Lifting()
     body = lifting.visit_expr(main.body)
@@ -39,7 +39,7 @@ def lift_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[LiftedConstant
 
 @relax.expr_functor.mutator
 class _Lifting(relax.PyExprMutator):
-    """Puts a variable in the place of every constant, the same where the same constant is met again."""
+    """Replaces every constant by a variable, the same one for the same constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Lifting(relax.PyExprMutator):
 
 
 def _readers(func: relax.Function) -> dict[relax.Var, list[str]]:
-    """Names of the PrimFuncs that each variable is an argument of."""
+    """Names of the PrimFuncs of which each variable is an argument."""
     readers: dict[relax.Var, list[str]] = {}
     for block in func.body.blocks:
         for binding in block.bindings:

@@ -1,7 +1,8 @@
-"""A module of operators to the calls of TVM's virtual machine: the passes of TVM's own pipeline, and one between them.
+"""Lowering of a module of operators to calls of TVM's virtual machine: the passes of TVM's own pipeline, and one
+between them.
 
-TVM plans a tensor whose extents have a largest value, as min(size, 1000000) has, for that value, whatever the sizes of
-a run are. Such tensors get memory of their own here, as much as the run's sizes ask for, before TVM plans the others.
+TVM plans a tensor whose extents have an upper bound, such as min(size, 1000000), for that bound, whatever the sizes of
+a run. Such tensors get separate memory here, of the size that the run requires, before TVM plans the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _ALLOCATE = "relax.builtin.alloc_tensor"
 
 
 def machine_calls(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` as the code generation for the virtual machine takes it."""
+    """`mod` for the code generation of the virtual machine."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [
@@ -50,7 +51,7 @@ def _bounded_allocated(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.I
 
 @relax.expr_functor.mutator
 class _Allocating(relax.PyExprMutator):
-    """Tensors whose extents a run decides, below a bound: memory of the size that they have."""
+    """Allocates tensors with bounded dynamic extents at their actual size."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
@@ -66,7 +67,7 @@ class _Allocating(relax.PyExprMutator):
         return memory.alloc_tensor(storage, 0, shape, dtype, device)
 
     def _bounded(self, shape: relax.ShapeExpr) -> bool:
-        """Whether an extent has a largest value, and is not always that."""
+        """Return whether an extent is dynamic with an upper bound."""
         return any(
             not isinstance(extent, tirx.IntImm) and self._analyzer.const_int_bound(extent).max_value < _UNBOUNDED
             for extent in shape.values

@@ -1,7 +1,7 @@
-"""Nodes of the model behind each group of operators that becomes one kernel.
+"""Model nodes of each operator group that becomes one kernel.
 
-TVM's fusion makes one function of groups that are equal, and gives their calls variables of its own. So the bindings of
-a group are found again by what they read, in the function before fusion, whose variables have the names of their nodes
+TVM's fusion merges equal groups to one function, and binds their calls to new variables. So the bindings of a group are
+found again by their operands, in the function before fusion, whose variables have the names of their nodes
 (node_names.py).
 """
 
@@ -16,13 +16,13 @@ from tvm import relax
 from ...frontend.node_names import NODES, numbers_of, variable_of, without_mark
 from .dataflow import Expr, replace_operands
 
-# What a value is in the function before: a variable, a tuple of values, or None where it is not known.
+# The equivalent of a value in the function before fusion: a variable, a tuple of values, or None if unknown.
 _Origin: TypeAlias = Any
 
 
 def with_nodes(before: tvm.IRModule, grouped: tvm.IRModule) -> tvm.IRModule:
-    """`grouped`, which FuseOps made of `before`, with the calls of its function "main" bound to variables that have the
-    names of all nodes that each group comes from."""
+    """`grouped`, the result of FuseOps on `before`, with the calls of its function "main" bound to variables named
+    after all nodes of each group."""
     if not before.attrs or NODES not in before.attrs:
         return grouped
     nodes = _Nodes(before["main"])
@@ -35,7 +35,7 @@ def with_nodes(before: tvm.IRModule, grouped: tvm.IRModule) -> tvm.IRModule:
         bindings = []
         for binding in block.bindings:
             numbers, origins[binding.var] = nodes.of(grouped, binding, origins)
-            # Another name of a variable, such as an output's, stays when FuseTIR drops the first.
+            # An alias of a variable, such as an output's, remains when FuseTIR removes the first one.
             known[binding.var] = numbers = known.get(binding.value, numbers)
             bindings.append(_renamed(binding, numbers, renamed))
         blocks.append(type(block)(bindings))
@@ -47,7 +47,7 @@ def with_nodes(before: tvm.IRModule, grouped: tvm.IRModule) -> tvm.IRModule:
 
 
 def _renamed(binding: relax.Binding, numbers: Sequence[int], renamed: dict[relax.Var, Expr]) -> relax.Binding:
-    """A binding with the variables of `renamed`, to which its own is added where it gets another name."""
+    """A binding with the variables of `renamed` replaced; adds its own variable if that gets another name."""
     variable = binding.var
     if isinstance(binding, relax.MatchCast):
         return relax.MatchCast(variable, replace_operands(binding.value, renamed), binding.ty)
@@ -58,7 +58,7 @@ def _renamed(binding: relax.Binding, numbers: Sequence[int], renamed: dict[relax
 
 
 class _Nodes:
-    """The nodes of each binding of a function, and its bindings by what they compute."""
+    """The nodes of each binding of a function, and its bindings by their computation."""
 
     def __init__(self, func: relax.Function) -> None:
         bindings = [binding for block in func.body.blocks for binding in block.bindings]
@@ -72,7 +72,7 @@ class _Nodes:
     def of(
         self, mod: tvm.IRModule, binding: relax.Binding, origins: dict[relax.Var, _Origin]
     ) -> tuple[tuple[int, ...], _Origin]:
-        """(numbers of the nodes, what its variable is in the function before) of a binding of the grouped function."""
+        """(numbers of the nodes, equivalent of its variable before fusion) for a binding of the grouped function."""
         value = binding.value
         origin = self._origin(value, origins)
         group = mod[value.op] if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar) else None
@@ -89,13 +89,13 @@ class _Nodes:
         return self._of(made), _of(group.body.body, inner)
 
     def _origin(self, value: Expr, origins: dict[relax.Var, _Origin]) -> _Origin:
-        """What a value is in the function before."""
+        """The equivalent of a value before fusion."""
         found = None
         if isinstance(value, relax.Call | relax.TupleGetItem):
             found = self._found.get(_key(value, origins.get))
         if not found:
             return _of(value, origins)
-        # Calls that are equal are met in their order; the last one stands for what is met once more.
+        # Equal calls are matched in order; the last one also matches any further occurrence.
         return found.pop() if len(found) > 1 else found[0]
 
     def _of(self, origins: Sequence[_Origin]) -> tuple[int, ...]:
@@ -105,8 +105,8 @@ class _Nodes:
 
 
 def _numbers(bindings: Sequence[relax.Binding]) -> dict[relax.Var, tuple[int, ...]]:
-    """The nodes of each binding's variable: those in its name; of what a pass made on the way, those of what reads it,
-    and of what nothing with a name reads, those of what it reads."""
+    """The nodes of each binding's variable: those in its name; for a variable introduced by a pass, those of its
+    consumers; and if no consumer has a name, those of its operands."""
     known = {binding.var: numbers_of(binding.var.name) for binding in bindings}
     reads = {binding.var: relax.analysis.free_vars(binding.value) for binding in bindings}
     unnamed = {variable for variable, numbers in known.items() if not numbers}
@@ -121,7 +121,7 @@ def _numbers(bindings: Sequence[relax.Binding]) -> dict[relax.Var, tuple[int, ..
 
 
 def _key(expr: Expr, stands_for: Callable[[relax.Var], Hashable]) -> Hashable:
-    """What a value computes, equal for equal operators of equal operands; `stands_for` is asked for variables."""
+    """A key of a value's computation, equal for equal operators on equal operands; `stands_for` maps variables."""
     if isinstance(expr, relax.Var):
         return stands_for(expr)
     if isinstance(expr, relax.Call):
@@ -138,7 +138,7 @@ def _key(expr: Expr, stands_for: Callable[[relax.Var], Hashable]) -> Hashable:
 
 
 def _of(expr: Expr, origins: dict[relax.Var, _Origin]) -> _Origin:
-    """What a variable, a tuple of such or a field of one is in the function before."""
+    """The equivalent before fusion of a variable, a tuple of variables or a field of one."""
     if isinstance(expr, relax.Var):
         return origins.get(expr)
     if isinstance(expr, relax.Tuple):

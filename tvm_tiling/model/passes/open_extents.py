@@ -1,7 +1,7 @@
-"""Extents that data decides (of NonZero, Compress, Unique), and operators that rely on what such extents are.
+"""Data-dependent extents (of NonZero, Compress, Unique), and operators that make assumptions about them.
 
-Where two extents have to agree and one of them is not known before the run, TVM's kernels take it that they do, and
-read what lies behind a tensor where they do not. Such operators are refused unless the extents are proved to agree.
+If two extents have to agree and one of them is not known at compile time, TVM's kernels assume that they do, and read
+past the end of a tensor if they do not. Such operators are rejected unless the extents are proved to agree.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ...errors import UnsupportedOperator
 from ...match.access import variables
 
 Shape = list[Any]
-# Operators that decide the shape of their result in the run; what follows a match_cast has it.
+# Operators with a data-dependent result shape; the value after a match_cast has it.
 _OPEN = frozenset(["dynamic_strided_slice", "nonzero", "tensor_to_shape", "unique"])
-# Operators whose shapes need not agree, or that check it themselves.
+# Operators whose shapes need not agree, or that check them.
 _CHECKED = frozenset(
     [
         "concat",
@@ -39,7 +39,7 @@ _CHECKED = frozenset(
 
 
 def refuse_unproved(mod: tvm.IRModule) -> None:
-    """UnsupportedOperator where the shape of a result is not known, or the shapes of operands may not fit."""
+    """Raise UnsupportedOperator if the shape of a result is unknown, or the shapes of operands may not match."""
     for func in mod.functions.values():
         if isinstance(func, relax.Function) and _is_open(func):
             known = Known(sym.Analyzer(), frozenset(_given(func)))
@@ -48,7 +48,7 @@ def refuse_unproved(mod: tvm.IRModule) -> None:
 
 
 def _is_open(func: relax.Function) -> bool:
-    """Whether the shape of any tensor holds more than numbers."""
+    """Return whether the shape of any tensor contains more than constants."""
     return any(
         isinstance(variable.ty, relax.TensorType)
         and not (
@@ -60,7 +60,7 @@ def _is_open(func: relax.Function) -> bool:
 
 
 def _calls(func: relax.Function) -> Iterator[relax.Call]:
-    """The calls of operators, but for those whose result is given a shape at once."""
+    """The calls of operators, except those whose result is immediately given a shape."""
     for block in func.body.blocks:
         for binding in block.bindings:
             value = binding.value
@@ -71,17 +71,17 @@ def _calls(func: relax.Function) -> Iterator[relax.Call]:
 
 @dataclass(frozen=True)
 class Known:
-    """What extents are compared by; `given`: the variables of sizes that inputs bring, which a frontend has guarded."""
+    """Comparison of extents; `given`: the variables of input sizes, which a frontend has guarded."""
 
     analyzer: sym.Analyzer
     given: frozenset[tirx.Var]
 
     def same(self, a: Any, b: Any) -> bool:
-        """Whether two extents are proved to agree."""
+        """Return whether two extents are proved to be equal."""
         return bool(self.analyzer.can_prove_equal(a, b))
 
     def is_given(self, extent: Any) -> bool:
-        """Whether an extent follows from the shapes of inputs."""
+        """Return whether an extent is determined by the input shapes."""
         return set(variables(extent)) <= self.given
 
 
@@ -100,7 +100,7 @@ def _refuse(call: relax.Call, known_sizes: Known) -> None:
     result = _extents(call.ty) if isinstance(call.ty, relax.TensorType) else None
     if (isinstance(call.ty, relax.TensorType) and result is None) or None in shapes:
         raise UnsupportedOperator(
-            f"{name}: the shape of its result follows from sizes that are not known before the run"
+            f"{name}: the shape of its result depends on sizes that are not known at compile time"
         )
     known = [shape for shape in shapes if shape is not None]
     if name in _CHECKED or all(isinstance(extent, tirx.IntImm) for shape in known for extent in shape):
@@ -108,7 +108,7 @@ def _refuse(call: relax.Call, known_sizes: Known) -> None:
     fits = _RULES.get(name, _broadcasts)
     if not fits(call, known, result, known_sizes):
         listed = " and ".join(map(_text, known)) + (f" to {_text(result)}" if len(known) == 1 and result else "")
-        raise UnsupportedOperator(f"{name} of shape {listed}: whether it fits is not known before the run")
+        raise UnsupportedOperator(f"{name} of shape {listed}: whether the shapes match is not known at compile time")
 
 
 def _text(shape: Shape) -> str:
@@ -116,7 +116,7 @@ def _text(shape: Shape) -> str:
 
 
 def _tensors(call: relax.Call) -> list[relax.TensorType]:
-    """The types of all tensors that an operator takes, those in tuples too."""
+    """The types of all tensors that an operator takes, including those in tuples."""
     kinds = [argument.ty for argument in call.args]
     for kind in kinds:
         if isinstance(kind, relax.TupleType):
@@ -132,7 +132,7 @@ Rule = Callable[[relax.Call, list[Shape], "Shape | None", Known], bool]
 
 
 def _broadcasts(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """Of one tensor, or of several that broadcast to the shape of the result."""
+    """A single tensor, or several that broadcast to the shape of the result."""
     if len(shapes) == 1:
         return True
     if result is None:
@@ -154,7 +154,7 @@ def _matmul(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: 
 
 
 def _einsum(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """The extents of one letter; without an ellipsis, whose axes have none."""
+    """Equal extents for each letter; ellipses are not supported, because their axes have no letter."""
     equation = str(call.attrs.subscripts).replace(" ", "")
     if "." in equation:
         return False
@@ -167,18 +167,18 @@ def _einsum(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: 
 
 
 def _channels(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """Weights for each channel, of which the number is fixed."""
+    """Weights per channel, with a static number of channels."""
     return isinstance(shapes[0][int(call.attrs.channel_axis)], tirx.IntImm)
 
 
 def _prelu(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """A slope for all, or one for each place along an axis."""
+    """A single slope, or one for each index along an axis."""
     data, slopes = shapes
     return sizes.same(slopes[0], 1) or sizes.same(slopes[0], data[int(call.attrs.axis)])
 
 
 def _images(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """Any number of images of fixed size, or of one that inputs bring, of a fixed number of channels."""
+    """Any number of images of static size, or of a size given by inputs, with a static number of channels."""
     layout = str(call.attrs.data_layout)
     open_axes = [extent for axis, extent in zip(layout, shapes[0], strict=True) if axis not in "NC"]
     fixed = [shapes[0][layout.index("C")], *(extent for shape in shapes[1:] for extent in shape)]
@@ -186,23 +186,23 @@ def _images(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: 
 
 
 def _sampled(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """As many grids as images, whose extents the kernel reads."""
+    """Equal numbers of grids and images, whose extents the kernel reads."""
     return sizes.same(shapes[0][0], shapes[1][0])
 
 
 def _boxes(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """As many scores of each class as boxes."""
+    """Equal numbers of scores per class and boxes."""
     boxes, scores = shapes[:2]
     return sizes.same(boxes[0], scores[0]) and sizes.same(boxes[1], scores[2]) and sizes.same(boxes[2], 4)
 
 
 def _regions(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """Regions of the number of an image and four sides."""
+    """Regions with an image index and four sides."""
     return sizes.same(shapes[1][1], 5)
 
 
 def _lengths(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
-    """A length for each sequence."""
+    """One length per sequence."""
     return sizes.same(shapes[0][int(call.attrs.batch_axis)], shapes[1][0])
 
 

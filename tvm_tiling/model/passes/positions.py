@@ -1,8 +1,9 @@
-"""Operators that read or write elements at positions held by tensors, as TIR that first checks the positions.
+"""Operators that read or write elements at positions given by tensors, legalised to TIR that first checks the
+positions.
 
-Constants are checked here, computed ones by a kernel in the run (lowering/positions.py). Positions count from the end
-where they are negative, as in ONNX and NumPy; of `take` only positions from 0 are accepted, unless its mode says what
-becomes of others. Frontends that know an operator's name, or another rule, check with that before they emit these.
+Constants are checked here, computed ones by a kernel at run time (lowering/positions.py). Negative positions count from
+the end, as in ONNX and NumPy; `take` accepts only nonnegative positions, unless its mode defines the others. Frontends
+that know an operator's name, or another rule, emit their own check before these operators.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from .dataflow import is_op
 Builder: TypeAlias = relax.BlockBuilder
 Legalise: TypeAlias = Callable[[Builder, Any], relax.Expr]
 
-# Of functions whose positions were all checked in the same run: their accesses need no bounds.
+# For functions whose positions were all checked in the same run: their accesses need no bounds.
 CHECKED_HERE = "tvm_tiling.checked"
 INSIDE = {CHECKED_HERE: True}
 
 
 def _extents(tensor: relax.Expr) -> list[Any]:
-    """The extents of a tensor, those that are fixed as integers."""
+    """The extents of a tensor, static ones as integers."""
     return [int(extent) if isinstance(extent, tirx.IntImm) else extent for extent in tensor.ty.shape]
 
 
@@ -42,7 +43,7 @@ def _take(builder: Builder, call: Any) -> relax.Expr:
     data, indices, mode = call.args[0], call.args[1], str(call.attrs.mode)
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     if axis is None and len(_extents(data)) != 1:
-        raise _refuse("take", f"no axis for {len(_extents(data))} dimensions; expected an axis")
+        raise _refuse("take", f"no axis is given for {len(_extents(data))} dimensions; expected an axis")
     axis = (axis or 0) % len(_extents(data))
     extent = _extents(data)[axis]
     if not isinstance(indices.ty, relax.TensorType):  # a number
@@ -54,7 +55,7 @@ def _take(builder: Builder, call: Any) -> relax.Expr:
 
 
 def _as_tensor(builder: Builder, number: relax.Expr) -> relax.Expr:
-    """A number, known or made of shapes, as a tensor without dimensions."""
+    """A number, constant or computed from shapes, as a scalar tensor."""
     if isinstance(number, tirx.IntImm):
         return relax.const(int(number), "int64")
     return builder.emit(
@@ -188,7 +189,7 @@ def _scatter_nd(builder: Builder, call: Any) -> relax.Expr:
     axes, rows = _columns(indices), len(_extents(indices)) - 1
     expected = [*_extents(indices)[:-1], *_extents(data)[axes:]]
     if len(expected) != len(_extents(updates)):
-        raise _refuse("scatter_nd", f"updates of {len(_extents(updates))} dimensions; expected {len(expected)}")
+        raise _refuse("scatter_nd", f"updates have {len(_extents(updates))} dimensions; expected {len(expected)}")
     _require_smaller("scatter_nd", expected, _extents(updates))
     checked = checked_positions(builder, indices, _extents(data)[:axes], "scatter_nd")
     how = str(call.attrs.reduction)
@@ -207,7 +208,7 @@ def _index_put(builder: Builder, call: Any) -> relax.Expr:
     data, values, extents = call.args[0], call.args[2], _extents(call.args[0])
     fields = _fields(builder, call.args[1])
     if len(fields) != len(extents):
-        raise _refuse("index_put", f"{len(fields)} tensors of indices; expected {len(extents)}, one for each dimension")
+        raise _refuse("index_put", f"{len(fields)} index tensors are given; expected {len(extents)}, one per dimension")
     checked = [
         checked_positions(builder, field, extent, "index_put") for field, extent in zip(fields, extents, strict=True)
     ]
@@ -215,7 +216,7 @@ def _index_put(builder: Builder, call: Any) -> relax.Expr:
     shapes = [_fixed("index_put", tensor) for tensor in (*checked, values)]
     shape = _broadcast(shapes[:-1])
     if _broadcast([shape, shapes[-1]]) != shape:
-        raise _refuse("index_put", f"values of shape {shapes[-1]}; expected what broadcasts to {shape}")
+        raise _refuse("index_put", f"values have shape {shapes[-1]}; expected a shape that broadcasts to {shape}")
 
     def put(x: te.Tensor, places: list[te.Tensor], new: te.Tensor) -> te.Tensor:
         def target(at: list[Any], buffers: Sequence[tirx.Buffer]) -> tuple[list[Any], list[Any]]:
@@ -228,19 +229,19 @@ def _index_put(builder: Builder, call: Any) -> relax.Expr:
 
 
 def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
-    """The shape that tensors of these shapes have together."""
+    """The broadcast shape of tensors of these shapes."""
     found: list[Any] = [1] * max(len(shape) for shape in shapes)
     for shape in shapes:
         for place, extent in enumerate(shape, start=len(found) - len(shape)):
             if found[place] == 1:
                 found[place] = extent
             elif extent not in (1, found[place]):
-                raise _refuse("index_put", f"shapes {', '.join(map(str, shapes))}; expected shapes that broadcast")
+                raise _refuse("index_put", f"shapes {', '.join(map(str, shapes))} do not broadcast")
     return found
 
 
 def _aligned(at: list[Any], shape: Sequence[Any]) -> list[Any]:
-    """The element of a tensor of `shape` that is broadcast to `at`."""
+    """The indices into a tensor of `shape` that is broadcast to `at`."""
     last = at[len(at) - len(shape) :]
     return [0 if int(extent) == 1 else index for index, extent in zip(last, shape, strict=True)]
 
@@ -249,31 +250,33 @@ def _aligned(at: list[Any], shape: Sequence[Any]) -> list[Any]:
 
 
 def _fixed(operator: str, tensor: relax.Expr) -> list[int]:
-    """The extents of a tensor, all of which have to be fixed."""
+    """The extents of a tensor, all of which have to be static."""
     extents = _extents(tensor)
     if not all(isinstance(extent, int) for extent in extents):
-        raise _refuse(operator, f"shape {extents}; expected a fixed one")
+        raise _refuse(operator, f"the shape is {extents}; expected a static one")
     return extents
 
 
 def _columns(indices: relax.Expr) -> int:
-    """How many positions make one place: the last extent, which has to be fixed."""
+    """The number of positions per index: the last extent, which has to be static."""
     last = _extents(indices)[-1]
     if not isinstance(last, int):
-        raise _refuse("indices", f"last extent {last}; expected a fixed one")
+        raise _refuse("indices", f"the last extent is {last}; expected a static one")
     return last
 
 
 def _require_smaller(operator: str, shape: Sequence[Any], of: Sequence[Any], but: int | None = None) -> None:
-    """ModelFormatError where a tensor of `shape` has, or may have, more elements than one of shape `of` along a
-    dimension, or along one that is not `but`."""
+    """Raise ModelFormatError if a tensor of `shape` has, or may have, more elements than one of shape `of` along a
+    dimension other than `but`."""
     if len(shape) != len(of):
-        raise _refuse(operator, f"indices of {len(shape)} dimensions; expected {len(of)}")
+        raise _refuse(operator, f"indices have {len(shape)} dimensions; expected {len(of)}")
     for place, (own, most) in enumerate(zip(shape, of, strict=True)):
         fixed = isinstance(own, int) and isinstance(most, int)
         if place != but and (own > most if fixed else not sym.Analyzer().can_prove_equal(own, most)):
-            known = "" if fixed else ", and the run decides whether that holds"
-            raise _refuse(operator, f"{own} indices along dimension {place}; expected at most {most}{known}")
+            known = "" if fixed else ", which is known only at run time"
+            raise _refuse(
+                operator, f"{own} indices along dimension {place} are too many; expected at most {most}{known}"
+            )
 
 
 def _fields(builder: Builder, expr: relax.Expr) -> list[relax.Expr]:
@@ -287,8 +290,8 @@ def _fields(builder: Builder, expr: relax.Expr) -> list[relax.Expr]:
 
 
 def refuse_impossible(mod: tvm.IRModule) -> None:
-    """ModelFormatError where a function asks for more of the largest elements than there are: TVM gives what lies
-    behind them in memory."""
+    """Raise ModelFormatError if a function requests more of the largest elements than there are: TVM would read past
+    the end."""
 
     def visit(call: relax.Expr) -> None:
         if not is_op(call, "topk"):

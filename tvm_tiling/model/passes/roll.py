@@ -1,10 +1,10 @@
-"""Cells that an exporter unrolled become one recurrent layer again: one product for the inputs of all steps, and one
-recurrence, which is one kernel.
+"""Rolling of unrolled cells back into one recurrent layer: one matrix multiplication for the inputs of all steps, and
+one recurrence, which is one kernel.
 
-The states that each step gives are places of the layer's output. The function is written anew from its results
-backwards, so what nothing asks for any more, the cells themselves, is left out; an input of a step may be computed
-anywhere, but not from a state of its own chain. A cell's c is given behind the last step alone: where the graph asks
-for one in between, the chain is cut there.
+The state of each step is a slice of the layer's output. The function is rebuilt from its results backwards, so unused
+values, such as the cells themselves, are dropped; an input of a step may be computed anywhere, but not from a state of
+its own chain. A cell's c is available only after the last step: where the graph uses an intermediate one, the chain is
+split there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def roll_cells(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _straight(func: relax.Function) -> bool:
-    """Whether nothing but operators without effects is called, so that their order may change."""
+    """Return whether only side-effect free operators are called, so that their order may change."""
     values = [binding for block in func.body.blocks for binding in block.bindings]
     plain = all(isinstance(b, relax.VarBinding) and not isinstance(b.value, relax.If | relax.Function) for b in values)
     return plain and all(isinstance(block, relax.DataflowBlock) for block in func.body.blocks)
@@ -46,9 +46,8 @@ def _straight(func: relax.Function) -> bool:
 
 @dataclass(frozen=True)
 class _Sequence:
-    """A tensor for each step, (rows x columns) each: places first, first + 1, .. of an axis of `source`, a tensor or
-    the output of a chain, from the last one on where `backwards`; or `steps`, each a tensor of its own, which are
-    stacked."""
+    """A tensor of (rows x columns) for each step: indices first, first + 1, .. of an axis of `source`, a tensor or the
+    output of a chain, in reverse order if `backwards`; or `steps`, separate tensors, which are stacked."""
 
     steps: tuple[Expr, ...]
     source: Expr | _Chain | None = None
@@ -58,7 +57,7 @@ class _Sequence:
 
 
 class _Chain:
-    """A chain that is being rolled, and the bindings that it stands for."""
+    """A chain that is being rolled, and the bindings that it replaces."""
 
     def __init__(self, graph: Graph, steps: Sequence[Step], places: Mapping[Expr, tuple[_Chain, int]]) -> None:
         self.graph, self.steps, self.states = graph, list(steps), places
@@ -77,7 +76,7 @@ class _Chain:
             for gate in GATES[self.cell]
         ]
         every = [*self.sources, *(sequence for gate in self.others for sequence, _ in gate)]
-        # The layer runs backwards where all that it reads does; what is read against its direction is stacked.
+        # The layer runs backwards if all its inputs do; inputs in the other direction are stacked.
         self.backwards = bool(every) and all(sequence.backwards for sequence in every)
         if not self.backwards:
             self.sources = [self._forward(sequence) for sequence in self.sources]
@@ -85,17 +84,17 @@ class _Chain:
 
     @property
     def results(self) -> set[Expr]:
-        """Variables that the layer gives."""
+        """Variables computed by the layer."""
         last = self.steps[-1].cell
         return {step.cell.h.tensor for step in self.steps} | ({last.c.tensor} if last.c is not None else set())
 
     @property
     def passing(self) -> dict[Expr, int]:
-        """c between the steps, which the layer does not give, and their steps."""
+        """c between the steps, which the layer does not return, and their steps."""
         return {step.cell.c.tensor: n for n, step in enumerate(self.steps[:-1]) if step.cell.c is not None}
 
     def needs(self) -> list[Expr]:
-        """What the layer reads."""
+        """The expressions that the layer reads."""
         first = self.steps[0]
         read: list[Expr] = [first.before.tensor]
         if first.cell.c_before is not None:
@@ -109,14 +108,14 @@ class _Chain:
         return [*read, *(row.tensor for row in first.inner)]
 
     def place(self, step: int) -> int:
-        """Where the state behind a step lies in the output."""
+        """The index in the output of the state after a step."""
         return len(self.steps) - 1 - step if self.backwards else step
 
     def _forward(self, sequence: _Sequence) -> _Sequence:
         return _Sequence(sequence.steps) if sequence.backwards else sequence
 
     def _sequence(self, tensors: list[Expr]) -> _Sequence:
-        """The tensors as places of one that is there, if they are."""
+        """The tensors as indices of an existing one, if they are."""
         plain = _Sequence(tuple(tensors))
         found = [self._element(tensor) for tensor in tensors]
         known = [place for place in found if place is not None]
@@ -124,7 +123,7 @@ class _Chain:
             return plain
         source, axis, _ = known[0]
         shape = (0, self.rows, 0) if isinstance(source, _Chain) else shape_of(source) or ()
-        # Of (steps, rows, columns) or (rows, steps, columns), or of one sequence without an axis for rows.
+        # For (steps, rows, columns) or (rows, steps, columns), or a single sequence without an axis for rows.
         if axis > 1 or len(shape) - axis < 2 or len(shape) > 3 or prod(shape[:-1]) != self.rows * shape[axis]:
             return plain
         numbers, steps = [place for *_, place in known], len(known)
@@ -134,7 +133,7 @@ class _Chain:
         return plain
 
     def _element(self, tensor: Expr) -> tuple[Expr | _Chain, int, int] | None:
-        """(source, axis, place) of what is a place of a tensor, or a state of another chain."""
+        """(source, axis, index) for an index of a tensor, or a state of another chain."""
         if tensor in self.states:
             chain, place = self.states[tensor]
             return chain, 0, place
@@ -142,7 +141,7 @@ class _Chain:
 
 
 class _Rolled:
-    """The function written anew."""
+    """The rebuilt function."""
 
     def __init__(self, mod: tvm.IRModule, graph: Graph, found: list[list[Step]]) -> None:
         self.mod, self.func, self.graph = mod, mod["main"], graph
@@ -152,10 +151,10 @@ class _Rolled:
         self.renamed: dict[Expr, Expr] = {}
         self.outputs: dict[_Chain, Expr] = {}
 
-    # ---- which chains -----------------------------------------------------------------------------------------------
+    # ---- selection of chains ----------------------------------------------------------------------------------------
 
     def _add(self, steps: list[Step]) -> None:
-        """Take a chain, cut where c is asked for, unless what its steps read comes of its own states."""
+        """Add a chain, split where c is used, unless inputs of its steps depend on its own states."""
         if len(steps) < 2:
             return
         states = {s.cell.h.tensor: (c, c.place(n)) for c in self.chains for n, s in enumerate(c.steps)}
@@ -168,7 +167,7 @@ class _Rolled:
         asked = [chain.passing[node] for node in order if node in chain.passing]
         if asked:
             self.chains = kept
-            split = max(asked) + 1  # those before it may be asked for by it alone
+            split = max(asked) + 1  # those before it may only be used by it
             self._add(steps[:split])
             self._add(steps[split:])
 
@@ -176,7 +175,7 @@ class _Rolled:
         return {variable: chain for chain in self.chains for variable in chain.results}
 
     def _order(self) -> list[Expr | _Chain] | None:
-        """Variables and chains in an order in which they can be computed; None where a chain needs itself."""
+        """Variables and chains in a valid order of computation; None if a chain depends on itself."""
         giver = self._giver()
         done: dict[Expr | _Chain, bool] = {}
         order: list[Expr | _Chain] = []
@@ -209,7 +208,7 @@ class _Rolled:
         return [] if value is None else list(relax.analysis.free_vars(value))
 
     def _whole(self, variable: Expr) -> tuple[_Chain, bool, int] | None:
-        """(chain, in reverse, axis of steps) where a variable is all states of a chain beside each other."""
+        """(chain, reversed, axis of steps) if a variable stacks all states of a chain."""
         value = self.graph.bound.get(variable)
         if value is None or not is_op(value, "stack", "concat") or value.attrs.axis is None:
             return None
@@ -230,7 +229,7 @@ class _Rolled:
     # ---- the function -----------------------------------------------------------------------------------------------
 
     def module(self) -> tvm.IRModule:
-        """The module with the function in its new form."""
+        """The module with the rebuilt function."""
         order = self._order()
         if not self.chains or order is None:
             return self.mod
@@ -269,8 +268,7 @@ class _Rolled:
         self.renamed[node] = value if plain else self.emit(value)
 
     def _name(self, chain: _Chain) -> str:
-        """What to call variables of the layer: by the nodes of all that is computed between what it reads and what it
-        gives."""
+        """The name of the layer's variables: the nodes of everything computed between its inputs and its outputs."""
         ends = {v for expr in chain.needs() for v in relax.analysis.free_vars(expr)} | set(chain.states)
         replaced: set[Expr] = set()
         front = [step.cell.h.tensor for step in chain.steps]
@@ -282,7 +280,7 @@ class _Rolled:
         return joined(*(binding.var.name for binding in self.graph.bindings if binding.var in replaced))
 
     def _layer(self, builder: relax.BlockBuilder, chain: _Chain) -> None:
-        """The chain as one layer; its states by the names of the cells'."""
+        """The chain as one layer; its states have the names of the cells'."""
         first, last = chain.steps[0], chain.steps[-1]
         gates, steps, shape = GATES[chain.cell], len(chain.steps), (chain.rows, chain.hidden)
         recurrence = Recurrence(
@@ -316,7 +314,7 @@ class _Rolled:
             self.renamed[last.cell.c.tensor] = self._shaped(final[1], shape_of(last.cell.c.tensor) or ())
 
     def _projected(self, chain: _Chain) -> Expr:
-        """The inputs' side of all gates' sums in all steps: steps x rows x (gates * hidden)."""
+        """The input part of all gates' sums in all steps: steps x rows x (gates * hidden)."""
         first, gates = chain.steps[0], GATES[chain.cell]
         addends: list[Expr] = []
         if chain.sources:
@@ -340,7 +338,7 @@ class _Rolled:
         return total
 
     def _beside(self, chain: _Chain, number: int) -> Expr | None:
-        """The tensor that holds what all gates add beside each other in their order; None where there is none."""
+        """The tensor with the other terms of all gates concatenated in their order; None if there is none."""
         parts = [gate[number] for gate in chain.others]
         (sequence, part), hidden = parts[0], chain.hidden
         spans = [(p.start, p.end) for _, p in parts]
@@ -355,13 +353,13 @@ class _Rolled:
         return replace_operands(expr, self.renamed)
 
     def _known(self, call: relax.Call) -> Expr:
-        """What a call gives, computed at once where its operands are constants."""
+        """The result of a call, evaluated immediately if its operands are constant."""
         normal = relax.BlockBuilder().normalize(call) if not relax.analysis.free_vars(call) else None
         value = folded(normal) if isinstance(normal, relax.Call) else None
         return self.emit(call) if value is None else value
 
     def _constant(self, expr: Expr) -> Expr:
-        """A weight with the calls that turn or cut it computed, where it is a constant below them."""
+        """A weight with transpositions and slices evaluated, if it is a constant below them."""
         value = self.graph.value(expr)
         if isinstance(value, relax.Call) and not isinstance(value, relax.Var) and value is not expr:
             operands = [self._constant(a) if isinstance(a, relax.Var) else a for a in value.args]
@@ -370,7 +368,7 @@ class _Rolled:
         return self._now(expr)
 
     def _weights(self, product: Product) -> Expr:
-        """The columns of a product's weights, turned: units x columns of its source."""
+        """The columns of a matrix multiplication's weights, transposed: units x columns of its source."""
         weights = self._constant(product.weights)
         begin, end = (product.first, product.start), (product.first + product.columns, product.end)
         if (begin, end) != ((0, 0), shape_of(weights)):

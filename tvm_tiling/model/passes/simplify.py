@@ -1,5 +1,5 @@
-"""What a graph says about constants: calls of constants become constants, batch norm moves into the weights before it;
-operators without elements go.
+"""Simplification of a graph by its constants: constant folding, folding of batch norm into the preceding weights, and
+removal of operators without elements.
 
 Constants are computed with NumPy. TVM's own FoldConstant compiles a kernel for each call, which takes 39 s for a
 ResNet-50 whose weights come from one operator each.
@@ -19,12 +19,12 @@ from ...lowering.extents import alike
 from ...runtime.arrays import numpy_type
 from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite, shape_of
 
-# Constants that would become larger than this, in bytes, stay calls unless their operands are as large.
+# Constants that would exceed this size, in bytes, remain calls unless their operands are as large.
 LARGEST_GROWTH = 256 << 20
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with constants computed, batch norm folded, and operators that do nothing at inference dropped."""
+    """`mod` with constants folded, batch norm folded, and operators without effect at inference removed."""
     return rewrite(rewrite(mod, _call), _scale_into_weights)
 
 
@@ -45,7 +45,8 @@ def _call(rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
 
 
 def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """The same by fewer operators: a broadcast that changes nothing, a sum of stacked tensors, nothing put beside."""
+    """The same with fewer operators: without broadcasts that change nothing, sums over stacked tensors, and empty
+    concatenations."""
     if is_op(call, "broadcast_to", "reshape") and alike(extents_of(call.args[0]), extents_of(call)):
         return call.args[0]
     if is_op(call, "concat"):
@@ -65,7 +66,7 @@ def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 
 def _without_empty(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """A concatenation without operands that have no elements, of which TVM cannot keep constants."""
+    """A concatenation without empty operands, which TVM does not support as constants."""
     parts = rewriter.value(call.args[0])
     if not isinstance(parts, relax.Tuple):
         return None
@@ -76,7 +77,7 @@ def _without_empty(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 
 def folded(call: relax.Call) -> tvm.ir.GenericConst | None:
-    """The value of a call whose operands are constants; None where it is not known here how to compute it."""
+    """The value of a call whose operands are constants; None if the operator is not supported here."""
     compute = _NUMPY.get(call.op.name[6:])
     operands = [_operand(argument) for argument in call.args]
     if compute is None or any(operand is None for operand in operands):
@@ -89,7 +90,7 @@ def folded(call: relax.Call) -> tvm.ir.GenericConst | None:
         dtype,
         *(str(operand.dtype) for operand in _arrays(operands)),
     ):
-        return None  # which NumPy computes by other steps than kernels
+        return None  # NumPy and the kernels compute it differently
     size = int(np.prod(shape)) * numpy_type(dtype).itemsize
     known = sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
     if size > max(LARGEST_GROWTH, 2 * known):
@@ -141,7 +142,7 @@ def _sliced(a: np.ndarray, axes: Any, starts: Any, ends: Any, steps: Any) -> np.
     return a[tuple(slices)]
 
 
-# What integers have no result for is left to the passes that refuse or define it.
+# Cases undefined for integers are left to the passes that reject or define them.
 
 
 def _quotient(_: Any, a: np.ndarray, b: np.ndarray) -> Any:
@@ -195,7 +196,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
 }
 
 
-# Of any type: what is computed is a rounding, or nothing.
+# Operators for any type: their result is a rounding, or exact.
 _SAME_NUMBERS = (
     "astype",
     "broadcast_to",
@@ -212,7 +213,7 @@ _SAME_NUMBERS = (
 
 
 def _batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """scale * x + shift of a batch norm at inference, its four vectors being constants."""
+    """scale * x + shift for a batch norm at inference whose four vectors are constant."""
     vectors = [array(argument) for argument in call.args[1:]]
     shape = extents_of(call.args[0])
     if shape is None or any(v is None for v in vectors):
@@ -229,8 +230,8 @@ def _batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 
 def _training_batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr:
-    """A batch norm by the mean and variance of its data, and the running ones after it: TVM's decomposition for
-    inference takes it for one by the running ones."""
+    """A batch norm by the mean and variance of its data, with the updated running ones: TVM's decomposition for
+    inference treats it as one by the running statistics."""
     data, gamma, beta, *running = call.args
     rank, momentum, dtype = call.ty.fields[0].ndim, float(call.attrs.momentum), str(data.ty.dtype)
     axis = int(call.attrs.axis) % rank
@@ -264,7 +265,7 @@ def _training_batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr:
 
 
 def _scale_into_weights(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
-    """conv(x, w) * s, and (conv(x, w) + b) * s, with s along the output channels: the weights take the factor."""
+    """conv(x, w) * s, and (conv(x, w) + b) * s, with s along the output channels: fold the factor into the weights."""
     if not is_op(value, "multiply"):
         return None
     left, right = value.args
@@ -288,7 +289,7 @@ def _scale_into_weights(rewriter: Rewriter, variable: relax.Var, value: Expr) ->
 
 
 def _scaled_convolution(call: Expr, factor: np.ndarray) -> relax.Call | None:
-    """A convolution whose constant kernels are multiplied by a factor along its output channels."""
+    """A convolution whose constant kernels are multiplied by a factor along the output channels."""
     if not is_op(call, "nn.conv1d", "nn.conv2d", "nn.conv3d"):
         return None
     kernels, shape = array(call.args[1]), extents_of(call)
@@ -311,8 +312,8 @@ def _scaled_convolution(call: Expr, factor: np.ndarray) -> relax.Call | None:
 
 
 def without_empty(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` without operators whose result has no elements, which is a tensor of its shape, and without means of no
-    elements, which are NaN: TVM divides by the number of elements, or by an extent, in kernels that have none."""
+    """`mod` without operators that have an empty result, which is replaced by a tensor of its shape, and without means
+    over no elements, which are NaN: TVM divides by the number of elements, or by an extent, in such kernels."""
     main = mod["main"]
     blocks = main.body.blocks if isinstance(main.body, relax.SeqExpr) else []
     values = [*main.params, *(binding.var for block in blocks for binding in block.bindings)]

@@ -1,9 +1,9 @@
-"""Reshapes, transpositions and slices brought together, so that most vanish.
+"""Merging of reshapes, transpositions and slices, so that most of them cancel out.
 
-What comes from PyTorch walks between shapes that differ in nothing but axes of one element, and puts element-wise work
-between two of them. Such a walk is followed back to where it started as a view: each axis as pieces with a stride. From
-there it is one reshape, or one transposition between two. A reshape in front of element-wise work and of norms along
-the last axis moves behind them, where it meets the next one and leaves the work to what computed its operand.
+PyTorch graphs alternate between shapes that differ only in unit axes, with element-wise operators in between. Such a
+sequence is traced to its start as a view: each axis as pieces with a stride. From there it is one reshape, or one
+transposition between two reshapes. A reshape before element-wise operators and norms along the last axis moves after
+them, where it meets the next one, so that the operators follow the computation of their operand directly.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ALONG_LAST = ("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm")
 
 
 def join_views(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with its reshapes, transpositions and slices at one place of a chain as far as that is possible."""
+    """`mod` with its reshapes, transpositions and slices merged as far as possible."""
     return rewrite(mod, _call)
 
 
 @dataclass(frozen=True)
 class View:
-    """A tensor as elements of `root`; each axis is counted by atoms, outermost first."""
+    """A tensor as elements of `root`; each axis consists of atoms, outermost first."""
 
     root: Expr
     axes: tuple[tuple[Atom, ...], ...]
@@ -42,7 +42,7 @@ class View:
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
-        """All atoms of more than one element, those that follow each other in memory as one."""
+        """All atoms of more than one element, with contiguous ones merged."""
         joined: list[Atom] = []
         for extent, stride in (atom for axis in self.axes for atom in axis if not is_one(atom[0])):
             if joined and same(joined[-1][1], times(extent, stride)):
@@ -55,7 +55,7 @@ class View:
         return View(self.root, tuple(self.axes[axis] for axis in order))
 
     def reshaped(self, shape: Sequence[Extent]) -> View | None:
-        """The same elements in order over other axes; None where an axis would be no whole number of atoms."""
+        """The same elements in order with other axes; None if an axis does not consist of complete atoms."""
         left = list(self.atoms)
         axes = []
         for size in shape:
@@ -83,7 +83,7 @@ def whole(root: Expr, shape: Sequence[Extent]) -> View:
 
 
 def view_of(rewriter: Rewriter, expr: Expr) -> View | None:
-    """The view that a chain of reshapes and transpositions makes; None where data decides a shape."""
+    """The view represented by a chain of reshapes and transpositions; None for a data-dependent shape."""
     call, shape = rewriter.value(expr), extents_of(expr)
     if shape is None or any(not is_open(extent) and extent == 0 for extent in shape):
         return None
@@ -113,7 +113,7 @@ def _call(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
 
 
 def _follow(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr | None:
-    """A reshape or transposition as the shortest way from its root."""
+    """A reshape or transposition as the shortest sequence from its root."""
     shape = extents_of(variable)
     source = view_of(rewriter, call.args[0])
     if shape is None or source is None:
@@ -127,7 +127,7 @@ def _follow(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr |
 
 
 def _shortest(rewriter: Rewriter, view: View) -> Expr | None:
-    """The tensor that a view is; None where its axes have no order."""
+    """The tensor for a view; None if the order of its axes is unknown."""
     atoms = view.atoms
     order = from_outer([stride for _, stride in atoms])
     if order is None:
@@ -147,7 +147,7 @@ def _reshape(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
 
 
 def _slice_of_take(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """One place of an axis: a slice, whose bounds are known, instead of an index that is looked up."""
+    """An index of an axis as a slice with constant bounds instead of a lookup."""
     index, shape = array(call.args[1]), shape_of(call.args[0])
     if index is None or index.ndim or shape is None or call.attrs.axis is None:
         return None
@@ -162,7 +162,7 @@ def _slice_of_take(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 
 def _joined(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
-    """`expr` in another shape, in the shortest way."""
+    """`expr` in another shape, by the shortest sequence."""
     source = view_of(rewriter, expr)
     view = None if source is None else source.reshaped(shape)
     shortest = None if view is None else _shortest(rewriter, view)
@@ -170,7 +170,7 @@ def _joined(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
 
 
 def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """A slice of a transposed tensor: the transposed slice, which moves less."""
+    """A slice of a transposed tensor as the transposed slice, which moves less data."""
     view, parts = view_of(rewriter, call.args[0]), [_numbers(argument) for argument in call.args[1:]]
     if (
         shape_of(call.args[0]) is None
@@ -195,18 +195,18 @@ def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | 
 
 
 def _numbers(expr: Expr) -> list[int] | None:
-    """The whole numbers of a tuple."""
+    """The integers in a tuple."""
     if not isinstance(expr, relax.Tuple):
         return None
     numbers = [int(field) for field in expr.fields if isinstance(field, tirx.IntImm)]
     return numbers if len(numbers) == len(expr.fields) else None
 
 
-# ---- what a reshape moves behind -------------------------------------------------------------------------------------
+# ---- operators that move before a reshape ----------------------------------------------------------------------------
 
 
 def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """A norm or softmax along the last axis, of the tensor as it was before its other axes were reshaped."""
+    """A norm or softmax along the last axis, applied before the reshape of the other axes."""
     reshape = rewriter.value(call.args[0])
     shape = extents_of(call.args[0])
     if not is_op(reshape, "reshape") or shape is None:
@@ -229,7 +229,7 @@ def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 
 def _elementwise(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """Element-wise work on a reshaped tensor, of that tensor before."""
+    """An element-wise operator applied before the reshape of its operand."""
     shape = extents_of(call)
     if call.op.name[6:] not in BROADCASTING or shape is None:
         return None
@@ -248,7 +248,8 @@ def _elementwise(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 
 def _worth_moving(rewriter: Rewriter, call: relax.Call, reshape: relax.Call) -> bool:
-    """Whether the work joins what computed the operand; of two tensors, the one of fewer axes gives the shape."""
+    """Return whether the operator then follows the computation of its operand; of two tensors, the one of lower rank
+    determines the shape."""
     shape, before = extents_of(call), extents_of(reshape.args[0])
     if shape is None or before is None:
         return False
@@ -259,7 +260,7 @@ def _worth_moving(rewriter: Rewriter, call: relax.Call, reshape: relax.Call) -> 
 
 
 def _computed(rewriter: Rewriter, expr: Expr) -> bool:
-    """Whether element-wise work on `expr` becomes part of a product's or convolution's kernel."""
+    """Return whether element-wise operators on `expr` become the epilogue of a matrix multiplication or convolution."""
     value = rewriter.value(expr)
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return False
@@ -270,7 +271,8 @@ def _computed(rewriter: Rewriter, expr: Expr) -> bool:
 
 
 def _before(rewriter: Rewriter, operand: Expr, shape: tuple[Extent, ...], before: tuple[Extent, ...]) -> Expr | None:
-    """An operand that goes with tensors of shape `before` as it went with those of `shape`; None where it does not."""
+    """An operand that broadcasts with tensors of shape `before` as it did with those of `shape`; None if that is
+    impossible."""
     own = extents_of(operand) if isinstance(operand.ty, relax.TensorType) else ()
     if own is None:
         return None

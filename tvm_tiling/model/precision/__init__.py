@@ -1,1 +1,1 @@
-"""Types that a float32 model is computed in: half precision, 8 bits, and the choice between them."""
+"""Types in which a float32 model is computed: half precision, 8 bits, and the choice between them."""

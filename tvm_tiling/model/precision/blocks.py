@@ -1,7 +1,7 @@
-"""Weights of a float32 model in blocks of few bits, which share a scale: weight-only quantisation.
+"""Blocked low-bit weights of a float32 model with one scale per block: weight-only quantisation.
 
-A block's scale is searched: rounding to the nearest of the steps that its largest weight asks for is compared with
-smaller steps, which cut that weight and fit the others better, and the least squared error is taken.
+The scale of a block is searched: rounding with the step that represents its largest weight is compared with smaller
+steps, which clip that weight and fit the others better, and the one with the least squared error is used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..pipeline import straight
 from .record import LayerError
 
 FORMATS = tuple(name for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is not None)
-LEAST_WEIGHTS = 1 << 12  # of a product: fewer are not worth their error
-_PARTS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)  # of the step that the largest weight asks for
-_AT_ONCE = 1 << 20  # weights
+LEAST_WEIGHTS = 1 << 12  # minimum size of a matrix: smaller ones are not worth their error
+_PARTS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)  # of the step that represents the largest weight
+_AT_ONCE = 1 << 20  # weights per iteration
 
 
 def check_weights(weights: str | None, block: int) -> None:
-    """WorkloadError for formats that no kernel reads, and blocks of other sizes."""
+    """Raise WorkloadError for formats without a kernel, and unsupported block sizes."""
     if weights is not None and weights not in FORMATS:
         raise WorkloadError(f"weights = {weights!r}: {nearest(str(weights), FORMATS)}")
     fits = isinstance(block, int) and not isinstance(block, bool) and 16 <= block <= 256 and not block & (block - 1)
@@ -40,8 +40,8 @@ def check_weights(weights: str | None, block: int) -> None:
 
 
 def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[ImportedModel, tuple[LayerError, ...]]:
-    """`imported` with the constant weights of its products, and tables that rows are taken from, in blocks; and how far
-    each is from what it was. WorkloadError where it has none."""
+    """`imported` with blocked constant weights of its matrix multiplications and lookup tables; and the error of each.
+    Raises WorkloadError if it has none."""
     encoding, errors = Encoding(format=weights, block=block), []
     mod = straight(imported.module)
     names = names_in(mod)
@@ -77,15 +77,15 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
     changed = rewrite(mod, write)
     if not errors:
         raise WorkloadError(
-            f"weights = {weights!r}: the model has no products by float32 weights of {LEAST_WEIGHTS} elements or more; "
-            "accepted: one that does, None"
+            f"weights = {weights!r}: the model has no matrix multiplications by float32 weights of "
+            f"{LEAST_WEIGHTS} elements or more; accepted: a model that has, or None"
         )
     return replace(imported, module=changed), tuple(errors)
 
 
 class Named:
-    """What calls are emitted by in the place of those of `mod`, for variables that carry the present node's name; its
-    functions are called by a word behind, unlike those of `mod`."""
+    """An emitter in place of that of `mod`, for variables with the present node's name; its function names have a
+    suffix that distinguishes them from those of `mod`."""
 
     def __init__(self, rewriter: Rewriter, mod: tvm.IRModule, word: str) -> None:
         self.emit, self.lookup_binding = rewriter.emit, rewriter.value
@@ -94,7 +94,7 @@ class Named:
 
 
 def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:
-    """The value of constant float32 weights that are quantised."""
+    """The value of constant float32 weights to quantise."""
     shape = shape_of(expr)
     if shape is None or len(shape) != 2 or shape[0] * shape[1] < LEAST_WEIGHTS or min(shape) < block:
         return None
@@ -104,7 +104,7 @@ def _weights(expr: relax.Expr, block: int) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class _Stored:
-    """Records of the weights of a product, and how far they are."""
+    """The stored weights of a matrix multiplication, and their error."""
 
     product: BlockedProduct
     records: np.ndarray
@@ -112,7 +112,7 @@ class _Stored:
 
 
 def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
-    """Weights [n, k], quantised. WorkloadError where one is not finite."""
+    """Quantise weights [n, k]. Raises WorkloadError if one is not finite."""
     n, k = weights.shape
     product = BlockedProduct(rows=1, n=n, k=k, encoding=encoding)
     made = record_memory(product)
@@ -129,7 +129,7 @@ def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
 
 
 def _pieces(weights: np.ndarray, product: BlockedProduct) -> Iterator[tuple[int, np.ndarray]]:
-    """Some rows at a time as [rows, blocks, elements], zeros behind the last; the number of the first row."""
+    """Groups of rows as [rows, blocks, elements], zero-padded; and the index of the first row."""
     block, step = product.encoding.block, max(1, _AT_ONCE // max(1, product.k))
     for start in range(0, product.n, step):
         piece = np.ascontiguousarray(weights[start : start + step])
@@ -139,8 +139,8 @@ def _pieces(weights: np.ndarray, product: BlockedProduct) -> Iterator[tuple[int,
 
 
 def quantised(rows: np.ndarray, product: BlockedProduct) -> tuple[np.ndarray, np.ndarray, float]:
-    """(uint8 values, float32 scales, the sum of squared errors) of blocks [rows, blocks, elements]: the largest weight
-    of a block becomes the lowest value, which has no counterpart, and its sign that of the scale."""
+    """(uint8 values, float32 scales, sum of squared errors) of blocks [rows, blocks, elements]: the largest weight of a
+    block is mapped to the lowest value, which has no counterpart, and its sign becomes that of the scale."""
     centre = product.centre
     place = np.abs(rows).argmax(axis=-1)[..., None]
     largest = np.take_along_axis(rows, place, axis=-1)

@@ -1,7 +1,7 @@
-"""A model in a precision that its user asks for, or in the fastest one whose results stay close enough to float32.
+"""Compilation of a model in a requested precision, or in the fastest one whose results are close enough to float32.
 
-How close they are is measured on the inputs that the user gives, and so is, where there is a choice, how long they
-take: formulas price operators in turn, and do not know what is left of a tensor in 16 or 8 bits.
+The error is measured on the user's inputs, and so is the latency if there is a choice: the analytical model estimates
+single operators, and does not account for the loss of accuracy in 16 or 8 bits.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from .graphs import in_precision
 from .record import PRECISIONS, Compared, PrecisionRecord
 
 TOLERANCE = 0.01
-RUNS, MOST_SECONDS = 15, 2.0  # of each precision that is timed
+RUNS, MOST_SECONDS = 15, 2.0  # for each measured precision
 
 Load = Callable[[], Iterable[ImportedModel]]
-# (what gives the model's variants, the digest of what they are read from, what looks at a new executable)
+# (loader of the model's variants, digest of its source, callback for a new executable)
 Compile = Callable[[Load, bytes | None, Callable[[Executable], None]], Executable]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model that is to be compiled: what gives it and of which digest, what compiles it, for which machine, the
-    inputs to calibrate with, if any are given, and the kernels that need not be compiled for that. `variants`: how many
-    of the model there are, of which an input may fit one."""
+    """A model to compile: its loader and digest, the compiler, the target machine, the calibration inputs, if any, and
+    the kernel cache. `variants`: the number of variants of the model, of which an input may match one."""
 
     load: Load
     make: Compile
@@ -57,10 +56,10 @@ class Subject:
 
 
 def in_chosen_precision(subject: Subject, precision: str, tolerance: float | None) -> Executable:
-    """The model compiled in `precision`, one of PRECISIONS but "float32".
+    """The model compiled in `precision`, one of PRECISIONS except "float32".
 
-    `tolerance`: the error that "auto" accepts, None: TOLERANCE. WorkloadError for "auto" or "int8" without
-    calibration, and inputs that the model does not take.
+    `tolerance`: the error accepted by "auto", None: TOLERANCE. Raises WorkloadError for "auto" or "int8" without
+    calibration, and for inputs that do not match the model.
     """
     if precision == "auto":
         return _fastest(subject, TOLERANCE if tolerance is None else tolerance)
@@ -68,7 +67,7 @@ def in_chosen_precision(subject: Subject, precision: str, tolerance: float | Non
 
 
 def _compiled(subject: Subject, precision: str) -> Executable:
-    """In one precision, with its record."""
+    """The model in one precision, with its record."""
     calibration = subject.calibration
     left: dict[str, None] = {}
 
@@ -98,7 +97,7 @@ def _fastest(subject: Subject, tolerance: float) -> Executable:
     calibration = subject.calibration
     if not calibration:
         raise WorkloadError(
-            "precision = 'auto' compares results and times on calibration=[inputs]; accepted: one or more inputs"
+            "precision = 'auto' compares results and latencies on calibration=[inputs]; accepted: one or more inputs"
         )
     if not (isinstance(tolerance, int | float) and tolerance >= 0):
         raise WorkloadError(f"tolerance = {tolerance!r}; accepted: a number of at least 0")
@@ -130,7 +129,7 @@ def _fastest(subject: Subject, tolerance: float) -> Executable:
 
 
 def _times(executables: Mapping[str, Executable], given: Any) -> dict[str, float]:
-    """Median seconds of runs on one input, the executables in turns."""
+    """Median seconds of interleaved runs of the executables on one input."""
     taken: dict[str, list[float]] = {name: [] for name in executables}
     with own_core():
         for executable in executables.values():
@@ -153,15 +152,15 @@ def _run(executable: Executable, given: Any) -> tuple[Any, ...]:
 
 
 def _error(plain: Executable, other: Executable, given: Any) -> float:
-    """The largest error of an output of `other` beside `plain`'s; NaN where one is finite and the other is not.
-    WorkloadError where nothing of `plain`'s is."""
+    """The largest error of an output of `other` relative to `plain`; NaN if one is finite and the other is not. Raises
+    WorkloadError if no output of `plain` is finite."""
     expected = _run(plain, given)
     _check_finite(expected)
     found = [0.0]
     for right, ours in zip(map(np.asarray, expected), map(np.asarray, _run(other, given)), strict=True):
         if right.shape != ours.shape:
             return math.nan
-        if right.dtype.kind in "biu":  # positions and choices: the share that differs
+        if right.dtype.kind in "biu":  # indices and selections: the share of differing elements
             found.append(float(np.mean(right != ours)) if right.size else 0.0)
             continue
         right, ours = right.astype(np.float64), ours.astype(np.float64)
@@ -174,15 +173,17 @@ def _error(plain: Executable, other: Executable, given: Any) -> float:
 
 
 def _check_finite(results: Sequence[Any]) -> None:
-    """WorkloadError for results of float32 that say nothing."""
+    """Raise WorkloadError for float32 results without any finite element."""
     arrays = [np.asarray(result) for result in results]
     if any(array.size for array in arrays) and not any(np.isfinite(array).any() for array in arrays):
-        raise WorkloadError("no result of the model is finite for it in float32; accepted: inputs for which some are")
+        raise WorkloadError(
+            "no result of the model is finite for it in float32; accepted: inputs with some finite results"
+        )
 
 
 def _fitting(imported: ImportedModel, calibration: Sequence[Any] | None, every: bool) -> Sequence[Any] | None:
-    """Of several inputs those that have the shapes of a variant. WorkloadError where none has, or, if `every` input
-    should have them, one has not; and for what is no input."""
+    """The inputs that have the shapes of a variant. Raises WorkloadError if there is none, or, with `every`, if one
+    does not match; and for invalid inputs."""
     if calibration is None:
         return None
     signature = Signature.of(imported)
@@ -199,7 +200,7 @@ def _fitting(imported: ImportedModel, calibration: Sequence[Any] | None, every: 
 
 
 def _digest(digest: bytes | None, precision: str, calibration: Sequence[Any] | None) -> bytes | None:
-    """A digest of a model that is compiled in a precision by these inputs."""
+    """The digest of a model that is compiled in a precision with these inputs."""
     if digest is None:
         return None
     found = hashlib.sha256(digest + precision.encode())
@@ -209,7 +210,7 @@ def _digest(digest: bytes | None, precision: str, calibration: Sequence[Any] | N
         for array in (*arrays, *(named[name] for name in sorted(named))):
             known = np.ascontiguousarray(as_array(array, "calibration"))
             if known.dtype.hasobject:
-                return None  # of what no model takes
+                return None  # not an input of any model
             found.update(f"{known.dtype} {known.shape}".encode())
             found.update(known.reshape(-1).view(np.uint8).data)
     return found.digest()

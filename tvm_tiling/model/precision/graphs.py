@@ -1,4 +1,4 @@
-"""A model's graph in the types of a precision: "float32", "bfloat16", "float16" or "int8"."""
+"""Conversion of a model's graph to the types of a precision: "float32", "bfloat16", "float16" or "int8"."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .half import in_half
 
 @dataclass(frozen=True)
 class Written:
-    """A model in the types of a precision. `left`: nodes that multiply by weights in floats, since 8 bits keep too
-    little of what they take."""
+    """A model in the types of a precision. `left`: nodes with float matrix multiplications or convolutions, because
+    their inputs lose too much accuracy in 8 bits."""
 
     model: ImportedModel
     left: tuple[str, ...] = ()
@@ -36,8 +36,8 @@ def in_precision(
 ) -> Written:
     """`imported` for a machine; its inputs and outputs keep their types.
 
-    `calibration` is needed for "int8", for which the model is run with kernels that `cache` holds, or that are
-    compiled. WorkloadError where it is no input of the model, or the model has nothing in float32 to quantise.
+    `calibration` is required for "int8", for which the model is executed with kernels from `cache`, or newly compiled
+    ones. Raises WorkloadError if it does not match the model, or the model has nothing to quantise in float32.
     """
     if precision == "float32":
         return Written(imported)
@@ -47,14 +47,17 @@ def in_precision(
         dots = engine is not None and not engine.in_place
         return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision, dots=dots)))
     if holds_quantised(mod):
-        raise WorkloadError("precision = 'int8': the model is quantised already; accepted: 'float32', as it is then")
+        raise WorkloadError(
+            "precision = 'int8': the model is already quantised; accepted: 'float32', which keeps it as it is"
+        )
     if not any(is_product(binding.value) for block in mod["main"].body.blocks for binding in block.bindings):
         raise WorkloadError(
-            "precision = 'int8': the model multiplies nothing by float32 weights; accepted: one that does, 'float32'"
+            "precision = 'int8': the model has no matrix multiplications or convolutions by float32 weights; "
+            "accepted: a model that has, or 'float32'"
         )
     if calibration is None:
         raise WorkloadError(
-            "precision = 'int8' takes the ranges of tensors from calibration=[inputs]; accepted: one or more inputs"
+            "precision = 'int8' requires calibration=[inputs] for the ranges of tensors; accepted: one or more inputs"
         )
     quantised, left = with_quantised_products(imported, mod, calibration, cache)
     return Written(replace(imported, module=quantised), left)

@@ -1,9 +1,10 @@
-"""A float32 graph in half precision: what is multiplied is kept in 16 bits, everything else is computed in float32.
+"""Half precision for a float32 graph: operands of matrix multiplications and convolutions are stored in 16 bits,
+everything else is computed in float32.
 
-A tensor that a convolution or product takes is rounded once, in the write-back of what makes it, and whoever else reads
-it takes the rounded numbers too, so that it lies in memory in 16 bits alone. Tensors in another order, parts of them
-and the largest of some are the same numbers in either type. Sums, biases, activations, normalisation and softmax are in
-float32, as are the model's inputs and outputs. Of recurrent layers the weights are in 16 bits, the states in float32.
+A tensor used as such an operand is rounded once, in the epilogue of its producer, and its other consumers use the
+rounded values too, so that it is stored only in 16 bits. Transposed tensors, slices and maxima have the same values in
+either type. Sums, biases, activations, normalisation and softmax are in float32, as are the model's inputs and outputs.
+Recurrent layers have 16-bit weights and float32 states.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
 from ..passes.layout import CONVOLUTIONS
 from ..passes.simplify import simplify
 
-# Operators of one tensor whose results are numbers that it holds. Kernels compare them in float32.
+# Operators on one tensor whose results are elements of it. Kernels compare them in float32.
 MOVES = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice")
 SAME_NUMBERS = (*MOVES, "nn.max_pool2d")
 
 
 def in_half(mod: tvm.IRModule, dtype: str, *, dots: bool) -> tvm.IRModule:
-    """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of HALVES. `dots`: the CPU has a
-    dot product of it."""
+    """`mod`, simplified, with the matrix multiplication operands in its function "main" stored in `dtype`, one of
+    HALVES. `dots`: the CPU has a dot product instruction for it."""
     return simplify(rewrite(mod, _Halves(mod, dtype, dots)))
 
 
 class _Halves:
-    """Puts a rounding behind every tensor that something multiplies. `halves`: of those, the numbers in 16 bits."""
+    """Inserts a rounding after every tensor that is multiplied. `halves`: their 16-bit values."""
 
     def __init__(self, mod: tvm.IRModule, dtype: str, dots: bool) -> None:
         self.mod, self.dtype, self.dots = mod, dtype, dots
@@ -57,7 +58,7 @@ class _Halves:
         return self._widened(rewriter, rewriter.emit(op.astype(rewriter.emit(made), self.dtype)))
 
     def _recurrent(self, rewriter: Rewriter, value: Expr) -> Expr | None:
-        """A recurrent layer with its weights in 16 bits, states and gates as they are; None for anything else."""
+        """A recurrent layer with 16-bit weights and unchanged states and gates; None for anything else."""
         if not is_op(value, "call_tir"):
             return None
         recurrence = recurrence_of(self.mod[value.args[0]])
@@ -74,7 +75,7 @@ class _Halves:
         )
 
     def _widened(self, rewriter: Rewriter, half: Expr) -> Expr:
-        """The numbers of `half` in float32, which nothing computes where nobody is left who takes them."""
+        """The values of `half` in float32, which are only computed if they are used."""
         wide = rewriter.emit(op.astype(half, "float32"))
         self.halves[wide] = half
         return wide
@@ -89,14 +90,14 @@ class _Halves:
         return half
 
     def _parts(self, rewriter: Rewriter, value: Expr) -> list[Expr] | None:
-        """What is put beside each other, in 16 bits; None where one of them is not kept so."""
+        """The concatenated tensors in 16 bits; None if one of them is not available in 16 bits."""
         together = rewriter.value(value.args[0])
         parts = list(together.fields) if isinstance(together, relax.Tuple) else []
         return [self.halves[part] for part in parts] if parts and all(part in self.halves for part in parts) else None
 
 
 def _kept(main: relax.Function, dots: bool) -> set[relax.Var]:
-    """Variables whose numbers are multiplied, as they are or in another order."""
+    """Variables whose values are multiplied, directly or in another order."""
     found: set[relax.Var] = set()
     for block in reversed(main.body.blocks):
         for binding in reversed(block.bindings):
@@ -113,9 +114,10 @@ def _kept(main: relax.Function, dots: bool) -> set[relax.Var]:
 
 
 def _multiplies(value: Expr, dots: bool) -> bool:
-    """Whether a value is a float32 convolution or product whose operands are rounded. Without dot products those of two
-    tensors, attention's, stay in float32: they are read once from a cache, and would be widened again. So do
-    convolutions of a group for each channel, which use a number that they have widened but once for each tap."""
+    """Return whether a value is a float32 convolution or matrix multiplication with operands to round. Without dot
+    product instructions, multiplications of two tensors, as in attention, stay in float32: they are read once from a
+    cache, and would have to be widened again. So do depthwise convolutions, which use a widened value only once per
+    tap."""
     if not is_op(value, *CONVOLUTIONS, "matmul") or any(str(a.ty.dtype) != "float32" for a in value.args):
         return False
     if is_op(value, "matmul"):
@@ -125,7 +127,7 @@ def _multiplies(value: Expr, dots: bool) -> bool:
 
 
 def _wide(value: relax.Call, operands: list[Expr]) -> Expr:
-    """A product or convolution of these operands whose sums and results are in float32."""
+    """A matrix multiplication or convolution of these operands with float32 accumulators and results."""
     if is_op(value, "matmul"):
         return op.matmul(*operands, out_dtype="float32")
     a = value.attrs

@@ -1,4 +1,4 @@
-"""What a compiled model says of its precision: which it is, how far its results are from float32, what was compared."""
+"""The precision of a compiled model: its type, its error relative to float32, and the comparison of candidates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "auto")
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One precision on the inputs given for calibration. `error`: the largest of any output and input, as the norm of
-    its difference from float32 beside its own; NaN where it is not finite and float32's is. `seconds`: the median
-    of runs on the first input, None where nothing was timed. `refused`: why the model is not served so, or empty."""
+    """One precision on the calibration inputs. `error`: the maximum over outputs and inputs of the norm of the
+    difference from float32, relative to the float32 norm; NaN if a result is not finite and float32's is. `seconds`:
+    the median latency on the first input, None if not measured. `refused`: the reason why this precision is not
+    supported for the model, or empty."""
 
     precision: str
     error: float = 0.0
@@ -25,7 +26,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class LayerError:
-    """How far the weights of a node moved: the norm of the difference beside their own."""
+    """The error of a node's weights: the norm of the difference relative to their own norm."""
 
     node: str
     error: float
@@ -33,12 +34,12 @@ class LayerError:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionRecord:
-    """The precision that a model was compiled for.
+    """The precision for which a model was compiled.
 
-    `error`: as of Compared, None where no inputs were given to measure it. `inputs`: how many were. `tolerance`: what
-    "auto" accepted, None elsewhere. `left`: nodes that multiply by weights in floats, since 8 bits keep too little of
-    what they take. `compared`: what "auto" chose from. `weights`: the format of weights in blocks and how many share a
-    scale, as in "int4:32", empty for floats; `layers` are how far each moved.
+    `error`: as in Compared, None without inputs to measure it. `inputs`: the number of inputs. `tolerance`: the error
+    accepted by "auto", None otherwise. `left`: nodes that multiply by weights in floats, because their inputs lose too
+    much accuracy in 8 bits. `compared`: the candidates of "auto". `weights`: the format of blocked weights and the
+    number of weights per scale, such as "int4:32", empty for floats; `layers` has the error of each.
     """
 
     precision: str = "float32"
@@ -51,7 +52,7 @@ class PrecisionRecord:
     layers: tuple[LayerError, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, numbers that JSON does not have as None."""
+        """Plain values, with None for numbers that JSON does not support."""
         plain = asdict(self)
         if not self.weights:
             del plain["weights"], plain["layers"]
@@ -61,14 +62,14 @@ class PrecisionRecord:
         return plain
 
     def described(self) -> dict[str, Any]:
-        """What a description of a model says of it: nothing where nobody asked for another precision."""
+        """The entry in a model's description: empty if no other precision was requested."""
         return {} if self == PrecisionRecord() else {"precision": self.to_dict()}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> PrecisionRecord:
-        """What to_dict() made of one. ValueError for anything else."""
+        """The record from a to_dict() result. Raises ValueError for anything else."""
         if plain["precision"] not in PRECISIONS:
-            raise ValueError(f"precision {plain['precision']!r}")
+            raise ValueError(f"precision {plain['precision']!r} is not supported")
         return cls(
             precision=str(plain["precision"]),
             error=_number(plain["error"], int(plain["inputs"])),
@@ -89,7 +90,7 @@ class PrecisionRecord:
         )
 
     def __str__(self) -> str:
-        """A line, and one for each precision that was compared."""
+        """One line, and one for each precision that was compared."""
         lines = [f"precision: {self.precision}{self._error_text()}"]
         if self.left:
             shown = ", ".join(self.left[:3]) + (f" and {len(self.left) - 3} more" if len(self.left) > 3 else "")
@@ -122,7 +123,7 @@ FLOAT32 = PrecisionRecord()
 
 
 def _number(value: Any, inputs: int) -> float | None:
-    """An error as to_dict() writes it: None stands for no number where there were inputs to measure it."""
+    """An error as written by to_dict(): None means NaN if there were inputs to measure it."""
     if value is None:
         return math.nan if inputs else None
     return float(value)

@@ -1,4 +1,4 @@
-"""Rows that weights in blocks are multiplied by: in float32, or rounded to 16 or 8 bits in the weights' blocks."""
+"""Rows that are multiplied by blocked weights: in float32, or rounded to 16 or 8 bits in the blocks of the weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ ACTIVATIONS = ("float32", "int16", "int8")
 
 
 def check_activations(activations: str | None) -> None:
-    """WorkloadError for what no kernel takes."""
+    """Raise WorkloadError for types without a kernel."""
     if activations is not None and activations not in ACTIVATIONS:
         raise WorkloadError(f"activations = {activations!r}: {nearest(str(activations), ACTIVATIONS)}")
 
 
 def with_activations(imported: ImportedModel, activations: str) -> ImportedModel:
-    """`imported` whose products of weights in blocks all take such rows. WorkloadError where it has none."""
+    """`imported` with rows of this type for all matrix multiplications by blocked weights. Raises WorkloadError if it
+    has none."""
     mod = imported.module
     products = {
         variable: told
@@ -33,8 +34,8 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
     }
     if not products:
         raise WorkloadError(
-            f"activations = {activations!r}: the model has no products of weights in blocks; accepted: one that has, "
-            "weights='int4', None"
+            f"activations = {activations!r}: the model has no matrix multiplications by blocked weights; "
+            "accepted: a model that has, weights='int4', or None"
         )
 
     def write(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:
@@ -42,7 +43,7 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
         if told is None or told.activations == activations:
             return None
         x, *_, weights = value.args[1].fields
-        if told.activations == "int8":  # the rows before they were quantised
+        if told.activations == "int8":  # the rows before their quantisation
             x = rewriter.value(rewriter.value(x).tuple_value).args[1].fields[0]
         product = BlockedProduct(rows=1, n=told.n, k=told.k, encoding=told.encoding)
         return product_in_blocks(Named(rewriter, mod, activations), x, weights, product, activations)

@@ -1,1 +1,1 @@
-"""Float models made integer ones, by calibration data or from pairs of quantize and dequantize."""
+"""Conversion of float models to integer models, by calibration data or from pairs of quantize and dequantize."""

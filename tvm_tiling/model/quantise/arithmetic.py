@@ -1,9 +1,9 @@
-"""How totals in int32 become 8-bit numbers again: by integers alone, as vector engines of accelerators do it, or by
-float32, as CPUs do.
+"""Requantisation of int32 totals to 8 bits: in integer arithmetic, as in the vector engines of accelerators, or in
+float32, as on CPUs.
 
-Both round the real result to the nearest number of the result's scale. Integers round halves upwards and their factors
-have 15 bits (scale.py), so that every machine agrees on each bit. Floats round halves to even, as ONNX says: what one
-int32 times one float32 gives is the nearest number but where the real result lies within a rounding error of a half.
+Both round the real result to the nearest value of the result's scale. Integer arithmetic rounds halves upwards with
+15-bit factors (scale.py), so that all machines are bit-exact. Floats round halves to even, as in ONNX: one int32 times
+one float32 gives the nearest value unless the real result is within a rounding error of a half.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from .totals import Real, Total, bounded, integer, scalar_if_one
 
 
 class Arithmetic(Protocol):
-    """A way from totals to numbers."""
+    """The arithmetic for requantisation."""
 
     everything: bool
-    """Whether a machine that multiplies integers alone is to do as much as possible: weights that are floats are
-    quantised, and element-wise functions, softmax and layer norm are done with integers as well, by tables."""
+    """Whether to support machines that only multiply integers: float weights are quantised, and element-wise functions,
+    softmax and layer norm are computed in integers too, by tables."""
 
     def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
-        """The numbers of `out` for a total, int32 within low .. high. None where int32 cannot hold the total."""
+        """The values of `out` for a total, int32 within low .. high. None if the total may overflow int32."""
         ...
 
     def real(self, rewriter: Rewriter, total: Total) -> Expr | None:
-        """float32 of a total. None where int32 cannot hold it, or machines have no floats."""
+        """A total in float32. None if it may overflow int32, or the machine has no floats."""
         ...
 
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
-        """(left + sign * right) * factor, for numbers of `out`."""
+        """(left + sign * right) * factor, in values of `out`."""
         ...
 
 
 class WholeNumbers:
-    """By integers."""
+    """Integer arithmetic."""
 
     everything = True
 
@@ -60,7 +60,7 @@ class WholeNumbers:
         return None
 
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
-        """Both multiplied to a common scale, finer than the result's by a power of two."""
+        """Scale both to a common scale, finer than the result's by a power of two."""
         ratios = np.array([left.scale.scale, right.scale.scale]) * factor / out.scale
         # 255 * 2^14 twice is below 2^23.
         bits = int(np.clip(14 - np.frexp(ratios.max())[1], 0, 30))
@@ -78,7 +78,7 @@ class WholeNumbers:
 
 
 class Floats:
-    """By float32."""
+    """Float32 arithmetic."""
 
     everything = False
 
@@ -95,7 +95,7 @@ class Floats:
         return None if total.bound >= 1 << 30 else _times(rewriter, total.number(rewriter), total.factor)
 
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
-        """Each in steps of the result."""
+        """Each term in steps of the result."""
         terms = []
         for source, towards in ((left, 1), (right, sign)):
             steps = np.array(source.scale.scale * factor / out.scale * towards, np.float32)
@@ -107,7 +107,7 @@ class Floats:
 
 
 def _centred(rewriter: Rewriter, source: Real) -> Expr | None:
-    """The numbers less their zero point in float32, as Floats.numbers has made them on the way to `source.wide`."""
+    """The values minus their zero point in float32, as computed by Floats.numbers on the way to `source.wide`."""
     call = rewriter.value(source.wide)
     if source.scale.zero:
         call = rewriter.value(call.args[0]) if is_op(call, "add") else None
@@ -131,5 +131,5 @@ def _times(rewriter: Rewriter, value: Expr, factors: np.ndarray) -> Expr:
 
 
 def _floats(values: np.ndarray) -> Expr:
-    """float32 constants; a number where it is but one."""
+    """Float32 constants; a scalar if there is only one."""
     return constant(values if values.size > 1 else values.reshape(()))

@@ -1,5 +1,5 @@
-"""What follows an operator in a quantised graph and is done with its integers: factors, biases, bounds; and functions
-of one tensor, element by element, which are tables of 256 numbers."""
+"""Operators after another one in a quantised graph that are computed with its integers: factors, biases, bounds; and
+element-wise functions of one tensor, which become tables of 256 values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tvm import relax
 
 from ..passes.dataflow import Expr, is_op
 
-Lookup = Callable[[Expr], Expr]  # what a variable is bound to, or the expression itself
+Lookup = Callable[[Expr], Expr]  # the value bound to a variable, or the expression itself
 Known = Callable[[Expr], np.ndarray | None]  # the value of a constant, quantised or not
 
 
 @dataclass(frozen=True)
 class Chain:
-    """clip(core * factor + bias, low, high); `bias` broadcasts to the core's shape. `through`: values on the way."""
+    """clip(core * factor + bias, low, high); `bias` broadcasts to the core's shape. `through`: intermediate values."""
 
     core: Expr
     factor: float = 1.0
@@ -30,8 +30,7 @@ class Chain:
 
 
 def chain(value: Expr, lookup: Lookup, known: Known) -> Chain:
-    """The chain that ends in `value`, as long as its steps are bounds, then scalars to multiply by and constants to
-    add."""
+    """The longest chain that ends in `value` and consists of bounds, preceded by scalar factors and constant biases."""
     low, high = -math.inf, math.inf
     factor, bias = 1.0, None
     through: list[relax.Var] = []
@@ -120,18 +119,18 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-"""Operators that work element by element, in float64."""
+"""Element-wise operators, in float64."""
 
 
 def is_pointwise(call: Expr) -> bool:
-    """Whether a call is one of FUNCTIONS, or a clip."""
+    """Return whether a call is one of FUNCTIONS, or a clip."""
     return is_op(call, *FUNCTIONS, "clip")
 
 
 def pointwise(
     value: Expr, lookup: Lookup, known: Known, is_root: Callable[[Expr], bool]
 ) -> tuple[Expr, Callable[[np.ndarray], np.ndarray]] | None:
-    """(root, function) where `value` is a function of one tensor, its root, element by element; else None."""
+    """(root, function) if `value` is an element-wise function of one tensor, its root; otherwise None."""
     if is_root(value):
         return value, lambda x: x
     constant = known(value)

@@ -1,15 +1,15 @@
-"""Functions of quantised tensors that a multiplier array does not do, defined so that every machine agrees on each bit.
+"""Functions of quantised tensors that a multiplier array does not support, defined bit-exactly for all machines.
 
-table         an element-wise function f: the 256 numbers round(f(scale * (q - zero)) / scale_out) + zero_out
-softmax       exponentials e of the distance d = q - max from a table, round(2^15 exp(scale * d)), summed in int32 to t;
+table         an element-wise function f: the 256 values round(f(scale * (q - zero)) / scale_out) + zero_out
+softmax       exponentials e of d = q - max from a table, round(2^15 exp(scale * d)), summed in int32 to t;
               the result is e / t in float32, one division; as 8 bits round(e / t * (1 / scale_out)) + zero_out
-layer norm    over n numbers: S their sum, Q the sum of their squares, in int64; D = n q - S in int32, and
+layer norm    over n values: S their sum, Q the sum of their squares, in int64; D = n q - S in int32, and
               R = sqrt(n Q - S^2 + epsilon n^2 / scale^2) in float64; the result is
               (round(float32(D) / float32(R) * g) + b + 2^7) >> 8 of g = gamma / scale_out * 2^8 in float32 and
               b = round(beta / scale_out * 2^8) + zero_out * 2^8 in int32
 
-Products of floats are rounded to whole numbers before anything is added to them: whether a machine rounds between a
-multiplication and an addition does not matter. Halves round to even.
+Float products are rounded to integers before any addition, so results do not depend on fused multiply-add. Halves round
+to even.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NORM_BITS = 8
 
 
 def table(rewriter: Rewriter, source: Real, function: Callable[[np.ndarray], np.ndarray], out: Scale) -> Expr:
-    """The int8 numbers of a function of each element."""
+    """The int8 values of a function of each element."""
     with np.errstate(all="ignore"):
         values = np.nan_to_num(function(source.scale.reals), posinf=1e30, neginf=-1e30)
     numbers = constant(out.quantised(values).astype(np.int8))
@@ -38,7 +38,7 @@ def table(rewriter: Rewriter, source: Real, function: Callable[[np.ndarray], np.
 
 
 def softmax(rewriter: Rewriter, source: Real, axis: int, out: Scale | None) -> Expr:
-    """Softmax along an axis: float32, or as `out` has it in int32."""
+    """Softmax along an axis: in float32, or as int32 values of `out`."""
     emit = rewriter.emit
     wide = emit(op.astype(source.value, "int32"))
     largest = emit(op.max(wide, [axis], keepdims=True))
@@ -54,13 +54,14 @@ def softmax(rewriter: Rewriter, source: Real, axis: int, out: Scale | None) -> E
 
 
 def _numbers(rewriter: Rewriter, steps: Expr, out: Scale) -> Expr:
-    """Floats in steps of `out` as its numbers."""
+    """Convert floats in steps of `out` to its values."""
     whole = rewriter.emit(op.astype(rewriter.emit(op.round(steps)), "int32"))
     return bounded(rewriter, rewriter.emit(op.add(whole, integer(out.zero))) if out.zero else whole, LOW, HIGH)
 
 
 def layer_norm(rewriter: Rewriter, source: Real, call: relax.Call, out: Scale) -> Expr | None:
-    """Layer norm along the last axis, int32 numbers of `out`; None along others or for parameters that are computed."""
+    """Layer norm along the last axis, int32 values of `out`; None along other axes or for parameters that are not
+    constant."""
     emit = rewriter.emit
     shape = shape_of(call.args[0])
     gamma, beta = array(call.args[1]), array(call.args[2])

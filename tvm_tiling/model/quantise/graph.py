@@ -1,14 +1,14 @@
-"""A float32 graph with tensors quantised: pairs of quantize and dequantize put in.
+"""Quantisation of tensors in a float32 graph: insertion of quantize and dequantize pairs.
 
-Machines that multiply integers alone get every tensor quantised that integers can make. CPUs have floats as well, and
-get what convolutions and products by weights take, and what comes of them by a sum, a mean or in another order on the
-way to the next one.
+For machines that only multiply integers, every tensor that integers can represent is quantised. CPUs have floats as
+well: there, the operands of convolutions and matrix multiplications by weights are quantised, and their results on the
+way to the next one through a sum, a mean or a reordering.
 
-Weights are symmetric, a scale for each output channel. Other tensors have one scale, for machines of integers from
-their range over calibration data; their zero point is 0 there where they are padded by a convolution or multiplied by
-each other, since the multipliers take integers as they are, and where it makes the range tightest elsewhere. For CPUs
-the scale is the one of the least error (distribution.py), and a layer that loses too much even by that one (loss.py)
-stays in floats.
+Weights are symmetric, with one scale per output channel. Other tensors have one scale, for integer machines from their
+range over calibration data; their zero point is 0 there if they are padded by a convolution or multiplied by each
+other, because the multipliers take the integers unchanged, and otherwise the one with the tightest range. For CPUs the
+scale is the one with the least error (distribution.py), and a layer that still loses too much accuracy (loss.py) stays
+in floats.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .scale import HIGH, Scale, quantised_weights, scale_of
 
 SUMS = ("nn.conv2d", "matmul", "add", "subtract", "multiply", "mean", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
 FUNCTIONS = ("nn.softmax", "nn.layer_norm")
-LEAST_DECIBELS = 20.0  # of a layer's results beside what 8 bits of its operands take from them: a tenth
-SHARE = Scale(float(np.float32(1 / HIGH)))  # of softmax, whose results are in 0 .. 1
+LEAST_DECIBELS = 20.0  # minimum signal-to-noise ratio of a layer's results with 8-bit operands: an error of one tenth
+SHARE = Scale(float(np.float32(1 / HIGH)))  # scale of softmax, whose results are in 0 .. 1
 
 
 def with_quantised_tensors(imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any]) -> tvm.IRModule:
-    """`mod`, simplified, whose "main" is what `imported` computes, quantised by its ranges over `calibration`."""
+    """`mod`, simplified, whose "main" computes the same as `imported`, quantised by its ranges over `calibration`."""
     plan = _Plan(mod["main"])
     measured = dict(zip(plan.measured, ranges(imported, mod, plan.measured, calibration), strict=True))
     scales: dict[relax.Var, Scale] = {}
@@ -57,8 +57,8 @@ def with_quantised_tensors(imported: ImportedModel, mod: tvm.IRModule, calibrati
 def with_quantised_products(
     imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any], cache: KernelCache | None = None
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The same for a CPU, and the names of the nodes that multiply by weights and stay in floats, since 8 bits keep too
-    little of what they take. `cache`: kernels that are not compiled again to run the model."""
+    """The same for a CPU, and the names of nodes that multiply by weights and stay in floats, because their inputs lose
+    too much accuracy in 8 bits. `cache`: compiled kernels for running the model."""
     main = mod["main"]
     plan = _Plan(main, everything=False)
     taken = {value.args[0] for value in plan.bound.values() if is_product(value)}
@@ -73,7 +73,7 @@ def with_quantised_products(
             if is_product(value) and decibels(value, arrays, scale) < LEAST_DECIBELS:
                 lossy.add(product)
     plan = _Plan(main, everything=False, floats=lossy)
-    for variable in plan.quantised:  # views that no product takes
+    for variable in plan.quantised:  # views without a matrix multiplication as a consumer
         if variable not in scales:
             scales[variable] = scales[plan.sources[variable]]
     kept = {variable: scales[variable] for variable in plan.quantised}
@@ -83,13 +83,13 @@ def with_quantised_products(
 
 
 def _shown(variable: relax.Var, names: Sequence[str]) -> str:
-    """The nodes that a variable comes from; its own name where they have none."""
+    """The nodes of a variable; its own name if there are none."""
     known = [names[number] for number in numbers_of(variable.name) if number < len(names)]
     return ", ".join(known) or without_mark(variable.name)
 
 
 def is_product(value: Expr) -> bool:
-    """Whether a value is a convolution or product by float32 weights, of a matrix or an image."""
+    """Return whether a value is a convolution or matrix multiplication by float32 weights, of a matrix or an image."""
     if not is_op(value, "nn.conv2d", "matmul") or len(value.args) < 2:
         return False
     weights = array(value.args[1])
@@ -97,9 +97,9 @@ def is_product(value: Expr) -> bool:
 
 
 class _Plan:
-    """Which values become 8-bit numbers, and which of those share their scale with what they are a view of.
-    `everything`: whatever integers can make; else what is multiplied by weights, and what that comes of, but for the
-    products in `floats`."""
+    """Decides which values become 8-bit values, and which of them share the scale of the tensor of which they are a
+    view. `everything`: all that integers can represent; otherwise the operands of multiplications by weights, and their
+    sources, except for the multiplications in `floats`."""
 
     def __init__(
         self, main: relax.Function, everything: bool = True, floats: Collection[relax.Var] = frozenset()
@@ -135,20 +135,20 @@ class _Plan:
         return self.bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
     def chain(self, variable: relax.Var) -> Chain:
-        """What ends in a variable and is done in one go."""
+        """The chain that ends in a variable."""
         return chain(variable, self.lookup, array)
 
     def _once(self, variable: relax.Var) -> bool:
         return len(self.uses.get(variable, ())) == 1 and variable not in self.outputs
 
     def _inner(self, order: Sequence[relax.Var]) -> set[relax.Var]:
-        """Values on the way within a chain or a function of one tensor, which nobody else asks for."""
+        """Intermediate values of a chain or an element-wise function that have no other uses."""
         inner: set[relax.Var] = set()
         for variable in reversed(order):
             if variable in inner or variable not in self.bound:
                 continue
             found = self.chain(variable)
-            # As far as each is used once; the rest of the chain is another's.
+            # As long as each is used once; the rest of the chain belongs to another one.
             for passed in found.through:
                 if not self._once(passed) or passed not in self.bound:
                     break
@@ -166,7 +166,7 @@ class _Plan:
         return inner
 
     def _root(self, variable: relax.Var, roots: dict[relax.Var, relax.Var], inner: set[relax.Var]) -> relax.Var:
-        """What a value is an element-wise function of, alone; itself if it is not one."""
+        """The only tensor of which a value is an element-wise function; the value itself if there is none."""
         call = self.lookup(variable)
         if not is_pointwise(call) or variable in inner:
             return variable
@@ -175,11 +175,12 @@ class _Plan:
         if len(found) != 1:
             return variable
         root = found.pop()
-        # What goes on with a sum is done with the sum.
+        # A continuation of a sum is computed with the sum.
         return variable if not isinstance(root, relax.Var) or any(a in inner for a in operands) else root
 
     def _wanted(self, order: Sequence[relax.Var]) -> set[relax.Var]:
-        """What is multiplied by weights, what it is a view of, and the terms of a sum or mean that it is."""
+        """The operands of multiplications by weights, the tensors of which they are views, and the terms of sums and
+        means."""
         found: set[relax.Var] = set()
         for variable in reversed(order):
             call = self.bound.get(variable)
@@ -197,7 +198,7 @@ class _Plan:
         return found
 
     def _is_quantised(self, variable: relax.Var, kept: dict[relax.Var, None]) -> bool:
-        """Whether somebody computes with its integers, or it is made of integers."""
+        """Return whether an operator uses its integers, or it is computed from integers."""
         dtype = str(getattr(variable.ty, "dtype", ""))
         if dtype != "float32" or shape_of(variable) is None or variable in self.inner:
             return False
@@ -214,7 +215,7 @@ class _Plan:
         return is_op(self.bound[variable], *SUMS, *VIEWS, *FUNCTIONS) or is_pointwise(self.bound[variable])
 
     def _symmetric(self) -> set[relax.Var]:
-        """Values whose zero point is 0: operands of products of two tensors, and what convolutions pad."""
+        """Values with zero point 0: operands of multiplications of two tensors, and padded inputs of convolutions."""
         found: set[relax.Var] = set()
         for variable in reversed(list(self.bound)):
             call = self.bound[variable]
@@ -244,7 +245,7 @@ def _is_scalar(expr: Expr) -> bool:
 
 
 class _Pairs:
-    """Puts a quantize and a dequantize behind each value that has a scale, and in front of constants."""
+    """Inserts a quantize and a dequantize after each value that has a scale, and before constants."""
 
     def __init__(self, scales: dict[relax.Var, Scale], plan: _Plan) -> None:
         self.scales, self.plan = scales, plan

@@ -1,8 +1,8 @@
-"""A graph with quantised tensors as one of integers.
+"""Conversion of a graph with quantised tensors to integer arithmetic.
 
-A model that is quantised says so by pairs of operators: what is dequantised, computed in floats and quantised again is
-computed in integers here, exactly as written down in the modules that this one uses. Tensors are int8; those of uint8
-are shifted by 128. What has no integer form keeps its floats between the two operators.
+A quantised model is recognised by pairs of operators: the computation in floats between dequantisation and quantisation
+is replaced by integer arithmetic, exactly as defined in the modules used here. Tensors are int8; uint8 tensors are
+shifted by 128. Operators without an integer version keep their floats between the two operators.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "stride
 
 
 def in_integers(mod: tvm.IRModule, arithmetic: Arithmetic) -> tvm.IRModule:
-    """`mod`, whose "main" holds quantize and dequantize, with integers between them."""
+    """`mod`, whose "main" contains quantize and dequantize, with integer arithmetic between them."""
     return rewrite(mod, _Integers(arithmetic))
 
 
 def with_integers_on_cpu(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod`, simplified, with integers where its tensors are quantised and a CPU multiplies them."""
+    """`mod`, simplified, with integer arithmetic where its tensors are quantised and the CPU multiplies them."""
     return simplify(in_integers(mod, Floats())) if holds_quantised(mod) else mod
 
 
 def holds_quantised(mod: tvm.IRModule) -> bool:
-    """Whether tensors of a model are quantised already."""
+    """Return whether tensors of a model are already quantised."""
     return any(
         is_op(binding.value, "quantize", "dequantize")
         for block in mod["main"].body.blocks
@@ -62,14 +62,14 @@ class _Weights:
 
 
 class _Integers:
-    """What is known of the variables of the rewritten function."""
+    """The known quantised values of the rewritten function."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
         self.stored: dict[relax.Var, Real] = {}  # quantised tensors
-        self.real: dict[relax.Var, Real] = {}  # what they are dequantised to
+        self.real: dict[relax.Var, Real] = {}  # their dequantised values
         self.weights: dict[relax.Var, _Weights] = {}
-        self.meant: dict[relax.Var, Expr] = {}  # what a variable was bound to before it was rewritten
+        self.meant: dict[relax.Var, Expr] = {}  # the value to which a variable was bound before rewriting
         self.rewriter: Rewriter
 
     def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
@@ -93,7 +93,7 @@ class _Integers:
         return None
 
     def lookup(self, expr: Expr) -> Expr:
-        """The call that a variable stands for."""
+        """The call that a variable represents."""
         return self.meant.get(expr, self.rewriter.value(expr)) if isinstance(expr, relax.Var) else expr
 
     def known(self, expr: Expr) -> np.ndarray | None:
@@ -105,7 +105,7 @@ class _Integers:
     # ---- borders ----------------------------------------------------------------------------------------------------
 
     def dequantized(self, variable: relax.Var, call: relax.Call) -> Expr | None:
-        """Note what becomes real; that it is emitted costs nothing where nobody asks for floats."""
+        """Record a dequantisation; the emitted call costs nothing if the floats are not used."""
         source = call.args[0]
         if array(source) is not None:
             weights = _weights(call)
@@ -128,14 +128,14 @@ class _Integers:
         return result
 
     def _as_int8(self, source: Expr) -> Expr:
-        """A tensor of 8 bits that did not come about here."""
+        """An 8-bit tensor that was not computed here."""
         if str(source.ty.dtype) == "int8":
             return source
         lower = self.rewriter.emit(op.subtract(self.rewriter.emit(op.astype(source, "int32")), integer(128)))
         return self.rewriter.emit(op.astype(lower, "int8"))
 
     def quantized(self, variable: relax.Var, call: relax.Call) -> Expr | None:
-        """The 8-bit numbers of a value, by integers if that is possible."""
+        """The 8-bit values of an expression, in integer arithmetic if possible."""
         dtype = str(call.attrs.out_dtype)
         scale = _scale(call, dtype)
         if scale is None:
@@ -169,7 +169,7 @@ class _Integers:
         return result
 
     def _constant(self, call: relax.Call) -> Expr | None:
-        """What is computed of constants alone, such as a bias in the shape that is added."""
+        """The value of an expression of constants only, such as a reshaped bias."""
         operands = [constant(self.weights[a].real) if self._is_weight(a) else a for a in call.args]
         return folded(self.rewriter.builder.normalize(relax.Call(call.op, operands, call.attrs, call.ty_args)))
 
@@ -177,8 +177,8 @@ class _Integers:
         return isinstance(expr, relax.Var) and expr in self.weights
 
     def _real_total(self, call: relax.Call) -> Expr | None:
-        """float32 of a product or convolution of quantised tensors, for those who do not quantise it again; where
-        nobody is left, it is not computed."""
+        """A matrix multiplication or convolution of quantised tensors in float32, for consumers that do not requantise
+        it; not computed if there are none."""
         total = self._sums().total(call, 1.0, None)
         found = None if total is None else self.arithmetic.real(self.rewriter, total)
         if found is not None:
@@ -189,7 +189,7 @@ class _Integers:
         return Sums(self.rewriter, self.real, self.lookup, self._kernel, self.arithmetic)
 
     def _stored_view(self, call: relax.Call) -> Expr:
-        """A view of a tensor that is quantised, where the model does without the two operators."""
+        """A view of a quantised tensor, if the model has it without the two operators."""
         source = self.stored[call.args[0]]
         result = self.rewriter.emit(call)
         same = self.rewriter.emit(relax.Call(call.op, [source.value, *call.args[1:]], call.attrs, call.ty_args))
@@ -199,7 +199,8 @@ class _Integers:
     # ---- integers ---------------------------------------------------------------------------------------------------
 
     def in_integers(self, value: Expr, out: Scale) -> Expr | None:
-        """The numbers of `value` as `out` has them: int8, or int32 within its range; None if integers cannot do it."""
+        """The values of `value` in the scale `out`: int8, or int32 within its range; None if that is impossible in
+        integers."""
         before = self.rewriter.name
         made = self._in_integers(value, out)
         if made is None:
@@ -241,7 +242,7 @@ class _Integers:
         return self.arithmetic.numbers(self.rewriter, total, out, least, most)
 
     def _view(self, value: Expr, out: Scale) -> Expr | None:
-        """Numbers that stay what they are: tensors in another order or shape, and the largest of some."""
+        """Operators that preserve values: reordering, reshaping, and maxima."""
         call = self.lookup(value)
         if not is_op(call, *VIEWS):
             return None
@@ -258,14 +259,14 @@ class _Integers:
         return self.rewriter.emit(relax.Call(call.op, [source, *call.args[1:]], call.attrs, call.ty_args))
 
     def _as(self, source: Real, out: Scale) -> Expr:
-        """The numbers of a tensor with another scale, int8."""
+        """The int8 values of a tensor with another scale."""
         if source.scale == out:
             return source.value
         total = Total(source.centred(self.rewriter), np.array(source.scale.scale), 255)
         return self.rewriter.emit(op.astype(self.arithmetic.numbers(self.rewriter, total, out, LOW, HIGH), "int8"))
 
     def _kernel(self, expr: Expr, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Constant weights as (int8 values, scales along `axis`, zero points along it); None for anything else."""
+        """Constant weights as (int8 values, scales along `axis`, zero points along `axis`); None for anything else."""
         found = self.weights.get(expr) if isinstance(expr, relax.Var) else None
         if found is None:
             value = array(expr)
@@ -298,7 +299,7 @@ def _float(value: float) -> Expr:
 
 
 def _scale(call: relax.Call, dtype: str) -> Scale | None:
-    """The scale of a whole tensor as int8 has it; None for a scale that is computed, or one for each channel."""
+    """The per-tensor scale in int8; None for a computed or per-channel scale."""
     scale, zero = array(call.args[1]), array(call.args[2])
     if dtype not in ("int8", "uint8") or scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None

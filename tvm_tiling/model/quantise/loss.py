@@ -1,8 +1,8 @@
-"""What a layer loses by 8 bits: the power of its sums beside that of their error, in decibels.
+"""The loss of accuracy of a layer by 8 bits: the signal-to-noise ratio of its sums, in decibels.
 
-A sum over channels k of x w has the error of x times w, and of w times x. Errors of different channels are taken to
-have nothing to do with each other, so that their powers add up; so are those of the products themselves. A tensor with
-a few large numbers in one channel loses the others, which its own power would not show: weights say which matter.
+A sum over channels k of x w has the error of x times w, and of w times x. Errors of different channels are assumed to
+be uncorrelated, so that their powers add; and so are those of the products themselves. A tensor with a few large values
+in one channel loses the others, which its own power would not reveal: weights determine which matter.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tvm import relax
 from ..passes.dataflow import array, is_op
 from .scale import Scale, quantised_weights
 
-MOST_ROWS = 1 << 16  # of an input that are looked at
+MOST_ROWS = 1 << 16  # of an input that are evaluated
 
 
 def decibels(call: relax.Call, inputs: Sequence[np.ndarray], scale: Scale) -> float:
-    """Of a convolution or product by constant weights, for what it takes, quantised by `scale`; infinite where there is
-    no error, or nothing."""
+    """The ratio for a convolution or matrix multiplication by constant weights, with its input quantised by `scale`;
+    infinite without errors or values."""
     power, error = _powers(call, inputs, scale)
     weight, lost = _weights(call)
     signal = float(weight @ power)
@@ -30,7 +30,7 @@ def decibels(call: relax.Call, inputs: Sequence[np.ndarray], scale: Scale) -> fl
 
 
 def _powers(call: relax.Call, inputs: Sequence[np.ndarray], scale: Scale) -> tuple[np.ndarray, np.ndarray]:
-    """By channel, mean squares of the numbers and of their errors."""
+    """Mean squares of the values and of their errors, per channel."""
     channel = -1 if is_op(call, "matmul") else str(call.attrs.data_layout).index("C")
     powers, errors = [], []
     for each in inputs:
@@ -43,7 +43,7 @@ def _powers(call: relax.Call, inputs: Sequence[np.ndarray], scale: Scale) -> tup
 
 
 def _weights(call: relax.Call) -> tuple[np.ndarray, np.ndarray]:
-    """By channel of the input, the sums of squares of its weights and of their errors."""
+    """Sums of squares of the weights and of their errors, per input channel."""
     weights = array(call.args[1])
     assert weights is not None
     stored = "IO" if is_op(call, "matmul") else str(call.attrs.kernel_layout)

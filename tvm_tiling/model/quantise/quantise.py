@@ -1,4 +1,4 @@
-"""Models for machines that multiply 8-bit integers: quantised by calibration data, or taken as they are quantised."""
+"""Models for machines that multiply 8-bit integers: quantised by calibration data, or as already quantised."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ MULTIPLIERS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.m
 def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
     """The model's graph in types that `hardware` multiplies.
 
-    A model whose tensors are quantised already is taken as it is, in integers. A float32 model is quantised if there is
-    calibration data, and left in floats if there is none and the machine multiplies floats. HardwareError where it does
-    not.
+    A model with quantised tensors is used as it is, in integers. A float32 model is quantised if there is calibration
+    data, and stays in floats if there is none and the machine multiplies floats. Raises HardwareError if it does not.
     """
     if calibration is not None:
         check_calibration(calibration)
@@ -39,16 +38,18 @@ def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence
         return simplify(in_integers(simplify(with_quantised_tensors(imported, mod, calibration)), WholeNumbers()))
     if floats and not machine.takes("float32"):
         if calibration is not None:
-            raise HardwareError(f"{hardware.name} multiplies neither float32 nor int8; accepted: a machine that does")
+            raise HardwareError(
+                f"{hardware.name} supports neither float32 nor int8 multiplication; accepted: a machine that does"
+            )
         raise HardwareError(
-            f"{hardware.name} multiplies no float32, which the model is in; accepted: calibration=[inputs], by which "
-            "it is quantised to int8, or a model of int8 (QDQ)"
+            f"{hardware.name} does not support float32 multiplication, which the model uses; accepted: "
+            "calibration=[inputs], to quantise it to int8, or an int8 model (QDQ)"
         )
     return mod
 
 
 def _multiplies_floats(mod: tvm.IRModule) -> bool:
-    """Whether products or convolutions of floats are to be computed."""
+    """Return whether there are float matrix multiplications or convolutions."""
     found = []
 
     def note(expr: object) -> None:

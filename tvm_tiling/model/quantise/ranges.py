@@ -1,5 +1,5 @@
-"""Tensors of a model over calibration data: it is run in floats, and of each tensor its extremes are kept, or all
-of it is looked at."""
+"""Tensors of a model over calibration data: it is executed in floats to collect the range of each tensor, or complete
+tensors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from ..signature import Signature, chosen
 from ..variant_base import VariantParts
 from ..variants import AnyVariant, variant_of
 
-MOST_BYTES = 512 << 20  # of tensors that are looked at together
+MOST_BYTES = 512 << 20  # of tensors that are evaluated together
 
 
 def ranges(
     imported: ImportedModel, mod: tvm.IRModule, variables: Sequence[relax.Var], calibration: Sequence[Any]
 ) -> list[tuple[float, float]]:
-    """(least, greatest) of each variable of "main" in `mod`, which computes what `imported` does, over all calibration
-    inputs: an array each, a tuple in graph order, or arrays by name. WorkloadError for data that is not an input."""
+    """(minimum, maximum) of each variable of "main" in `mod`, which computes the same as `imported`, over all
+    calibration inputs: an array each, a tuple in graph order, or arrays by name. Raises WorkloadError for invalid
+    inputs."""
     runs = inputs_of(imported, calibration)
     fields = [(variable, extreme) for variable in variables for extreme in (relax.op.min, relax.op.max)]
     variant = _compiled(imported, mod, lambda builder: [builder.emit(extreme(v)) for v, extreme in fields])
@@ -52,8 +53,8 @@ def tensors(
     calibration: Sequence[Any],
     cache: KernelCache | None = None,
 ) -> Iterator[tuple[relax.Var, list[np.ndarray]]]:
-    """Each variable with what it is for every calibration input; arguments and errors as of `ranges`. `cache`: kernels
-    that are not compiled again."""
+    """Each variable with its values for all calibration inputs; arguments and errors as in `ranges`. `cache`: compiled
+    kernels."""
     runs = inputs_of(imported, calibration)
     for group in _groups(variables, len(runs)):
         variant = _compiled(imported, mod, lambda _, group=group: list(group), cache)  # type: ignore[misc]
@@ -65,18 +66,18 @@ def tensors(
 
 
 def _check_finite(variable: relax.Var, arrays: Sequence[np.ndarray]) -> None:
-    """WorkloadError for the first calibration input for which a variable has numbers that are not; `arrays`: what it
-    has for each."""
+    """Raise WorkloadError for the first calibration input for which a variable is not finite; `arrays`: its values for
+    each."""
     for number, array in enumerate(arrays):
         if not np.isfinite(array).all():
             raise WorkloadError(
-                f"calibration[{number}]: {variable.name} of the model is not finite for it; accepted: inputs for which "
-                "every tensor is"
+                f"calibration[{number}]: {variable.name} of the model is not finite for it; accepted: inputs "
+                "for which every tensor is finite"
             )
 
 
 def _groups(variables: Sequence[relax.Var], runs: int) -> Iterator[list[relax.Var]]:
-    """Variables whose tensors are looked at together."""
+    """Groups of variables whose tensors are evaluated together."""
     group: list[relax.Var] = []
     size = 0
     for variable in variables:
@@ -91,18 +92,19 @@ def _groups(variables: Sequence[relax.Var], runs: int) -> Iterator[list[relax.Va
 
 
 def check_calibration(calibration: Sequence[Any]) -> None:
-    """WorkloadError for what is not a list of inputs, or none."""
+    """Raise WorkloadError unless calibration is a nonempty list of inputs."""
     if isinstance(calibration, Mapping | str | bytes) or not isinstance(calibration, Sequence):
         raise WorkloadError(
-            f"calibration is a {type(calibration).__name__}; accepted: a list of inputs, each an array, a tuple of "
-            "arrays, or arrays by name"
+            f"calibration has type {type(calibration).__name__}; accepted: a list of inputs, each an array, a "
+            "tuple of arrays, or arrays by name"
         )
     if not calibration:
         raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")
 
 
 def inputs_of(imported: ImportedModel, calibration: Sequence[Any]) -> list[list[np.ndarray]]:
-    """The inputs of each run in graph order. WorkloadError for what is not a list of inputs of the model, or none."""
+    """The inputs of each run in graph order. Raises WorkloadError unless calibration is a nonempty list of inputs of
+    the model."""
     check_calibration(calibration)
     found = []
     for number, given in enumerate(calibration):
@@ -113,7 +115,7 @@ def inputs_of(imported: ImportedModel, calibration: Sequence[Any]) -> list[list[
 
 @contextlib.contextmanager
 def of_input(number: int) -> Iterator[None]:
-    """What is wrong within is told of that one of the calibration inputs."""
+    """Add the number of the calibration input to errors within the context."""
     try:
         yield
     except TilingError as error:
@@ -121,7 +123,7 @@ def of_input(number: int) -> Iterator[None]:
 
 
 def arguments_of(given: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """One input as it was given: arrays in graph order, or arrays by name."""
+    """One input as given: arrays in graph order, or arrays by name."""
     if isinstance(given, Mapping):
         return (), dict(given)
     return (given if isinstance(given, tuple | list) else (given,)), {}
@@ -145,7 +147,7 @@ def _compiled(
     results: Callable[[relax.BlockBuilder], list[relax.Expr]],
     cache: KernelCache | None = None,
 ) -> AnyVariant:
-    """`mod`, which computes what `imported` does, with other results, ready to be run."""
+    """`mod`, which computes the same as `imported`, with other results, compiled to run."""
     cpu = this_cpu()
     with kernels_for(cpu, cache) as kernels:
         scheduled, _ = lower(_with_results(mod, results), cpu, Options(), kernels)
@@ -167,7 +169,7 @@ def _compiled(
 
 
 def _with_results(mod: tvm.IRModule, results: Callable[[relax.BlockBuilder], list[relax.Expr]]) -> tvm.IRModule:
-    """`mod` whose "main" gives what `results` makes of its variables."""
+    """`mod` with the results that `results` derives from the variables of "main"."""
     main = mod["main"]
     builder = relax.BlockBuilder()
     with builder.function("main", list(main.params), attrs=dict(main.attrs) if main.attrs else None):

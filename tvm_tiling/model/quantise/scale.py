@@ -1,11 +1,12 @@
-"""Numbers of quantised tensors: scales from ranges, and a real factor as an integer multiplier between two shifts.
+"""Arithmetic of quantised tensors: scales from ranges, and a real factor as an integer multiplier between two shifts.
 
-An 8-bit tensor stands for scale * (q - zero). An integer x becomes round(x * factor) by integers only, as any vector
-engine has them: shifted right by `before`, multiplied, shifted right by `after`, each shift rounding halves upwards:
+An 8-bit tensor represents scale * (q - zero). An integer x becomes round(x * factor) by integer operations that every
+vector engine has: a right shift by `before`, a multiplication, and a right shift by `after`, each shift rounding halves
+upwards:
 
     (((x + 2^(before - 1)) >> before) * multiplier + 2^(after - 1)) >> after
 
-Nothing exceeds int32 as long as |x| is at most the bound that the numbers were made for.
+Nothing exceeds int32 as long as |x| is at most the bound for which the values were chosen.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ import numpy as np
 
 LOW, HIGH = -128, 127
 MULTIPLIER_BITS = 15
-# What the first shift drops is at most this part of a step of the result.
+# The error of the first shift is at most this fraction of a step of the result.
 DROPPED = 1 / 16
 
 
 @dataclass(frozen=True)
 class Requantisation:
-    """`multipliers`: int32, one or one for each channel; shifts in bits."""
+    """`multipliers`: int32, one for all channels or one per channel; shifts in bits."""
 
     before: int
     multipliers: np.ndarray
     after: int
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        """The numbers for integers whose last axis, if any, is the channels'."""
+        """The results for integers whose last axis, if any, is the channel axis."""
         wide = _shifted(np.asarray(x, dtype=np.int64), self.before)
         return _shifted(wide * self.multipliers, self.after)
 
@@ -40,7 +41,7 @@ def _shifted(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def requantisation(factors: np.ndarray | float, bound: int) -> Requantisation:
-    """The shifts and multipliers for x * factor, |x| at most `bound`; factors are positive."""
+    """The shifts and multipliers for x * factor with |x| at most `bound`; factors are positive."""
     values = np.atleast_1d(np.asarray(factors, dtype=np.float64))
     largest = float(values.max())
     fraction, exponent = math.frexp(largest)
@@ -51,7 +52,7 @@ def requantisation(factors: np.ndarray | float, bound: int) -> Requantisation:
     before = max(0, min(bits_of_x + MULTIPLIER_BITS - 30, spare))
     reached = int(_shifted(np.asarray(bound, dtype=np.int64), before)).bit_length()
     bits = min(MULTIPLIER_BITS, 30 - reached)
-    # largest * 2^shift is below 2^bits, and no shift is beyond what 32 bits have.
+    # largest * 2^shift is below 2^bits, and no shift exceeds 32 bits.
     shift = min(max(bits - exponent, before), before + 30)
     multipliers = np.rint(values * 2.0**shift).astype(np.int64)
     return Requantisation(before, np.minimum(multipliers, (1 << bits) - 1).astype(np.int32), shift - before)
@@ -59,24 +60,24 @@ def requantisation(factors: np.ndarray | float, bound: int) -> Requantisation:
 
 @dataclass(frozen=True)
 class Scale:
-    """How an int8 tensor stands for real numbers: scale * (q - zero)."""
+    """The real numbers represented by an int8 tensor: scale * (q - zero)."""
 
     scale: float
     zero: int = 0
 
     def quantised(self, values: np.ndarray | float) -> np.ndarray:
-        """The nearest 8-bit numbers, halves to even, in int32."""
+        """The nearest 8-bit values, halves to even, in int32."""
         rounded = np.rint(np.asarray(values, dtype=np.float64) / self.scale) + self.zero
         return np.clip(rounded, LOW, HIGH).astype(np.int32)
 
     @property
     def reals(self) -> np.ndarray:
-        """What -128 to 127 stand for."""
+        """The real numbers represented by -128 to 127."""
         return self.scale * (np.arange(LOW, HIGH + 1, dtype=np.float64) - self.zero)
 
 
 def scale_of(low: float, high: float, symmetric: bool) -> Scale:
-    """The scale for numbers from `low` to `high`; a symmetric one has its zero at 0."""
+    """The scale for values from `low` to `high`; a symmetric one has its zero point at 0."""
     low, high = min(low, 0.0), max(high, 0.0)
     if symmetric:
         return Scale(_positive(max(-low, high) / HIGH))
@@ -85,7 +86,7 @@ def scale_of(low: float, high: float, symmetric: bool) -> Scale:
 
 
 def _positive(step: float) -> float:
-    """A step as float32 has it; of a tensor that is 0 throughout any will do."""
+    """A step representable in float32; for a tensor that is 0 throughout, any step is correct."""
     found = float(np.float32(step))
     return found if found > 0 and math.isfinite(found) else 1.0
 

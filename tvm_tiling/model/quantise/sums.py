@@ -1,4 +1,4 @@
-"""Sums and products of quantised tensors in int32."""
+"""Sums and matrix multiplications of quantised tensors in int32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kernel = Callable[[Expr, int], tuple[np.ndarray, np.ndarray, np.ndarray] | None]
 
 
 class Sums:
-    """The int32 totals of operators on quantised tensors. `kernel` gives constant weights."""
+    """The int32 totals of operators on quantised tensors. `kernel` returns constant weights."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Sums:
         self.arithmetic = arithmetic
 
     def total(self, core: Expr, factor: float, out: Scale | None) -> Total | None:
-        """The total that factor * core is, to be numbers of `out` if that is given; None for what is not a sum of
-        quantised tensors."""
+        """The total for factor * core, to be requantised to `out` if given; None if `core` is not a sum of quantised
+        tensors."""
         if core in self.real:
             source = self.real[core]
             return Total(source.centred(self.rewriter), np.array(source.scale.scale * factor), 255)
@@ -61,11 +61,11 @@ class Sums:
             found = None
         return None if found is None else replace(found, factor=found.factor * factor)
 
-    # ---- element by element -----------------------------------------------------------------------------------------
+    # ---- element-wise -----------------------------------------------------------------------------------------------
 
     def _two(self, call: relax.Call) -> tuple[Real, Real] | None:
-        """Both operands, if they are quantised tensors. What computes one of them goes on with the call, the first;
-        the other is stored meanwhile, in 8 bits rather than 32."""
+        """Both operands, if they are quantised tensors. The computation of the first continues with this call; the
+        other is stored meanwhile, in 8 bits instead of 32."""
         left, right = (self.real.get(a) if isinstance(a, relax.Var) else None for a in call.args)
         if left is None or right is None:
             return None
@@ -107,7 +107,7 @@ class Sums:
         others = tuple(a for a, letter in enumerate(stored) if letter != "O")
         value, padding = source.value, ints(attrs.padding)
         if source.scale.zero and any(padding):
-            # What pads has to stand for 0.
+            # The padding value has to represent 0.
             top, left, bottom, right = padding
             before = {"H": (top, bottom), "W": (left, right)}
             widths = [width for letter in layout for width in before.get(letter, (0, 0))]
@@ -137,7 +137,7 @@ class Sums:
         others: tuple[int, ...],
         along: list[int],
     ) -> Total:
-        """A sum over constant weights less what the zero point of the other operand adds to it."""
+        """A sum over constant weights, minus the contribution of the other operand's zero point."""
         wide = weights.astype(np.int64)
         bound = int((np.abs(wide).sum(axis=others).max()) * -LOW)
         offset = None
@@ -175,10 +175,10 @@ class Sums:
         return replace(found, bound=found.bound * 2) if zeros.any() else found
 
     def _product_of_two(self, left: Real, right: Real) -> Total | None:
-        """(x - zx)(y - zy) summed over k: of zero points that are not 0, sums along k are taken off."""
+        """(x - zx)(y - zy) summed over k: sums along k are subtracted for zero points other than 0."""
         extents = extents_of(left.value)
         if extents is None or len(extents) < 2 or len(extents_of(right.value) or ()) < 2 or is_open(extents[-1]):
-            return None  # as many products as a run has elements may leave int32
+            return None  # with as many products as a dynamic extent has elements, int32 may overflow
         depth = int(extents[-1])
         total = self.rewriter.emit(op.matmul(left.value, right.value, out_dtype="int32"))
         zx, zy = left.scale.zero, right.scale.zero
@@ -208,7 +208,7 @@ class Sums:
         return Total(wide, np.array(source.scale.scale / count), 255 * count)
 
     def _average_pool(self, call: relax.Call) -> Total | None:
-        """A mean over windows: each channel's numbers times a kernel of ones."""
+        """A mean over windows: the values of each channel times a kernel of ones."""
         attrs = call.attrs
         source = self.real.get(call.args[0])
         shape = shape_of(call.args[0])

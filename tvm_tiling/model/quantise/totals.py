@@ -1,4 +1,4 @@
-"""Quantised tensors while a graph is written in integers: their 8-bit numbers, and sums of these in int32."""
+"""Quantised tensors while a graph is rewritten in integers: their 8-bit values, and sums of these in int32."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from .scale import Scale
 
 @dataclass(frozen=True)
 class Real:
-    """A quantised tensor: its int8 numbers, what they stand for, and the same numbers in int32 if they are at hand.
-    `number` grows with the place where those come about."""
+    """A quantised tensor: its int8 values, its scale, and the same values in int32 if available.
+
+    `number` increases with the position where it is computed.
+    """
 
     value: Expr
     scale: Scale
@@ -23,19 +25,21 @@ class Real:
     number: int = 0
 
     def integers(self, rewriter: Rewriter) -> Expr:
-        """The numbers in int32."""
+        """The values in int32."""
         return self.wide if self.wide is not None else rewriter.emit(op.astype(self.value, "int32"))
 
     def centred(self, rewriter: Rewriter) -> Expr:
-        """The numbers less their zero point, in int32."""
+        """The values minus their zero point, in int32."""
         found = self.integers(rewriter)
         return rewriter.emit(op.subtract(found, integer(self.scale.zero))) if self.scale.zero else found
 
 
 @dataclass(frozen=True)
 class Total:
-    """int32 numbers x of at most `bound` that stand for x * factor, which broadcasts to their shape. x is `value`, or
-    that and `offset`, whole numbers that broadcast likewise."""
+    """int32 values x of at most `bound` that represent x * factor; `factor` broadcasts to their shape.
+
+    x is `value`, plus `offset`, if given: integers that broadcast likewise.
+    """
 
     value: Expr
     factor: np.ndarray
@@ -50,7 +54,7 @@ class Total:
         return rewriter.emit(op.add(self.value, scalar_if_one(added, self.offset)))
 
     def plus(self, rewriter: Rewriter, bias: np.ndarray) -> Total:
-        """With a real constant added, rounded to a whole number of factors."""
+        """Add a real constant, rounded to a multiple of the factor."""
         whole = np.rint(bias / self.factor)
         bound = self.bound + int(np.abs(whole).max(initial=0))
         whole = np.clip(whole, -(1 << 30), 1 << 30)
@@ -65,10 +69,10 @@ def integer(value: int) -> Expr:
 
 
 def scalar_if_one(expr: Expr, values: np.ndarray) -> Expr:
-    """A constant tensor, or the number where it holds but one."""
+    """A constant tensor, or a scalar if it has only one element."""
     return integer(int(values.reshape(-1)[0])) if values.size == 1 else expr
 
 
 def bounded(rewriter: Rewriter, value: Expr, low: int, high: int) -> Expr:
-    """`value` within low .. high, int32."""
+    """`value` clamped to low .. high, int32."""
     return rewriter.emit(op.minimum(rewriter.emit(op.maximum(value, integer(low))), integer(high)))

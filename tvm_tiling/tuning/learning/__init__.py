@@ -1,1 +1,1 @@
-"""What measurements teach about the formulas' predictions."""
+"""Cost models that learn corrections to the analytical predictions from measurements."""

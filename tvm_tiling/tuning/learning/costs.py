@@ -1,4 +1,5 @@
-"""The formulas, corrected by what was measured: what tune() asks which configurations to try next."""
+"""Analytical predictions corrected by measurements: the ranking by which tune() picks the configurations to try
+next."""
 
 from __future__ import annotations
 
@@ -21,25 +22,25 @@ from .past import PastTrial
 from .residual import Residual
 from .samples import Sample
 
-# Configurations, those first by the formulas, that the corrections are asked for; others stay behind them in the
-# formulas' order. A configuration's features take a third of a millisecond, and what formulas put so far behind was
-# never the best.
+# Only this many configurations, the best by the analytical prediction, are ranked with corrections; the others follow
+# in analytical order. Extracting the features of a configuration takes a third of a millisecond, and configurations
+# this far down were never the best.
 MOST_ASKED = 300
-# Of the operands that recorded trials are of; others begin with the formulas.
+# Operand type of the recorded trials; other types start from the analytical prediction.
 RECORDED_TYPE = "float32"
 
 
 class LearnedCosts:
-    """Ranks cuts by their predicted cost, corrected by what was measured of any workload."""
+    """Ranks configurations by predicted cost, corrected by measurements of any workload."""
 
     def __init__(self, residual: Residual | None = None) -> None:
         self.residual = residual or Residual()
-        # Of every space that was asked about; the space stays alive beside them, so that its id stays its own.
+        # Features by space. The space is kept alive next to them so that its id stays unique.
         self._features: dict[int, tuple[SearchSpace, dict[Config, Mapping[str, float]]]] = {}
 
     def costs(self, space: SearchSpace, configs: Sequence[Config]) -> np.ndarray:
-        """The costs of configurations beside each other: formulas times corrections, a constant of the workload left
-        out."""
+        """Return the relative costs of configurations: predictions times corrections, up to a constant factor per
+        workload."""
         predicted = np.array([space.predicted(config) for config in configs], dtype=float)
         recorded = space.workload.dtype == RECORDED_TYPE
         if not self.residual.ready(recorded=recorded):
@@ -51,13 +52,13 @@ class LearnedCosts:
         return predicted * self.residual.corrections([known[config] for config in configs], recorded=recorded)
 
     def rank(self, space: SearchSpace, configs: Sequence[Config]) -> Sequence[Config]:
-        """`configs`, the cheapest first."""
+        """Return `configs` with the cheapest first."""
         by_formulas = sorted(configs, key=space.predicted)
         asked, rest = by_formulas[:MOST_ASKED], by_formulas[MOST_ASKED:]
         return [*(asked[place] for place in np.argsort(self.costs(space, asked), kind="stable")), *rest]
 
     def update(self, space: SearchSpace, measured: Sequence[Measured]) -> None:
-        """Learn from what was measured; failures teach nothing."""
+        """Learn from measurements; failed ones are ignored."""
         samples = []
         for result in measured:
             job = result.job
@@ -67,12 +68,13 @@ class LearnedCosts:
         self.residual.learn(samples)
 
     def remember(self, trials: Iterable[PastTrial], hardware: Hardware) -> None:
-        """Learn from trials of earlier sessions on `hardware`; cuts that are not possible any more teach nothing."""
+        """Learn from trials of earlier sessions on `hardware`; configurations that are no longer possible are
+        ignored."""
         self.residual.learn(samples_of(trials, hardware))
 
 
 def samples_of(trials: Iterable[PastTrial], hardware: Hardware) -> list[Sample]:
-    """What trials on `hardware` teach; configurations that are not possible any more are left out."""
+    """Return the samples of trials on `hardware`; configurations that are no longer possible are omitted."""
     samples = []
     rules: dict[tuple[GemmWorkload | ConvWorkload, bool, str], ConfigRule] = {}
     for trial in trials:
@@ -91,12 +93,12 @@ def samples_of(trials: Iterable[PastTrial], hardware: Hardware) -> list[Sample]:
 def group_of(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, prepacked: bool = False, epilogue: str = ""
 ) -> str:
-    """What measured configurations must have in common for their costs to be compared."""
+    """Return the key that measured configurations must share for their costs to be comparable."""
     return " ".join(
         [hardware.name, str(workload), *(["ahead"] if prepacked else []), *([epilogue] if epilogue else [])]
     )
 
 
 def sample_of(space: SearchSpace, config: Config, cost: float, group: str) -> Sample:
-    """A measured configuration as the model learns from it."""
+    """Return a measured configuration as a sample for the model."""
     return Sample(group, space.features(config), space.predicted(config), cost)

@@ -1,9 +1,9 @@
-"""XGBoost trees that put pairs of configurations of one workload in order.
+"""XGBoost trees that rank pairs of configurations of one workload.
 
-For such a pair the loss is log(1 + exp(-d / TEMPERATURE)), where d is by how much the slower configuration's logarithm
-of predicted cost exceeds the quicker one's. So a workload's constant never matters, and nothing is spent on the exact
-cost of configurations that are far behind, as where residuals are fitted: of shapes that were not seen, pairs of
-products are ordered rightly 5 percent more often than by that.
+The loss of a pair is log(1 + exp(-d / TEMPERATURE)), where d is the difference in the logarithm of predicted cost
+between the slower and the faster configuration. The constant factor of a workload therefore cancels, and no capacity is
+spent on the exact cost of configurations that are far from the best, as it is when fitting residuals: on unseen shapes,
+this ranks 5 percent more pairs of matrix multiplications correctly.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from .samples import Table
 
 ROUNDS = 200
-# Difference of the logarithms of two costs that is a step of the trees' margins: what is a tenth apart is in order.
+# Difference in log cost that is one step of the trees' margins: a pair 10 percent apart counts as ordered.
 TEMPERATURE = 0.1
-# Costs are told apart in steps of so much: what is nearer is mostly noise.
+# Log costs are compared in steps of this size; smaller differences are mostly noise.
 STEP = 0.02
 PARAMETERS = {
     "max_depth": 6,
@@ -28,19 +28,19 @@ PARAMETERS = {
     "lambda": 10.0,
     "tree_method": "hist",
     "objective": "rank:pairwise",
-    # Every configuration is compared with so many others of its workload, drawn by lot, all of them alike.
+    # Every configuration is compared with this many random others of its workload, all weighted equally.
     "lambdarank_pair_method": "mean",
     "lambdarank_num_pair_per_sample": 16,
     "lambdarank_normalization": False,
     "lambdarank_score_normalization": False,
     "ndcg_exp_gain": False,
     "seed": 1,
-    "nthread": 1,  # threads cost more than they save on so few samples, and wait for each other where cores are taken
+    "nthread": 1,  # with so few samples, threads cost more than they save, and they wait for each other on busy cores
 }
 
 
 class Order:
-    """Trees that know a table; made in tenths of a second for thousands of samples."""
+    """Trees trained on a table; training takes tenths of a second for thousands of samples."""
 
     def __init__(self, table: Table) -> None:
         import xgboost
@@ -59,7 +59,7 @@ class Order:
         self._trees = xgboost.train(PARAMETERS, data, ROUNDS)
 
     def corrections(self, rows: np.ndarray) -> np.ndarray:
-        """What to add to the logarithms of predictions, up to a constant of the workload."""
+        """Return what to add to the logarithms of predictions, up to a constant per workload."""
         import xgboost
 
         data = xgboost.DMatrix(rows, feature_names=self._names, nthread=1)
@@ -68,5 +68,5 @@ class Order:
 
 
 def _safe(names: Sequence[str]) -> list[str]:
-    """Names as XGBoost allows them."""
+    """Return names that XGBoost accepts."""
     return [name.replace("[", "(").replace("]", ")").replace("<", "lt") for name in names]

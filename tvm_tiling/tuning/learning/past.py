@@ -1,4 +1,4 @@
-"""What earlier sessions measured of any shape on a machine, for a cost model to learn from."""
+"""Measurements of earlier sessions on a machine, of any shape, for a cost model to learn from."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..shapes.schema import FINGERPRINTS, KEYS, TRIALS
 
 @dataclass(frozen=True, kw_only=True)
 class PastTrial:
-    """A configuration that was measured: seconds, on an accelerator cycles; `prepacked`: its weights were packed
-    before; `epilogue` names what was fused behind."""
+    """A measured configuration with its cost in seconds, or cycles on an accelerator. `prepacked`: its weights were
+    packed before timing; `epilogue` names the fused epilogue."""
 
     workload: Workload
     prepacked: bool
@@ -29,8 +29,8 @@ class PastTrial:
 
 
 def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list[PastTrial]:
-    """The newest `limit` trials of a machine that did not fail, newest first, of all shapes that have an entry; ranges
-    of rows are none."""
+    """Return the newest `limit` successful trials on a machine, newest first, of all shapes with an entry. Trials over
+    ranges of rows are excluded."""
     query = (
         sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.cut, TRIALS.c.cost)
         .join(FINGERPRINTS, FINGERPRINTS.c.digest == TRIALS.c.fingerprint)

@@ -1,10 +1,10 @@
-"""A Gaussian process over the features of configurations: smooth where trees step, and quick to take in a workload's
-own first measurements.
+"""A Gaussian process over the features of configurations: smooth where trees are piecewise constant, and quick to adapt
+to the first measurements of a workload.
 
     log of cost over prediction = a constant of the workload + f(features) + noise
 
-f is alike where features are near each other, each counted in its own standard deviations. Constants are fitted exactly
-(generalised least squares), so costs of different workloads are never compared.
+f is similar for similar features, each scaled by its standard deviation. Constants are fitted exactly (generalised
+least squares), so costs of different workloads are never compared.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 
 from .samples import Table
 
-# How far apart configurations are alike, in standard deviations of features; f's own, and that of the noise. Of 5
-# values of each these ordered most pairs of unseen shapes; factors of 2 cost less than 1 percent of them.
+# Length scale in standard deviations of the features, and standard deviations of f and of the noise. Out of 5 values
+# each, these ranked most pairs of unseen shapes correctly; factors of 2 cost less than 1 percent of the pairs.
 REACH, WEIGHT, NOISE = 12.0, 0.2, 0.03
-FURTHEST = 4.0  # standard deviations that a feature counts at most
-# A configuration that is slower or quicker beside its prediction than the workload's median one is taken for no more
-# than this: how far behind the last ones are does not bend what is said of the others.
+FURTHEST = 4.0  # limit of a scaled feature, in standard deviations
+# The cost of a configuration relative to its prediction is limited to this factor around the median of its workload, so
+# that the slowest configurations do not distort the fit of the others.
 FAR = math.log(2)
-MOST = 3000  # of the samples: what takes half a second
+MOST = 3000  # most samples used, which takes half a second
 
 
 class Process:
-    """What a table's last samples say of any configuration."""
+    """A Gaussian process fitted to the newest samples of a table."""
 
     def __init__(self, table: Table) -> None:
         features, groups = np.nan_to_num(table.features[-MOST:].astype(float)), table.groups[-MOST:]
@@ -44,7 +44,7 @@ class Process:
         self._weights = solved[:, 0] - solved[:, 1:] @ constants
 
     def corrections(self, rows: np.ndarray) -> np.ndarray:
-        """What to add to the logarithms of predictions, up to a constant of the workload."""
+        """Return what to add to the logarithms of predictions, up to a constant per workload."""
         found: np.ndarray = self._alike(self._scaled(np.nan_to_num(rows.astype(float)))) @ self._weights
         return found
 
@@ -54,7 +54,7 @@ class Process:
         return found
 
     def _alike(self, places: np.ndarray) -> np.ndarray:
-        """The covariance of f between `places` and those of the samples (Matern 3/2)."""
+        """Return the covariance of f between `places` and the samples (Matern 3/2)."""
         known = self._places
         squares = (places**2).sum(axis=1)[:, None] + (known**2).sum(axis=1) - 2 * places @ known.T
         away = np.sqrt(3 * np.maximum(squares, 0))

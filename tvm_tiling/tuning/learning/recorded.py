@@ -1,10 +1,10 @@
-"""Trials that were recorded on a machine of the same kind: what a cost model begins with.
+"""Trials recorded on machines of the same kind, which initialise a cost model.
 
-A file for each microarchitecture, recorded/<LLVM's name>.json.gz, holds what configurations of many shapes cost, the
-machine and the date; `python -m benchmarks.cost_trials` writes it. It serves machines of the same microarchitecture and
-vector length alone, of whatever number of cores: all were measured on one core, and how cores share the work is left to
-the formulas and to the machine's own trials. The models are made from it when a search begins: they follow from the
-features and formulas of today, and a file holds nothing but shapes, configurations and seconds.
+There is one file per microarchitecture, recorded/<LLVM's name>.json.gz, with the costs of configurations of many
+shapes, the machine and the date; `python -m benchmarks.cost_trials` writes it. It applies only to machines of the same
+microarchitecture and vector length, with any number of cores: all trials ran on one core, and scaling over cores is
+left to the analytical prediction and to the machine's own trials. Models are fitted when a search begins, so they use
+the current features and predictions; a file contains only shapes, configurations and seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUFFIX = ".json.gz"
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedShape:
-    """What configurations of one workload cost, each in seconds of several passes over all of them."""
+    """The costs of configurations of one workload, in seconds for each of several passes over all of them."""
 
     workload: Workload
     prepacked: bool
@@ -42,7 +42,7 @@ class RecordedShape:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> RecordedShape:
-        """What a file of trials has of a workload."""
+        """Read a workload from a file of trials."""
         return cls(
             workload=workload_from_dict(record["workload"]),
             prepacked=record["prepacked"],
@@ -52,7 +52,7 @@ class RecordedShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """A file of trials: the machine's description, what is said of it and its state, and the shapes."""
+    """A file of trials: the hardware description, notes on the machine and its state, and the shapes."""
 
     hardware: Hardware
     machine: dict[str, Any]
@@ -60,7 +60,7 @@ class Recording:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Recording:
-        """The content of a file of trials."""
+        """Read the content of a file of trials."""
         return cls(
             hardware=from_dict(Hardware, record["hardware"], "recorded trials"),
             machine=record["machine"],
@@ -69,7 +69,7 @@ class Recording:
 
     @property
     def trials(self) -> Iterator[PastTrial]:
-        """Every configuration with its cost, the median of its passes."""
+        """Yield every configuration with its cost, the median of its passes."""
         for shape in self.shapes:
             for config, seconds in shape.trials:
                 cost = statistics.median(seconds)
@@ -80,7 +80,7 @@ class Recording:
 
 @functools.cache
 def recording(mcpu: str) -> Recording | None:
-    """What was recorded on the microarchitecture that LLVM calls `mcpu`; None where nothing was."""
+    """Return the recording for the microarchitecture that LLVM calls `mcpu`, or None."""
     for file in (resources.files(__package__) / "recorded").iterdir():
         if file.name == mcpu + SUFFIX:
             return Recording.from_dict(plain_json(gzip.decompress(file.read_bytes()).decode()))
@@ -88,7 +88,8 @@ def recording(mcpu: str) -> Recording | None:
 
 
 def pretrained(hardware: Hardware) -> LearnedCosts:
-    """A cost model that knows what was recorded on machines of this kind; where nothing was, the formulas alone."""
+    """Return a cost model initialised from the recording for this kind of machine; without one, the analytical
+    prediction alone."""
     cpu = hardware.cpu
     return LearnedCosts(Residual(recorded=() if cpu is None else _samples(cpu.mcpu, cpu.vector_bits)))
 
@@ -98,6 +99,6 @@ def _samples(mcpu: str, vector_bits: int) -> tuple[Sample, ...]:
     found = recording(mcpu)
     if found is None or found.hardware.cpu is None or found.hardware.cpu.vector_bits != vector_bits:
         return ()
-    # Costs of the same shape on the machine at hand are another group's.
+    # A separate group, so that costs of the same shape on this machine are not compared with recorded ones.
     samples = samples_of(found.trials, found.hardware)
     return tuple(replace(sample, group=f"recorded {sample.group}") for sample in samples)

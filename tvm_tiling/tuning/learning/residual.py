@@ -1,9 +1,9 @@
-"""What measurements teach about the formulas' predictions: the mean of what two models say of the error that is left.
+"""Corrections to the analytical predictions, learned from measurements: the mean of two models of the remaining error.
 
-    log cost = log of the formulas' prediction + (trees + Gaussian process) / 2 + a constant of the workload
+    log cost = log of the analytical prediction + (trees + Gaussian process) / 2 + a constant of the workload
 
-The formulas rank from the first trial on, and the models have only to learn what formulas leave out: trees what steps
-(order.py), the process what is smooth (process.py). They err in different pairs.
+The analytical prediction ranks from the first trial, and the models only learn what it omits: the trees learn steps
+(order.py), the Gaussian process smooth effects (process.py). They misrank different pairs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .samples import Sample, Table
 
 FORMAT = "tvm-tiling-cost-model"
 VERSION = 1
-# Below so many measured configurations the formulas are taken as they are.
+# With fewer measured configurations, predictions are used uncorrected.
 LEAST = 12
 
 
@@ -33,8 +33,8 @@ LEAST = 12
 class Residual:
     """Learns from samples and corrects predictions.
 
-    `samples` are all it was ever told; `recorded` are those of another machine of the same kind, which it begins with
-    and does not save.
+    `samples` are all samples learned; `recorded` are those from another machine of the same kind, which initialise the
+    model and are not saved.
     """
 
     samples: list[Sample] = field(default_factory=list)
@@ -42,17 +42,16 @@ class Residual:
     _models: dict[bool, _Models] = field(default_factory=dict)  # with the recorded samples, and without
 
     def learn(self, samples: Sequence[Sample]) -> None:
-        """Take in further samples; what is asked next is answered by models that know them."""
+        """Add samples; the next query uses models fitted to them."""
         self.samples += [s for s in samples if s.cost > 0 and s.predicted > 0 and math.isfinite(s.cost)]
 
     def ready(self, *, recorded: bool = True) -> bool:
-        """Whether enough was measured for corrections other than 1."""
+        """Return whether there are enough measurements for corrections other than 1."""
         return len(self._known(recorded)) >= LEAST
 
     def corrections(self, features: Sequence[Mapping[str, float]], *, recorded: bool = True) -> np.ndarray:
-        """What to multiply predictions by, one number for each configuration, up to a constant of the workload;
-        `recorded`: whether the recorded samples are of its kind. Learns first where samples have come, which takes a
-        second for thousands."""
+        """Return the factor to multiply each prediction by, up to a constant per workload. `recorded`: whether the
+        recorded samples apply. Refits first if samples were added, which takes a second for thousands of samples."""
         if not self.ready(recorded=recorded) or not features:
             return np.ones(len(features))
         models = self._models.get(recorded)
@@ -64,7 +63,7 @@ class Residual:
         return [*self.recorded, *self.samples] if recorded else self.samples
 
     def save(self, path: str | Path) -> None:
-        """Write the samples into one JSON file, whole or not at all; the models follow from them."""
+        """Write the samples to one JSON file, atomically; the models are refitted from them."""
         samples = [[s.group, dict(s.features), s.predicted, s.cost] for s in self.samples]
         try:
             with atomic_file(path) as file:
@@ -74,7 +73,7 @@ class Residual:
 
     @classmethod
     def load(cls, path: str | Path) -> Residual:
-        """Read what `save` wrote; DatabaseError for anything else."""
+        """Read a file written by `save`. DatabaseError for anything else."""
         try:
             record = plain_json(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -82,7 +81,9 @@ class Residual:
         except ValueError:
             record = None
         if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise DatabaseError(f"cost model {path}: no file of TilingCostModel.save(); accepted: one that it wrote")
+            raise DatabaseError(
+                f"cost model {path} was not written by TilingCostModel.save(); accepted: a file that it wrote"
+            )
         if record.get("version") != VERSION:
             said = other_version(record.get("version"), (VERSION,), "tune and save the cost model again")
             raise DatabaseError(f"cost model {path} has {said}")
@@ -92,17 +93,15 @@ class Residual:
                 for group, features, predicted, cost in record["samples"]
             ]
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise DatabaseError(
-                f"cost model {path}: its samples are corrupted; accepted: a file as it was written"
-            ) from None
-        # The models are made anew: a file from elsewhere is numbers, and nothing that XGBoost has to trust.
+            raise DatabaseError(f"cost model {path}: its samples are corrupted; accepted: an unmodified file") from None
+        # The models are refitted: an untrusted file provides only numbers, nothing that XGBoost would have to parse.
         found = cls()
         found.learn(samples)
         return found
 
 
 class _Models:
-    """Both models of some samples, of which `samples` were learned."""
+    """Both models fitted to samples, of which `samples` were learned."""
 
     def __init__(self, known: Sequence[Sample], samples: int) -> None:
         self.samples = samples

@@ -1,4 +1,4 @@
-"""Measured configurations as models of the formulas' error learn from them."""
+"""Measured configurations as training samples for models of the prediction error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured configuration: `group` is its workload and machine, costs in one unit within a group."""
+    """One measured configuration. `group` identifies its workload and machine; costs within a group share a unit."""
 
     group: str
     features: Mapping[str, float]
@@ -19,8 +19,8 @@ class Sample:
 
 
 class Table:
-    """Samples as arrays, those of a group one after the other, groups as they are met first: `features` has a row for
-    each, nan where a sample has no feature of that name."""
+    """Samples as arrays, grouped, with groups in order of appearance. `features` has a row for each sample, nan where
+    it lacks a feature."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         numbers: dict[str, int] = {}
@@ -34,6 +34,6 @@ class Table:
         self.features = self.rows([sample.features for sample in ordered])
 
     def rows(self, features: Sequence[Mapping[str, float]]) -> np.ndarray:
-        """Features of other configurations, in the columns of the table's."""
+        """Return features of other configurations, in the columns of the table."""
         nan = float("nan")
         return np.array([[row.get(name, nan) for name in self.names] for row in features], dtype=np.float32)

@@ -1,1 +1,1 @@
-"""Measuring cuts: on this CPU in processes that stay, and on simulated accelerators."""
+"""Measuring configurations: on this CPU in persistent processes, and on simulated accelerators."""

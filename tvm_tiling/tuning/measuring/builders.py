@@ -1,4 +1,4 @@
-"""Processes that build cuts, several at once: one for each core unless told otherwise."""
+"""Processes that build configurations in parallel, one per core by default."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ BUILD_SECONDS = 60.0
 
 
 class Builders:
-    """Children that build; one that crashes or hangs costs its build alone."""
+    """Child processes that build; a crash or a hang loses only its own build."""
 
     def __init__(
         self, template: Template, *, count: int | None = None, seconds: float = BUILD_SECONDS, entry: str = BUILDING
     ) -> None:
-        """`count` forks of `template`, left out one for each core, run the function `entry`; a build that takes more
-        than `seconds` fails."""
+        """`count` forks of `template` (default: one per core) run the function `entry`; a build that takes more than
+        `seconds` fails."""
         self.count = count or usable_core_count()
         self._seconds = seconds
-        self._children = [Child(entry, "it was built", template) for _ in range(self.count)]
+        self._children = [Child(entry, "building", template) for _ in range(self.count)]
         self._free: SimpleQueue[Child] = SimpleQueue()
         for child in self._children:
             self._free.put(child)
         self._pool = ThreadPoolExecutor(self.count)
 
     def submit(self, job: Job, folder: Path) -> Future[Build | str]:
-        """Begin to build a job into `folder`: what it is built to, or why it is not, and then the folder is
-        removed."""
+        """Start to build a job into `folder`. The future yields the build, or the reason for its failure, in which case
+        the folder is removed."""
         return self._pool.submit(self._build, job, folder)
 
     def _build(self, job: Job, folder: Path) -> Build | str:

@@ -1,4 +1,4 @@
-"""From a configuration to a file that can be loaded: what a building process does with a job."""
+"""Build of a configuration into a loadable file, as run by a building process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .measurer import ENTRY, PACKING, Build, Job
 
 
 def build(job: Job, folder: Path) -> Build:
-    """Write the library of `job` into `folder`, which is its own: a shared object, or without a C compiler LLVM's text,
-    which whoever loads it compiles. Errors as those of tiling_schedule."""
+    """Write the library of `job` to its own `folder`: a shared object or, without a C compiler, LLVM IR that is
+    compiled on loading. Raises the errors of tiling_schedule."""
     if job.hardware.cpu is None:
-        raise HardwareError(f"{job.hardware.name} has no cpu; its configurations are simulated")
+        raise HardwareError(f"{job.hardware.name} is not a CPU; its configurations are simulated")
     options = Options(prepacked=job.prepacked, config=job.config)
     operator = plain_operator(job.workload, job.epilogue, open_rows=job.rows is not None)
     with samples({} if job.rows is None else {ROWS: getattr(job.workload, ROWS)}):
@@ -51,6 +51,6 @@ def _target(hardware: Hardware) -> tvm.target.Target:
 
 
 def answer(message: tuple[Job, str]) -> Build:
-    """Build a job into a folder, for a child process."""
+    """Build a job into a folder; entry point of a child process."""
     job, folder = message
     return build(job, Path(folder))

@@ -1,7 +1,7 @@
-"""Child processes that stay: each runs one function on message after message, and whatever it does, its parent lives.
+"""Persistent child processes: each runs one function on message after message, isolated from its parent.
 
-A child that crashes, hangs or is killed costs the message it was at; the next message starts another one. Children end
-when their parent does, however it ended: a thread of theirs waits for the end of the pipe.
+A child that crashes, hangs or is killed loses only its current message; the next message starts a new one. Children end
+when their parent does, however it ended: a thread of theirs waits for the pipe to close.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 from .template import Template, TemplateLost
 
 _LENGTH = struct.Struct("<Q")
-LAST_WORDS = 4096  # bytes of a child's standard error that are looked at
-END_SECONDS = 5.0  # how long an ended child is waited for
+LAST_WORDS = 4096  # bytes of a child's standard error that are read
+END_SECONDS = 5.0  # how long to wait for a child to end
 
 
 class ChildLost(RuntimeError):
@@ -33,13 +33,13 @@ class ChildLost(RuntimeError):
 
 
 class ChildFailed(RuntimeError):
-    """The child's function raised; the message is its error in one line."""
+    """The function of the child raised; the message is its error in one line."""
 
 
 class Child:
-    """A process that runs `entry`, the dotted name of a function ("package.module:name"), on whatever it is asked.
+    """A process that runs `entry`, the dotted name of a function ("package.module:name"), on each message.
 
-    Not to be asked from two threads at once. The process, a fork of `template`, is started by the first `ask`.
+    Not thread-safe. The process, a fork of `template`, is started by the first `ask`.
     """
 
     def __init__(self, entry: str, doing: str, template: Template) -> None:
@@ -48,10 +48,10 @@ class Child:
         self._template = template
         self._channel: socket.socket | None = None
         self._errors: BinaryIO | None = None
-        self.pid: int | None = None  # the process, None where none runs
+        self.pid: int | None = None  # the process, None if none runs
 
     def _start(self) -> socket.socket:
-        """The way to the process, which is started if there is none."""
+        """Return the channel to the process, starting it if necessary."""
         if self._channel is None:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115
             self._channel, theirs = socket.socketpair()
@@ -61,8 +61,8 @@ class Child:
         return self._channel
 
     def ask(self, message: Any, timeout: float) -> Any:
-        """The function's answer. ChildFailed for what it raised, ChildLost if it ended or took over `timeout`
-        seconds."""
+        """Return the function's answer. ChildFailed if it raised, ChildLost if the child ended or took more than
+        `timeout` seconds."""
         try:
             channel = self._start()
             until = time.monotonic() + timeout
@@ -78,7 +78,7 @@ class Child:
             self.close()
             raise ChildLost(f"{error} before {self.doing}") from None
         except BaseException:
-            self.close()  # half an answer may be in the pipe
+            self.close()  # the pipe may contain a partial answer
             raise
         failed, value = pickle.loads(answer)
         if failed:
@@ -99,7 +99,7 @@ class Child:
         return bytes(found)
 
     def _end(self) -> str:
-        """How the process ended, and the last line that it wrote on standard error."""
+        """Return how the process ended, and the last line of its standard error."""
         assert self.pid is not None and self._errors is not None
         code = self._template.end_of(self.pid, END_SECONDS)
         end = "ended"
@@ -130,7 +130,7 @@ def _write(channel: socket.socket, message: Any) -> None:
 
 
 def main(channel: socket.socket) -> None:
-    """Answer the parent's messages, the first of which names the function, until it is gone."""
+    """Answer messages of the parent, the first of which names the function, until it is gone."""
     messages: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_receive, args=(channel, messages), daemon=True).start()
     module, name = messages.get().split(":")
@@ -152,6 +152,6 @@ def _receive(channel: socket.socket, messages: SimpleQueue[Any]) -> None:
 
 
 def _in_one_line(error: Exception) -> str:
-    """The last line of an error's text, where TVM says what is wrong, with the error's kind."""
+    """Return the type of an error and the last line of its text, where TVM says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

@@ -1,8 +1,8 @@
-"""Who is the incumbent of each workload, and what every configuration costs beside it. The rule is in
-paired_benchmark.py.
+"""The incumbent of each workload, and the cost of every configuration relative to it. paired_benchmark.py defines the
+rule.
 
-A cost that its form cannot have on the machine (least_cost.py) is no cost: the configuration is measured again by
-itself, and fails where that is impossible too.
+A cost below the lower bound of its algorithm on the machine (least_cost.py) is rejected: the configuration is measured
+again by itself, and fails if that cost is impossible too.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .paired_benchmark import Alone, PairedResult, Verdict, verdict
 
 Subject: TypeAlias = tuple[GemmWorkload | ConvWorkload, bool, str, Hardware]
 Hold: TypeAlias = Callable[[Job, Job | None, bool], Alone | PairedResult]
-"""hold(candidate, incumbent, thorough): run both, or the candidate alone where there is no incumbent; that one, where
-`thorough`, with what it takes at least on the machine."""
+"""hold(candidate, incumbent, thorough): run both, or the candidate alone if there is no incumbent; alone and
+`thorough`, the result includes its lower bound on the machine."""
 
-AGAIN = 2  # sessions side by side that are held once more because other work disturbed them
+AGAIN = 2  # repetitions of a comparison that other work disturbed
 
 
 class TrialFailed(RuntimeError):
@@ -34,18 +34,20 @@ class TrialFailed(RuntimeError):
 
 @dataclass
 class _Standing:
-    """The best configuration of a workload so far and its cost; none before the first one is measured."""
+    """The best configuration of a workload so far and its cost; none before the first measurement."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     job: Job | None = None
     cost: float = 0.0
-    least: dict[int, float] = field(default_factory=dict)  # seconds by measured peak, by the multiply-adds of a form
+    # lower bound in seconds by measured peak, by multiply-accumulates of an algorithm
+    least: dict[int, float] = field(default_factory=dict)
 
 
 class Incumbents:
-    """Gives every job its cost by paired benchmarks with the incumbent of its workload; the first one measured is that.
+    """Gives every job its cost by paired benchmarks with the incumbent of its workload; the first job measured becomes
+    the incumbent.
 
-    May be asked from several threads, each with a machine of its own to run them on.
+    Can be used from several threads, each with a machine of its own.
     """
 
     def __init__(self) -> None:
@@ -53,11 +55,11 @@ class Incumbents:
         self._standings: dict[Subject, _Standing] = {}
 
     def of(self, job: Job) -> Job | None:
-        """The incumbent of the job's workload."""
+        """Return the incumbent of the job's workload."""
         return self._standing(job).job
 
     def measured(self, job: Job, hold: Hold) -> Measured:
-        """Measure a job by `hold`, whose TrialFailed becomes the result's reason."""
+        """Measure a job with `hold`; a TrialFailed becomes the reason in the result."""
         start = time.monotonic()
         try:
             cost, spread, disturbed = self._cost(job, hold)
@@ -67,14 +69,14 @@ class Incumbents:
         return Measured(job=job, cost=cost, spread=spread, disturbed=disturbed, seconds_spent=spent)
 
     def alone(self, job: Job, hold: Hold) -> Alone:
-        """What a job takes by itself; TrialFailed where it cannot be run, or that is impossible."""
+        """Return the time of a job by itself. TrialFailed if it cannot be run or its time is impossible."""
         found = hold(job, None, False)
         assert isinstance(found, Alone)
         return self._possible(job, found.seconds, hold) or found
 
     def side_by_side(self, first: Job, second: Job, hold: Hold) -> SideBySide | str:
-        """Two configurations of one workload in one session, held again where other work disturbed it; or why that is
-        not possible."""
+        """Compare two configurations of one workload in one session, repeated if other work disturbed it. Return the
+        result, or the reason for a failure."""
         try:
             for _ in range(1 + AGAIN):
                 found = paired_of(hold(second, first, True))
@@ -83,7 +85,7 @@ class Incumbents:
             for job, seconds in ((second, found.seconds), (first, found.seconds * found.ratio)):
                 again = self._possible(job, seconds, hold)
                 if again is not None:
-                    return f"{cost_of(seconds)} beside the other one, {cost_of(again.seconds)} alone"
+                    return f"{cost_of(seconds)} in the comparison, but {cost_of(again.seconds)} alone"
         except TrialFailed as error:
             return str(error)
         return SideBySide(
@@ -98,10 +100,10 @@ class Incumbents:
             return self._standings.setdefault((job.workload, job.prepacked, job.epilogue, job.hardware), _Standing())
 
     def _cost(self, job: Job, hold: Hold) -> tuple[float, float, float]:
-        """Cost, its spread, and how much of the session other work disturbed."""
+        """Return the cost, its spread, and the disturbed fraction of the session."""
         standing = self._standing(job)
         with standing.lock:
-            # Everybody else waits for the first one, which they are to be compared with.
+            # All other threads wait for the first job, which theirs are compared with.
             if standing.job is None or standing.job == job:
                 alone = self.alone(job, hold)
                 if standing.job is None:
@@ -122,16 +124,17 @@ class Incumbents:
                 lost = not first.won or (second is not None and not second.won)
                 if lost or (second is not None and standing.job in (job, incumbent)):
                     return found.cost, found.spread, found.disturbed
-                # Another machine may have replaced it meanwhile: then that one is to be beaten.
+                # Another machine may have replaced the incumbent in the meantime; then the new one must be beaten.
                 incumbent, cost = standing.job, standing.cost
             second = paired_of(hold(job, incumbent, True))
 
     def _possible(self, job: Job, seconds: float, hold: Hold) -> Alone | None:
-        """None where a job can take so many seconds; else what it takes alone, by a second measurement. TrialFailed
-        where that is impossible too."""
+        """Return None if a job can take that few seconds, otherwise its time alone from a second measurement.
+        TrialFailed if that is impossible too."""
         standing = self._standing(job)
         macs = work_of(job.workload, job.config).macs
-        # What the description says is least may be too much, as its clock may be: it only asks for a closer look.
+        # The bound from the description may be too high, for example if its clock is too low; it only triggers a closer
+        # check.
         if seconds >= standing.least.get(macs, least_cost(job.workload, job.hardware, job.config)):
             return None
         again = hold(job, None, True)
@@ -145,20 +148,21 @@ class Incumbents:
 
 
 def impossible(job: Job, seconds: float, again: float, least: float) -> str:
-    """Why costs that were measured twice are none."""
+    """Return why a cost that was measured twice is rejected."""
     work = work_of(job.workload, job.config)
     return (
-        f"impossible cost: {cost_of(seconds)}, measured again {cost_of(again)}, where {work.macs} multiply-adds and "
-        f"{work.bytes} bytes of form {job.config.form!r} take at least {cost_of(least)} at this machine's peak"
+        f"impossible cost: {cost_of(seconds)}, measured again {cost_of(again)}, but {work.macs} "
+        f"multiply-accumulates and {work.bytes} bytes of algorithm {job.config.form!r} take at least "
+        f"{cost_of(least)} at this machine's peak"
     )
 
 
 def cost_of(seconds: float) -> str:
-    """Seconds for a sentence."""
+    """Return a time for a message."""
     return f"{seconds * 1e6:.4g} us"
 
 
 def paired_of(found: Alone | PairedResult) -> PairedResult:
-    """The result of two jobs in turns."""
+    """Return the result of a comparison of two jobs."""
     assert isinstance(found, PairedResult)
     return found

@@ -1,8 +1,8 @@
-"""TVM imported without what building and timing kernels on a CPU never use: half of the time that it takes.
+"""Import of TVM without what building and timing kernels on a CPU never use, in half of the time.
 
-Left out: PyTorch, which TVM imports wherever that is installed; the sessions of many devices, which cost a quarter of a
-second where their library is not loaded yet, for the trace of an error that TVM handles itself; and what other devices
-and extensions register. Parts in LATER are imported when something of theirs is first asked for.
+Left out are PyTorch, which TVM imports if it is installed; multi-device sessions, which cost a quarter of a second if
+their library is not loaded yet, for the traceback of an error that TVM handles itself; and backends that other devices
+and extensions register. The modules in LATER are imported on first access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ LATER = frozenset({"tvm.relax", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule"})
 
 
 def lean_tvm() -> None:
-    """Make this process import TVM so. To be called before TVM is imported, by processes that only build and time."""
+    """Configure this process for the lean import. To be called before TVM is imported, in processes that only build and
+    time."""
     without_torch()
     sys.modules.setdefault("tvm.runtime.disco", None)  # type: ignore[arg-type]
     os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -25,5 +26,5 @@ def lean_tvm() -> None:
 
 
 def without_torch() -> None:
-    """Keep TVM from importing PyTorch."""
+    """Prevent TVM from importing PyTorch."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Configurations measured on this CPU: built by as many processes as there are cores, then timed by one on all cores.
+"""Measurement of configurations on this CPU: built by one process per core, then timed by one process on all cores.
 
-Nothing is built while something is timed. On two cores a build beside it, even one of the lowest priority, made the
+Nothing is built during timing. On two cores, a concurrent build, even at the lowest priority, made the confidence
 interval of a program's ratio to itself more than ten times as wide; docs/distribution.md has the figures.
 """
 
@@ -29,19 +29,19 @@ from .paired_benchmark import Alone, PairedResult
 from .template import BUILDING, TIMING, Template
 
 RUN_SECONDS = 30.0
-AT_ONCE = 4  # builds ahead of the timing, for each building process
+AT_ONCE = 4  # builds ahead of the timing, per building process
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What a job is built to, or why it is not, and the folder that holds nothing else."""
+    """The build of a job, or the reason for its failure, and the folder dedicated to it."""
 
     build: Future[Build | str]
     folder: Path
 
 
 class LocalBench:
-    """Builds and times cuts in child processes; each build is in a folder of its own, removed when it is released."""
+    """Builds and times configurations in child processes; each build has its own folder, removed on release."""
 
     def __init__(
         self,
@@ -53,34 +53,34 @@ class LocalBench:
         timing: str = TIMING,
         template: Template | None = None,
     ) -> None:
-        """`builders`: processes that build, left out one for each core. A build or a paired benchmark that takes more
-        than `build_seconds` or `run_seconds` fails. `building` and `timing` name the children's functions; children are
-        forks of `template` where one is under way."""
+        """`builders` is the number of building processes (default: one per core). A build or paired benchmark that
+        takes more than `build_seconds` or `run_seconds` fails. `building` and `timing` name the functions of the
+        children, which are forks of `template` if given."""
         self._run_seconds = run_seconds
         self._folder = TemporaryFolder()
         self._template = template or Template.of(timing, building)
         self._builders = Builders(self._template, count=builders, seconds=build_seconds, entry=building)
-        self._timer = Child(timing, "it ran", self._template)
+        self._timer = Child(timing, "running", self._template)
         self._made: dict[Job, _Made] = {}
         self._peaks: dict[Hardware, Peak] = {}
         self._lock = threading.Lock()
 
     @property
     def builders(self) -> int:
-        """How many processes build."""
+        """Number of building processes."""
         return self._builders.count
 
     def start(self) -> None:
-        """Start what all processes come from, so that it imports what they need while others think."""
+        """Start the template process, so that it imports in the background."""
         self._template.start()
 
     def prepare(self, jobs: Sequence[Job]) -> None:
-        """Build `jobs`, several at once; one that cannot be built fails when it is measured."""
+        """Build `jobs` in parallel; a failed build is reported when its job is measured."""
         for made in [self._obtain(job) for job in jobs]:
             made.build.result()
 
     def begin(self, job: Job) -> None:
-        """Build one job and meanwhile make the timing process ready for it; what fails does so when it is measured."""
+        """Build one job while preparing the timing process for it; failures are reported when it is measured."""
         made = self._obtain(job)
         with contextlib.suppress(ChildFailed, ChildLost, TrialFailed):
             subject = Subject(workload=job.workload, epilogue=job.epilogue, cores=_cores(job.hardware))
@@ -90,9 +90,9 @@ class LocalBench:
     def hold(
         self, candidate: Job, incumbent: Job | None, thorough: bool, rows: int | None = None
     ) -> Alone | PairedResult:
-        """Time a job beside the incumbent; both are built here if they are not. Alone and `thorough` it also says what
-        the job takes at least, by peaks measured here. Products of open rows are timed with so many `rows`. TrialFailed
-        says why that was not possible."""
+        """Time a job together with the incumbent; both are built first if necessary. Alone and `thorough`, the result
+        includes the job's lower bound from peaks measured here. Kernels with a dynamic number of rows are timed with
+        `rows`. TrialFailed says why that was not possible."""
         workload = candidate.workload
         if rows is not None:
             assert isinstance(workload, GemmWorkload)
@@ -117,8 +117,8 @@ class LocalBench:
             raise TrialFailed(str(error)) from None
 
     def _least(self, job: Job, seconds: float) -> float:
-        """What a job takes at least on this machine. Its peak is measured once, and again where `seconds` are less: the
-        clock may have risen since."""
+        """Return a lower bound on the time of a job on this machine. Its peak is measured once, and again if `seconds`
+        are lower, since the clock may have risen."""
         cpu = job.hardware.cpu
         assert cpu is not None
         known = self._peaks.get(job.hardware)
@@ -129,7 +129,7 @@ class LocalBench:
         return least_seconds(job.workload, job.config, cpu, self._peaks[job.hardware])
 
     def release(self, job: Job) -> None:
-        """Remove what was built of a job."""
+        """Remove the build of a job."""
         with self._lock:
             found = self._made.pop(job, None)
         if found is not None:
@@ -149,7 +149,7 @@ class LocalBench:
         return found
 
     def _obtain(self, job: Job) -> _Made:
-        """A job's build, which is begun unless it was."""
+        """Return the build of a job, starting it if necessary."""
         with self._lock:
             if job not in self._made:
                 folder = self._folder.piece()
@@ -159,12 +159,13 @@ class LocalBench:
 
 def _cores(hardware: Hardware) -> int:
     if hardware.cpu is None:
-        raise TrialFailed(f"{hardware.name} has no cpu; its configurations are simulated")
+        raise TrialFailed(f"{hardware.name} is not a CPU; its configurations are simulated")
     return hardware.cpu.cores
 
 
 class LocalMeasurer:
-    """The Measurer of this CPU. Costs are seconds: the incumbent's over the ratio of paired runs (incumbents.py)."""
+    """The Measurer of this CPU. Costs are seconds: those of the incumbent divided by the ratio of paired runs
+    (incumbents.py)."""
 
     def __init__(self, bench: LocalBench | None = None) -> None:
         self.bench = bench or LocalBench()
@@ -172,11 +173,11 @@ class LocalMeasurer:
         self._incumbents = Incumbents()
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        """One Measured for each of `jobs`, in their order."""
+        """Yield one Measured for each of `jobs`, in order."""
         first, most = 0, self.bench.builders * AT_ONCE
         step = most
         while first < len(jobs):
-            # The first results soon, then as many builds before measuring as keep all cores at work.
+            # First results early, then enough builds ahead of the measurements to keep all cores busy.
             if self._incumbents.of(jobs[first]) is None:
                 step = 1
                 self.bench.begin(jobs[first])
@@ -192,11 +193,11 @@ class LocalMeasurer:
                         self.bench.release(done)
 
     def alone(self, job: Job) -> float:
-        """Seconds that a job takes by itself; TrialFailed where it cannot be run, or that is impossible."""
+        """Return the seconds of a job by itself. TrialFailed if it cannot be run or its time is impossible."""
         return self._incumbents.alone(job, self.bench.hold).seconds
 
     def compare(self, first: Job, second: Job) -> SideBySide | str:
-        """Both timed in turns in one session, or why that is not possible."""
+        """Time both alternately in one session. Return the result, or the reason for a failure."""
         try:
             return self._incumbents.side_by_side(first, second, self.bench.hold)
         finally:
@@ -207,8 +208,8 @@ class LocalMeasurer:
     def over_rows(
         self, candidates: Sequence[Job], incumbent: Job, sizes: Sequence[int], thorough: bool = False
     ) -> Iterator[tuple[Job, tuple[PairedResult, ...] | str]]:
-        """Each of the candidates beside the incumbent, with one number of rows after the other; or why that is not
-        possible."""
+        """Yield the comparison of each candidate with the incumbent for each number of rows, or the reason for a
+        failure."""
         self.bench.prepare([incumbent, *candidates])
         for job in candidates:
             try:

@@ -1,5 +1,5 @@
-"""What measures cuts: the machine itself, a simulator, or machines behind a tracker, all asked in the same way; and
-what passes between a measuring process and whoever asks it."""
+"""The interface of measurers (this machine, a simulator, or machines behind a tracker) and the messages exchanged with
+a measuring process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .paired_benchmark import PairedResult
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One configuration to be measured for one workload on `hardware`. `prepacked`: weights are packed before the time
-    that counts, as those of a model are; `epilogue` names what is fused behind. With `rows` it is of a product of any
-    number of rows within them, and the workload has their sample."""
+    """One configuration to be measured for one workload on `hardware`. `prepacked`: weights are packed outside the
+    measured time, as in a model; `epilogue` names the fused epilogue. With `rows`, the kernel accepts any number of
+    rows in that range, and the workload has a sample of it."""
 
     workload: GemmWorkload | ConvWorkload
     config: Config
@@ -30,11 +30,11 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What became of a job.
+    """The outcome of a job.
 
-    `cost` is in seconds, on a simulated accelerator in cycles; None where the job failed, and `reason` says why.
-    `spread` is the half-width of the cost's 95 percent interval, relative to it. `energy_pj` is a simulator's.
-    `disturbed` is the share of the samples in which other work kept threads off their cores.
+    `cost` is in seconds, or in cycles on a simulated accelerator; it is None if the job failed, and `reason` says why.
+    `spread` is the half-width of the 95 percent interval of the cost, relative to it. `energy_pj` comes from a
+    simulator. `disturbed` is the fraction of samples in which other work kept threads off their cores.
     """
 
     job: Job
@@ -48,9 +48,9 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Two configurations of one workload timed in turns in one session: seconds of either, `before` of the first one.
-    Their quotient is the median of the pairs' ratios, whose 95 percent interval is `spread` wide to either side,
-    relatively; `disturbed` as a Measured's."""
+    """Two configurations of one workload timed alternately in one session, in seconds; `before` is the first one. Their
+    quotient is the median of the pairwise ratios, whose 95 percent interval has the relative half-width `spread`;
+    `disturbed` is as in Measured."""
 
     before: float
     after: float
@@ -58,15 +58,14 @@ class SideBySide:
     disturbed: float
 
 
-# Functions of a library: the operator, and what packs its weights.
+# Functions of a library: the operator, and the one that packs its weights.
 ENTRY = "main"
 PACKING = "main_pack"
 
 
 @dataclass(frozen=True)
 class Build:
-    """A library of one configuration: "main", and where weights are prepacked "main_pack", which makes the packed
-    ones."""
+    """A library of one configuration: "main", and with prepacked weights "main_pack", which packs them."""
 
     path: str
     packed_shape: tuple[int, ...] | None = None
@@ -75,8 +74,8 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is to be timed next: kernels for so many `cores` that compute `workload` and behind it what `epilogue`
-    names. By itself it asks to have all ready but them."""
+    """The subject of the next measurements: kernels for `cores` cores that compute `workload` followed by `epilogue`.
+    Sent by itself, it asks to prepare everything except the kernels."""
 
     workload: GemmWorkload | ConvWorkload
     cores: int
@@ -85,7 +84,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Subject):
-    """`candidate` to be timed beside `incumbent`, or alone where that is None; `thorough`: for longer."""
+    """Time `candidate` together with `incumbent`, or alone if that is None; `thorough`: for longer."""
 
     candidate: Build
     incumbent: Build | None
@@ -94,38 +93,39 @@ class Request(Subject):
 
 @dataclass(frozen=True, kw_only=True)
 class PeakAsked:
-    """A question for the measured peak of `hardware`, the machine that the process runs on."""
+    """A request for the measured peak of `hardware`, the machine that the process runs on."""
 
     hardware: Hardware
 
 
 class Measurer(Protocol):
-    """Measures jobs, each on its own: whatever becomes of one, the others are measured."""
+    """Measures jobs independently: a failure of one does not affect the others."""
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        """One Measured for each of `jobs`, as they are ready, in any order."""
+        """Yield one Measured for each of `jobs`, in order of completion."""
         ...
 
     def close(self) -> None:
-        """End what was started for measuring."""
+        """Release the resources used for measuring."""
         ...
 
 
 @runtime_checkable
 class Compares(Protocol):
-    """A Measurer that also times two configurations in turns."""
+    """A Measurer that also times two configurations alternately."""
 
     def compare(self, first: Job, second: Job) -> SideBySide | str:
-        """Both in one session, or why that is not possible."""
+        """Return the comparison of both in one session, or the reason for a failure."""
         ...
 
 
 @runtime_checkable
 class ComparesRows(Protocol):
-    """A Measurer that also times products of open rows, in turns, for one number of rows after the other."""
+    """A Measurer that also compares kernels with a dynamic number of rows at each of several numbers of rows."""
 
     def over_rows(
         self, candidates: Sequence[Job], incumbent: Job, sizes: Sequence[int], thorough: bool = False
     ) -> Iterator[tuple[Job, tuple[PairedResult, ...] | str]]:
-        """Each of the candidates beside the incumbent, a result for each of the sizes; or why that is not possible."""
+        """Yield the comparison of each candidate with the incumbent, with a result for each size, or the reason for a
+        failure."""
         ...

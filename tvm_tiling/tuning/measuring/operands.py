@@ -1,4 +1,4 @@
-"""Random operands of a workload, the right answer, and how far from it an answer may be."""
+"""Random operands of a workload, the reference result, and the tolerance of a kernel's result."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...decide.epilogue import BIAS, CLIPPED_AT, RELU, RESIDUAL, steps_of
 from ...errors import UnsupportedOperator
 from ...workload import ConvWorkload, GemmWorkload
 
-TOLERANCE = 1e-4  # of the largest sum; what Winograd's form, the least exact, may need
+TOLERANCE = 1e-4  # relative to the largest sum; what Winograd, the least accurate algorithm, may need
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The inputs of a workload with its epilogue as `plain_operator` writes them: NumPy arrays, the same for the same
-    workload; `added` are those of the epilogue's steps that add something."""
+    """The inputs of a workload with its epilogue in the order of `plain_operator`: NumPy arrays, deterministic for each
+    workload. `added` are the operands of the epilogue's steps."""
 
     workload: GemmWorkload | ConvWorkload
     left: Any
@@ -28,12 +28,13 @@ class Operands:
 
     @classmethod
     def random(cls, workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> Operands:
-        """Floats uniform in [-1, 1), integers in all of their range, those that are added in that of int8.
-        UnsupportedOperator for types that NumPy does not have, and for results of another type than the sums."""
+        """Return operands with floats uniform in [-1, 1) and integers over their whole range; operands of the epilogue
+        stay in the range of int8. UnsupportedOperator for types that NumPy does not have, and for results of another
+        type than the sums."""
         types = workload.types
         if types.out != types.acc:
             raise UnsupportedOperator(
-                f"results of {types.out} are not measured alone; accepted: {types.acc}, the sums'"
+                f"results of type {types.out} are not measured alone; accepted: {types.acc}, the type of the sums"
             )
         generator = np.random.default_rng(0)
         left, right = (
@@ -50,7 +51,7 @@ class Operands:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Extents of the result."""
+        """Shape of the result."""
         w = self.workload
         if isinstance(w, ConvWorkload):
             return (w.n, w.ho, w.wo, w.co) if w.layout == "NHWC" else (w.n, w.co, w.ho, w.wo)
@@ -58,12 +59,12 @@ class Operands:
 
     @cached_property
     def expected(self) -> Any:
-        """The answer in float64; for integers it is exact, since every sum stays below 2^53."""
+        """The reference result in float64; exact for integers, since every sum stays below 2^53."""
         return self._with_epilogue(self._sums)
 
     @cached_property
     def _sums(self) -> Any:
-        """What the epilogue is of."""
+        """The sums that the epilogue is applied to."""
         left, right, w = self.left.astype(np.float64), self.right.astype(np.float64), self.workload
         if isinstance(w, ConvWorkload):
             return _convolution(left, right, w)
@@ -79,15 +80,15 @@ class Operands:
         return value
 
     def difference(self, result: Any) -> str:
-        """Empty if `result` is right, else one sentence on how it is wrong."""
+        """Return an empty string if `result` is correct, otherwise a sentence on how it is wrong."""
         error = float(np.max(np.abs(result.astype(np.float64) - self.expected)))
         allowed = 0.0
         if not self.workload.dtype.startswith(("int", "uint")):
             eps = float(np.finfo(np.dtype(self.workload.acc_dtype or "float32")).eps)
             allowed = max(TOLERANCE, 8 * eps) * float(np.max(np.abs(self._sums)))
-        if error <= allowed:  # false of NaN
+        if error <= allowed:  # false for NaN
             return ""
-        return f"wrong result: differs by {error:.3g} from the answer in float64, allowed are {allowed:.3g}"
+        return f"wrong result: differs by {error:.3g} from the float64 reference, tolerance {allowed:.3g}"
 
 
 def _shapes(w: GemmWorkload | ConvWorkload) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -102,7 +103,7 @@ def _shapes(w: GemmWorkload | ConvWorkload) -> tuple[tuple[int, ...], tuple[int,
 
 
 def _of_result(plain: Operands, step: str, generator: np.random.Generator) -> Any:
-    """What a step adds, in the type of the sums."""
+    """Return the operand of a step in the type of the sums."""
     shape, dtype = plain.result_shape, plain.workload.acc_dtype or plain.workload.dtype
     if step == BIAS:
         shape = (shape[_column(plain.workload)],)
@@ -110,12 +111,12 @@ def _of_result(plain: Operands, step: str, generator: np.random.Generator) -> An
 
 
 def _along(added: Any, step: str, w: GemmWorkload | ConvWorkload) -> Any:
-    """What a step adds, as it is broadcast to the result."""
+    """Return the operand of a step, broadcastable to the result."""
     return added[:, None, None] if step == BIAS and _column(w) == 1 else added
 
 
 def _column(w: GemmWorkload | ConvWorkload) -> int:
-    """The axis of the result that a bias has."""
+    """Return the axis of the result that a bias is indexed by."""
     return 1 if isinstance(w, ConvWorkload) and w.layout == "NCHW" else -1
 
 
@@ -131,7 +132,8 @@ def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) 
 
 
 def _convolution(x: Any, kernels: Any, w: ConvWorkload) -> Any:
-    """The definition: one product of a shifted image and a tap of the kernels after another, group by group."""
+    """Compute the convolution by definition, adding the product of the shifted image and one kernel tap at a time,
+    group by group."""
     last = w.layout == "NHWC"
     x = x if last else x.transpose(0, 2, 3, 1)
     kernels = kernels if last else kernels.transpose(2, 3, 1, 0)

@@ -1,9 +1,9 @@
-"""Whether a candidate is faster than the incumbent: alternating runs, until it is sure (page 10).
+"""Paired benchmark of a candidate against the incumbent: alternating runs until the result is certain.
 
-On a shared machine the quickest of many noisy times is rarely the quickest program. So a time is never compared with
-another one taken earlier: candidate and incumbent alternate (A B A B ...), and a candidate takes the incumbent's place
-only if two paired benchmarks, one after the other, say so with all of their 95 percent intervals. The second one alone
-says by how much: the first was chosen for its outcome, so it flatters.
+On a shared machine, the lowest of many noisy times rarely belongs to the fastest program. So a time is never compared
+with one taken earlier: candidate and incumbent alternate (A B A B ...), and a candidate replaces the incumbent only if
+two consecutive paired benchmarks say so with their whole 95 percent intervals. The second one alone determines by how
+much: the first was selected for its outcome, so it is biased.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from ...measure import Condition, Run, Status, StopRule, paired, uncertainty
 
-HOPELESS = 8.0  # a candidate so many times as slow as the incumbent is not timed in pairs
+HOPELESS = 8.0  # a candidate this many times slower than the incumbent is not timed in pairs
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairRule(StopRule):
-    """As StopRule, but a candidate that is surely slower than the incumbent by `beaten` is let go at once."""
+    """A StopRule that also stops as soon as the candidate is certainly slower than the incumbent by `beaten`."""
 
     least_pairs: int = 5
     most_pairs: int = 40
@@ -29,7 +29,7 @@ class PairRule(StopRule):
     beaten: float = 0.01
 
     def reached(self, ratios: Sequence[float], elapsed: float) -> bool:
-        """Whether to stop; `ratios` are the incumbent's seconds over the candidate's, pair by pair."""
+        """Return whether to stop; `ratios` are the incumbent's seconds over the candidate's, pair by pair."""
         if len(ratios) >= self.least_pairs and interval(ratios)[1] < 1 - self.beaten:
             return True
         return super().reached(ratios, elapsed)
@@ -40,7 +40,7 @@ THOROUGH = PairRule(least_pairs=15, most_pairs=80, most_seconds=1.0, spread=0.00
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """The median's 95 percent interval; (0, infinite) where nothing can be said."""
+    """Return the 95 percent interval of the median; (0, infinity) with too few ratios."""
     if len(ratios) < 2:
         return 0.0, math.inf
     middle, half = statistics.median(ratios), uncertainty(ratios)
@@ -49,10 +49,11 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedResult:
-    """The incumbent's seconds over the candidate's: median, and half-width of its 95 percent interval relative to it.
+    """The incumbent's seconds over the candidate's: the median, and the half-width of its 95 percent interval relative
+    to it.
 
-    Above 1 the candidate is the faster. `seconds` are the candidate's, per call; `pairs` is 1 for a hopeless one.
-    `disturbed` is the share of the samples in which other work kept threads off their cores, of the side that has more.
+    Above 1, the candidate is faster. `seconds` are the candidate's per call; `pairs` is 1 if it was hopelessly slow.
+    `disturbed` is the fraction of samples in which other work kept threads off their cores, for the side with more.
     """
 
     ratio: float
@@ -63,15 +64,15 @@ class PairedResult:
 
     @property
     def won(self) -> bool:
-        """Whether the candidate is surely faster."""
+        """Whether the candidate is certainly faster."""
         return self.ratio * (1 - self.uncertainty) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """What a configuration takes by itself: seconds per call, the half-width of their 95 percent interval, relative,
-    and the share of the samples that other work disturbed. `least`: seconds below which nothing of its form is possible
-    on this machine by its measured peak; 0 where that was not asked for."""
+    """The time of a configuration by itself: seconds per call, the relative half-width of the 95 percent interval, and
+    the fraction of samples that other work disturbed. `least` is the lower bound in seconds of its algorithm by the
+    measured peak of this machine, or 0 if not requested."""
 
     seconds: float
     uncertainty: float
@@ -80,13 +81,13 @@ class Alone:
 
 
 class PairError(RuntimeError):
-    """A side could not be run."""
+    """One side could not be run."""
 
 
 def paired_benchmark(
     candidate: Run, incumbent: Run, rule: PairRule = QUICK, condition: Condition | None = None
 ) -> PairedResult:
-    """Run both alternately until `rule` is reached. PairError where one of them raises."""
+    """Run both alternately until `rule` is satisfied. PairError if one of them raises."""
     found = paired(candidate, incumbent, rule, condition)
     if found.status is not Status.OK:
         raise PairError(found.reason)
@@ -102,8 +103,8 @@ def paired_benchmark(
 
 @dataclass(frozen=True)
 class Verdict:
-    """`cost` is the candidate's, `spread` its relative uncertainty; `replaces`: it takes the incumbent's place.
-    `disturbed`: as a PairedResult's."""
+    """`cost` is the candidate's, `spread` its relative uncertainty; `replaces`: it replaces the incumbent. `disturbed`
+    is as in PairedResult."""
 
     cost: float
     spread: float
@@ -112,10 +113,11 @@ class Verdict:
 
 
 def verdict(incumbent_cost: float, first: PairedResult, second: PairedResult | None) -> Verdict:
-    """What the paired benchmarks say of a candidate; `second` is to be held where the first was won.
+    """Return the verdict of the paired benchmarks on a candidate; `second` is to be run if the candidate won the first.
 
-    Costs are the incumbent's over the ratio, so that all costs of a workload compare as the paired runs did, however
-    the machine's speed drifts. A candidate that is not surely faster never costs less than the incumbent.
+    The cost is that of the incumbent over the ratio, so that all costs of a workload compare as the paired runs did,
+    however the speed of the machine drifts. A candidate that is not certainly faster never costs less than the
+    incumbent.
     """
     last = second if first.won and second is not None else first
     replaces = first.won and last is second and last.won

@@ -1,4 +1,4 @@
-"""The names that users give to what measures for a search: "local", or "rpc://host:port/key" of a tracker."""
+"""The names of measurers for a search: "local", or "rpc://host:port/key" of a tracker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ADDRESS = re.compile(r"rpc://(?P<host>[^:/\[\]]+|\[[0-9a-fA-F:]+\]):(?P<port>\d
 
 
 class RunnerError(TilingError):
-    """No such runner, or it cannot be reached."""
+    """Unknown or unreachable runner."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """A tracker, and the key by which its workers are known."""
+    """The address of a tracker, and the key of its workers."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """From "rpc://host:port/key"; RunnerError for anything else."""
+        """Parse "rpc://host:port/key". RunnerError for anything else."""
         found = _ADDRESS.fullmatch(text)
         if found is None or not 0 < int(found["port"]) < 65536:
             raise RunnerError(f"runner {text!r}; accepted: {LOCAL!r}, or 'rpc://host:port/key' of a TVM tracker")

@@ -1,5 +1,5 @@
-"""Configurations measured on the simulated accelerator: scheduled, recorded as a program and timed; nothing is
-executed."""
+"""Measurement of configurations on the simulated accelerator: scheduled, recorded as a program and timed, without
+execution."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .measurer import Job, Measured
 
 
 class SimulatorMeasurer:
-    """Cycles and energy of jobs on accelerators, one after the other in this process. A simulation has no spread."""
+    """Measures cycles and energy of jobs on accelerators, sequentially in this process. A simulation has no spread."""
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        """One Measured for each job, in their order."""
+        """Yield one Measured for each job, in order."""
         for job in jobs:
             start = time.monotonic()
             try:
@@ -26,12 +26,12 @@ class SimulatorMeasurer:
                 yield Measured(job=job, cost=float(cycles), energy_pj=energy, seconds_spent=spent)
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: there are no resources to release."""
 
     @staticmethod
     def _simulated(job: Job) -> tuple[int, float]:
         from ...accel.timing.simulate import simulate
-        from ...accel.workload_program import workload_program  # brings TVM
+        from ...accel.workload_program import workload_program  # imports TVM
 
         program = workload_program(job.workload, job.hardware, config=job.config, epilogue=job.epilogue)
         report = simulate(program, check=False)  # the builder placed its tokens

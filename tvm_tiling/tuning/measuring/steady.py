@@ -1,8 +1,9 @@
-"""Costs of different shapes on this CPU, to be held against each other: proportionality is a ratio of such costs.
+"""Comparable costs of different shapes on this CPU, as needed to test proportionality.
 
-Cuts of one shape are compared by paired runs, but shapes cannot be run in turns for as long as a reduction takes, and a
-core that somebody else has for a second doubles a cost. Nothing makes a program faster than it is, so the cheapest
-configuration of each shape is timed several times with pauses between, and the least counts.
+Configurations of one shape are compared by paired runs, but different shapes cannot alternate for as long as a
+reduction takes, and a core that is preempted for a second doubles the measured time. Interference never makes a program
+faster, so the cheapest configuration of each shape is timed several times with pauses in between, and the minimum
+counts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PAUSE = 0.25  # seconds between rounds
 
 
 def measurer_for_shapes(hardware: Hardware) -> Measurer:
-    """What measures for a database of shapes on `hardware`: this CPU steadily, or the simulator."""
+    """Return the measurer for a database of shapes on `hardware`: this CPU with repeated timing, or the simulator."""
     return SimulatorMeasurer() if hardware.cpu is None else SteadyMeasurer()
 
 
@@ -35,8 +36,8 @@ class SteadyMeasurer:
         self._rounds, self._pause = rounds, pause
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        """One Measured for each of `jobs`, in their order. Cuts of one shape that stand behind each other are held
-        against each other."""
+        """Yield one Measured for each of `jobs`, in order. Consecutive configurations of one shape are compared with
+        each other."""
         for _, configs in itertools.groupby(
             jobs, key=lambda job: (job.workload, job.prepacked, job.epilogue, job.hardware)
         ):
@@ -54,12 +55,12 @@ class SteadyMeasurer:
         self._local.close()
 
     def _least(self, job: Job, seconds: float) -> float:
-        """The least of what a job took and what it takes in further rounds."""
+        """Return the minimum of what a job took and of further rounds."""
         for _ in range(self._rounds - 1):
             time.sleep(self._pause)
             try:
                 seconds = min(seconds, self._local.alone(job))
-            except TrialFailed:  # it ran before, and its cost stays
+            except TrialFailed:  # it ran before, so its cost remains valid
                 break
         self._local.bench.release(job)
         return seconds

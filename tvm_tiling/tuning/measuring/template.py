@@ -1,7 +1,7 @@
-"""A process that imports once what others need, and becomes them: each is a fork of it, there in milliseconds.
+"""A template process that imports modules once; other processes are forks of it that start in milliseconds.
 
-Imports are most of what a measuring process costs to start, and one core's work; a process that has crashed is replaced
-without them. Nothing runs in the template but the loop that forks, so there is nothing that a fork could break.
+Imports dominate the start of a measuring process and use a single core; a crashed process is replaced without repeating
+them. The template runs only the loop that forks, so a fork cannot interrupt anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from ...runtime.threads import has_no_pool
 from .lean_tvm import lean_tvm
 
-# What measures on this CPU: functions of children (child.py).
+# Entry points of the children that measure on this CPU (child.py).
 BUILDING = "tvm_tiling.tuning.measuring.building:answer"
 TIMING = "tvm_tiling.tuning.measuring.timing:answer"
 
@@ -34,13 +34,13 @@ _POLL = 0.005
 
 
 class TemplateLost(RuntimeError):
-    """The template ended, and with it what it knew of its forks."""
+    """The template ended, and with it the status of its forks."""
 
 
 class Template:
-    """A process with `modules` imported. It ends when this process does, and is started again where it was lost.
+    """A process with `modules` imported. It ends when this process does, and is restarted if it was lost.
 
-    May be asked from several threads.
+    Thread-safe.
     """
 
     def __init__(self, modules: Sequence[str]) -> None:
@@ -52,27 +52,27 @@ class Template:
 
     @classmethod
     def of(cls, *entries: str) -> Template:
-        """One that has imported what holds these functions ("package.module:name")."""
+        """Return a template that imports the modules of these functions ("package.module:name")."""
         return cls([entry.partition(":")[0] for entry in entries])
 
     def start(self) -> None:
-        """Start it if there is none. It imports while the caller goes on."""
+        """Start the process if it does not run. It imports in the background."""
         with self._lock:
             self._start()
 
     def fork(self, entry: str, channel: socket.socket, errors: int) -> int:
-        """A new process that calls `entry` ("package.module:name") with its copy of `channel` and ends when that
-        returns; what it writes goes to the file `errors`. Its number."""
+        """Fork a process that calls `entry` ("package.module:name") with its copy of `channel` and ends when that
+        returns; its output goes to the file `errors`. Return its process id."""
         request, files = {"fork": entry}, [channel.fileno(), errors]
         try:
             found = self._ask(request, files)
         except TemplateLost:
-            found = self._ask(request, files)  # of a new template
+            found = self._ask(request, files)  # retry with a new template
         return int(found["pid"])
 
     def end_of(self, pid: int, seconds: float) -> int | None:
-        """How a fork ended, its exit code or minus its signal, waited for so long; None where it has not, or nobody
-        knows any more."""
+        """Wait up to `seconds` for a fork to end. Return its exit code or minus its signal, or None if it still runs or
+        its status is lost."""
         until = time.monotonic() + seconds
         while True:
             try:
@@ -84,19 +84,19 @@ class Template:
             time.sleep(_POLL)
 
     def kill(self, pid: int) -> None:
-        """End a fork, and wait for it."""
+        """Kill a fork and wait for it."""
         with contextlib.suppress(TemplateLost):
             self._ask({"kill": pid})
 
     def close(self) -> None:
-        """End the template, not its forks; it is not started again."""
+        """End the template, but not its forks; it is not restarted."""
         with self._lock:
             self._closed = True
             self._close()
 
     def _start(self) -> socket.socket:
         if self._closed:
-            raise TemplateLost("the process that others are forks of was ended")
+            raise TemplateLost("the template process was closed")
         if self._control is not None:
             return self._control
         ours, theirs = socket.socketpair()
@@ -120,11 +120,11 @@ class Template:
             except OSError:
                 reply = b""
             except BaseException:
-                self._close()  # a reply may be under way
+                self._close()  # a reply may be pending
                 raise
             if not reply:
                 self._close()
-                raise TemplateLost("the process that others are forks of ended")
+                raise TemplateLost("the template process ended unexpectedly")
             found: dict[str, Any] = json.loads(reply)
             return found
 
@@ -142,18 +142,19 @@ class Template:
 
 
 def main() -> None:
-    """Import, then fork as asked, until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Import, then fork on request, until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     lean_tvm()
-    gc.disable()  # nothing of what is imported is garbage
+    gc.disable()  # nothing imported is garbage
     for module in sys.argv[2:]:
-        # A module may fail in any way. The fork that needs it imports it again, and has a channel to say what is wrong.
+        # Importing a module may fail in any way. The fork that needs it imports it again and has a channel to report
+        # the error.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
     has_no_pool()
-    # Of threads there are only those of NumPy's library, which knows how to fork.
+    # The only threads are those of NumPy's BLAS library, which is fork-safe.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*")
     control = socket.socket(fileno=int(sys.argv[1]))
     while True:
@@ -184,7 +185,7 @@ def _reply(request: dict[str, Any], files: Sequence[int], control: socket.socket
 
 
 def _become(entry: str, channel: int, errors: int) -> None:
-    """Be the fork: never returns."""
+    """Run as the fork; never returns."""
     code = 1
     try:
         for output in (1, 2):
@@ -194,7 +195,7 @@ def _become(entry: str, channel: int, errors: int) -> None:
         function: Callable[[socket.socket], None] = getattr(importlib.import_module(module), name)
         function(socket.socket(fileno=channel))
         code = 0
-    except BaseException:  # of whatever kind: it is told, and the fork ends below with code 1
+    except BaseException:  # of any kind: it is printed, and the fork exits below with code 1
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""What the measuring process does: a configuration's result checked, then timed beside the incumbent on all cores.
+"""The measuring process: checks the result of a configuration, then times it against the incumbent on all cores.
 
-One process measures, and keeps for as long as the workload stays the same what takes long to make: threads, operands,
-the right answer and the incumbent. It is asked again if it was lost, so nothing that it keeps is needed.
+One process measures, and caches what is slow to create while the workload stays the same: threads, operands, the
+reference result and the incumbent. If it is lost, its request is repeated, so nothing that it caches is essential.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .operands import Operands
 from .paired_benchmark import HOPELESS, QUICK, THOROUGH, Alone, PairedResult, paired_benchmark
 
 ALONE = StopRule(least_pairs=7, most_pairs=60, most_seconds=0.5, spread=0.01)
-STALE = 0x7F  # every byte of a result before it is computed: no number, or one that no answer has all over
+STALE = 0x7F  # every byte of a result before it is computed: NaN, or a value that no result has everywhere
 
 
 class WrongResult(RuntimeError):
-    """A configuration's kernel gives another answer."""
+    """The kernel of a configuration computes a wrong result."""
 
 
 class Loaded:
-    """A library on the bench's arrays."""
+    """A library bound to the arrays of a bench."""
 
     def __init__(self, build: Build, bench: Bench) -> None:
         self.build = build
@@ -57,10 +57,10 @@ class Bench:
         self._stale.view(np.uint8)[...] = STALE
         self.result = tvm.runtime.tensor(self._stale)
         self._incumbent: Loaded | None = None
-        _ = self.operands.expected  # made now, by all threads of NumPy's library
+        _ = self.operands.expected  # computed now, with all threads of NumPy's BLAS library
 
     def measure(self, request: Request) -> Alone | PairedResult:
-        """The request's paired benchmark. WrongResult for another answer than the workload's."""
+        """Run the paired benchmark of the request. WrongResult if the result is not that of the workload."""
         candidate = Loaded(request.candidate, self)
         seconds = self.check(candidate)
         if request.incumbent is None:
@@ -72,7 +72,7 @@ class Bench:
         if incumbent is None or incumbent.build != request.incumbent:
             incumbent = self._incumbent = Loaded(request.incumbent, self)
         once = min(_seconds(incumbent.run) for _ in range(3))
-        if seconds > HOPELESS * once:  # it may have been held up: only the quickest of many calls says so
+        if seconds > HOPELESS * once:  # it may have been preempted: only the minimum of many calls is conclusive
             seconds, once = quickest_call(Side(candidate.run)), quickest_call(Side(incumbent.run))
             if seconds > HOPELESS * once:
                 return PairedResult(ratio=once / seconds, uncertainty=0.5, seconds=seconds, pairs=1)
@@ -81,7 +81,8 @@ class Bench:
         return found
 
     def check(self, loaded: Loaded) -> float:
-        """Seconds of a call whose result is right. Asked before and after timing: what races is not wrong always."""
+        """Return the seconds of a call after checking its result. Called before and after timing, since a race does not
+        always give a wrong result."""
         self.result.copyfrom(self._stale)
         seconds = _seconds(loaded.run)
         if wrong := self.operands.difference(self.result.numpy()):
@@ -108,7 +109,7 @@ def _peak(hardware: Hardware) -> Peak:
 
 
 class _Timer:
-    """Benches of one process, the last one kept."""
+    """The benches of one process, of which the last one is cached."""
 
     def __init__(self) -> None:
         self._subject: tuple[GemmWorkload | ConvWorkload, str] | None = None
@@ -130,4 +131,4 @@ class _Timer:
 
 
 answer = _Timer()
-"""Measures one request, or makes ready for some, for a child process."""
+"""Measures one request, or prepares for some; entry point of a child process."""

@@ -1,1 +1,1 @@
-"""Plug-ins of MetaSchedule: spaces, moves, checks, cost model, seeds (page 07)."""
+"""MetaSchedule plug-ins: spaces, mutators, postprocessors, cost model, seeds."""

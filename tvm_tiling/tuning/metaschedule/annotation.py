@@ -1,12 +1,10 @@
-"""A configuration as annotations of a schedule, choice by choice, so that MetaSchedule's traces sample, mutate and keep
-it.
+"""A configuration as annotations of a schedule, choice by choice, so that MetaSchedule traces can sample, mutate and
+store it. The root block of the function carries
 
-The function's root block carries
+    tvm_tiling.space           the choices of every algorithm with their values, as JSON, to decode picks without it
+    tvm_tiling.pick.<choice>   the index of the sampled value
 
-    tvm_tiling.space           every form's choices and their values, as JSON: what is picked can be read without it
-    tvm_tiling.pick.<choice>   the place of the sampled value
-
-so a trace means the same in another process, and after the neighbourhood of a decision has changed.
+so a trace has the same meaning in another process, and after the neighbourhood of a decision has changed.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ PICK = "tvm_tiling.pick."
 
 
 def described(space: Space) -> str:
-    """The choices of a space as text."""
+    """Return the choices of a space as text."""
     best = {config.form: config for config in reversed(list(space.configs()))}
     forms = {form: sorted(set(space.choices(best[str(form)])) - {FORM}) for form in space.options[FORM]}
     options = {name: [_plain(value) for value in values] for name, values in space.options.items()}
@@ -35,15 +33,16 @@ def described(space: Space) -> str:
 
 
 def root_annotations(func: tirx.PrimFunc) -> Mapping[str, Any]:
-    """The annotations of the root block; empty where the body is not one."""
+    """Return the annotations of the root block, or none if the body is not a block."""
     body = func.body
     return body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
 
 
 def picked(annotations: Mapping[str, Any]) -> tuple[Config, dict[str, Value]] | None:
-    """The configuration that annotations stand for, and its choices by their names in the space; None without any.
+    """Return the configuration that annotations describe, and its choices by name in the space; None without
+    annotations.
 
-    DatabaseError where they are not those that `described` and the rule write.
+    DatabaseError if they are inconsistent with `described` and the rule.
     """
     if SPACE not in annotations:
         return None
@@ -54,7 +53,7 @@ def picked(annotations: Mapping[str, Any]) -> tuple[Config, dict[str, Value]] | 
         own = {name.split(".", 1)[-1]: value for name, value in chosen.items() if name in options}
         return Config.of(space["op"], str(form), own), {FORM: form, **chosen}
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise DatabaseError(f"the annotation {SPACE} does not go with its picks: {error!r}") from None
+        raise DatabaseError(f"the annotation {SPACE} does not match its picks: {error!r}") from None
 
 
 def _value(space: Mapping[str, Any], annotations: Mapping[str, Any], name: str) -> Value:
@@ -71,7 +70,7 @@ def _plain(value: Value) -> Any:
 
 
 def plain(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function without the annotations of a configuration, its reductions whole."""
+    """Return the function without configuration annotations, with its reductions rejoined."""
     schedule = s_tir.Schedule(rejoined(func))
     root = schedule.get_sblock("root")
     for name in root_annotations(func):

@@ -1,4 +1,4 @@
-"""The formulas, corrected by what was measured, as a cost model of MetaSchedule."""
+"""Analytical predictions corrected by measurements, as a MetaSchedule cost model."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from ...hardware.description import Hardware
 
 _log = logging.getLogger(__name__)
-# The score of what has no configuration, or one that is impossible: below all others.
+# The score of a schedule without a configuration, or with an impossible one: below all others.
 UNKNOWN = 0.0
-# An error that passes through TVM keeps its class only if TVM knows it.
+# An error that passes through TVM keeps its class only if TVM knows the class.
 register_error(DatabaseError.__name__, DatabaseError)
 
 
 class ScheduleScores:
-    """Scores schedules that the rules sampled, and learns from the seconds that they took."""
+    """Scores schedules sampled by the rules, and learns from their measured times."""
 
     def __init__(self, hardware: Hardware, learned: LearnedCosts) -> None:
         self.hardware, self.learned = hardware, learned
 
     def learn(self, schedules: Sequence[s_tir.Schedule], seconds: Sequence[float | None]) -> None:
-        """Learn from a round of measurements; None is a failed run, which teaches nothing."""
+        """Learn from a round of measurements; None is a failed run, which is ignored."""
         samples = []
         for schedule, cost in zip(schedules, seconds, strict=True):
             known = known_config(schedule, self.hardware)
@@ -47,8 +47,8 @@ class ScheduleScores:
         self.learned.residual.learn(samples)
 
     def scores(self, schedules: Sequence[s_tir.Schedule]) -> np.ndarray:
-        """A score for each, higher is better: the speed beside the decision's own configuration, UNKNOWN where there is
-        none."""
+        """Return a score for each schedule, higher is better: the speed relative to the analytical decision, or UNKNOWN
+        without a configuration."""
         found = np.full(len(schedules), UNKNOWN)
         by_space: dict[int, tuple[Space, list[int], list[Config]]] = {}
         for place, schedule in enumerate(schedules):
@@ -64,18 +64,18 @@ class ScheduleScores:
         unknown = len(schedules) - sum(len(places) for _, places, _ in by_space.values())
         if unknown:
             _log.warning(
-                "%d of %d schedules have no possible configuration of tvm_tiling's rules", unknown, len(schedules)
+                "%d of %d schedules have no valid configuration of tvm_tiling's rules", unknown, len(schedules)
             )
         return found
 
 
 @derived_object
 class TilingCostModel(PyCostModel):
-    """The formulas' predictions with a learned model of what they leave out, for any tuner of MetaSchedule. It begins
-    with what was recorded on machines of the same kind, where the package has that.
+    """A cost model for any MetaSchedule tuner: analytical predictions with a learned correction, initialised from
+    trials recorded on machines of the same kind if the package has them.
 
-    Scores schedules that the rules of :func:`schedule_rules` sampled; of others it knows nothing, and says so in the
-    log. `target` as in tiling_schedule.
+    It scores schedules sampled by the rules of :func:`schedule_rules`; it cannot score others, and logs a warning.
+    `target` is as in tiling_schedule.
     """
 
     def __init__(self, target: Target = "llvm", learned: LearnedCosts | None = None) -> None:
@@ -84,13 +84,13 @@ class TilingCostModel(PyCostModel):
         self.schedules = ScheduleScores(hardware, learned or pretrained(hardware))
 
     def load(self, path: str) -> None:
-        """Go on with what `save` wrote. DatabaseError for any other file."""
+        """Continue from a file written by `save`. DatabaseError for any other file."""
         loaded = Residual.load(path)
         loaded.recorded = self.schedules.learned.residual.recorded
         self.schedules.learned = LearnedCosts(loaded)
 
     def save(self, path: str) -> None:
-        """Write all that was learned to a file."""
+        """Write everything learned to a file."""
         self.schedules.learned.residual.save(path)
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
@@ -99,5 +99,5 @@ class TilingCostModel(PyCostModel):
         self.schedules.learn([candidate.sch for candidate in candidates], seconds)
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> np.ndarray:
-        """A score for each candidate, higher is better."""
+        """Return a score for each candidate, higher is better."""
         return self.schedules.scores([candidate.sch for candidate in candidates])

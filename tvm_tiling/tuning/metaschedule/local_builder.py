@@ -1,7 +1,7 @@
-"""MetaSchedule's local builder without the import that makes every first build wait.
+"""MetaSchedule's local builder without the imports that delay every first build.
 
-TVM's own build function imports all tensor intrinsics in each process, some 20 s of a time limit of 30 (page 07), and a
-build that comes too late counts as a failed trial. Cuts and plain schedules need none of them.
+TVM's own build function imports all tensor intrinsics in each process, which takes some 20 s of a time limit of 30 s,
+and a build that times out counts as a failed trial. Configurations and plain schedules need none of them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ _TIMEOUT = "LocalBuilder: Timeout"
 
 
 def local_builder(max_workers: int | None = None, timeout_sec: float = BUILD_SECONDS) -> Any:
-    """A builder for `ms.tune_tir`, `relax_integration.tune_relax` and other tuners. `max_workers`: processes, left out
-    one for each core; a build that takes more than `timeout_sec` seconds fails. Not for spaces that tensorize."""
+    """Return a builder for `ms.tune_tir`, `relax_integration.tune_relax` and other tuners. `max_workers` is the number
+    of processes (default: one per core); a build that takes more than `timeout_sec` seconds fails. Not for spaces that
+    tensorize."""
     return _LocalBuilder(max_workers, timeout_sec)
 
 
 @derived_object
 class _LocalBuilder(PyBuilder):
-    """TVM's LocalBuilder with `build`, whose time-outs have another cause than those of TVM's own build function."""
+    """TVM's LocalBuilder with `build`, and with a message for time-outs that fits it."""
 
     def __init__(self, max_workers: int | None, timeout_sec: float) -> None:
         super().__init__()
@@ -33,16 +34,16 @@ class _LocalBuilder(PyBuilder):
         self.inner = LocalBuilder(max_workers=max_workers, timeout_sec=timeout_sec, f_build=build)
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """A path or a reason for each."""
+        """Return a path or a reason for each input."""
         return [self._named(found) for found in self.inner.build(build_inputs)]
 
     def _named(self, found: BuilderResult) -> BuilderResult:
         if not str(found.error_msg or "").startswith(_TIMEOUT):
             return found
-        return BuilderResult(None, f"timed out after {self.timeout_sec:g} s while it was built")
+        return BuilderResult(None, f"timed out after {self.timeout_sec:g} s while building")
 
 
 def build(module: tvm.IRModule, target: tvm.target.Target, _params: Any) -> tvm.runtime.Module:
-    """What a building process does with a candidate."""
+    """Build a candidate; runs in a building process."""
     plain = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
     return tvm.tirx.build(plain, target=target)

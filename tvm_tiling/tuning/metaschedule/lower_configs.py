@@ -1,8 +1,8 @@
-"""Functions that are annotated with a configuration become the nest of that configuration, wherever TVM builds them.
+"""Lowers functions annotated with a configuration to the loop nest of that configuration whenever TVM builds them.
 
-TVM calls register() when it is imported (entry point group "tvm.backends"), in MetaSchedule's own build processes too.
-It puts the pass in front of TVM's default TIR pipeline, where it costs a look at each function's root block unless a
-cut is there; nothing else of this package is loaded before.
+TVM calls register() when it is imported (entry point group "tvm.backends"), including in MetaSchedule's build
+processes. It prepends the pass to TVM's default TIR pipeline. The pass inspects the root block of each function; the
+rest of this package is loaded only if one is annotated.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ...decide.options import Options
 if TYPE_CHECKING:
     import tvm
 
-# The pipeline that TVM builds by where none is named; see tvm.tirx.get_tir_pipeline.
+# The pipeline that TVM uses by default; see tvm.tirx.get_tir_pipeline.
 DEFAULT = "s_tir"
 _MARK = "tvm_tiling_lowers_cuts"
 
 
 def register() -> None:
-    """Put the pass in front of TVM's default TIR pipeline; once is enough. Does nothing where TVM is its runtime."""
+    """Prepend the pass to TVM's default TIR pipeline; idempotent. Does nothing if TVM is runtime-only."""
     compilation = sys.modules.get("tvm.tirx.compilation_pipeline")
     if compilation is None or DEFAULT not in compilation.PIPELINE_MAP:
         return
@@ -48,11 +48,11 @@ def _in_front(pipeline: Any) -> Any:
 
 
 def lower_configs(mod: tvm.IRModule, target: Any = None) -> tvm.IRModule:
-    """`mod` with every function that is annotated with a configuration as the nest of that configuration, others as
-    they are.
+    """Return `mod` with every annotated function replaced by the loop nest of its configuration, and the others
+    unchanged.
 
-    `target`: where a function does not name its own; else the current one, else this CPU. Raises what tiling_schedule
-    raises for a configuration that is not possible.
+    `target` is used for functions that do not name their own (default: the current one, or this CPU). Raises the errors
+    of tiling_schedule for a configuration that is not possible.
     """
     changed: dict[Any, Any] = {}
     for variable, func in mod.functions.items():

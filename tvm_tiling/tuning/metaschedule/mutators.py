@@ -1,4 +1,4 @@
-"""MetaSchedule's moves in the neighbourhood: another value for one sampled choice of a configuration."""
+"""MetaSchedule mutators in the neighbourhood of a decision: another value for one sampled choice of a configuration."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .annotation import PICK
 
 @derived_object
 class MutateConfig(PyMutator):
-    """Samples one of the configuration's choices anew, values near the present one in the order of predicted cost
-    likelier."""
+    """Resamples one of the configuration's choices, preferring values near the current one in the order of predicted
+    cost."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self._random = random.Random(seed)
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        """Nothing of the context matters to a move."""
+        """Do nothing: mutations do not depend on the context."""
 
     def apply(self, trace: s_tir.schedule.Trace, _: Any) -> s_tir.schedule.Trace | None:
-        """The trace with one choice changed; None where it has none."""
+        """Return the trace with one choice changed; None if it has none."""
         picks = _picks(trace)
         if not picks:
             return None
@@ -37,12 +37,12 @@ class MutateConfig(PyMutator):
         return trace.with_decision(instruction, chosen, remove_postproc=True)
 
     def clone(self) -> Mutator:
-        """A mutator that moves otherwise, since clones work side by side."""
+        """Return a mutator with a different seed, since clones run in parallel."""
         return MutateConfig(self._random.randrange(2**31))
 
 
 def _picks(trace: s_tir.schedule.Trace) -> list[Any]:
-    """The instructions that sample a choice of a configuration of several values."""
+    """Return the instructions that sample a configuration choice with several values."""
     sampled = [i for i in trace.insts if i.kind.name == "SampleCategorical"]
     used = {output: i for i in sampled for output in i.outputs if len(i.attrs[0]) > 1}
     found = []

@@ -1,4 +1,4 @@
-"""The configurations that an operator, given as TIR, may have on a machine."""
+"""The configuration space of an operator, given as TIR, on a machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ...schedules.cpu_schedule import around_conv, around_product
 
 
 def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space:
-    """The neighbourhood of the decision for `func`.
+    """Return the neighbourhood of the decision for `func`.
 
-    UnsupportedOperator for what no rule serves, HardwareError where the machine has no unit for it.
+    UnsupportedOperator if no rule supports it, HardwareError if the machine has no unit for it.
     """
     program = match(func, name, may_swap=False, keep_taps=True)
     around = _around(program, name) if hardware.cpu is not None else None
@@ -25,7 +25,7 @@ def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Spa
 
 
 def space_if_supported(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space | None:
-    """The same; None where no rule or unit of the machine serves `func`."""
+    """Like space_of(); None if no rule or unit of the machine supports `func`."""
     try:
         return space_of(func, hardware, name)
     except TilingError:

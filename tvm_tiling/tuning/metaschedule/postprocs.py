@@ -1,4 +1,4 @@
-"""MetaSchedule drops samples whose choices do not go together before they are built, and samples that are the same."""
+"""MetaSchedule postprocessor that drops inconsistent samples before they are built, and normalises equal ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @derived_object
 class VerifyConfig(PyPostproc):
-    """Refuses a configuration that the neighbourhood does not admit: registers, caches, cores. Functions without a
+    """Rejects configurations outside the neighbourhood, by registers, caches or cores. Functions without a
     configuration pass."""
 
     def __init__(self, hardware: Hardware) -> None:
@@ -28,11 +28,11 @@ class VerifyConfig(PyPostproc):
         self.hardware = hardware
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        """The machine is the rule's."""
+        """Do nothing: the machine is that of the rule."""
 
     def apply(self, sch: s_tir.Schedule) -> bool:
-        """Whether the schedule's cut, if it has one, is possible. Picks of choices that the sampled form does not have
-        are taken away, so that MetaSchedule sees that two samples are the same configuration."""
+        """Return whether the configuration of the schedule, if any, is possible. Picks that do not belong to the
+        sampled algorithm are removed, so that MetaSchedule recognises equal configurations."""
         for variable, func in sch.mod.functions.items():
             if not isinstance(func, tirx.PrimFunc):
                 continue
@@ -50,17 +50,17 @@ class VerifyConfig(PyPostproc):
         return True
 
     def clone(self) -> Postproc:
-        """One for the same machine."""
+        """Return a postprocessor for the same machine."""
         return VerifyConfig(self.hardware)
 
 
 def space_for(func: tirx.PrimFunc, text: str, hardware: Hardware) -> Space | None:
-    """The space of an annotated function; `text` is its annotation, by which functions of one search are known."""
+    """Return the space of an annotated function; `text` is its annotation, which identifies functions of one search."""
     return _known(_Operator(func, text, str([str(p.ty) for p in func.params])), hardware)
 
 
 def known_config(schedule: s_tir.Schedule, hardware: Hardware) -> tuple[Space, Config] | None:
-    """The space and the configuration of a schedule; None where it has none, or an impossible one."""
+    """Return the space and the configuration of a schedule; None if it has no valid configuration."""
     for func in schedule.mod.functions.values():
         annotations = root_annotations(func) if isinstance(func, tirx.PrimFunc) else {}
         found = picked(annotations)
@@ -71,7 +71,7 @@ def known_config(schedule: s_tir.Schedule, hardware: Hardware) -> tuple[Space, C
 
 
 class _Operator:
-    """A function that equals another of the same choices and parameters."""
+    """A function that compares equal to another with the same choices and parameters."""
 
     def __init__(self, func: tirx.PrimFunc, text: str, parameters: str) -> None:
         self.func, self.key = func, (text, parameters)

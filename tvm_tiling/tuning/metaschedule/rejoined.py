@@ -1,7 +1,7 @@
-"""Reductions whole again, after MetaSchedule's default postprocessors have put their first values before their loops.
+"""Rejoins reductions that MetaSchedule's default postprocessors split into initialisation and update.
 
-RewriteReductionBlock does that to every reduction that it sees, also to those of functions that are annotated with a
-cut: it leaves blocks X_init and X_update of one block X.
+RewriteReductionBlock does that to every reduction that it sees, including those of functions annotated with a
+configuration: it replaces a block X with the blocks X_init and X_update.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ INIT, UPDATE = "_init", "_update"
 
 
 def rejoined(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with every such pair as the one block that it was."""
+    """Return the function with every such pair merged into the original block."""
     body = tvm_ffi.structural_map(func.body, (tirx.SeqStmt, _without_pairs))
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -32,7 +32,7 @@ def _without_pairs(sequence: tirx.SeqStmt) -> tirx.Stmt:
 
 
 def _only_block(statement: tirx.Stmt) -> s_tir.SBlock | None:
-    """The block of a nest of loops around nothing else."""
+    """Return the block of a loop nest that contains nothing else."""
     while isinstance(statement, tirx.For):
         statement = statement.body
     return statement.block if isinstance(statement, s_tir.SBlockRealize) else None
@@ -49,7 +49,7 @@ def _is_pair(first: s_tir.SBlock, rest: s_tir.SBlock) -> bool:
 
 
 def _kept(block: s_tir.SBlock) -> list[tirx.IterVar]:
-    """The axes that are not reduced."""
+    """Return the spatial axes."""
     return [axis for axis in block.iter_vars if int(axis.iter_type) == tirx.IterVar.DataPar]
 
 
@@ -71,7 +71,7 @@ def _joined(first: s_tir.SBlock, rest: s_tir.SBlock) -> s_tir.SBlock:
 
 
 def _with_block(statement: tirx.Stmt, block: s_tir.SBlock) -> tirx.Stmt:
-    """The nest with another block within."""
+    """Return the loop nest with its block replaced."""
     return tvm_ffi.structural_map(
         statement, (s_tir.SBlockRealize, lambda r: s_tir.SBlockRealize(r.iter_values, r.predicate, block))
     )

@@ -1,7 +1,8 @@
-"""MetaSchedule's design space of an operator: the decision's neighbourhood, its choices sampled one by one.
+"""MetaSchedule's design space of an operator: the neighbourhood of the decision, sampled choice by choice.
 
-The kernels' nests are written and not derived by primitives (schedules/gemm.py says why), so a trace samples choices
-and annotates the function with them (annotation.py); the nest is written where the function is built (lower_cuts.py).
+The kernels' loop nests are generated, not derived by primitives (schedules/gemm.py explains why), so a trace samples
+choices and annotates the function with them (annotation.py); the loop nest is generated when the function is built
+(lower_configs.py).
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .tensor_intrinsics import load_tensor_intrinsics
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
 
-# A value whose best configuration is predicted to take twice as long as the best of all is sampled 2**PREFERENCE times
-# as rarely.
+# A value whose best configuration is predicted to be twice as slow as the overall best is sampled 2**PREFERENCE times
+# less often.
 PREFERENCE = 8.0
 
 
 def schedule_rules(target: Target = "llvm") -> list[ScheduleRule]:
-    """MetaSchedule's schedule rules for `target`, as in tiling_schedule: for any tuner's space generator.
+    """Return MetaSchedule schedule rules for `target`, as in tiling_schedule, for the space generator of any tuner.
 
-    Operators that no rule of this package serves are left as they are. Sets the cores of TVM's thread pool, if nobody
-    has: the processes that measure inherit their number. HardwareError for a target that is not served.
+    Operators that no rule of this package supports are left unchanged. Sets the number of cores of TVM's thread pool
+    unless it has been set: the measuring processes inherit it. HardwareError for an unsupported target.
     """
     hardware = hardware_of(target)
     if hardware.cpu is not None:
@@ -47,33 +48,33 @@ def schedule_rules(target: Target = "llvm") -> list[ScheduleRule]:
 
 
 def primitive_rules(target: Target = "llvm") -> list[ScheduleRule]:
-    """Rules of plain primitives for MetaSchedule, beside TVM's own in any space generator: each adds to the space
-    of an operator the one with a move of this package applied.
+    """Return rules of plain primitives for MetaSchedule, to be combined with TVM's own in any space generator: each
+    adds to the space of an operator a variant transformed by this package.
 
-    Stride-fold and W-fold of convolutions (transform_layout), the split of K (rfactor) and partitions (split, reorder)
-    of matrix multiplications, in the sizes of the decision for `target`, which is as in tiling_schedule. HardwareError
-    for a target that has no CPU.
+    The transformations are stride-fold and W-fold of convolutions (transform_layout), and split-K (rfactor) and
+    partitions (split, reorder) of matrix multiplications, in the sizes of the decision for `target`, which is as in
+    tiling_schedule. HardwareError for a target that is not a CPU.
     """
     hardware = hardware_of(target)
     if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: targets with one")
+        raise HardwareError(f"{hardware.name} is not a CPU; accepted: CPU targets")
     load_tensor_intrinsics()
     return [FoldStrides(), FoldWidth(hardware.cpu.vector_bits // 32), SplitK(hardware), Partition(hardware)]
 
 
 @derived_object
 class TilingRule(PyScheduleRule):
-    """Samples the choices of an operator's cut, likelier those that are predicted to be fast."""
+    """Samples the choices of an operator's configuration, favouring those that are predicted to be fast."""
 
     def __init__(self, hardware: Hardware) -> None:
         super().__init__()
         self.hardware = hardware
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        """The rule's machine is its own."""
+        """Do nothing: the rule has its own machine."""
 
     def apply(self, sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> list[s_tir.Schedule]:
-        """The schedule with its choices sampled, once for all blocks of the operator."""
+        """Return the schedule with its choices sampled, once for all blocks of the operator."""
         name, func = _only_function(sch)
         if func is not None and SPACE not in root_annotations(func):
             space = space_if_supported(func, self.hardware, name)
@@ -82,13 +83,13 @@ class TilingRule(PyScheduleRule):
         return [sch]
 
     def clone(self) -> ScheduleRule:
-        """A rule for the same machine."""
+        """Return a rule for the same machine."""
         return TilingRule(self.hardware)
 
 
 def sample(sch: s_tir.Schedule, space: Space, function: str = "main", picks: dict[str, int] | None = None) -> None:
-    """Annotate the function's root block with a sampled value for every choice of `space`, or with `picks`, places
-    among the choices' values."""
+    """Annotate the root block of the function with a sampled value for every choice of `space`, or with `picks`,
+    indices into the values of the choices."""
     root = sch.get_sblock("root", func_name=function)
     sch.annotate(root, SPACE, described(space))
     likely = likelihoods(space)
@@ -99,7 +100,8 @@ def sample(sch: s_tir.Schedule, space: Space, function: str = "main", picks: dic
 
 
 def likelihoods(space: Space) -> dict[str, list[float]]:
-    """How likely each value of each choice is sampled: by the predicted cost of the best configuration that has it."""
+    """Return the sampling probability of each value of each choice, based on the predicted cost of the best
+    configuration that has it."""
     costs: dict[str, dict[Value, float]] = {name: {} for name in space.options}
     for config in space.configs():
         cost = space.predicted(config)
@@ -119,8 +121,9 @@ def _only_function(sch: s_tir.Schedule) -> tuple[str, tirx.PrimFunc | None]:
 
 
 def space_generator(target: Target = "llvm") -> Any:
-    """A space generator for `ms.tune_tir`, `relax_integration.tune_relax` and any other tuner: :func:`schedule_rules`
-    with the move among their choices, and the check that choices go together. Target as in tiling_schedule."""
+    """Return a space generator for `ms.tune_tir`, `relax_integration.tune_relax` and any other tuner:
+    :func:`schedule_rules` with the matching mutator and the check for consistent choices. `target` is as in
+    tiling_schedule."""
     from tvm.s_tir import meta_schedule as ms
 
     return ms.space_generator.PostOrderApply(

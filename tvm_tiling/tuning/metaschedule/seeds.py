@@ -1,7 +1,7 @@
-"""Configurations with measured costs as records of MetaSchedule's database, so that its search starts from them.
+"""Measured configurations as records of MetaSchedule's database, so that its search starts from them.
 
-A record without a measured time is not looked at by MetaSchedule, so an estimate never stands in for one here either
-(page 02): cuts of other shapes are measured for this one first.
+MetaSchedule ignores a record without a measured time, so estimates are not used as records either: configurations of
+other shapes must first be measured for this one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .rules import sample
 def seed_database(
     database: Any, func: tirx.PrimFunc, measured: Iterable[tuple[Config, float]], target: Target = "llvm"
 ) -> int:
-    """Put measured configurations of an operator into a database of MetaSchedule; how many.
+    """Add measured configurations of an operator to a MetaSchedule database. Return their number.
 
-    func: as it is given to MetaSchedule's tuner. `measured`: cuts and their seconds for this very operator on
-    `target`, which is as in tiling_schedule. Cuts that are not neighbours of the decision are put in as well.
-    DatabaseError for a cost that is none.
+    func: as given to MetaSchedule's tuner. measured: configurations with their seconds for this operator on `target`,
+    which is as in tiling_schedule. Configurations outside the neighbourhood of the decision are added as well.
+    DatabaseError for an invalid cost.
     """
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.tune_context import _normalize_mod
@@ -53,12 +53,12 @@ def seed_database(
 
 
 def places(space: Space, config: Config) -> dict[str, int]:
-    """Where the choices of a configuration stand among the options of a space that has them."""
+    """Return the index of each choice of a configuration among the options of a space that contains it."""
     return {name: _place(space.options[name], value) for name, value in space.choices(config).items()}
 
 
 def with_configs(space: Space, configs: Iterable[Config]) -> Space:
-    """The space with the values of further cuts among its options, behind its own."""
+    """Return the space with the values of further configurations appended to its options."""
     options = {name: list(values) for name, values in space.options.items()}
     for config in configs:
         if config.form not in options["form"]:
@@ -74,5 +74,5 @@ def _place(values: tuple[Value, ...], value: Value) -> int:
 
 
 def _same(value: Value, other: Value) -> bool:
-    """Equal and of one kind: True is not 1."""
+    """Return whether two values are equal and of the same type: True is not 1."""
     return type(value) is type(other) and value == other

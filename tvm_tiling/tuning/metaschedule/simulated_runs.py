@@ -3,7 +3,7 @@
     ms.tune_tir(mod, tvm.target.Target("vsim/vta"), ..., space=tt.space_generator("vsim/vta"),
                 cost_model=tt.TilingCostModel("vsim/vta"), builder=tt.simulator_builder(), runner=tt.simulator_runner())
 
-What MetaSchedule takes for seconds are cycles then.
+What MetaSchedule reports as seconds are then cycles.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from .lower_configs import lower_configs
 
 
 def simulator_builder() -> Any:
-    """A builder of MetaSchedule that writes programs for the accelerator that the tuner's target names."""
+    """Return a MetaSchedule builder that writes programs for the accelerator named by the tuner's target."""
     return _SimulatorBuilder()
 
 
 def simulator_runner() -> Any:
-    """A runner of MetaSchedule that simulates what :func:`simulator_builder` wrote; its seconds are cycles."""
+    """Return a MetaSchedule runner that simulates the output of :func:`simulator_builder`; its seconds are cycles."""
     return _SimulatorRunner()
 
 
 @functools.lru_cache(maxsize=1)
 def _folder(process: int) -> TemporaryFolder:
-    """Where this `process` keeps its programs until it ends: they outlive the builder that wrote them."""
+    """Return the folder that holds the programs of this `process` until it ends: they outlive the builder that wrote
+    them."""
     folder = TemporaryFolder()
     atexit.register(folder.close)
     return folder
@@ -47,10 +48,10 @@ def _folder(process: int) -> TemporaryFolder:
 
 @derived_object
 class _SimulatorBuilder(PyBuilder):
-    """Writes each candidate's program into a folder of its own: MetaSchedule deletes the folder that a file is in."""
+    """Writes each candidate's program to its own folder, because MetaSchedule deletes the folder that a file is in."""
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """A path or a reason for each."""
+        """Return a path or a reason for each input."""
         return [self._built(given) for given in build_inputs]
 
     def _built(self, given: BuilderInput) -> BuilderResult:
@@ -66,10 +67,10 @@ class _SimulatorBuilder(PyBuilder):
 
 @derived_object
 class _SimulatorRunner(PyRunner):
-    """Times programs in this process, one after the other."""
+    """Times programs sequentially in this process."""
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """The cycles of each, done at once."""
+        """Return the cycles of each program, available immediately."""
         return [self._future(str(given.artifact_path)) for given in runner_inputs]
 
     @staticmethod

@@ -1,9 +1,8 @@
-"""TVM's tensor intrinsics, which a TuneContext imports, loaded without what takes most of the time.
+"""Fast import of TVM's tensor intrinsics, which every TuneContext imports.
 
-The module parses some 250 functions, and takes the stack of Python twice for each. For a frame of the import system,
-which is no file, inspect then asks every module of the process whether it is the one: 26 s of processor time where
-PyTorch is loaded, 7 s if inspect knows these frames (TVM 0.27, one core). A thread of its own has few other frames,
-however deep the stack of the caller is.
+The module parses some 250 functions and inspects the Python stack twice for each. For a frame of the import system,
+which has no file, inspect then searches every module of the process: 26 s of CPU time with PyTorch loaded, 7 s if
+inspect knows these frames (TVM 0.27, one core). A new thread has few other frames, however deep the caller's stack is.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _FRAMES = ("importlib._bootstrap", "importlib._bootstrap_external")
 
 
 def load_tensor_intrinsics() -> None:
-    """Import TVM's tensor intrinsics, unless they are there."""
+    """Import TVM's tensor intrinsics unless they are loaded."""
     if _MODULE in sys.modules:
         return
     known: dict[str, str] = inspect.modulesbyfile  # type: ignore[attr-defined]  # inspect's own table, file to module

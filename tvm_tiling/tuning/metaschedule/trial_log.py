@@ -1,9 +1,9 @@
-"""MetaSchedule's trials in the log that tune() writes: what was measured, and why a build or a run failed.
+"""MetaSchedule's trials in the log format of tune(): what was measured, and why a build or a run failed.
 
     ms.tune_tir(..., measure_callbacks=[*ms.MeasureCallback.create("default"), tt.trial_log("trials.jsonl")])
 
-TVM counts failures in its table and writes whole modules beside their errors into files of its work folder. Here each
-is one sentence, counted by cause in Python's log.
+TVM counts failures in its table and writes whole modules with their errors to files in its work folder. Here each
+failure is one sentence, counted by cause in Python's log.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _INTRINSICS = (
 
 
 def trial_log(log: str | os.PathLike[str] | Callable[[Trial], None], target: Target = "llvm") -> Any:
-    """A measure callback of MetaSchedule that adds every trial to a file, or gives it to a function, as tune()'s `log`,
-    and says in Python's log how many failed of each round, and why.
+    """Return a MetaSchedule measure callback that appends every trial to a file, or passes it to a function, like the
+    `log` of tune(), and logs how many trials of each round failed, and why.
 
-    `target` as in tiling_schedule. Configurations and predictions are those of this package's rules; trials of other
-    rules have none. OSError where the file cannot be written.
+    `target` is as in tiling_schedule. Configurations and predictions are those of this package's rules; trials of other
+    rules have none. OSError if the file cannot be written.
     """
     return _TrialLog(log if callable(log) else TrialFile(log), target)
 
 
 @derived_object
 class _TrialLog(PyMeasureCallback):
-    """Tells of each round's candidates when they have been measured."""
+    """Reports the candidates of each round once they have been measured."""
 
     def __init__(self, told: Told, target: Target) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class _TrialLog(PyMeasureCallback):
         builder_results: Sequence[Any],
         runner_results: Sequence[Any],
     ) -> None:
-        """Tell of one round of a task."""
+        """Report one round of a task."""
         operator = str(task_scheduler.tasks_[task_id].ctx.task_name)
         failed: Counter[str] = Counter()
         for candidate, built, ran in zip(measure_candidates, builder_results, runner_results, strict=True):
@@ -93,11 +93,11 @@ class _TrialLog(PyMeasureCallback):
 
 
 def cause(error: object) -> str:
-    """An error of MetaSchedule's builders and runners in one sentence."""
+    """Return an error of MetaSchedule's builders and runners as one sentence."""
     text = str(error or "").strip()
     if found := _TIMEOUT.match(text):
         built = found[1] == "Builder"
-        doing = "it was built" if built else "it ran"
+        doing = "building" if built else "running"
         return f"timed out after {float(found[2]):g} s while {doing}{_INTRINSICS if built else ''}"
     lines = [line.strip() for line in _RAISED.sub("", text).splitlines() if line.strip()]
-    return lines[-1] if lines else "it was not measured, and no reason was given"
+    return lines[-1] if lines else "not measured, no reason was given"

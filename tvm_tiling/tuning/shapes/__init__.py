@@ -1,1 +1,1 @@
-"""The database of measured shapes (page 02)."""
+"""The database of measured shapes."""

@@ -1,5 +1,5 @@
-"""Boundary shapes: the smallest shapes along reductions of a measured one whose cost is still proportional to their
-size (page 02)."""
+"""Boundary shapes: the smallest shapes, along reductions of a measured one, whose cost is still proportional to their
+size (design page 02)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FACTOR, TOLERANCE, LIMIT = 2, 0.05, 24
 class Reduction:
     """How shapes are reduced.
 
-    An axis is divided by `factor`, or by its smallest prime factor where `factor` does not divide it. `tolerance` is
-    how far the ratio of costs may be from that of sizes, relatively; `limit` is the most boundary shapes of one initial
-    shape.
+    An axis is divided by `factor`, or by its smallest prime factor if `factor` does not divide it. `tolerance` is the
+    maximum relative difference between the ratio of costs and the ratio of sizes; `limit` is the maximum number of
+    boundary shapes of one initial shape.
     """
 
     factor: int = FACTOR
@@ -45,12 +45,12 @@ class Reduction:
 def boundary_shapes(
     initial: Extents, measure: Callable[[Extents], float | None], reduction: Reduction | None = None
 ) -> Iterator[tuple[Extents, float]]:
-    """The boundary shapes of `initial` with their costs, each once, as they are found, up to `reduction.limit`.
+    """Yield the boundary shapes of `initial` with their costs, each once, as they are found, up to `reduction.limit`.
 
-    `measure` gives the cost of a shape with the initial one's cut, None where it cannot be computed or measured; it is
-    asked for each shape once. In this order: each axis by itself; axes one behind the other, in every order, each as
-    far as it goes; every axis behind one step along another; steps along all axes in turn. None if no axis holds at the
-    first step.
+    `measure` returns the cost of a shape with the configuration of the initial one, or None if it cannot be computed or
+    measured; it is called once per shape. The order is: each axis alone; sequences of axes, in every order, each
+    reduced as far as possible; every axis after one step along another; steps along all axes in turn. Nothing is
+    yielded if no axis is proportional at the first step.
     """
     reduction = reduction or Reduction()
     walk = _Walk(initial, measure, reduction)
@@ -58,14 +58,14 @@ def boundary_shapes(
 
 
 def reduced(extent: int, factor: int) -> int | None:
-    """An axis after one step, None where it is 1."""
+    """Return an axis after one step, or None if it is 1."""
     if extent == 1:
         return None
     return extent // (factor if extent % factor == 0 else smallest_prime_factor(extent))
 
 
 def smallest_prime_factor(number: int) -> int:
-    """Of a number of at least 2."""
+    """Return the smallest prime factor of a number of at least 2."""
     return next((prime for prime in range(2, math.isqrt(number) + 1) if number % prime == 0), number)
 
 
@@ -91,14 +91,14 @@ class _Walk:
         yield from self._new(self._in_turn())
 
     def _turns(self, order: tuple[int, ...]) -> Iterator[tuple[Extents, float]]:
-        """The ends along one axis after the other."""
+        """Yield the ends of consecutive runs along the axes in the given order."""
         shape = self.initial
         for axis in order:
             shape = self._run(shape, axis)
             yield from self._new(shape)
 
     def _in_turn(self) -> Extents:
-        """The end of a step along each axis, again and again."""
+        """Return the end of repeatedly stepping along each axis in turn."""
         shape, moving = self.initial, True
         while moving:
             moving = False
@@ -109,14 +109,14 @@ class _Walk:
         return shape
 
     def _run(self, shape: Extents, axis: int) -> Extents:
-        """The last shape along an axis that still holds: `shape` itself where the first step does not."""
+        """Return the last proportional shape along an axis; `shape` itself if the first step fails."""
         while (after := self._step(shape, axis)) is not None:
             shape = after
         return shape
 
     def _step(self, shape: Extents, axis: int) -> Extents | None:
-        """The shape after a step along an axis, None where there is none or its cost is not in proportion: to the shape
-        before it, and to the initial one, since tolerances add up."""
+        """Return the shape after a step along an axis, or None if there is none or its cost is not proportional, both
+        to the previous shape and to the initial one, since tolerances add up."""
         extent = reduced(shape[axis], self.reduction.factor)
         if extent is None:
             return None
@@ -144,15 +144,15 @@ class _Walk:
 
 
 def proportional_axes(growth: Mapping[str, float], tolerance: float, deviation: float = 0.0) -> set[str]:
-    """The axes along which a measured shape may be made longer and its cost with it: those that deviate least, along
-    all of which at once the estimates stay within `tolerance` however much longer they become.
+    """Return the axes along which a measured shape may be extended with proportional cost: those that deviate least,
+    such that the estimates stay within `tolerance` however far all of them are extended at once.
 
-    What does not grow with an axis, such as a pipeline to be filled, weighs less the longer it is: if twice the axis
-    costs less than twice as much by the share d, four times costs less by d / 2 more, and so on to 2 d in all. Axes add
-    to each other, and to how far the shape itself is from proportion to the one that it was reduced from.
+    Fixed costs along an axis, such as filling a pipeline, weigh less the longer it is: if doubling the axis costs less
+    than twice as much by the fraction d, quadrupling costs less by another d / 2, and so on, to 2 d in total. Axes add
+    to each other, and to the deviation of the shape itself from the one that it was reduced from.
 
-    growth: by axis, the cost with twice of it over twice the cost, less 1. deviation: the cost for each unit of size
-    over that of the shape for which `growth` was measured, less 1.
+    growth: by axis, the cost at double extent over twice the cost, minus 1. deviation: the cost per unit of size over
+    that of the shape for which `growth` was measured, minus 1.
     """
     found: set[str] = set()
     limit = 1.0

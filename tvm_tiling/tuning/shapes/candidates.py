@@ -1,5 +1,5 @@
-"""The configurations of a shape that are worth measuring: all that are near the decision, less what a named limit
-refuses."""
+"""The configurations of a shape that are worth measuring: the neighbourhood of the decision, minus what a named limit
+rejects."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Limit = Callable[[Config, Workload, Hardware], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """The configurations that are left, the decision's own first and then by predicted cost, and how many each limit
-    refused."""
+    """The remaining configurations, the decision's own first and then by predicted cost, and how many each limit
+    rejected."""
 
     configs: tuple[Config, ...]
     refused: Mapping[str, int]
@@ -40,10 +40,10 @@ def candidates(
     prepacked: bool = False,
     limits: Mapping[str, Limit] | None = None,
 ) -> Candidates:
-    """Up to `limit` cuts of a shape that pass all `limits`, LIMITS where they are left out.
+    """Return up to `limit` configurations of a shape that pass all `limits` (default: LIMITS).
 
-    The decision's own configuration is always one of them. HardwareError where the machine cannot do it,
-    UnsupportedOperator where no form serves it.
+    The decision's own configuration is always included. HardwareError if the machine does not support the shape,
+    UnsupportedOperator if no algorithm does.
     """
     if type(limit) is not int or limit < 1:
         raise DatabaseError(f"candidates = {limit!r}, accepted: a whole number of at least 1")
@@ -63,17 +63,18 @@ def candidates(
 
 
 def refused_by(config: Config, workload: Workload, hardware: Hardware, limits: Mapping[str, Limit]) -> str | None:
-    """The first limit that a configuration does not keep, None where it keeps all."""
+    """Return the first limit that a configuration violates, or None."""
     return next((name for name, keeps in limits.items() if not keeps(config, workload, hardware)), None)
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
 #
-# They look at the blocks of the storage levels that the machine describes; those of a CPU's caches no limit forces.
+# They apply to the blocks of the storage levels in the machine description; CPU cache blocks are not limited.
 
 
 def capacity(config: Config, workload: Workload, hardware: Hardware) -> bool:
-    """The share of the operands' blocks that each instance of a level has at least finds room in it."""
+    """Return whether the smallest share of the operands' blocks that each instance of a level holds fits its
+    capacity."""
     for level, blocks, instances in _levels(config, hardware):
         left, right = (
             -(-math.prod(extents) * each // instances)
@@ -87,7 +88,7 @@ def capacity(config: Config, workload: Workload, hardware: Hardware) -> bool:
 
 
 def alignment(config: Config, workload: Workload, hardware: Hardware) -> bool:
-    """Blocks are whole units of their level, or all of an axis."""
+    """Return whether blocks are whole units of their level, or cover the whole axis."""
     rows, columns, depth = _whole(workload)
     return not any(
         extent % unit and extent < whole
@@ -101,7 +102,8 @@ def alignment(config: Config, workload: Workload, hardware: Hardware) -> bool:
 
 
 def nesting(config: Config, workload: Workload, hardware: Hardware) -> bool:
-    """Blocks of a level are whole multiples of those of the next one, but for an axis of which they are all."""
+    """Return whether the blocks of a level are multiples of those of the next one, except for an axis that they cover
+    completely."""
     rows, columns, depth = _whole(workload)
     levels = [blocks for _, blocks, _ in _levels(config, hardware)]
     return not any(
@@ -116,8 +118,8 @@ def nesting(config: Config, workload: Workload, hardware: Hardware) -> bool:
 
 
 def queue_depth(config: Config, workload: Workload, hardware: Hardware) -> bool:
-    """What is loaded for one block of a level is not more pieces than a queue holds, so that the next can be asked for
-    while it is worked on."""
+    """Return whether the tiles loaded for one block of a level fit in a queue, so that the next block can be requested
+    while this one is processed."""
     depth = None if hardware.queues is None else hardware.queues.depth
     levels = [blocks for _, blocks, _ in _levels(config, hardware)]
     return depth is None or not any(
@@ -128,7 +130,7 @@ def queue_depth(config: Config, workload: Workload, hardware: Hardware) -> bool:
 
 
 def software(config: Config, workload: Workload, hardware: Hardware) -> bool:
-    """There is a schedule for it."""
+    """Return whether a schedule exists."""
     return tiling_if_possible(config, workload, hardware) is not None
 
 
@@ -142,7 +144,7 @@ LIMITS: Mapping[str, Limit] = {
 
 
 def _levels(config: Config, hardware: Hardware) -> list[tuple[Level, Blocks, int]]:
-    """The levels of the machine, the outermost first, with their blocks and how many instances there are of them."""
+    """Return the levels of the machine, outermost first, with their blocks and their number of instances."""
     blocks = {own.level: own for own in config.levels}
     found, instances = [], 1
     for level in hardware.levels:
@@ -153,7 +155,7 @@ def _levels(config: Config, hardware: Hardware) -> list[tuple[Level, Blocks, int
 
 
 def _whole(workload: Workload) -> tuple[int, int, int]:
-    """Rows, columns and depth of the matrix product that an operator is."""
+    """Return rows, columns and depth of the matrix multiplication that an operator is equivalent to."""
     if isinstance(workload, GemmWorkload):
         return workload.m, workload.n, workload.k
     taps = workload.kd * workload.kh * workload.kw

@@ -1,4 +1,4 @@
-"""Whether a database is whole: the file, the links between tables, and the figures of each entry and trial."""
+"""Integrity check of a database: the file, the references between tables, and the figures of each entry and trial."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHUNK = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What was looked at, and what is wrong: one sentence for each of `problems`, of which there are at most 50."""
+    """What was checked, and what is wrong: one sentence per problem, at most 50 `problems`."""
 
     schema: int
     fingerprints: int
@@ -37,13 +37,13 @@ class CheckReport:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         counted = {name: getattr(self, name) for name in ("schema", "fingerprints", "keys", "entries")}
         return {"ok": self.ok, **counted, "problems": list(self.problems)}
 
 
 def check(connection: sa.Connection) -> CheckReport:
-    """Look at everything, in one transaction."""
+    """Check everything in one transaction."""
     problems: list[str] = []
     for problem in (
         *_file(connection),
@@ -61,14 +61,14 @@ def check(connection: sa.Connection) -> CheckReport:
 
 
 def _file(connection: sa.Connection) -> Iterator[str]:
-    """What SQLite finds wrong with its file."""
+    """Yield the problems that SQLite finds in its file."""
     if connection.dialect.name != "sqlite":
         return
     for (finding,) in connection.exec_driver_sql("PRAGMA integrity_check(20)"):
         if finding != "ok":
             yield f"file: {finding}"
     for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
-        yield f"{table} {row}: belongs to a row of {parent} that is not there"
+        yield f"{table} {row}: references a row of {parent} that does not exist"
 
 
 def _fingerprints(connection: sa.Connection) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
     found = connection.execution_options(yield_per=_CHUNK).execute(sa.select(ENTRIES).order_by(ENTRIES.c.id))
     for row in found:
         if row.key_id not in keys:
-            continue  # told of above
+            continue  # reported above
         key, padding = keys[row.key_id]
         try:
             entry = entry_of(row, key)
@@ -117,7 +117,7 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
 
 
 def _cores(connection: sa.Connection) -> dict[int, int]:
-    """The cores of the machines that are CPUs, by the numbers of their fingerprints; not of those that are wrong."""
+    """Return the cores of the machines that are CPUs, by fingerprint id; invalid fingerprints are omitted."""
     found: dict[int, int] = {}
     for row in connection.execute(sa.select(FINGERPRINTS)):
         with contextlib.suppress(ValueError, DatabaseError):

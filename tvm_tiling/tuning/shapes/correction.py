@@ -1,14 +1,13 @@
-"""What measured costs say of the costs that formulas predict for other shapes: a Gaussian process over logarithms.
+"""Correction of predicted costs by measurements of other shapes: a Gaussian process over logarithms.
 
     log cost = log(scale * predicted + call) + f(shape) + g(shape), a g for each configuration, + noise
 
-`call` is what a call takes beside its work, which formulas leave out. f is alike for shapes that are near each other; g
-is alike where the configuration is the same as well, as along a row of multiples. How much f, g and the noise weigh,
-and how far shapes are alike, are those of a few values under which every measured cost is told best by all the others
-(leave-one-out likelihood). Where the left-out costs of a form, such as Winograd's, lie further away than those of other
-forms, its intervals are wider by as much. So predictions that a simulator repeats get narrow intervals, and those that
-a shared computer scatters get wide ones, without a constant of the machine. With few measurements the values stay near
-usual ones.
+`call` is the overhead of a call, which the prediction omits. f is similar for nearby shapes; g is similar if the
+configuration is also the same, as along a row of multiples. The weights of f, g and the noise, and the length scale,
+are selected from a few values to maximise the leave-one-out likelihood of the measured costs. If the leave-one-out
+errors of an algorithm, such as Winograd, are larger than those of others, its intervals are widened accordingly. So a
+deterministic simulator gets narrow intervals and a noisy shared computer wide ones, without machine-specific constants.
+With few measurements, the values stay near their defaults.
 """
 
 from __future__ import annotations
@@ -24,17 +23,16 @@ from .estimate import NINETY
 from .key import ShapeKey, Workload, key_of
 from .nearness import distances, place
 
-# How far apart costs are, beside shapes: of another form, and for a prediction that is e times as much.
+# Distance added to that of the shapes: for another algorithm, and for a prediction larger by a factor of e.
 OTHER_FORM, PREDICTION = 2.0, 0.7
-UNSURE = 1.0  # factor of e from its usual value that costs a weight half a unit of log likelihood
+UNSURE = 1.0  # factor of e from its default that costs a weight half a unit of log likelihood
 SWEEPS = 4
-CALLS = 32  # values of `call` that are tried
+CALLS = 32  # candidate values of `call`
 
 
 @dataclass(frozen=True)
 class Known:
-    """A measured cost: of a shape, computed by a configuration, which formulas put at `predicted`. Both in seconds, or
-    in cycles."""
+    """A measured cost of a shape with a configuration, and its `predicted` cost, both in seconds or in cycles."""
 
     workload: Workload
     config: Config
@@ -44,7 +42,8 @@ class Known:
 
 @dataclass(frozen=True)
 class Weights:
-    """How far shapes are alike (`reach`, in doublings of an axis), and the standard deviations of f, g and noise."""
+    """The length scale of similarity (`reach`, in doublings of an axis), and the standard deviations of f, g and
+    noise."""
 
     reach: float = 4.0
     shape: float = 0.2
@@ -61,10 +60,10 @@ TRIED = {
 
 
 class Correction:
-    """Corrects predictions of one operator on one machine by what was measured there, at least one cost."""
+    """Corrects predictions for one operator on one machine by at least one cost measured there."""
 
     def __init__(self, known: Sequence[Known], *, processor: bool) -> None:
-        """`processor`: costs are measured on one, where a call takes something beside its work."""
+        """`processor`: costs were measured on a CPU, where a call has overhead."""
         self._processor = processor
         self._forms = [one.config.form for one in known]
         self._configs = {config: number for number, config in enumerate(dict.fromkeys(one.config for one in known))}
@@ -78,7 +77,7 @@ class Correction:
         self._same = self._config[:, None] == self._config[None, :]
         self.weights = self._fitted()
         self._inverse = np.linalg.inv(self._covariance(self.weights))
-        # Weights that were fitted to few costs are too sure of themselves: left-out ones lie further away.
+        # Weights fitted to few costs underestimate the spread: leave-one-out errors are larger.
         self._widening = math.sqrt(1 + len(TRIED) / len(known))
         errors, spreads = self._left_out(self._inverse)
         away = np.abs(errors) / spreads
@@ -90,21 +89,21 @@ class Correction:
 
     @property
     def known(self) -> int:
-        """How many costs it was made from."""
+        """Number of costs that it was fitted to."""
         return len(self._keys)
 
     def at(self, workload: Workload, config: Config, predicted: float) -> tuple[float, float]:
-        """The cost of a shape computed by a configuration, and the standard deviation of its logarithm."""
+        """Return the cost of a shape with a configuration, and the standard deviation of its logarithm."""
         away = self._distances(np.array([_place(workload, predicted)]), [key_of(workload)], [config.form])[0]
         same = self._config == self._configs.get(config, -1)
         weights = self.weights
         mean = _kernel(away, same, weights) @ self._inverse @ self._left
-        # Rows of multiples are kept because they were in proportion: how alike they are says little of those that go on
-        # from them, and narrows no interval but the one of the shape itself.
+        # Rows of multiples were stored because they were proportional: their similarity says little about shapes beyond
+        # them, and only narrows the interval of the shape itself.
         near = _kernel(away, same & (away == 0), weights)
         variance = weights.shape**2 + weights.config**2 + weights.noise**2 - near @ self._inverse @ near
-        # On a processor a configuration's costs depart from the predictions as shapes grow, and measured shapes, which
-        # have configurations that were made for them, do not show how far: by what shapes scatter, each doubling.
+        # On a CPU, the costs of a configuration diverge from the predictions as shapes grow. Measured shapes, whose
+        # configurations were made for them, do not show by how much; assume the noise level per doubling.
         kept = float(away[same].min()) if self._processor and same.any() else 0.0
         variance = max(variance, weights.noise**2) + (weights.noise * kept) ** 2
         cost = (self._scale * predicted + self._call) * math.exp(mean)
@@ -112,7 +111,7 @@ class Correction:
         return cost, self._widening * scatter * math.sqrt(variance)
 
     def _distances(self, places: np.ndarray, keys: Sequence[ShapeKey], forms: Sequence[str]) -> np.ndarray:
-        """From each of some shapes to each known one."""
+        """Return the distances from some shapes to each known one."""
         form = np.array([[one != two for two in self._forms] for one in forms])
         found: np.ndarray = np.hypot(distances(places, keys, self._places, self._keys), OTHER_FORM * form)
         return found
@@ -122,12 +121,13 @@ class Correction:
         return found
 
     def _left_out(self, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each known cost, how far the others' word is from its logarithm, and the standard deviation they give."""
+        """Return, for each known cost, the error of the others' prediction of its logarithm, and the standard deviation
+        that they give."""
         diagonal = np.diag(inverse)
         return inverse @ self._left / diagonal, np.sqrt(1 / diagonal)
 
     def _fitted(self) -> Weights:
-        """One weight after the other, the best of its values, until none changes."""
+        """Return the weights, optimised one at a time until none changes."""
         found, best = Weights(), self._likelihood(Weights())
         for _ in range(SWEEPS):
             before = found
@@ -142,7 +142,7 @@ class Correction:
         return found
 
     def _likelihood(self, weights: Weights) -> float:
-        """Of every known cost given the others, and of the weights themselves."""
+        """Return the log likelihood of every known cost given the others, plus the prior of the weights."""
         errors, spreads = self._left_out(np.linalg.inv(self._covariance(weights)))
         told = -0.5 * (errors / spreads) ** 2 - np.log(spreads)
         unusual = sum(math.log(getattr(weights, own.name) / own.default) ** 2 for own in fields(Weights))  # type: ignore[operator]
@@ -150,8 +150,8 @@ class Correction:
 
 
 def _scatter(away: np.ndarray, forms: Sequence[str]) -> dict[str, float]:
-    """By form, beside the one standard deviation that all have: how far its left-out costs lie away, `away` in standard
-    deviations. A form of which few costs are known has nearly 1."""
+    """Return, by algorithm, a factor on the common standard deviation from its leave-one-out errors `away`, in standard
+    deviations. An algorithm with few known costs has a factor near 1."""
     found = {}
     for form in dict.fromkeys(forms):
         own = away[[one == form for one in forms]]
@@ -160,14 +160,14 @@ def _scatter(away: np.ndarray, forms: Sequence[str]) -> dict[str, float]:
 
 
 def _kernel(away: np.ndarray, same: np.ndarray, weights: Weights) -> np.ndarray:
-    """How far f + g are alike at such distances (Matern 3/2)."""
+    """Return the covariance of f + g at the given distances (Matern 3/2)."""
     scaled = math.sqrt(3) * away / weights.reach
     found: np.ndarray = (1 + scaled) * np.exp(-scaled) * (weights.shape**2 + weights.config**2 * same)
     return found
 
 
 def _line(predicted: np.ndarray, cost: np.ndarray) -> tuple[float, float]:
-    """`scale` and `call` under which scale * predicted + call is nearest to the costs, by their logarithms."""
+    """Return the `scale` and `call` for which scale * predicted + call is nearest to the costs, by their logarithms."""
     best = (math.inf, 1.0, 0.0)
     for call in (0.0, *np.geomspace(cost.min() / 100, cost.min(), CALLS).tolist()):
         scale = float(np.exp(np.median(np.log(np.maximum(cost - call, cost / 20) / predicted))))
@@ -177,5 +177,5 @@ def _line(predicted: np.ndarray, cost: np.ndarray) -> tuple[float, float]:
 
 
 def _place(one: Workload, predicted: float) -> list[float]:
-    """Where a shape is, what formulas predict of it being a length too."""
+    """Return the coordinates of a shape, with its predicted cost as one of them."""
     return [*place(one), PREDICTION * math.log(predicted)]

@@ -1,10 +1,10 @@
-"""Which shapes to measure so that few entries serve many: chosen before anything is measured.
+"""Selection of shapes to measure such that few entries serve many shapes, before anything is measured.
 
-A shape is served by an entry that it is a whole multiple of, and by one that is near it, since what was measured of a
-neighbour corrects the formulas' predictions. How well is a number that falls with the distance, half as fast along
-multiples. The shape is chosen next that raises the sum over all wanted shapes most, each being served by the best
-of those chosen (facility location: the greedy choice reaches 63 percent of the best one's sum at least). Candidates are
-the wanted shapes, and the greatest common divisors of pairs of one key, axis by axis.
+An entry serves shapes that are whole multiples of it, and shapes nearby, since the measurement of a neighbour corrects
+their predictions. The quality decreases with distance, half as fast along multiples. Shapes are selected greedily to
+maximise the sum over all wanted shapes of the quality of their best entry (facility location: greedy selection reaches
+at least 63 percent of the optimum). Candidates are the wanted shapes, and the axis-wise greatest common divisors of
+pairs with the same key.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ...errors import DatabaseError, WorkloadError
 from .key import ShapeKey, Workload, extents_of, key_of
 from .nearness import comparable, distances, place
 
-REACH = 2.5  # distance within which a neighbour serves a shape
-MULTIPLES = 0.5  # of its distance, how far away an entry is that a shape is a multiple of
-MOST_PAIRS = 400  # of a key, whose common divisors are candidates
+REACH = 2.5  # distance within which an entry serves a shape
+MULTIPLES = 0.5  # factor on the distance to an entry that a shape is a multiple of
+MOST_PAIRS = 400  # per key, whose common divisors are candidates
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cover:
-    """Shapes to measure, those first that serve most. Of `wanted` shapes they are expected to serve
-    `served`, `multiples` of them as multiples, the rest as neighbours."""
+    """Shapes to measure, in order of the number served. Of the `wanted` shapes, they are expected to serve `served`,
+    `multiples` of them as multiples, the rest as neighbours."""
 
     shapes: tuple[Workload, ...]
     wanted: int
@@ -38,7 +38,7 @@ class Cover:
 
 
 def cover(wanted: Iterable[Workload], budget: int) -> Cover:
-    """At most `budget` shapes that serve most of the wanted ones."""
+    """Return at most `budget` shapes that together serve most of the wanted ones."""
     if type(budget) is not int or budget < 1:
         raise DatabaseError(f"budget = {budget!r}, accepted: a whole number of shapes of at least 1")
     asked = list(dict.fromkeys(wanted))
@@ -62,7 +62,7 @@ def cover(wanted: Iterable[Workload], budget: int) -> Cover:
 
 
 class _Group:
-    """The wanted shapes of one operator in the same types, and how well candidates serve them."""
+    """The wanted shapes of one operator and type, and how well candidates serve them."""
 
     def __init__(self, wanted: list[Workload]) -> None:
         self._candidates = list(dict.fromkeys([*wanted, *_common_divisors(wanted)]))
@@ -76,29 +76,29 @@ class _Group:
         self._best = np.zeros(len(wanted))
 
     def best(self) -> float:
-        """The most that a further candidate adds."""
+        """Return the largest gain of a further candidate."""
         self._gains = np.maximum(self._serves - self._best, 0).sum(axis=1)
         return float(self._gains.max())
 
     def take(self) -> Workload:
-        """The candidate that adds most."""
+        """Take and return the candidate with the largest gain."""
         number = int(self._gains.argmax())
         self._taken.append(number)
         self._best = np.maximum(self._best, self._serves[number])
         return self._candidates[number]
 
     def served(self) -> int:
-        """How many of the wanted shapes are within reach."""
+        """Return how many of the wanted shapes are within reach."""
         return int((self._best >= math.exp(-1)).sum())
 
     def served_as_multiples(self) -> int:
-        """How many of these are multiples of a shape within reach."""
+        """Return how many of these are multiples of a shape within reach."""
         near = self._serves[self._taken] >= math.exp(-1)
         return int((self._divides[self._taken] & near).any(axis=0).sum())
 
 
 def _divides(one: tuple[Workload, ShapeKey], other: tuple[Workload, ShapeKey]) -> bool:
-    """Whether the other shape is a whole multiple of one of its key along every axis."""
+    """Return whether the other shape has the same key and is a whole multiple along every axis."""
     (short, key), (long, other_key) = one, other
     return key == other_key and all(
         more % less == 0 for less, more in zip(extents_of(short), extents_of(long), strict=True)
@@ -106,7 +106,7 @@ def _divides(one: tuple[Workload, ShapeKey], other: tuple[Workload, ShapeKey]) -
 
 
 def _common_divisors(wanted: Sequence[Workload]) -> list[Workload]:
-    """Of pairs of one key the greatest common divisors of their axes, where that is a shape."""
+    """Return the greatest common divisors of the axes of pairs with the same key, if they form a valid shape."""
     of_key: dict[ShapeKey, list[Workload]] = {}
     for shape in wanted:
         of_key.setdefault(key_of(shape), []).append(shape)

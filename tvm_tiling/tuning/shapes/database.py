@@ -1,4 +1,4 @@
-"""The database of measured shapes: what was measured is kept, and serves its multiples (page 02)."""
+"""The database of measured shapes: measurements are stored and serve their multiples."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS, RANGE
 from .store import Store
 
 _CHUNK = 1000  # rows read at a time
-_MOST_RANGES = 64  # entries of ranges that are looked through for one that covers the rows
+_MOST_RANGES = 64  # entries of ranges that are searched for one that covers the rows
 _MOST_TRIED = 8  # hits of a match whose configurations are tried on the machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """What a database holds of one machine: entries by kind, `ranges` those of ranges of rows."""
+    """The number of entries that a database has of one machine, by kind; `ranges` are entries for ranges of rows."""
 
     fingerprint: Fingerprint
     initial: int
@@ -63,11 +63,11 @@ class Holding:
 
 
 class ShapeDatabase:
-    """Measured shapes with their cuts and costs, by the machine that they were measured on.
+    """Measured shapes with their configurations and costs, by the machine that they were measured on.
 
-    url: "sqlite:///shapes.db" or a file's path, or "postgresql+psycopg://user@host/name". Several processes may write
-    at once; a method that writes returns when it is committed, and one that is killed leaves nothing half done. With
-    `create` False the database must be there. Every method raises DatabaseError where it cannot be read or written.
+    url: "sqlite:///shapes.db" or the path of a file, or "postgresql+psycopg://user@host/name". Several processes may
+    write at once; a method that writes returns once committed, and a killed process leaves nothing half-written. With
+    `create` False, the database must exist. Every method raises DatabaseError if it cannot be read or written.
     """
 
     def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -81,11 +81,11 @@ class ShapeDatabase:
 
     @property
     def store(self) -> Store:
-        """Its transactions, for what else is kept in it."""
+        """Its transactions, for other data stored in it."""
         return self._store
 
     def close(self) -> None:
-        """Close the connections; the database is opened again when it is used."""
+        """Close the connections; the database is reopened on use."""
         self._store.close()
 
     def __enter__(self) -> ShapeDatabase:
@@ -110,13 +110,13 @@ class ShapeDatabase:
         prepacked: bool = False,
         decided_cost: float | None = None,
     ) -> None:
-        """Keep a measured shape: `cost` in seconds, on an accelerator in cycles. `config` may be the decision itself.
-        `decided_cost` is what the formulas' own decision cost, measured beside it.
+        """Store a measured shape: `cost` in seconds, or in cycles on an accelerator. `config` may be the decision
+        itself. `decided_cost` is the cost of the analytical decision, measured in the same session.
 
-        Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces the older.
-        `epilogue` names what is fused behind, `prepacked` says that weights are prepacked: both are part of the key. A
-        matrix engine takes a pointwise convolution as a product: there it is kept, and found, as that one.
-        DatabaseError for a cost that the CPU cannot have.
+        If the shape is already stored, the cheaper configuration is kept; a newer cost of the same configuration
+        replaces the older one. `epilogue` names the fused epilogue, `prepacked` says that weights are prepacked: both
+        are part of the key. A pointwise convolution on a matrix engine is stored, and found, as a matrix
+        multiplication. DatabaseError for a cost that the CPU cannot achieve.
         """
         hardware = hardware_of(target)
         workload = as_scheduled(workload, hardware)
@@ -133,7 +133,7 @@ class ShapeDatabase:
         self.add_many([entry], target=hardware)
 
     def add_many(self, entries: Iterable[Entry], *, target: Target) -> None:
-        """Keep many measured shapes, all of them or, after an error, none. A cost that the CPU cannot have is
+        """Store many measured shapes: all of them or, after an error, none. A cost that the CPU cannot achieve is
         refused."""
         hardware = hardware_of(target)
         found = list(entries)
@@ -143,14 +143,14 @@ class ShapeDatabase:
         self._store.write(lambda connection: put_entries(connection, found, hardware))
 
     def import_(self, path: str | os.PathLike[str]) -> int:
-        """Add what `export` wrote, all of it or nothing; how many entries it holds. DatabaseError names the line that
-        is wrong, such as a cost that no such CPU can have."""
+        """Add the contents of an exported file, all or nothing. Return the number of entries. DatabaseError names the
+        invalid line, for example one with a cost that no such CPU can achieve."""
         try:
             with open(path, "rb") as file:
                 lines = Lines(file, str(path), _this_cpu())
         except OSError as error:
             raise DatabaseError(
-                f"{path} cannot be read: {error.strerror}; accepted: a file that `db export` wrote"
+                f"{path} cannot be read: {error.strerror}; accepted: a file written by `db export`"
             ) from None
         return self._store.write(lines.put)
 
@@ -171,14 +171,14 @@ class ShapeDatabase:
         progress: Callable[[GenerationProgress], None] | None = None,
         seconds: float | None = None,
     ) -> GenerationReport:
-        """Measure shapes on `target`, the `candidates` best predicted cuts of each, keep the cheapest configuration of
-        those that cost at most `threshold` times the roofline's least, and reduce them to boundary shapes.
+        """Measure shapes on `target`, the `candidates` best predicted configurations of each, keep the cheapest if it
+        costs at most `threshold` times the roofline bound, and reduce the shape to boundary shapes.
 
-        `shapes` are workloads, such as those of models; `random` draws others in stated ranges. `limit` is the most
-        boundary shapes of each, `factor` what an axis is divided by at each step, `tolerance` how far costs may be from
-        their proportion to sizes. `measurer` is the target's own where it is left out. `progress` is told of every
-        measurement. After so many `seconds` no further shape is begun. Called again with the same arguments it goes on
-        where it was ended; `plan` chooses shapes that serve many.
+        `shapes` are workloads, for example those of models; `random` draws others from given ranges. `limit` is the
+        maximum number of boundary shapes of each, `factor` what an axis is divided by at each step, `tolerance` the
+        maximum deviation of costs from proportionality. `measurer` defaults to that of the target. `progress` is called
+        after every measurement. After `seconds`, no further shape is started. Called again with the same arguments, it
+        continues where it was interrupted; `plan` selects shapes that serve many.
         """
         hardware = hardware_of(target)
         workloads = _asked(hardware, shapes, random)
@@ -201,8 +201,8 @@ class ShapeDatabase:
         shapes: Iterable[Workload] = (),
         random: RandomShapes | Sequence[RandomShapes] = (),
     ) -> Cover:
-        """At most `budget` shapes to generate a database from, so that it serves most of `shapes` and of `random` ones,
-        as multiples or as neighbours, and how many that is expected to be. Nothing is measured."""
+        """Return at most `budget` shapes to generate a database from, such that it serves most of `shapes` and of
+        `random` ones, as multiples or as neighbours, with the expected number served. Nothing is measured."""
         return cover(_asked(hardware_of(target), shapes, random), budget)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
@@ -211,11 +211,11 @@ class ShapeDatabase:
     def match(
         self, workload: Workload, *, target: Target, order: str = "steps", epilogue: str = "", prepacked: bool = False
     ) -> Hit | None:
-        """The entry that serves a shape, None where there is none: then the formulas decide. `Hit.chosen` says whether
-        its configuration is taken, or the formulas' own decision, which is estimated to be cheaper, and `Hit.choice`
-        why.
+        """Return the entry that serves a shape, or None, in which case the analytical decision applies. `Hit.chosen`
+        says whether its configuration is taken, or the analytical decision because it is estimated to be cheaper, and
+        `Hit.choice` why.
 
-        order "steps": the first of the four steps of matching that finds any, of several the lowest estimate;
+        order "steps": the first of the four matching steps that finds any entry, and the lowest estimate among several;
         "estimate": the lowest estimate of all steps.
         """
         hardware = hardware_of(target)
@@ -231,10 +231,9 @@ class ShapeDatabase:
     def estimate(
         self, workload: Workload, *, target: Target, epilogue: str = "", prepacked: bool = False
     ) -> Estimate | None:
-        """What a shape is estimated to cost as it is computed with this database, and within which interval: with the
-        configuration of the entry that serves it, or by the formulas' own decision, corrected by what was measured of
-        the operator's nearest shapes, multiples or not. None where nothing of the operator was measured on `target` in
-        these types."""
+        """Return the estimated cost of a shape as computed with this database, with its interval: for the configuration
+        of the entry that serves it, or for the analytical decision, corrected by the measurements of the operator's
+        nearest shapes, multiples or not. None if nothing of the operator was measured on `target` in these types."""
         hardware = hardware_of(target)
         hit = self.match(workload, target=hardware, epilogue=epilogue, prepacked=prepacked)
         if hit is not None and hit.chosen == "entry" and hit.estimated is not None:
@@ -254,7 +253,8 @@ class ShapeDatabase:
         prepacked: bool = False,
         limit: int = 8,
     ) -> list[Hit]:
-        """Up to `limit` entries that serve a shape, in the order of their steps or estimates; `match` takes one."""
+        """Return up to `limit` entries that serve a shape, in the order of their steps or estimates; `match` takes
+        one."""
         if order not in ORDERS:
             raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
         with self._store.read() as connection:
@@ -265,7 +265,8 @@ class ShapeDatabase:
     def nearest(
         self, workload: Workload, *, target: Target, epilogue: str = "", prepacked: bool = False, limit: int = 4
     ) -> list[Entry]:
-        """Up to `limit` entries of the same key, those first whose axes differ least, multiples or not."""
+        """Return up to `limit` entries of the same key, nearest first by the differences of their axes, multiples or
+        not."""
         with self._store.read() as connection:
             wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return nearest(connection, wanted, limit) if wanted else []
@@ -273,9 +274,9 @@ class ShapeDatabase:
     def config_for(
         self, workload: Workload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> Config | None:
-        """The configuration of the match, for schedules; None where there is none, or the formulas' own decision is
-        cheaper. `prepacked`: weights are prepacked. Where nothing with this `epilogue` serves, what was measured
-        without one does: that it is cheap is then a guess, as its configuration alone is taken."""
+        """Return the configuration of the match, for schedules; None if there is none or the analytical decision is
+        cheaper. `prepacked`: weights are prepacked. If no entry with this `epilogue` applies, one without an epilogue
+        does: only its configuration is used, so its cost is then a guess."""
         for behind in dict.fromkeys((epilogue, "")):
             hit = self.match(workload, target=hardware, epilogue=behind, prepacked=prepacked)
             if hit is not None and hit.choice is not None and hit.choice.config is not None:
@@ -285,9 +286,8 @@ class ShapeDatabase:
     def ranges(
         self, workload: GemmWorkload, *, target: Target, epilogue: str = "", prepacked: bool = False, limit: int = 16
     ) -> list[Entry]:
-        """Up to `limit` entries of ranges of rows of products of the same key, those first whose columns and summed
-        elements differ least from the workload's; how many rows that has says nothing. DatabaseError for what is no
-        product."""
+        """Return up to `limit` entries for ranges of rows of matrix multiplications with the same key, nearest first by
+        columns and K; the number of rows of the workload is ignored. DatabaseError for other operators."""
         if not isinstance(workload, GemmWorkload):
             raise DatabaseError(f"{type(workload).__name__} has no ranges of rows; accepted: GemmWorkload")
         with self._store.read() as connection:
@@ -303,9 +303,9 @@ class ShapeDatabase:
         epilogue: str = "",
         prepacked: bool = False,
     ) -> Entry | None:
-        """The entry that serves a product of all numbers of `rows`, as (1, 512): of the smallest range that covers
-        them. Its configuration is taken if it was faster than the formulas' decision there, beyond noise: `Entry.rows`
-        tells. None where there is no such entry."""
+        """Return the entry that serves a matrix multiplication for all `rows`, as (1, 512): that of the smallest range
+        that covers them. Its configuration is taken if it was faster than the analytical decision there, beyond noise,
+        as `Entry.rows` says. None if there is no such entry."""
         wanted = Range.of("rows", rows)
         found = self.ranges(workload, target=target, epilogue=epilogue, prepacked=prepacked, limit=_MOST_RANGES)
         return serving(found, workload, wanted)
@@ -313,9 +313,9 @@ class ShapeDatabase:
     def open_config_for(
         self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
     ) -> tuple[Config, str] | None:
-        """The configuration of the entry that serves a product of open rows, and why it is taken, for schedules; None
-        where none does, or it was not faster than the formulas' decision within these rows. Where nothing with this
-        `epilogue` serves, what was measured without one does."""
+        """Return the configuration of the entry that serves a matrix multiplication with a dynamic number of rows, and
+        why it is taken, for schedules; None if there is no entry, or it was not faster than the analytical decision
+        within these rows. If no entry with this `epilogue` applies, one without an epilogue does."""
         for behind in dict.fromkeys((epilogue, "")):
             entry = self.match_rows(workload, rows, target=hardware, epilogue=behind, prepacked=prepacked)
             measured = None if entry is None or entry.rows is None else entry.rows.within(rows)
@@ -325,7 +325,8 @@ class ShapeDatabase:
         return None
 
     def entries(self, *, target: Target | None = None, kind: str | None = None) -> Iterator[tuple[Fingerprint, Entry]]:
-        """All entries with where they were measured, or those of one machine or kind, in the order of their keys."""
+        """Yield all entries with the machine that they were measured on, or those of one machine or kind, in the order
+        of their keys."""
         if kind not in (None, *KINDS):
             raise DatabaseError(f"kind = {kind!r}, accepted: {', '.join(map(repr, KINDS))} or None")
         query = sa.select(FINGERPRINTS.c.record.label("machine"), KEYS.c.record.label("key"), ENTRIES)
@@ -346,7 +347,7 @@ class ShapeDatabase:
                 yield machines[row.machine], entry_of(row, keys[row.key])
 
     def holdings(self) -> list[Holding]:
-        """The machines that entries are of, with how many."""
+        """Return the machines that have entries, with their numbers."""
         counted = [sa.func.count().filter(ENTRIES.c.kind == kind).label(kind) for kind in KINDS]
         query = sa.select(FINGERPRINTS.c.record, *counted).select_from(FINGERPRINTS).outerjoin(KEYS).outerjoin(ENTRIES)
         query = query.group_by(FINGERPRINTS.c.id, FINGERPRINTS.c.record)
@@ -363,21 +364,21 @@ class ShapeDatabase:
         ]
 
     def export(self, path: str | os.PathLike[str]) -> int:
-        """Write all entries to `path` as JSON lines, the whole file or none; how many there are. OSError where it
-        cannot be written, or is there already."""
-        if Path(path).exists():  # of a pipe or a device too
-            raise FileExistsError(f"{path} is there already; accepted: a path where nothing is")
+        """Write all entries to `path` as JSON lines, atomically. Return their number. OSError if the file cannot be
+        written or already exists."""
+        if Path(path).exists():  # also if it is a pipe or a device
+            raise FileExistsError(f"{path} already exists; accepted: a new path")
         with atomic_file(path) as file, self._store.read() as connection:
             return write_lines(connection, file)
 
     def check(self) -> CheckReport:
-        """Look at every row: the file, the links between tables, each entry's figures."""
+        """Check every row: the file, the references between tables, the figures of each entry."""
         with self._store.read() as connection:
             return check(connection)
 
 
 def _this_cpu() -> dict[str, Cpu]:
-    """This CPU by its fingerprint; nothing where it is of an architecture that is not described."""
+    """Return this CPU by its fingerprint; empty for an unknown architecture."""
     try:
         here = hardware_of("llvm")
     except HardwareError:
@@ -388,7 +389,7 @@ def _this_cpu() -> dict[str, Cpu]:
 def _asked(
     hardware: Hardware, shapes: Iterable[Workload], random: RandomShapes | Sequence[RandomShapes]
 ) -> list[Workload]:
-    """Shapes as they are scheduled on a machine, and random ones."""
+    """Return shapes as they are scheduled on a machine, followed by random ones."""
     drawn = [random] if isinstance(random, RandomShapes) else random
     found = [*shapes, *(workload for some in drawn for workload in some.workloads(hardware))]
     return [as_scheduled(workload, hardware) for workload in found]
@@ -397,7 +398,7 @@ def _asked(
 def _wanted(
     connection: sa.Connection, workload: Workload, hardware: Hardware, epilogue: str, prepacked: bool
 ) -> Wanted | None:
-    """The shape as it is looked for, None where nothing of its key is there."""
+    """Return the shape in the form used for lookup, or None if nothing with its key is stored."""
     workload = as_scheduled(workload, hardware)
     key = key_of(workload, epilogue=epilogue, prepacked=prepacked)
     query = sa.select(KEYS.c.id, KEYS.c.padding).join(FINGERPRINTS)

@@ -1,4 +1,4 @@
-"""Entries as data, and how they are written to the tables and read back."""
+"""Entries as data, and their conversion to and from table rows."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from .row_range import RowsMeasured
 from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS, RANGE
 
 ROWS_AT_ONCE = 1000
-ROWS = "m"  # the axis of a product along which an entry may have a range
+ROWS = "m"  # the axis of a matrix multiplication along which an entry may have a range
 AXES = tuple(ENTRIES.c[f"a{axis}"] for axis in range(MOST_AXES))
 EXTENTS = tuple(ENTRIES.c[f"e{axis}"] for axis in range(MOST_AXES))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A measured shape, or range of shapes: what was computed, how it was cut and what it cost.
+    """A measured shape or range of shapes: the workload, its configuration and its cost.
 
-    `kind` is "initial", "boundary" or "range". One of a range is of a product of any number of rows within `rows`,
-    which tells what was measured where; its workload has the least of them, its costs are geometric means over the
-    sizes that were measured. `cost` is in seconds, on an accelerator in cycles; `decided_cost` is what the
-    formulas' own decision for that shape cost beside it, None where it was not measured; `disturbed`, where both were
-    timed in one session, is the share of it in which other work kept threads off their cores; `energy_pj` is a
-    simulator's.
-    `epilogue` and `prepacked` are what the key says beside the workload. `proportional` are the axes along which its
-    cost was seen to be in proportion to the size: those along which an initial shape could be reduced and doubled, of
-    them those along which a boundary shape was reduced.
+    `kind` is "initial", "boundary" or "range". A range entry is for a matrix multiplication with any number of rows
+    within `rows`, which has the measurements; its workload has the smallest number, and its costs are geometric means
+    over the measured sizes. `cost` is in seconds, or in cycles on an accelerator; `decided_cost` is the cost of the
+    analytical decision for that shape in the same session, or None if not measured; `disturbed`, if both were timed in
+    one session, is the fraction of it in which other work kept threads off their cores; `energy_pj` comes from a
+    simulator.
+
+    `epilogue` and `prepacked` complete the key of the workload. `proportional` are the axes along which its cost was
+    observed to be proportional to the size: for an initial shape, those along which it could be reduced and doubled;
+    for a boundary shape, those of them along which it was reduced.
     """
 
     workload: Workload
@@ -61,12 +62,12 @@ class Entry:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the machine was too busy when it was timed beside the decision."""
+        """Whether the machine was too busy when it was timed against the decision."""
         return self.disturbed is not None and self.disturbed > DOUBTFUL
 
     @property
     def cut(self) -> Config:
-        """`config`, by the name that it had first."""
+        """`config`, under its original name."""
         return self.config
 
     def __post_init__(self) -> None:
@@ -74,17 +75,19 @@ class Entry:
             raise DatabaseError(f"kind = {self.kind!r}, accepted: {', '.join(map(repr, KINDS))}")
         if (self.kind == RANGE) != (self.rows is not None):
             raise DatabaseError(
-                f"kind = {self.kind!r} with rows = {self.rows!r}, accepted: rows of kind {RANGE!r} alone"
+                f"kind = {self.kind!r} with rows = {self.rows!r}, accepted: rows only with kind {RANGE!r}"
             )
         if self.rows is not None and getattr(self.workload, "m", None) != self.rows.rows.first:
-            raise DatabaseError(f"rows = {self.rows.rows}, accepted: of a product with the first of them, m")
+            raise DatabaseError(
+                f"rows = {self.rows.rows}, accepted: a range whose first number is the m of the workload"
+            )
         if not _is_cost(self.cost):
             raise DatabaseError(f"cost = {self.cost!r}, accepted: a measured cost, a number above 0")
         if self.decided_cost is not None and not _is_cost(self.decided_cost):
             raise DatabaseError(f"decided_cost = {self.decided_cost!r}, accepted: None or a measured cost above 0")
         share = self.disturbed
         if share is not None and not (isinstance(share, int | float) and 0 <= share <= 1):
-            raise DatabaseError(f"disturbed = {share!r}, accepted: None or a share, 0 to 1")
+            raise DatabaseError(f"disturbed = {share!r}, accepted: None or a fraction, 0 to 1")
         energy = self.energy_pj
         if energy is not None and not (isinstance(energy, int | float) and 0 <= energy < math.inf):
             raise DatabaseError(f"energy_pj = {energy!r}, accepted: None or a number of at least 0")
@@ -104,8 +107,8 @@ def _is_cost(value: object) -> bool:
 
 
 def refuse_impossible(entry: Entry, machine: Cpu | int) -> None:
-    """DatabaseError if an entry costs less than its configuration can on `machine`: a CPU, or of one that is not
-    described here how many cores it has. Simulated cycles are taken as they are, and not asked about."""
+    """Raise DatabaseError if an entry costs less than its configuration can on `machine`: a CPU, or the number of cores
+    of a CPU without a description. Simulated cycles are not checked."""
     workload, config = entry.workload, entry.config
     if isinstance(machine, int):
         cores, least = machine, possible_anywhere(workload, config, machine)
@@ -114,18 +117,18 @@ def refuse_impossible(entry: Entry, machine: Cpu | int) -> None:
     if entry.cost < least:
         raise DatabaseError(
             f"cost = {entry.cost:.4g} s is impossible; expected at least {least:.4g} s, which "
-            f"{work_of(workload, config).macs} multiply-adds of form {config.form!r} take on any such CPU with {cores} "
-            "cores: measure it again"
+            f"{work_of(workload, config).macs} multiply-accumulates of algorithm {config.form!r} take on any "
+            f"such CPU with {cores} cores: measure it again"
         )
 
 
 def text(extents: Sequence[int]) -> str:
-    """Extents as they are kept."""
+    """Return extents as stored."""
     return "x".join(map(str, extents))
 
 
 def shape_of(workload: Workload, rows: Range | None) -> str:
-    """The extents of an operator as they are kept, the rows as a range where they are one."""
+    """Return the extents of an operator as stored, with the rows as a range if they are one."""
     key, extents = key_of(workload), extents_of(workload)
     return "x".join(
         str(rows) if rows is not None and axis == ROWS else str(extent)
@@ -134,21 +137,21 @@ def shape_of(workload: Workload, rows: Range | None) -> str:
 
 
 def compact(value: Any) -> str:
-    """JSON in which equal values are equal texts."""
+    """Return JSON in which equal values have equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _columns(columns: Sequence[sa.Column[int]], counts: Sequence[int]) -> dict[str, int]:
-    """Values of columns, one for each axis; those of axes that an operator lacks are 1."""
+    """Return the values of columns, one for each axis; 1 for axes that an operator lacks."""
     return {column.name: count for column, count in zip(columns, (*counts, *(1,) * MOST_AXES), strict=False)}
 
 
 def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[str, Any]:
-    """The row of an entry. DatabaseError for shapes beyond what is counted exactly."""
+    """Return the row of an entry. DatabaseError for shapes that cannot be counted exactly."""
     extents = extents_of(entry.workload)
     size = padding.size(key, entry.workload, extents)
     if size > MOST_EXTENT:
-        raise DatabaseError(f"a shape of {size} multiply-adds, accepted: at most {MOST_EXTENT}")
+        raise DatabaseError(f"a shape has {size} multiply-accumulates, accepted: at most {MOST_EXTENT}")
     return {
         "key_id": key_id,
         "kind": entry.kind,
@@ -167,14 +170,14 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
 
 
 def put_fingerprint(connection: sa.Connection, fingerprint: Fingerprint) -> int:
-    """The number of a fingerprint, which is new where it was not there."""
+    """Return the id of a fingerprint, inserting it if necessary."""
     wanted = FINGERPRINTS.c.digest == fingerprint.digest
     record = {"digest": fingerprint.digest, "record": compact(fingerprint.to_dict())}
     return _put(connection, FINGERPRINTS, wanted, record, ["digest"])
 
 
 def put_key(connection: sa.Connection, fingerprint_id: int, key: ShapeKey, padding: Padding) -> int:
-    """The number of a key, likewise."""
+    """Return the id of a key, inserting it if necessary."""
     wanted = sa.and_(KEYS.c.fingerprint_id == fingerprint_id, KEYS.c.digest == key.digest)
     record = {
         "fingerprint_id": fingerprint_id,
@@ -201,8 +204,8 @@ def _put(
 
 
 def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
-    """Write entries. Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces
-    the old, and so does what is newer of a range, whose costs are of other sizes."""
+    """Write entries. For an existing shape, the cheaper configuration is kept; a newer cost of the same configuration
+    replaces the older one, and so does a newer range entry, whose costs are for other sizes."""
     found = list(rows)
     if not found:
         return
@@ -216,7 +219,7 @@ def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def put_entries(connection: sa.Connection, entries: Iterable[Entry], hardware: Hardware) -> None:
-    """Write entries measured on `hardware`, in the transaction of `connection`."""
+    """Write entries measured on `hardware` in the transaction of `connection`."""
     machine = put_fingerprint(connection, fingerprint_of(hardware))
     keys: dict[str, tuple[int, Padding]] = {}
     rows: list[dict[str, Any]] = []
@@ -237,27 +240,27 @@ def _insert(connection: sa.Connection, table: sa.Table) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def config_from_text(kept: str) -> Config:
-    """The configuration of a row; DatabaseError where it is not one."""
+    """Return the configuration of a row. DatabaseError if it is invalid."""
     try:
         return Config.from_dict(plain_json(kept))
     except ValueError:
-        raise DatabaseError("config: no JSON; accepted: what Config.to_dict gives") from None
+        raise DatabaseError("config: invalid JSON; accepted: the output of Config.to_dict") from None
 
 
 def entry_of(row: Any, key: ShapeKey) -> Entry:
-    """An entry from its row; DatabaseError where the row is corrupted."""
+    """Return an entry from its row. DatabaseError if the row is corrupted."""
     rows = None if row.measured_rows is None else RowsMeasured.from_dict(plain_json(row.measured_rows))
     extents = str(row.shape).split("x")
     if rows is not None and ROWS in key.axes and len(extents) == len(key.axes):
         place = key.axes.index(ROWS)
         if extents[place] != str(rows.rows):
-            raise DatabaseError(f"entry {row.id}: shape {row.shape!r}, and it was measured for {rows.rows} rows")
+            raise DatabaseError(
+                f"entry {row.id}: shape {row.shape!r} does not match the measured range of {rows.rows} rows"
+            )
         extents[place] = str(rows.rows.first)
     if len(extents) != len(key.axes) or not all(map(_is_extent, extents)):
-        raise DatabaseError(
-            f"entry {row.id}: shape {row.shape!r}, accepted: {len(key.axes)} extents with x between them"
-        )
-    if not isinstance(row.rate, int | float):  # text times a size is a text of that length
+        raise DatabaseError(f"entry {row.id}: shape {row.shape!r}, accepted: {len(key.axes)} extents separated by x")
+    if not isinstance(row.rate, int | float):  # text times a size would be a text of that length
         raise DatabaseError(f"entry {row.id}: rate {str(row.rate)[:40]!r}, accepted: a number")
     return Entry(
         workload=key.workload([int(extent) for extent in extents]),

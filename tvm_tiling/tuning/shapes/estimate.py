@@ -1,4 +1,4 @@
-"""An estimated cost and how far it may be off: plain data."""
+"""An estimated cost with its uncertainty: plain data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Literal
 
 from ...decide.configs.config import Config
 
-NINETY = 1.645  # standard deviations within which nine tenths of a normal distribution lie
+NINETY = 1.645  # standard deviations that contain 90 percent of a normal distribution
 Basis = Literal["entry", "multiple", "neighbours"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a shape is estimated to cost, in seconds or on an accelerator in cycles: `cost`, and `interval`, within
-    which it lies in nine cases of ten. `config` is what computes it. `basis` is what the estimate is made from: the
-    "entry" of the shape, an entry that it is a "multiple" of, or its "neighbours"; `known` costs were looked at."""
+    """The estimated cost of a shape in seconds, or in cycles on an accelerator: `cost`, and the `interval` that
+    contains it in nine cases out of ten. `config` is the configuration that computes it. `basis` is what the estimate
+    is based on: the "entry" of the shape, an entry that it is a "multiple" of, or its "neighbours"; `known` is the
+    number of costs used."""
 
     cost: float
     interval: tuple[float, float]
@@ -26,6 +27,6 @@ class Estimate:
 
 
 def interval(cost: float, spread: float) -> tuple[float, float]:
-    """Where a cost lies in nine cases of ten whose logarithm has this standard deviation."""
+    """Return the 90 percent interval of a cost whose logarithm has the given standard deviation."""
     factor = math.exp(NINETY * spread)
     return cost / factor, cost * factor

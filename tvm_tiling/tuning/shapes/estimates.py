@@ -1,8 +1,8 @@
-"""What a shape costs that was never measured, and how far that may be off: from what was measured of others.
+"""Estimated costs of shapes that were never measured, with their uncertainty, from measurements of others.
 
-The nearest measured costs of the same operator and types on the machine, multiples or not, correct what formulas
-predict for the shape (:mod:`tvm_tiling.tuning.shapes.correction`). Both configurations of an entry are known costs: its
-own, and the formulas' decision for its shape.
+The nearest measured costs of the same operator and types on the machine, multiples or not, correct the analytical
+prediction for the shape (:mod:`tvm_tiling.tuning.shapes.correction`). Both costs of an entry are used: that of its own
+configuration, and that of the analytical decision for its shape.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .nearness import comparable
 from .schema import ENTRIES, FINGERPRINTS, KEYS, RANGE
 from .store import Store
 
-MOST_KNOWN = 96  # entries that an estimate is made from
+MOST_KNOWN = 96  # most entries that an estimate is based on
 
 
 class Estimates:
-    """Makes the estimates of one database, and keeps what formulas predicted for its entries."""
+    """Computes the estimates of one database, and caches the predictions for its entries."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,25 +40,25 @@ class Estimates:
         self._latest: tuple[list[Known], Correction] | None = None
 
     def of_hit(self, hit: Hit, workload: Workload, hardware: Hardware) -> Estimate | None:
-        """Of the entry's configuration; None where the machine cannot do it."""
+        """Return the estimate for the entry's configuration; None if the machine does not support it."""
         config = hit.choice.config if hit.choice is not None else None
         if config is None:
             return None
         entry = hit.entry
         key = key_of(entry.workload, epilogue=entry.epilogue, prepacked=entry.prepacked)
         correction = self._correction(hardware, key, workload)
-        if correction is None:  # the formulas have no prediction, of the entry itself either
+        if correction is None:  # there is no prediction, not even for the entry itself
             return None
         predicted = predicted_cost(config, workload, hardware, prepacked=key.prepacked)
         cost, spread = correction.at(workload, config, predicted)
         if hit.proportional:
-            # Where its own word and that of the others differ, it may be as far off.
+            # If the scaled cost and the estimate from the others differ, either may be right: widen the interval.
             cost, spread = hit.scaled, math.hypot(spread, math.log(cost / hit.scaled))
         basis: Basis = "entry" if hit.step <= LAST_OF_SAME else "multiple"
         return Estimate(cost=cost, interval=interval(cost, spread), config=config, basis=basis, known=correction.known)
 
     def of_decision(self, workload: Workload, hardware: Hardware, key: ShapeKey) -> Estimate | None:
-        """What the formulas' own decision is estimated to cost; None where nothing was measured of the operator."""
+        """Return the estimate for the analytical decision; None if nothing of the operator was measured."""
         correction = self._correction(hardware, key, workload)
         if correction is None:
             return None
@@ -78,7 +78,7 @@ class Estimates:
         return self._latest[1]
 
     def _nearest(self, hardware: Hardware, key: ShapeKey, workload: Workload) -> list[Entry]:
-        """The entries of the operator in the same types whose axes are the fewest times longer or shorter."""
+        """Return the entries of the operator in the same types that are nearest by the ratios of their axes."""
         query = sa.select(KEYS.c.id, KEYS.c.record).join(FINGERPRINTS)
         query = query.where(FINGERPRINTS.c.digest == fingerprint_of(hardware).digest)
         with self._store.read() as connection:
@@ -89,7 +89,7 @@ class Estimates:
             away: sa.ColumnElement[float] = sa.literal(0.0)
             for column, extent in zip(EXTENTS, extents_of(workload), strict=False):
                 away = away + sa.func.abs(column - extent) * 1.0 / (column + extent)
-            # Other kernels and strides stand behind those of the same key that are as near.
+            # Entries with other kernels and strides rank after equally near entries of the same key.
             same = [number for number, own in alike.items() if own == key]
             away = away + sa.case((ENTRIES.c.key_id.in_(same), 0.0), else_=1.0)
             found = sa.select(ENTRIES).where(ENTRIES.c.key_id.in_(list(alike)), ENTRIES.c.kind != RANGE)
@@ -97,7 +97,7 @@ class Estimates:
         return sorted((entry_of(row, alike[row.key_id]) for row in rows), key=lambda entry: str(entry.workload))
 
     def _costs(self, entry: Entry, hardware: Hardware) -> list[Known]:
-        """Both costs of an entry with their predictions, those that formulas still have a prediction for."""
+        """Return both costs of an entry with their predictions, if available."""
         asked = fingerprint_of(hardware).digest, entry
         if asked not in self._known:
             self._known[asked] = list(_known_of(entry, hardware))

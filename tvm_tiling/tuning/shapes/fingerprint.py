@@ -1,4 +1,4 @@
-"""Which machine a cost was measured on: records of one fingerprint never serve another (page 02)."""
+"""The identity of the machine that a cost was measured on: records of one fingerprint never serve another."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 
-# What a record means: the choices that a configuration names, and how it is timed. The tables have a version of their
-# own.
+# Version of the meaning of a record: the choices that a configuration names, and how it is timed. The tables have their
+# own version.
 RECORD_SCHEMA = 1
 FIELDS = ("kind", "machine", "description", "cores", "tvm", "schema")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What a measured cost depends on, apart from operator and cut.
+    """What a measured cost depends on, apart from operator and configuration.
 
-    `kind` is "cpu" (costs in seconds) or "vsim" (in cycles). `machine` names it for people: LLVM's name of the CPU, or
-    the description's. `description` is the hash of every field that shapes its costs, `cores` how many of a CPU's are
-    used, 0 on an accelerator.
+    `kind` is "cpu" (costs in seconds) or "vsim" (in cycles). `machine` is a readable name: LLVM's name of the CPU, or
+    that of the description. `description` is the hash of every field that affects costs, `cores` the number of CPU
+    cores used, 0 on an accelerator.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """16 hexadecimal digits of all that tells machines apart; the name of an accelerator does not."""
+        """16 hexadecimal digits of everything that distinguishes machines; the name of an accelerator does not."""
         record = self.to_dict()
         if self.kind == "vsim":
             del record["machine"]
@@ -45,7 +45,7 @@ class Fingerprint:
 
     @property
     def unit(self) -> str:
-        """What costs are counted in."""
+        """The unit of costs."""
         return "s" if self.kind == "cpu" else "cycles"
 
     def __str__(self) -> str:
@@ -53,12 +53,12 @@ class Fingerprint:
         return f"{self.kind} {self.machine}{cores} ({self.description}), TVM {self.tvm}, schema {self.schema}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Fingerprint:
-        """What `to_dict` wrote; DatabaseError, naming the field, for anything else."""
+        """Read the output of `to_dict`. DatabaseError, naming the field, for anything else."""
         if not isinstance(record, Mapping) or set(record) != set(FIELDS):
             raise DatabaseError(f"fingerprint: {record!r}, accepted: a table of {', '.join(FIELDS)}")
         for name in FIELDS:
@@ -73,7 +73,7 @@ class Fingerprint:
 
 
 def fingerprint_of(hardware: Hardware) -> Fingerprint:
-    """The fingerprint of measurements on `hardware` with the TVM that is installed."""
+    """Return the fingerprint of measurements on `hardware` with the installed TVM."""
     cpu = hardware.cpu
     return Fingerprint(
         kind="vsim" if cpu is None else "cpu",

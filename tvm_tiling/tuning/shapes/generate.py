@@ -1,8 +1,7 @@
-"""Generating a database: shapes are measured with their candidate configurations, then reduced to boundary shapes (page
-02).
+"""Generation of a database: shapes are measured with their candidate configurations, then reduced to boundary shapes.
 
-What is to be done is kept in the database before it begins, and what was measured as it comes: the same generation,
-started again, goes on where it was ended. An initial shape and its boundary shapes appear together.
+The plan is stored in the database first, and measurements as they arrive: the same generation, started again, continues
+where it was interrupted. An initial shape and its boundary shapes are stored together.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .key import ShapeKey, Workload, extents_of, key_of, workload_from_dict
 from .schema import JOBS, MEASUREMENTS
 from .store import Store
 
-THRESHOLD = 4.0  # times the least cost that a shape may take to be kept
+THRESHOLD = 4.0  # most cost of a stored shape, as a multiple of the lower bound
 OPEN, DONE, DEAR, FAILED = "open", "done", "dear", "failed"
 
 
@@ -41,9 +40,9 @@ OPEN, DONE, DEAR, FAILED = "open", "done", "dear", "failed"
 class Settings:
     """How shapes are measured and reduced.
 
-    `threshold` is the most that a shape may cost beside the roofline's least to be kept; None: whatever it costs.
-    `candidates` cuts of each are measured. `prepacked`: weights are prepacked. `reduction` says how boundary shapes are
-    found.
+    `threshold` is the maximum cost of a shape to be stored, as a multiple of the roofline bound; None: no limit.
+    `candidates` configurations of each shape are measured. `prepacked`: weights are prepacked. `reduction` defines how
+    boundary shapes are found.
     """
 
     threshold: float | None = THRESHOLD
@@ -60,8 +59,8 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationProgress:
-    """A generation under way: shapes done of so many, measurements and boundary shapes of this session, the shape that
-    is being measured."""
+    """The progress of a generation: shapes done out of the total, measurements and boundary shapes of this session, and
+    the shape being measured."""
 
     done: int
     of: int
@@ -72,11 +71,11 @@ class GenerationProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationReport:
-    """What became of a generation's shapes, those of earlier sessions included.
+    """The outcome of a generation, including earlier sessions.
 
-    `initial` were kept, with `boundary` shapes; `dear` cost more than the threshold allows; `failed` could not be
-    measured, with their reasons; `left` were not begun when the time was up. `measured` are the measurements of this
-    session, `earlier` the shapes of others.
+    `initial` shapes were stored, with `boundary` shapes; `dear` ones exceed the threshold; `failed` could not be
+    measured, with their reasons; `left` were not started before the time limit. `measured` counts the measurements of
+    this session, `earlier` the shapes of other sessions.
     """
 
     shapes: int
@@ -89,12 +88,12 @@ class GenerationReport:
     left: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {**dataclasses.asdict(self), "failed": [list(pair) for pair in self.failed]}
 
 
 class Generation:
-    """One generation: the shapes and settings that it is known by, and what is left of it."""
+    """One generation: the shapes and settings that identify it, and what remains of it."""
 
     def __init__(
         self,
@@ -113,13 +112,13 @@ class Generation:
         self._progress = progress
         found = list(dict.fromkeys(workloads))
         for workload in found:
-            extents_of(workload)  # which refuses what cannot be kept
+            extents_of(workload)  # raises for shapes that cannot be stored
         self._plan = self._digest(found)
         self._measured, self._boundary = 0, 0
         self._store.write(lambda connection: self._put_jobs(connection, found))
 
     def run(self) -> GenerationReport:
-        """Measure what is left. What was measured stays, whatever ends it."""
+        """Measure what remains. Completed measurements are kept, whatever ends the run."""
         with self._store.read() as connection:
             jobs = connection.execute(sa.select(JOBS).where(JOBS.c.plan == self._plan).order_by(JOBS.c.number)).all()
         left = [job for job in jobs if job.state == OPEN]
@@ -136,7 +135,7 @@ class Generation:
 
     def _digest(self, workloads: Sequence[Workload]) -> str:
         settings = dataclasses.asdict(self._settings)
-        # By its first name, so that generations which earlier versions began go on.
+        # Under its original name, so that generations started by earlier versions continue.
         settings["ahead"] = settings.pop("prepacked")
         plan = {
             "fingerprint": fingerprint_of(self._hardware).digest,
@@ -158,7 +157,7 @@ class Generation:
     # ---- one shape ---------------------------------------------------------------------------------------------------
 
     def _shape(self, job: int, workload: Workload, show: Callable[[Workload], None]) -> None:
-        """Measure a shape and what it is reduced to, and keep both with the end of its job."""
+        """Measure a shape and what it is reduced to, and store both with the end of its job."""
         memory = _Memory(self._store, job)
         try:
             configs = candidates(
@@ -176,7 +175,7 @@ class Generation:
         decided = results[0].cost  # the decision's own configuration is the first candidate
         initial = dataclasses.replace(self._entry(best, "initial"), decided_cost=decided)
         if (least := self._too_dear(workload, initial.cost)) is not None:
-            self._end(job, DEAR, f"{initial.cost:.6g} is {initial.cost / least:.3g} times the roofline's least", [])
+            self._end(job, DEAR, f"{initial.cost:.6g} is {initial.cost / least:.3g} times the roofline bound", [])
             return
         key = key_of(workload, prepacked=self._settings.prepacked)
         energy: dict[tuple[int, ...], float | None] = {}
@@ -216,13 +215,13 @@ class Generation:
         self._end(job, DONE, "", [self._in_range(entry, initial, growth) for entry in entries])
 
     def _kept(self, initial: Entry, workload: Workload) -> Config:
-        """The configuration of an initial shape for a smaller one."""
+        """Return the configuration of an initial shape for a smaller one."""
         return kept_config(initial, workload, self._hardware, prepacked=self._settings.prepacked) or initial.config
 
     def _decided(self, memory: _Memory, workload: Workload, kept: Config, cost: float) -> float | None:
-        """What the formulas' own decision for a shape costs beside `kept`, which costs `cost`; None where there is no
-        decision or it fails. On a CPU both are measured one behind the other and so compared: costs of different
-        moments also differ by what else the machine did."""
+        """Return the cost of the analytical decision for a shape, comparable with `kept`, which costs `cost`; None if
+        there is no decision or it fails. On a CPU, both are measured consecutively and compared, since costs from
+        different times also differ by the load of the machine."""
         prepacked = self._settings.prepacked
         try:
             own = candidates(workload, self._hardware, limit=1, prepacked=prepacked).configs[0]
@@ -252,8 +251,8 @@ class Generation:
         cost: float,
         measure: Callable[[tuple[int, ...]], float | None],
     ) -> float | None:
-        """How far twice as much of an axis is from twice the cost, relatively: another operand may not stay where it
-        is then, or sums that were whole are split. None where it cannot be measured."""
+        """Return the relative deviation from twice the cost when an axis is doubled: another operand may then no longer
+        stay resident, or complete sums are split. None if it cannot be measured."""
         doubled = tuple(
             2 * extent if own == axis else extent for own, extent in zip(key.axes, extents_of(workload), strict=True)
         )
@@ -261,7 +260,7 @@ class Generation:
         return None if found is None else found / cost / 2 - 1
 
     def _in_range(self, entry: Entry, initial: Entry, growth: Mapping[str, float | None]) -> Entry:
-        """The entry with those of its proportional axes along which it may become longer."""
+        """Return the entry with only those proportional axes along which it may be extended."""
         sizes = math.prod(extents_of(initial.workload)) / math.prod(extents_of(entry.workload))
         own = {axis: share for axis in entry.proportional if (share := growth[axis]) is not None}
         tolerance = self._settings.reduction.tolerance
@@ -269,7 +268,7 @@ class Generation:
         return dataclasses.replace(entry, proportional=tuple(axis for axis in entry.proportional if axis in found))
 
     def _too_dear(self, workload: Workload, cost: float) -> float | None:
-        """The least cost of a shape, where `cost` is above the threshold beside it."""
+        """Return the lower bound of a shape if `cost` exceeds the threshold, otherwise None."""
         if self._settings.threshold is None:
             return None
         least = least_cost(workload, self._hardware)
@@ -288,7 +287,7 @@ class Generation:
         )
 
     def _measure(self, memory: _Memory, wanted: Sequence[tuple[Workload, Config]]) -> list[Measured]:
-        """Results in the order of what is wanted; what was measured before is not measured again."""
+        """Return results in the order requested; earlier measurements are reused."""
         job_of = functools.partial(Job, hardware=self._hardware, prepacked=self._settings.prepacked)
         jobs = [job_of(workload=workload, config=config) for workload, config in wanted]
         results = {job: found for job in jobs if (found := memory.of(job)) is not None}
@@ -301,10 +300,10 @@ class Generation:
             memory.keep(fresh)
             self._measured += len(fresh)
         results.update((measured.job, measured) for measured in fresh)
-        return [results.get(job) or Measured(job=job, reason="it was not measured") for job in jobs]
+        return [results.get(job) or Measured(job=job, reason="not measured") for job in jobs]
 
     def _end(self, job: int, state: str, reason: str, entries: Sequence[Entry]) -> None:
-        """Keep the entries of a shape and the end of its job, both or neither."""
+        """Store the entries of a shape and the end of its job, both or neither."""
 
         def end(connection: sa.Connection) -> None:
             put_entries(connection, entries, self._hardware)
@@ -314,7 +313,7 @@ class Generation:
 
         self._store.write(end)
 
-    # ---- what is told ------------------------------------------------------------------------------------------------
+    # ---- reporting ---------------------------------------------------------------------------------------------------
 
     def _show(self, done: int, of: int, workload: Workload) -> None:
         if self._progress is not None:
@@ -341,7 +340,7 @@ class Generation:
 
 
 class _Memory:
-    """What was measured for a job, in this session or an earlier one that was ended."""
+    """The measurements of a job, from this session or an interrupted earlier one."""
 
     def __init__(self, store: Store, job: int) -> None:
         self._store, self._job = store, job
@@ -351,7 +350,7 @@ class _Memory:
         self._known = {(row.shape, config_from_text(row.cut)): row for row in rows}
 
     def of(self, job: Job) -> Measured | None:
-        """The result of a measurement that was made."""
+        """Return the result of an earlier measurement."""
         row = self._known.get((text(extents_of(job.workload)), job.config))
         if row is None:
             return None
@@ -382,12 +381,12 @@ def _workload(key: ShapeKey, extents: tuple[int, ...]) -> Workload | None:
 
 
 def _shorter(key: ShapeKey, initial: tuple[int, ...], extents: tuple[int, ...]) -> tuple[str, ...]:
-    """The axes along which a shape was reduced."""
+    """Return the axes along which a shape was reduced."""
     return tuple(axis for axis, own, less in zip(key.axes, initial, extents, strict=True) if less < own)
 
 
 def shape_text(workload: Workload) -> str:
-    """A shape for people: the operator, its axes, and a convolution's kernel and stride."""
+    """Return a shape in readable form: the operator, its axes, and the kernel and stride of a convolution."""
     key = key_of(workload)
     axes = " ".join(f"{axis}={getattr(workload, axis)}" for axis in sorted(key.axes) if getattr(workload, axis) > 1)
     fixed = [f"{name}={value}" for name, value in key.fixed if name in ("kh", "kw", "stride", "groups")]

@@ -1,4 +1,4 @@
-"""The configuration of an entry for another shape: it is kept, and the loops around its blocks grow (page 02)."""
+"""The configuration of an entry applied to another shape: the tiling is kept, and the loops around its blocks grow."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...workload import GemmWorkload
 from .entries import Entry
 from .key import Workload
 
-DEPTH = "partition_k"  # of a product's blocks in buffers; 0: all of k
+DEPTH = "partition_k"  # the depth of a matrix multiplication's blocks in buffers; 0: all of K
 
 
 def kept_config(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked: bool = False) -> Config | None:
-    """The entry's configuration as the machine can do it for `workload`, None where it cannot.
+    """Return the entry's configuration as the machine supports it for `workload`, or None.
 
-    A configuration whose blocks hold all of k says so, and not how much that was: where a deeper product's do not fit,
-    they are as deep as the entry's were, and sums are added up over several of them.
+    A configuration whose blocks hold all of K stores 0, not its extent: if the blocks of a deeper matrix multiplication
+    do not fit, they get the depth of the entry's, and sums are accumulated over several of them.
     """
     for config in _configs(entry, workload):
         tiling = tiling_if_possible(config, workload, hardware, prepacked=prepacked)
@@ -31,7 +31,7 @@ def kept_config(entry: Entry, workload: Workload, hardware: Hardware, *, prepack
 def tiling_if_possible(
     config: Config, workload: Workload, hardware: Hardware, *, prepacked: bool = False
 ) -> Tiling | None:
-    """The decision that a configuration stands for, None where the machine or the shape does not admit it."""
+    """Return the tiling of a configuration, or None if the machine or the shape does not admit it."""
     try:
         return tiling_of(config, workload, hardware, Surroundings(prepacked=prepacked))
     except (HardwareError, UnsupportedOperator, DatabaseError):

@@ -1,4 +1,5 @@
-"""What two operators must have in common for one's cut to serve the other, and the axes in which they may differ."""
+"""The properties that two operators must share for one's configuration to serve the other, and the axes in which they
+may differ."""
 
 from __future__ import annotations
 
@@ -15,27 +16,27 @@ from ...workload import ConvWorkload, GemmWorkload
 
 Workload: TypeAlias = GemmWorkload | ConvWorkload
 
-# The axes of an operator. Those that vary most stand first: an index begins with them.
+# The axes of an operator, most variable first, since the index begins with them.
 GEMM_AXES = ("n", "k", "m", "batch")
 CONV_AXES = ("co", "ci", "w", "h", "n")
 DEEP_CONV_AXES = (*CONV_AXES, "d")
 MOST_AXES = len(DEEP_CONV_AXES)
-MOST_EXTENT = 2**53  # of an axis and of their product: what databases and floating-point numbers count exactly
+MOST_EXTENT = 2**53  # of an axis and of the product of all: what databases and floating-point numbers count exactly
 _LEADING = ("lda", "ldb", "ldc")
 _OWN = {"op", "dtype", "acc_dtype", "layout"}
 _NOT_FIXED = {"gemm": {*GEMM_AXES, *_OWN}, "conv": {*DEEP_CONV_AXES, *_OWN}}
 _KINDS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
-# As databases name them: a key's digest is made of them, so they stay.
+# Field names as stored: a key's digest depends on them, so they must not change.
 _FIELDS = ("op", "dtype", "acc_dtype", "layout", "epilogue", "ahead", "axes", "fixed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeKey:
-    """All of an operator that must be equal (page 02).
+    """All properties of an operator that must be equal.
 
-    `fixed` are a convolution's kernel, stride, padding, dilation and groups; a product's transposes, memories and those
-    leading dimensions that are longer than their rows. `epilogue` names what is fused behind, `prepacked` says that
-    weights are prepacked. `axes` are the names of the axes that may be multiples.
+    `fixed` are the kernel, stride, padding, dilation and groups of a convolution; the transposes, memories and padded
+    leading dimensions of a matrix multiplication. `epilogue` names the fused epilogue, `prepacked` says that weights
+    are prepacked. `axes` are the names of the axes that may be multiples.
     """
 
     op: str
@@ -49,7 +50,7 @@ class ShapeKey:
 
     @functools.cached_property
     def text(self) -> str:
-        """The key as JSON in which equal keys are equal texts."""
+        """The key as JSON in which equal keys have equal text."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     @functools.cached_property
@@ -58,26 +59,26 @@ class ShapeKey:
         return hashlib.sha256(self.text.encode()).hexdigest()[:32]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in self.fixed}
         own = {"ahead": self.prepacked, "axes": list(self.axes), "fixed": fixed}
         return {name: own[name] if name in own else getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> ShapeKey:
-        """What `to_dict` wrote; DatabaseError for anything else."""
+        """Read the output of `to_dict`. DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != set(_FIELDS) or record["op"] not in _KINDS:
             raise DatabaseError(f"key: {record!r}, accepted: a table of {', '.join(_FIELDS)} with op gemm or conv")
         if not isinstance(record["fixed"], Mapping) or not isinstance(record["axes"], list):
-            raise DatabaseError("key: axes and fixed, accepted: a list of names and a table")
+            raise DatabaseError("key: invalid axes or fixed, accepted: a list of names and a table")
         fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in record["fixed"].items()}
         own = {name: value for name, value in record.items() if name != "ahead"}
         own |= {"prepacked": record["ahead"], "axes": tuple(record["axes"]), "fixed": tuple(sorted(fixed.items()))}
         return cls(**own)
 
     def workload(self, extents: Sequence[int]) -> Workload:
-        """The operator of that shape, in the order of `axes`. WorkloadError where there is none, such as an image
-        smaller than the kernel or channels that groups do not divide."""
+        """Return the operator of that shape, with extents in the order of `axes`. WorkloadError if it is impossible,
+        such as an image smaller than the kernel or channels not divisible by groups."""
         fields = {**dict(self.fixed), **dict(zip(self.axes, extents, strict=True))}
         if self.op == "gemm":
             return GemmWorkload(dtype=self.dtype, acc_dtype=self.acc_dtype, **fields)
@@ -85,11 +86,11 @@ class ShapeKey:
 
 
 def key_of(workload: Workload, *, epilogue: str = "", prepacked: bool = False) -> ShapeKey:
-    """The key of an operator. DatabaseError for anything else, or an epilogue that is not a text."""
+    """Return the key of an operator. DatabaseError for anything else, or an epilogue that is not a string."""
     if not isinstance(workload, GemmWorkload | ConvWorkload):
         raise DatabaseError(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
     if not isinstance(epilogue, str):
-        raise DatabaseError(f"epilogue = {epilogue!r}, accepted: a text, empty for none")
+        raise DatabaseError(f"epilogue = {epilogue!r}, accepted: a string, empty for none")
     gemm = isinstance(workload, GemmWorkload)
     op = "gemm" if gemm else "conv"
     prepacked = prepacked or workload.encoding == PREPACKED
@@ -100,7 +101,7 @@ def key_of(workload: Workload, *, epilogue: str = "", prepacked: bool = False) -
             if fixed[name] == row:
                 del fixed[name]
     elif not workload.output_padding_d:
-        del fixed["output_padding_d"]  # as keys are that were made before there was one
+        del fixed["output_padding_d"]  # for compatibility with keys that predate this field
     return ShapeKey(
         op=op,
         dtype=workload.dtype,
@@ -114,16 +115,17 @@ def key_of(workload: Workload, *, epilogue: str = "", prepacked: bool = False) -
 
 
 def extents_of(workload: Workload) -> tuple[int, ...]:
-    """The extents of an operator's axes, in the order of its key. DatabaseError where they are beyond what is kept."""
+    """Return the extents of an operator's axes, in the order of its key. DatabaseError if they are too large to be
+    stored."""
     axes = GEMM_AXES if isinstance(workload, GemmWorkload) else _conv_axes(workload)
     extents = tuple(int(getattr(workload, axis)) for axis in axes)
     if max(extents) > MOST_EXTENT:
-        raise DatabaseError(f"an axis of {max(extents)} elements, accepted: at most {MOST_EXTENT}")
+        raise DatabaseError(f"an axis has {max(extents)} elements, accepted: at most {MOST_EXTENT}")
     return extents
 
 
 def workload_from_dict(record: Mapping[str, Any]) -> Workload:
-    """What a workload's `to_dict` wrote. DatabaseError for any other table, WorkloadError for a wrong
+    """Read a workload from the output of its `to_dict`. DatabaseError for any other table, WorkloadError for an invalid
     field."""
     if not isinstance(record, Mapping) or record.get("op") not in _KINDS:
         raise DatabaseError(f"workload: {record!r}, accepted: a table with op gemm or conv")
@@ -139,7 +141,7 @@ def workload_from_dict(record: Mapping[str, Any]) -> Workload:
 
 
 def dense_rows(workload: GemmWorkload) -> tuple[int, int, int]:
-    """Elements of a stored row of A, B and C."""
+    """Return the elements of a stored row of A, B and C."""
     return (
         workload.m if workload.trans_a else workload.k,
         workload.k if workload.trans_b else workload.n,
@@ -152,5 +154,5 @@ def _conv_axes(workload: ConvWorkload) -> tuple[str, ...]:
 
 
 def _product_layout(workload: GemmWorkload) -> str:
-    """ "nn", "nt", "tn" or "tt": which of A and B lies transposed."""
+    """Return "nn", "nt", "tn" or "tt", with t for a transposed operand."""
     return "".join("t" if transposed else "n" for transposed in (workload.trans_a, workload.trans_b))

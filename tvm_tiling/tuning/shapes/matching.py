@@ -1,10 +1,10 @@
-"""Entries that serve a shape, in page 02's four steps, and those that are near it.
+"""Matching of database entries to shapes in four steps, and the search for near entries (design page 02).
 
-1. initial entries of the same shape, 2. boundary entries of the same shape, 3. initial entries of which every axis of
-the shape is a whole multiple, 4. boundary entries likewise. Shapes are the same where they are it in the units that the
-machine pads to; an axis is a multiple where it is one in these units or in elements. The cost of an entry per unit is
-kept, so the lowest estimate of a step is the row of the lowest rate. Rows are found by an index, which is entered by
-the divisors of the first two axes.
+The steps are: 1. initial entries of the same shape, 2. boundary entries of the same shape, 3. initial entries of which
+every axis of the shape is a whole multiple, 4. boundary entries likewise. Shapes are compared in the units that the
+machine pads to; an axis is a multiple if it is one in these units or in elements. Entries store their cost per unit, so
+the lowest estimate of a step is the row with the lowest rate. Rows are found through an index, entered by the divisors
+of the first two axes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from .schema import ENTRIES, RANGE
 
 ORDERS = ("steps", "estimate")
 STEPS = {1: ("initial", True), 2: ("boundary", True), 3: ("initial", False), 4: ("boundary", False)}
-LAST_OF_SAME = 2  # the last step of entries of the same shape
-_INDEXED = 2  # axes that the index is entered by
-_MOST_FACTORED = 10**10  # an extent whose divisors are looked for; of larger ones the remainder is asked for instead
+LAST_OF_SAME = 2  # the last step with entries of the same shape
+_INDEXED = 2  # number of axes that the index is entered by
+# largest extent whose divisors are enumerated; for larger ones, the remainder is queried instead
+_MOST_FACTORED = 10**10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """An entry that serves a shape: the step that found it (1 to 4). `scaled` is the entry's cost times how much larger
-    the shape is. `longer` are the axes of which the shape is a multiple by more than one. `choice` says whether the
-    entry's configuration is taken or the formulas' own decision, and why; None before that was asked, and `told` what
-    the shape is estimated to cost with it."""
+    """An entry that serves a shape, and the step that found it (1 to 4). `scaled` is the entry's cost times the ratio
+    of sizes. `longer` are the axes of which the shape is a multiple by more than one. `choice` says whether the entry's
+    configuration or the analytical decision is taken, and why; None before that is determined. `told` computes the
+    estimated cost of the shape with the entry's configuration."""
 
     step: int
     entry: Entry
@@ -51,38 +52,38 @@ class Hit:
 
     @property
     def chosen(self) -> Literal["entry", "formulas"] | None:
-        """Whose configuration is taken; None before that was asked."""
+        """Whose configuration is taken; None before that is determined."""
         if self.choice is None:
             return None
         return "entry" if self.choice.taken else "formulas"
 
     @functools.cached_property
     def estimated(self) -> Estimate | None:
-        """The estimate of the shape's cost with the entry's configuration, made from what was measured; None of a hit
-        of `matches`, and where the machine cannot do the configuration."""
+        """The estimated cost of the shape with the entry's configuration, based on measurements; None for a hit of
+        `matches`, and if the machine does not support the configuration."""
         return None if self.told is None else self.told(self)
 
     @property
     def estimate(self) -> float:
-        """That cost, in the unit of the entry's: `scaled` where it is in proportion, or nothing better is known."""
+        """That cost, in the unit of the entry's: `scaled` if it is proportional or nothing better is known."""
         return self.scaled if self.estimated is None else self.estimated.cost
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """From where to where the cost lies in nine cases of ten; None where `estimated` is."""
+        """The interval that contains the cost in nine cases out of ten; None if `estimated` is None."""
         return None if self.estimated is None else self.estimated.interval
 
     @property
     def proportional(self) -> bool:
-        """Whether the shape is in the entry's proportional range: longer along axes alone along which the entry's cost
-        was seen to be in proportion. Elsewhere the estimate is less certain."""
+        """Whether the shape is in the proportional range of the entry: longer only along axes along which the entry's
+        cost was observed to be proportional. Outside it, the estimate is less certain."""
         return set(self.longer) <= set(self.entry.proportional)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A shape to be matched: its key and that one's number, its axes in elements and in units, which of them are
-    padded, and what costs are proportional to."""
+    """A shape to be matched: its key and the id of that, its axes in elements and in units, which of them are padded,
+    and the size that costs are proportional to."""
 
     key: ShapeKey
     key_id: int
@@ -93,8 +94,8 @@ class Wanted:
 
 
 def hits(connection: sa.Connection, wanted: Wanted, order: str, most: int) -> list[Hit]:
-    """Up to `most` hits, the best first. `order` "steps": of the first step that has any, the lowest estimate first;
-    "estimate": of all steps, the lowest estimate first, and of equal ones the earlier step."""
+    """Return up to `most` hits, best first. `order` "steps": the lowest estimates of the first step that has any;
+    "estimate": the lowest estimates of all steps, and the earlier step on a tie."""
     if order not in ORDERS:
         raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
     found: dict[int, Hit] = {}
@@ -108,8 +109,8 @@ def hits(connection: sa.Connection, wanted: Wanted, order: str, most: int) -> li
 
 
 def choose(found: Sequence[Hit], workload: Workload, hardware: Hardware, *, prepacked: bool = False) -> Hit | None:
-    """The first of the hits whose configuration the machine can do for `workload`, with the choice between it and the
-    formulas' own decision; where it can do none, the first."""
+    """Return the first hit whose configuration the machine supports for `workload`, with the choice between it and the
+    analytical decision; if none is supported, the first hit."""
     for hit in found:
         choice = choice_of(hit.entry, workload, hardware, prepacked=prepacked)
         if choice.config is not None:
@@ -136,19 +137,19 @@ def _of_step(wanted: Wanted, step: int, most: int) -> sa.Select[Any]:
             continue
         served = _divides(column, count, number)
         query = query.where(sa.or_(served, _divides(in_elements, extent, number)) if padded else served)
-    # Of equal estimates the largest shape: the fewest loops are made longer.
+    # On equal estimates, prefer the largest shape: the fewest loops are extended.
     return query.order_by(ENTRIES.c.rate, ENTRIES.c.cost.desc(), ENTRIES.c.id).limit(most)
 
 
 def _divides(column: sa.Column[int], extent: int, number: int) -> sa.ColumnElement[bool]:
-    """Whether an axis, the one of that number, is a divisor of an extent."""
+    """Return whether the axis of the given index divides an extent."""
     if number < _INDEXED and extent <= _MOST_FACTORED:
         return column.in_(divisors(extent))
     return sa.literal(extent, sa.BigInteger) % column == 0
 
 
 def nearest(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]:
-    """Up to `most` entries of the same key, those first whose axes are the fewest times longer or shorter."""
+    """Return up to `most` entries of the same key, nearest first by the ratios of their axes."""
     terms: Iterable[Any] = (
         sa.func.abs(column - count) * 1.0 / (column + count) for column, count in zip(AXES, wanted.counts, strict=False)
     )
@@ -161,8 +162,8 @@ def nearest(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]
 
 
 def of_ranges(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]:
-    """Up to `most` entries of ranges of rows of the same key, those first whose other axes are the fewest times longer
-    or shorter, and of these the newest."""
+    """Return up to `most` entries for ranges of rows with the same key, nearest first by the ratios of the other axes,
+    and the newest first on a tie."""
     away: sa.ColumnElement[float] = sa.literal(0.0)
     for axis, column, extent in zip(wanted.key.axes, EXTENTS, wanted.extents, strict=False):
         if axis != ROWS:
@@ -173,8 +174,7 @@ def of_ranges(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entr
 
 
 def serving(found: Sequence[Entry], workload: GemmWorkload, rows: Range) -> Entry | None:
-    """The entry of the smallest range that covers `rows` of a product, and was measured within them; None where there
-    is none."""
+    """Return the entry of the smallest range that covers `rows` and was measured within them, or None."""
     kept = [
         entry
         for entry in found
@@ -193,7 +193,7 @@ def _length(entry: Entry) -> float:
 
 
 def divisors(number: int) -> Sequence[int]:
-    """All divisors of a number, rising."""
+    """Return all divisors of a number in ascending order."""
     found, rest, prime = [1], number, 2
     while prime * prime <= rest:
         powers = 0

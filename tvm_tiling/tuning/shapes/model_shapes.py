@@ -1,4 +1,4 @@
-"""The products and convolutions of a model, as workloads."""
+"""The matrix multiplications and convolutions of a model, as workloads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from .key import Workload
 
 
 def model_workloads(model: Any, hardware: Hardware, **options: Any) -> list[Workload]:
-    """The distinct products and convolutions of a model in the order of their calls, as this CPU would compute them;
-    for an accelerator that does not take their types, in int8. `options` as load_model has them."""
+    """Return the distinct matrix multiplications and convolutions of a model in the order of their calls, as this CPU
+    would compute them; for an accelerator that does not support their types, in int8. `options` are those of
+    load_model."""
     asked = Asked()
     decided(load_model(model, **options).module, this_cpu(), Options(configs=asked))
     found = list(asked.workloads)

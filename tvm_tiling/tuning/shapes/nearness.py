@@ -1,4 +1,5 @@
-"""How far apart shapes are: where each lies, by the logarithms of its lengths, and in what else their keys differ."""
+"""Distance between shapes: coordinates from the logarithms of their lengths, and the other differences of their
+keys."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ import numpy as np
 
 from .key import ShapeKey, Workload, extents_of, key_of
 
-OTHER_FIELD = 1.0  # how far apart a field of the key puts two shapes that is no length; an axis twice as long: 1
+OTHER_FIELD = 1.0  # distance for a key field that is not a length; an axis twice as long counts 1
 LENGTHS = ("kh", "kw", "kd", "stride", "dilation", "groups")
-FOLLOWS = ("padding", "output_padding")  # the kernel
+FOLLOWS = ("padding", "output_padding")  # determined by the kernel
 
 
 def comparable(key: ShapeKey) -> tuple[object, ...]:
-    """What keys must have in common for measured costs of one to say something of the other's."""
+    """Return what keys must share for measured costs of one to be informative about the other."""
     return key.op, key.dtype, key.acc_dtype, key.prepacked, key.epilogue
 
 
 def place(workload: Workload) -> list[float]:
-    """Where a shape lies: the logarithms of its axes and of its kernel, strides and groups to the base of 2."""
+    """Return the coordinates of a shape: the base-2 logarithms of its axes and of its kernel, strides and groups."""
     lengths = dict(zip(key_of(workload).axes, extents_of(workload), strict=True))
     lengths.setdefault("d", 1)
     for name in LENGTHS:
@@ -32,7 +33,7 @@ def place(workload: Workload) -> list[float]:
 def distances(
     places: np.ndarray, keys: Sequence[ShapeKey], others: np.ndarray, other_keys: Sequence[ShapeKey]
 ) -> np.ndarray:
-    """float64[places, others]: from each of some shapes of one operator to each of others."""
+    """Return float64[places, others]: the distances between two sets of shapes of one operator."""
     squares = ((places[:, None] - others[None, :]) ** 2).sum(axis=-1)
     numbers = {key: number for number, key in enumerate(dict.fromkeys([*keys, *other_keys]))}
     unlike = np.array([[_unlike(one, two) for two in numbers] for one in numbers])
@@ -42,7 +43,7 @@ def distances(
 
 
 def _unlike(one: ShapeKey, other: ShapeKey) -> int:
-    """In how many fields two keys differ that are neither lengths nor follow from them."""
+    """Return the number of fields in which two keys differ, except lengths and fields that follow from them."""
     if one.fixed == other.fixed and one.layout == other.layout:
         return 0
     mine, theirs = dict(one.fixed), dict(other.fixed)

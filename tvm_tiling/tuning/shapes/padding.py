@@ -1,4 +1,4 @@
-"""Padded extents: which axes a machine fills up to whole units, and the estimate that follows (page 02)."""
+"""Padded extents: the axes that a machine pads to whole units, and the size that costs are proportional to."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from .key import ShapeKey, Workload
 
-POINTS = "points"  # of a convolution: the positions that a kernel is applied to, over all images
+POINTS = "points"  # of a convolution: the positions that the kernel is applied to, over all images
 _FIELDS = ("axis", "factor", "divisor", "unit")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """An axis that is padded to whole units, with the least padding.
+    """An axis that is padded to whole units, with minimal padding.
 
-    What is padded is `factor` elements for each `divisor` of the axis: a convolution's channels come once for each tap
-    of the kernel, and are those of one group. The axis "points" is the output positions of all images.
+    The padded quantity is `factor` elements for each `divisor` of the axis: the channels of a convolution occur once
+    per kernel tap, and belong to one group. The axis "points" is the output positions of all images.
     """
 
     axis: str
@@ -31,22 +31,23 @@ class Unit:
     divisor: int = 1
 
     def count(self, extent: int) -> int:
-        """Units of that many elements of the axis."""
+        """Return the number of units for `extent` elements of the axis."""
         return -(-(extent // self.divisor * self.factor) // self.unit)
 
     def padded(self, extent: int) -> int:
-        """Elements with their padding: 13 in units of 5 are 15."""
+        """Return the elements with their padding: 13 in units of 5 are 15."""
         return self.count(extent) * self.unit
 
 
 @dataclass(frozen=True)
 class Padding:
-    """The units of the axes that are padded; the others count in elements."""
+    """The units of the padded axes; the others count in elements."""
 
     units: tuple[Unit, ...] = ()
 
     def counts(self, key: ShapeKey, extents: Sequence[int]) -> tuple[int, ...]:
-        """What shapes are matched by: units of each axis that is padded by itself, elements of the others."""
+        """Return the counts that shapes are matched by: units for each independently padded axis, elements for the
+        others."""
         by_axis = self._by_axis
         return tuple(
             by_axis[axis].count(extent) if axis in by_axis else extent
@@ -54,12 +55,12 @@ class Padding:
         )
 
     def pads(self, axis: str) -> bool:
-        """Whether an axis is matched by its units."""
+        """Return whether an axis is matched by its units."""
         return axis in self._by_axis
 
     def size(self, key: ShapeKey, workload: Workload, extents: Sequence[int]) -> int:
-        """What costs are proportional to: the product of all axes in units; of a convolution the image's axes are those
-        of its output, where padding and stride make them other than the input's."""
+        """Return the size that costs are proportional to: the product of all axes in units. For a convolution whose
+        padding and stride change the image, these are the axes of the output image."""
         counts = dict(zip(key.axes, self.counts(key, extents), strict=True))
         if isinstance(workload, GemmWorkload):
             return math.prod(counts.values())
@@ -73,12 +74,12 @@ class Padding:
         return {unit.axis: unit for unit in self.units}
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return [{name: getattr(unit, name) for name in _FIELDS} for unit in self.units]
 
     @classmethod
     def from_list(cls, record: Any, key: ShapeKey) -> Padding:
-        """What `to_list` wrote; DatabaseError for anything else, or an axis that the key does not have."""
+        """Read the output of `to_list`. DatabaseError for anything else, or an axis that the key does not have."""
         if not isinstance(record, list):
             raise DatabaseError(f"padding: {record!r}, accepted: a list of units")
         units = []
@@ -93,15 +94,15 @@ class Padding:
 
 
 def points_of(workload: ConvWorkload) -> int:
-    """Positions that the kernel of a convolution is applied to."""
+    """Return the number of positions that the kernel of a convolution is applied to."""
     w = workload
     return w.n * (w.d * w.h * w.w if w.transposed else w.do * w.ho * w.wo)
 
 
 def padding_of(workload: Workload, hardware: Hardware) -> Padding:
-    """What `hardware` pads of an operator: the units of its levels and the blocks of a matrix engine that takes full
-    blocks only. Rows of a convolution are output channels, columns points, depth the channels of all taps. CPUs, and
-    machines whose partial blocks cost their products alone, pad nothing."""
+    """Return the padding of an operator on `hardware`: the units of its levels, and the blocks of a matrix engine that
+    processes only full blocks. Rows of a convolution are output channels, columns points, depth the channels of all
+    taps. CPUs, and machines whose partial blocks cost only their own operations, pad nothing."""
     tile = hardware.near_tile
     if tile is None or (hardware.w_fold is not None and isinstance(workload, ConvWorkload)):
         return Padding()
@@ -121,6 +122,6 @@ def padding_of(workload: Workload, hardware: Hardware) -> Padding:
             Unit(axis="co", unit=unit["m"], divisor=workload.groups),
             Unit(axis="ci", unit=unit["k"], factor=taps, divisor=workload.groups),
         ]
-        if hardware.levels:  # cut as its matrix product; elsewhere blocks are rectangles of the image
+        if hardware.levels:  # tiled as its matrix multiplication; otherwise blocks are rectangles of the image
             units.append(Unit(axis=POINTS, unit=unit["n"]))
     return Padding(tuple(own for own in units if own.unit > 1))

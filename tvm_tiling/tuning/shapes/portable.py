@@ -1,7 +1,7 @@
 """Databases as text: JSON lines, for another machine, another kind of database, or people.
 
-The first line says what the file is and how many entries follow. A line {"fingerprint": ...} says where the entries
-behind it were measured; each of these is one line.
+The first line identifies the file and gives the number of entries. A line {"fingerprint": ...} names the machine on
+which the following entries were measured; each entry is one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHUNK = 1000
 
 
 def write_lines(connection: sa.Connection, file: BinaryIO) -> int:
-    """All entries as lines; how many there are."""
+    """Write all entries as lines. Return their number."""
     count = connection.execute(sa.select(sa.func.count()).select_from(ENTRIES)).scalar_one()
     _put(file, {"format": FORMAT, "version": VERSION, "entries": count})
     for fingerprint in connection.execute(sa.select(FINGERPRINTS).order_by(FINGERPRINTS.c.id)).all():
@@ -53,7 +53,7 @@ def write_lines(connection: sa.Connection, file: BinaryIO) -> int:
 
 
 def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
-    """An entry as plain values."""
+    """Return an entry as plain values."""
     return {
         "kind": entry.kind,
         "workload": entry.workload.to_dict(),
@@ -71,10 +71,10 @@ def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Lines:
-    """A file of lines, read and checked as a whole before anything is written.
+    """A file of lines, read and checked completely before anything is written.
 
     name: of the file, for errors. DatabaseError names the line and what is wrong with it. `known`: CPUs whose
-    descriptions are at hand, by the digests of their fingerprints.
+    descriptions are available, by the digests of their fingerprints.
     """
 
     def __init__(self, file: BinaryIO, name: str, known: Mapping[str, Cpu] | None = None) -> None:
@@ -83,8 +83,8 @@ class Lines:
         self._read(file)
 
     def put(self, connection: sa.Connection) -> int:
-        """Write them, in the transaction of `connection`; how many there are. Of a shape that is there the cheaper cut
-        stays."""
+        """Write the entries in the transaction of `connection`. Return their number. For an existing shape, the cheaper
+        configuration is kept."""
         fingerprints: dict[str, int] = {}
         keys: dict[tuple[int, str], int] = {}
         rows: list[dict[str, Any]] = []
@@ -105,7 +105,7 @@ class Lines:
         number = put_key(connection, machine, key, padding)
         kept = connection.execute(sa.select(KEYS.c.padding).where(KEYS.c.id == number)).scalar_one()
         if plain_json(kept) != padding.to_list():
-            raise DatabaseError(f"{self.name}: padding {padding.to_list()}, accepted: as the database has it, {kept}")
+            raise DatabaseError(f"{self.name}: padding {padding.to_list()} differs from the database, accepted: {kept}")
         return number
 
     def _read(self, file: BinaryIO) -> None:
@@ -119,31 +119,35 @@ class Lines:
             elif "fingerprint" in line:
                 with _at(self.name, number):
                     if set(line) != {"fingerprint"}:
-                        raise DatabaseError("fields beside the fingerprint; accepted: it alone")
+                        raise DatabaseError("extra fields beside the fingerprint; accepted: the fingerprint alone")
                     fingerprint = Fingerprint.from_dict(line["fingerprint"])
             else:
                 with _at(self.name, number):
                     if fingerprint is None:
-                        raise DatabaseError("an entry before any fingerprint; accepted: a line that tells it first")
+                        raise DatabaseError(
+                            "an entry precedes the first fingerprint; accepted: a fingerprint line first"
+                        )
                     key, padding, entry = _entry(line, fields)
                     if fingerprint.kind == "cpu":
                         refuse_impossible(entry, self._known.get(fingerprint.digest) or fingerprint.cores)
                     if padded.setdefault((fingerprint.digest, key.digest), padding) != padding:
-                        raise DatabaseError("padding other than of entries before it; accepted: one for each key")
+                        raise DatabaseError(
+                            "padding differs from that of earlier entries; accepted: one padding per key"
+                        )
                     self.found.append((fingerprint, key, padding, entry))
         if expected is None:
-            raise DatabaseError(f"{self.name} is empty; accepted: what `db export` writes")
+            raise DatabaseError(f"{self.name} is empty; accepted: a file written by `db export`")
         if len(self.found) != expected:
             raise DatabaseError(
-                f"{self.name} holds {len(self.found)} entries and tells of {expected}: it is cut short or edited; "
-                "accepted: the whole of what `db export` wrote"
+                f"{self.name} contains {len(self.found)} entries but declares {expected}: it is truncated or "
+                "edited; accepted: a complete file written by `db export`"
             )
 
     def _header(self, number: int, line: dict[str, Any]) -> tuple[int, set[str]]:
-        """How many entries follow, and their fields."""
+        """Return the number of entries that follow, and their fields."""
         with _at(self.name, number):
             if line.get("format") != FORMAT or type(line.get("entries")) is not int:
-                raise DatabaseError(f"no header; accepted: what `db export` writes, with format {FORMAT!r}")
+                raise DatabaseError(f"missing header; accepted: a file written by `db export`, with format {FORMAT!r}")
             version = line.get("version")
             if type(version) is not int or version not in _FIELDS:
                 again = "export the database again with `tvm-tiling db export`"
@@ -156,15 +160,15 @@ class Lines:
                 try:
                     line = plain_json(raw)
                 except ValueError:
-                    raise DatabaseError("no JSON; accepted: a table") from None
+                    raise DatabaseError("invalid JSON; accepted: a table") from None
                 if not isinstance(line, dict):
-                    raise DatabaseError(f"{type(line).__name__}, accepted: a table")
+                    raise DatabaseError(f"a {type(line).__name__}, accepted: a table")
             yield number, line
 
 
 @contextlib.contextmanager
 def _at(name: str, number: int) -> Iterator[None]:
-    """Says of an error where in the file it is."""
+    """Add the location in the file to an error."""
     try:
         yield
     except TilingError as error:
@@ -174,7 +178,7 @@ def _at(name: str, number: int) -> Iterator[None]:
 def _entry(line: dict[str, Any], fields: set[str]) -> tuple[ShapeKey, Padding, Entry]:
     if set(line) != fields:
         wrong, accepted = min(set(line) ^ fields), ", ".join(sorted(fields))
-        raise DatabaseError(f"field {wrong!r} {'unknown' if wrong in line else 'missing'}; accepted: {accepted}")
+        raise DatabaseError(f"field {wrong!r} is {'unknown' if wrong in line else 'missing'}; accepted: {accepted}")
     if not isinstance(line["ahead"], bool):
         raise DatabaseError(f"ahead = {line['ahead']!r}, accepted: true or false")
     workload = workload_from_dict(line["workload"])
@@ -193,7 +197,7 @@ def _entry(line: dict[str, Any], fields: set[str]) -> tuple[ShapeKey, Padding, E
         disturbed=line.get("disturbed"),
         rows=None if line.get("rows") is None else RowsMeasured.from_dict(line["rows"]),
     )
-    row_of(entry, 0, key, padding)  # which refuses shapes beyond what is counted
+    row_of(entry, 0, key, padding)  # raises for shapes that cannot be counted exactly
     return key, padding, entry
 
 

@@ -1,4 +1,4 @@
-"""Random shapes in stated ranges, for a database that is to know more than the shapes of some models."""
+"""Random shapes from given ranges, for a database that covers more than the shapes of some models."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ KERNELS = ((1, 1), (1, 2), (3, 1), (3, 2), (5, 1))  # taps along each axis, and 
 
 
 def usual_dtype(hardware: Hardware) -> str:
-    """What shapes are measured in where nobody says: int8 on an accelerator that takes it, float32 elsewhere."""
+    """Return the default element type for measurements: int8 on an accelerator that supports it, otherwise float32."""
     return "int8" if hardware.cpu is None and Machine(hardware).takes("int8") else "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomShapes:
-    """`count` shapes of one operator, "gemm" or "conv", the same ones for the same `seed`.
+    """`count` shapes of one operator, "gemm" or "conv", deterministic for each `seed`.
 
-    `ranges` are the least and the most of an axis, those of RANGES where an axis is not named. Extents are drawn with
-    equal chances for equal ratios, and are multiples of `multiple` where the range has one. `dtype` is left out: int8
-    on an accelerator that takes it, float32 elsewhere. Convolutions have square images where the ranges of h and w are
-    equal, a border that keeps their size, and one of `kernels`: taps along each axis, and stride.
+    `ranges` are the minimum and maximum of an axis, by default those of RANGES. Extents are log-uniform, and multiples
+    of `multiple` if the range contains one. `dtype` defaults to int8 on an accelerator that supports it, otherwise
+    float32. Convolutions have square images if the ranges of h and w are equal, a border that preserves their size, and
+    one of `kernels`: taps along each axis, and stride.
     """
 
     op: str
@@ -58,10 +58,10 @@ class RandomShapes:
             if axis not in AXES[self.op]:
                 raise DatabaseError(f"random shapes: axis {axis!r}, {nearest(axis, AXES[self.op])}")
             if len(span) != 2 or any(type(end) is not int for end in span) or not 1 <= span[0] <= span[1]:
-                raise DatabaseError(f"random shapes: {axis} = {span!r}, accepted: the least and the most, above 0")
+                raise DatabaseError(f"random shapes: {axis} = {span!r}, accepted: minimum and maximum, above 0")
 
     def workloads(self, hardware: Hardware) -> Iterator[Workload]:
-        """The shapes, for a machine."""
+        """Yield the shapes for a machine."""
         rng = random.Random(self.seed)
         dtype = self.dtype or usual_dtype(hardware)
         ranges = {**RANGES[self.op], **self.ranges}

@@ -1,5 +1,5 @@
-"""What an entry says of a range of rows: for which numbers of rows a configuration was measured, and how it did there
-beside the formulas' decision."""
+"""The measurements of an entry for a range of rows: the numbers of rows measured, and the result relative to the
+analytical decision at each of them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MOST_SIZES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RowsMeasured:
-    """A range of rows that an entry is of.
+    """The range of rows of an entry.
 
-    `sizes` are the numbers of rows that were measured, `gains` what the formulas' decision cost there over what the
-    entry's configuration did, both run in turns, and `spreads` the half-widths of their 95 percent intervals, relative
-    to them. `version` is that of the package.
+    `sizes` are the measured numbers of rows, `gains` the cost of the analytical decision over that of the entry's
+    configuration at each, timed alternately, and `spreads` the relative half-widths of their 95 percent intervals.
+    `version` is that of the package.
     """
 
     rows: Range
@@ -34,20 +34,23 @@ class RowsMeasured:
     def __post_init__(self) -> None:
         first, last = self.rows.first, self.rows.last
         if not _whole(first) or (last is not None and (not _whole(last) or last < first)):
-            raise DatabaseError(f"rows = {self.rows}, accepted: a first and a last number of rows, or no last one")
+            raise DatabaseError(f"rows = {self.rows}, accepted: a first and a last number of rows, or an open end")
         if not self.sizes or len(self.sizes) > MOST_SIZES or not all(_whole(n) and n in self.rows for n in self.sizes):
             raise DatabaseError(
                 f"sizes = {self.sizes!r}, accepted: 1 to {MOST_SIZES} numbers of rows within {self.rows}"
             )
         if not len(self.sizes) == len(self.gains) == len(self.spreads):
-            raise DatabaseError(f"{len(self.gains)} gains and {len(self.spreads)} spreads of {len(self.sizes)} sizes")
+            raise DatabaseError(
+                f"{len(self.gains)} gains and {len(self.spreads)} spreads for {len(self.sizes)} sizes; accepted: "
+                "one of each per size"
+            )
         if not all(_number(gain) and gain > 0 for gain in self.gains) or not all(map(_number, self.spreads)):
             raise DatabaseError(f"gains = {self.gains!r}, spreads = {self.spreads!r}, accepted: numbers above 0")
         if not isinstance(self.version, str):
-            raise DatabaseError(f"version = {self.version!r}, accepted: a text")
+            raise DatabaseError(f"version = {self.version!r}, accepted: a string")
 
     def within(self, rows: Range) -> RowsMeasured | None:
-        """What was measured within a smaller range; None where nothing was."""
+        """Return the measurements within a smaller range, or None."""
         kept = [one for one in zip(self.sizes, self.gains, self.spreads, strict=True) if one[0] in rows]
         if not kept:
             return None
@@ -61,19 +64,19 @@ class RowsMeasured:
 
     @property
     def spread(self) -> float:
-        """The half-width of its 95 percent interval, relative to it."""
+        """The relative half-width of its 95 percent interval."""
         return math.sqrt(math.fsum(spread**2 for spread in self.spreads)) / len(self.spreads)
 
     @property
     def won(self) -> bool:
-        """Whether the configuration is faster beyond noise, in the geometric mean."""
+        """Whether the configuration is faster in the geometric mean, beyond noise."""
         return self.gain * (1 - self.spread) > 1
 
     def __str__(self) -> str:
-        return f"{self.gain:.3f} times as fast as the formulas' decision, geometric mean of {len(self.sizes)} sizes"
+        return f"speedup {self.gain:.3f} over the formulas' decision, geometric mean of {len(self.sizes)} sizes"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "first": self.rows.first,
             "last": self.rows.last,
@@ -85,11 +88,11 @@ class RowsMeasured:
 
     @classmethod
     def from_dict(cls, record: Any) -> RowsMeasured:
-        """What `to_dict` wrote; DatabaseError for anything else."""
+        """Read the output of `to_dict`. DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != set(_FIELDS):
             raise DatabaseError(f"rows: {str(record)[:80]}, accepted: a table of {', '.join(_FIELDS)}")
         if any(not isinstance(record[name], list) for name in ("sizes", "gains", "spreads")):
-            raise DatabaseError("rows: sizes, gains and spreads, accepted: lists of numbers")
+            raise DatabaseError("rows: invalid sizes, gains or spreads, accepted: lists of numbers")
         return cls(
             rows=Range(record["first"], record["last"]),
             sizes=tuple(record["sizes"]),

@@ -1,4 +1,4 @@
-"""The tables of a database of shapes, their version, and how older ones become the present ones."""
+"""The tables of a database of shapes, their version, and the migrations from older versions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from .key import MOST_AXES
 
 SCHEMA = 7
-RANGE = "range"  # the kind of an entry that is of all numbers of rows from one to another
+RANGE = "range"  # the kind of an entry for a range of numbers of rows
 KINDS = ("initial", "boundary", RANGE)
 
 METADATA = sa.MetaData()
-_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up columns of this one type alone
+_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite auto-increments only this type
 
 ABOUT = sa.Table(
     "tvm_tiling_about",
@@ -30,7 +30,7 @@ FINGERPRINTS = sa.Table(
     sa.Column("record", sa.Text, nullable=False),
 )
 
-# What operators have in common on one machine, and what it pads of them.
+# What operators on one machine have in common, and how it pads them.
 KEYS = sa.Table(
     "shape_keys",
     METADATA,
@@ -71,8 +71,8 @@ sa.Index("entries_by_axes", *(ENTRIES.c[name] for name in ("key_id", "kind", "a0
 
 sa.Index("entries_by_extents", *(ENTRIES.c[name] for name in ("key_id", "kind", "e0", "e1", "e2", "e3", "rate")))
 
-# The shapes that a generation is to measure, one row each; `plan` is the digest of all of them and its settings, so
-# that the same generation goes on where it was ended.
+# The shapes that a generation is to measure, one row each. `plan` is the digest of all shapes and settings, so that the
+# same generation continues where it was interrupted.
 JOBS = sa.Table(
     "generation_jobs",
     METADATA,
@@ -86,7 +86,7 @@ JOBS = sa.Table(
     sa.UniqueConstraint("plan", "number"),
 )
 
-# What was measured of the jobs that are not done yet, so that it is not measured again.
+# Measurements of unfinished jobs, so that they need not be repeated.
 MEASUREMENTS = sa.Table(
     "generation_measurements",
     METADATA,
@@ -99,7 +99,7 @@ MEASUREMENTS = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
 )
 
-# Every configuration that a search measured, failures too, so that a search that was ended goes on where it was.
+# Every configuration that a search measured, including failures, so that an interrupted search continues.
 TRIALS = sa.Table(
     "trials",
     METADATA,
@@ -118,23 +118,24 @@ Migration = Callable[[sa.Connection], None]
 
 
 def _add_generation(connection: sa.Connection) -> None:
-    """Schema 2 keeps what generations still have to do."""
+    """Migrate to schema 2, which stores unfinished generations."""
     METADATA.create_all(connection, tables=[JOBS, MEASUREMENTS])
 
 
 def _add_proportional(connection: sa.Connection) -> None:
-    """Schema 3 keeps along which axes an entry's cost was seen to be in proportion."""
+    """Migrate to schema 3, which stores the axes along which an entry's cost was observed to be proportional."""
     connection.execute(sa.text("ALTER TABLE entries ADD COLUMN proportional VARCHAR(32) NOT NULL DEFAULT ''"))
 
 
 def _add_trials(connection: sa.Connection) -> None:
-    """Schema 4 keeps trials; searches made their table themselves before, and those that did find it as it was."""
+    """Migrate to schema 4, which stores trials. Earlier searches created this table themselves; an existing one is
+    kept."""
     METADATA.create_all(connection, tables=[TRIALS])
 
 
 def _add_extents(connection: sa.Connection) -> None:
-    """Schema 5 keeps extents as numbers, by which shapes are found that are whole multiples of them and not of their
-    padded ones, and what the formulas' own decision cost."""
+    """Migrate to schema 5, which stores extents as numbers, to find shapes that are multiples in elements and not in
+    padded units, and the cost of the analytical decision."""
     connection.execute(sa.text("ALTER TABLE entries ADD COLUMN decided_cost DOUBLE PRECISION"))
     extents = [f"e{axis}" for axis in range(MOST_AXES)]
     for name in extents:
@@ -146,7 +147,7 @@ def _add_extents(connection: sa.Connection) -> None:
     for row in rows:
         parts = str(row.shape).split("x")
         if len(parts) > MOST_AXES or not all(part.isdecimal() and len(part) < 17 for part in parts):
-            continue  # `db check` tells of it
+            continue  # `db check` reports it
         known = dict(zip(extents, map(int, parts), strict=False))
         changes.append({"row": row.id, **{f"new_{name}": known.get(name, 1) for name in extents}})
     if changes:
@@ -156,16 +157,16 @@ def _add_extents(connection: sa.Connection) -> None:
 
 
 def _add_disturbed(connection: sa.Connection) -> None:
-    """Schema 6 keeps of entries that were timed beside the decision how much other work disturbed that."""
+    """Migrate to schema 6, which stores how much other work disturbed the comparison of an entry with the decision."""
     connection.execute(sa.text("ALTER TABLE entries ADD COLUMN disturbed DOUBLE PRECISION"))
 
 
 def _add_ranges(connection: sa.Connection) -> None:
-    """Schema 7 keeps entries of ranges of rows."""
+    """Migrate to schema 7, which stores entries for ranges of rows."""
     connection.execute(sa.text("ALTER TABLE entries ADD COLUMN measured_rows TEXT"))
 
 
-# From a schema to the next one. Each runs in one transaction with the change of the version.
+# From one schema to the next. Each runs in one transaction with the update of the version.
 MIGRATIONS: Mapping[int, Migration] = {
     1: _add_generation,
     2: _add_proportional,

@@ -1,7 +1,7 @@
-"""The connection to a database: SQLite in a file, or PostgreSQL; opening, transactions and errors in one sentence.
+"""The connection to a database, SQLite in a file or PostgreSQL: opening, transactions, and errors as one sentence.
 
-SQLite writes ahead to a log, waits for other writers, and takes the right to write at the start of a transaction, so
-that several processes write at once and a killed one leaves what was committed, whole.
+SQLite uses a write-ahead log, waits for other writers, and takes the write lock at the start of a transaction, so that
+several processes can write at once and a killed one leaves all committed data intact.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .schema import ABOUT, METADATA, MIGRATIONS, SCHEMA
 
 WAIT = 30.0  # seconds for another writer
 TRIES = 6
-_LOCK = 7_316_001  # PostgreSQL's number of the lock held while tables are made
-_AGAIN = ("40001", "40P01")  # PostgreSQL's states of a transaction that lost to another and may be tried again
+_LOCK = 7_316_001  # PostgreSQL's id of the lock held while tables are created
+_AGAIN = ("40001", "40P01")  # PostgreSQL's states of a transaction that lost to another one and may be retried
 _T = TypeVar("_T")
 
 
 class Store:
-    """A database of shapes, opened: made where there is none, brought to the present schema where it is older.
+    """An open database of shapes: created if it does not exist, migrated to the current schema if it is older.
 
-    url: "sqlite:///file", a file's path, or "postgresql+psycopg://user@host/name". With `create` False the database
-    must be there. DatabaseError where it cannot be opened, is corrupted, is something else or newer; it is then left as
-    it was.
+    url: "sqlite:///file", the path of a file, or "postgresql+psycopg://user@host/name". With `create` False, the
+    database must exist. DatabaseError if it cannot be opened, is corrupted, contains something else or is newer; it is
+    then left unchanged.
     """
 
     def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -53,12 +53,12 @@ class Store:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A transaction that only reads: all of it sees the database at one moment."""
+        """A read-only transaction, which sees a consistent snapshot."""
         with self._errors(), self._own_engine().connect() as connection, connection.begin():
             yield connection
 
     def write(self, action: Callable[[sa.Connection], _T]) -> _T:
-        """`action` in one transaction, again where another writer had precedence; returns when it is committed."""
+        """Run `action` in one transaction, retried if another writer had precedence. Returns once committed."""
 
         def once() -> _T:
             with self._own_engine().connect().execution_options(writes=True) as connection, connection.begin():
@@ -72,7 +72,7 @@ class Store:
         self._engine.dispose()
 
     def _own_engine(self) -> sa.Engine:
-        if os.getpid() != self._process:  # a connection must not be shared with the process that this one came from
+        if os.getpid() != self._process:  # a connection must not be shared with the parent process
             self._engine.dispose(close=False)
             self._process = os.getpid()
         return self._engine
@@ -93,7 +93,7 @@ class Store:
     def _make_engine(self) -> sa.Engine:
         try:
             if not self.sqlite:
-                # A database without an encoding (SQL_ASCII) hands out bytes, unless the client asks for text.
+                # A database without an encoding (SQL_ASCII) returns bytes unless the client requests text.
                 return sa.create_engine(self.url, connect_args={"connect_timeout": 10, "client_encoding": "utf8"})
             engine = sa.create_engine(self.url, connect_args={"timeout": WAIT})
         except ModuleNotFoundError as error:
@@ -104,7 +104,7 @@ class Store:
 
         @sa.event.listens_for(engine, "connect")
         def _connected(connection: sqlite3.Connection, _: Any) -> None:
-            connection.isolation_level = None  # transactions begin as below, and not when the driver thinks
+            connection.isolation_level = None  # transactions begin as below, not when the driver decides
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = FULL")
 
@@ -116,13 +116,13 @@ class Store:
         return engine
 
     def _prepare(self, create: bool) -> None:
-        """Tables of the present schema. What is found is looked at before anything is changed."""
+        """Create or migrate the tables to the current schema. What exists is checked before anything is changed."""
         with self._engine.connect() as connection, connection.begin():
             found = self._schema(connection)
         if found == SCHEMA:
             return
         if found is None and not create:
-            raise DatabaseError(f"{self.name} holds no shapes; accepted: a database that tvm-tiling wrote")
+            raise DatabaseError(f"{self.name} contains no shapes; accepted: a database written by tvm-tiling")
         if found is None and self.sqlite:
             with self._engine.connect() as connection:
                 driver: Any = connection.connection.driver_connection
@@ -143,18 +143,18 @@ class Store:
         connection.execute(ABOUT.update().values(schema=SCHEMA))
 
     def _schema(self, connection: sa.Connection) -> int | None:
-        """The version of the tables, None where there are none."""
+        """Return the version of the tables, or None if there are none."""
         tables = set(sa.inspect(connection).get_table_names())
         if ABOUT.name not in tables:
             if tables and self.sqlite:
                 raise DatabaseError(
-                    f"{self.name} holds other tables, {', '.join(sorted(tables)[:4])}; accepted: a database of shapes, "
-                    "or a file that is not there yet"
+                    f"{self.name} contains other tables, {', '.join(sorted(tables)[:4])}; accepted: a "
+                    "database of shapes, or a new file"
                 )
             if shared := tables & set(METADATA.tables):
                 raise DatabaseError(
-                    f"{self.name} has tables {', '.join(sorted(shared))} of something else; accepted: a database "
-                    "without them"
+                    f"{self.name} has tables {', '.join(sorted(shared))} of another application; accepted: a "
+                    "database without them"
                 )
             return None
         version = connection.execute(sa.select(ABOUT.c.schema)).scalar_one_or_none()
@@ -171,7 +171,7 @@ class Store:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """What the driver reports, as a DatabaseError of one sentence."""
+        """Convert driver errors to a DatabaseError of one sentence."""
         try:
             yield
         except sa.exc.DBAPIError as error:
@@ -184,27 +184,30 @@ class Store:
             UnicodeError,
             OverflowError,
             TextError,
-        ) as error:  # SQLite does not hold values to types
-            raise DatabaseError(f"{self.name} is corrupted: {error}; accepted: a file that tvm-tiling wrote") from None
+        ) as error:  # SQLite does not enforce column types
+            raise DatabaseError(f"{self.name} is corrupted: {error}; accepted: a file written by tvm-tiling") from None
 
     def _sentence(self, reason: str) -> str:
         lowered = reason.lower()
         first = reason.splitlines()[0] if reason else "no reason given"
         if "not a database" in lowered or "malformed" in lowered:
             return (
-                f"{self.name} is corrupted or not a SQLite database ({first}); accepted: a file that tvm-tiling wrote"
+                f"{self.name} is corrupted or not a SQLite database ({first}); accepted: a file written by tvm-tiling"
             )
         if "locked" in lowered and self.sqlite:
-            return f"{self.name} is held by another process for more than {WAIT:.0f} seconds; accepted: try again later"
+            return (
+                f"{self.name} has been locked by another process for more than {WAIT:.0f} seconds; accepted: try "
+                "again later"
+            )
         if "readonly" in lowered or "unable to open" in lowered:
-            return f"{self.name} cannot be written ({first}); accepted: a file and a folder that may be written to"
+            return f"{self.name} cannot be written ({first}); accepted: a writable file and directory"
         if "full" in lowered:
-            return f"{self.name} cannot grow ({first}); accepted: room on its disk"
+            return f"{self.name} cannot grow ({first}); accepted: free space on its disk"
         return f"{self.name}: {first}"
 
 
 def _passing(error: sa.exc.DBAPIError) -> bool:
-    """Whether the same transaction may succeed when tried again."""
+    """Return whether the same transaction may succeed when retried."""
     reason = str(error.orig).lower()
     if isinstance(error.orig, sqlite3.OperationalError):
         return "locked" in reason or "busy" in reason
@@ -222,19 +225,20 @@ def _parsed(url: str | os.PathLike[str]) -> URL:
     if parsed is None or parsed.get_backend_name() not in ("sqlite", "postgresql"):
         kind = text.partition("://")[0]
         raise DatabaseError(
-            f"a database at {kind}://...; accepted: sqlite:///file, a file's path, or postgresql+psycopg://user@host/name"
+            f"unknown database URL {kind}://...; accepted: sqlite:///file, a file's path, or "
+            "postgresql+psycopg://user@host/name"
         )
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 
 
 def _refuse_place(path: Path, create: bool) -> None:
-    """DatabaseError where no database can be kept at `path`."""
+    """Raise DatabaseError if no database can be stored at `path`."""
     if path.is_file():
         if not os.access(path, os.W_OK):
-            raise DatabaseError(f"{path} cannot be written; accepted: a file that may be written to")
+            raise DatabaseError(f"{path} cannot be written; accepted: a writable file")
         return
     if not create and not path.exists():
-        raise DatabaseError(f"{path} is not there; accepted: the file of a database of shapes")
+        raise DatabaseError(f"{path} does not exist; accepted: the file of a database of shapes")
     try:
         refuse_unwritable(path)
     except OSError as error:

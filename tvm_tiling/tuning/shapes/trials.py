@@ -1,8 +1,7 @@
-"""Trials as the database keeps them: every configuration that was measured, so that a search that was ended goes on
-where it was.
+"""Trials in the database: every measured configuration, so that an interrupted search continues where it was.
 
-Entries are what serves other shapes, the best configuration of each; trials are the record of a search, failures
-included.
+Entries, the best configuration of each shape, serve other shapes; trials are the record of a search, including
+failures.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from .key import Workload, key_of
 from .schema import TRIALS
 
 Subject: TypeAlias = tuple[Hardware, Workload, bool, str]
-"""Machine, operator, whether its weights are prepacked, and its epilogue; those of one number of rows alone."""
+"""Machine, operator, whether its weights are prepacked, and its epilogue; for fixed numbers of rows only."""
 
-FLUSH_SECONDS = 0.2  # what a killed process may lose of the past
+FLUSH_SECONDS = 0.2  # history that a killed process may lose
 
 
 class TrialLog:
-    """The trials in a database. What is added is written at the latest FLUSH_SECONDS later when more comes, and at the
-    end of a `with`; the best configuration of every shape becomes an entry then."""
+    """The trials in a database. Results are written at most FLUSH_SECONDS later when more arrive, and at the end of a
+    `with` block; the best configuration of every shape then becomes an entry."""
 
     def __init__(self, database: ShapeDatabase) -> None:
         self.database = database
-        self.seconds = 0.0  # spent with the database
+        self.seconds = 0.0  # spent in the database
         self._waiting: list[Measured] = []
         self._written = time.monotonic()
         self._best: dict[Subject, Entry] = {}
@@ -54,8 +53,8 @@ class TrialLog:
         epilogue: str = "",
         rows: Range | None = None,
     ) -> dict[Config, float | None]:
-        """Costs of the configurations that were measured for a shape, or a range of `rows`, the latest of each; None
-        for those that failed."""
+        """Return the costs of the configurations measured for a shape, or for a range of `rows`, the latest of each;
+        None for those that failed."""
         where = _place(workload, hardware, prepacked, epilogue, rows)
         query = sa.select(TRIALS.c.cut, TRIALS.c.cost).order_by(TRIALS.c.id)
         query = query.where(*(TRIALS.c[name] == value for name, value in where.items()))
@@ -63,13 +62,13 @@ class TrialLog:
             return {Config.from_dict(plain_json(row.cut)): row.cost for row in connection.execute(query)}
 
     def add(self, measured: Measured) -> None:
-        """Keep one result."""
+        """Store one result."""
         self._waiting.append(measured)
         if time.monotonic() - self._written > FLUSH_SECONDS:
             self.flush()
 
     def decided(self, measured: Measured) -> None:
-        """What the formulas' own decision for a shape costs: entries of that shape are written with it."""
+        """Record the cost of the analytical decision for a shape, which is stored with entries of that shape."""
         if measured.cost is None or measured.job.rows is not None:
             return
         subject = _subject(measured.job)
@@ -80,18 +79,18 @@ class TrialLog:
             self._best[subject] = entry
 
     def keep(self, measured: Measured) -> None:
-        """Make an entry of a result that is no new trial."""
+        """Make an entry of a result that is not a new trial."""
         self._write([], [measured])
 
     def entry(
         self, workload: Workload, hardware: Hardware, *, prepacked: bool = False, epilogue: str = ""
     ) -> Entry | None:
-        """The entry of exactly this shape, None where there is none."""
+        """Return the entry of exactly this shape, or None."""
         found = self.database.matches(workload, target=hardware, epilogue=epilogue, prepacked=prepacked)
         return next((hit.entry for hit in found if hit.step == 1 and hit.entry.workload == workload), None)
 
     def range_entry(self, job: Job) -> Entry | None:
-        """The entry of exactly the rows of a job, None where there is none."""
+        """Return the entry of exactly the rows of a job, or None."""
         workload = job.workload
         if not isinstance(workload, GemmWorkload) or job.rows is None:
             return None
@@ -100,8 +99,9 @@ class TrialLog:
         return entry if entry is not None and entry.rows is not None and entry.rows.rows == job.rows else None
 
     def settle(self, costs: Sequence[tuple[Job, float]], *, decided: float, disturbed: float) -> Entry:
-        """Make entries of what configurations of one shape cost in one session, `decided` that of the formulas' own
-        decision, each of which takes the place of one before it if it is cheaper; the last of `costs`."""
+        """Make entries of the costs of configurations of one shape in one session, `decided` being that of the
+        analytical decision. Each replaces an existing entry if it is cheaper. Return the entry of the last of
+        `costs`."""
         for job, cost in costs:
             entry = Entry(
                 workload=job.workload,
@@ -117,7 +117,7 @@ class TrialLog:
         return entry
 
     def flush(self) -> None:
-        """Write what waits, in one transaction."""
+        """Write pending results in one transaction."""
         start = time.monotonic()
         if self._waiting:
             self._write([_row(measured) for measured in self._waiting], self._waiting)
@@ -126,10 +126,10 @@ class TrialLog:
         self.seconds += self._written - start
 
     def _write(self, rows: Sequence[dict[str, Any]], results: Sequence[Measured]) -> None:
-        """Rows of trials, and entries of those `results` that are better than all before them, or neither."""
+        """Write trials, and entries of those `results` that are better than all before them, atomically."""
         better: dict[Subject, Entry] = {}
         for measured in results:
-            if measured.job.rows is not None:  # whoever searches says when it is an entry
+            if measured.job.rows is not None:  # the search decides when these become entries
                 continue
             job, cost, subject = measured.job, measured.cost, _subject(measured.job)
             best = better.get(subject) or self._best.get(subject)

@@ -1,1 +1,1 @@
-"""Measuring on other machines, behind TVM's tracker."""
+"""Measuring on other machines, through TVM's RPC tracker."""

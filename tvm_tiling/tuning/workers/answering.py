@@ -1,4 +1,4 @@
-"""What workers answer: by building and timing, by simulating, or for trying out a fleet, by predicting."""
+"""How workers answer: by building and timing, by simulation, or, to try out a fleet, by prediction."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ KEPT_BUILDS = 32
 
 
 class Measuring:
-    """Answers by the machine itself, or of accelerators by simulating them."""
+    """Answers by measuring on this machine, or by simulating accelerators."""
 
     def __init__(self, bench: LocalBench) -> None:
         self._bench, self._own = bench, Hardware.detect()
         self._kept: dict[Job, None] = {}
 
     def hold(self, text: str) -> str:
-        """The answer to a Question."""
+        """Return the answer to a Question."""
         try:
             return answer_text(self._answer(Question.from_json(text)))
         except (TrialFailed, TilingError) as error:
             return answer_text(Failed(str(error)))
 
     def supports(self, text: str) -> str:
-        """Why costs of here are none of the Fingerprint's in `text`, empty where they are."""
+        """Return why measurements on this machine do not match the Fingerprint in `text`, or an empty string."""
         return refusal(Fingerprint.from_dict(json.loads(text)), self._own)
 
     def _answer(self, question: Question) -> Answer:
@@ -50,7 +50,7 @@ class Measuring:
         return answer
 
     def _keep(self, question: Question) -> None:
-        """Builds of the latest jobs stay, for what was a candidate once may be the incumbent next."""
+        """Keep the builds of the latest jobs, since a candidate may become the next incumbent."""
         for job in (question.candidate, question.incumbent):
             if job is not None:
                 self._kept.pop(job, None)
@@ -62,13 +62,13 @@ class Measuring:
 
 
 class Predicting:
-    """Answers by the formulas after `delay` seconds: a worker that takes no machine, to try out a fleet with."""
+    """Answers by prediction after `delay` seconds: a worker that uses no machine, to try out a fleet."""
 
     def __init__(self, delay: float) -> None:
         self.delay = delay
 
     def hold(self, text: str) -> str:
-        """The answer to a Question, as if everything took what is predicted."""
+        """Return the answer to a Question, as if every cost equalled its prediction."""
         time.sleep(self.delay)
         try:
             question = Question.from_json(text)
@@ -83,14 +83,14 @@ class Predicting:
             return answer_text(Failed(str(error)))
 
     def supports(self, text: str) -> str:
-        """Predictions are of any machine."""
+        """Accept any machine."""
         return ""
 
 
 def predicted(job: Job) -> float:
-    """What the formulas say that a job costs: seconds, on an accelerator cycles."""
+    """Return the predicted cost of a job: seconds, or cycles on an accelerator."""
     rules = rules_for(job.workload, job.hardware, Surroundings(prepacked=job.prepacked))
     rule = next((rule for rule in rules if job.config.form in rule.forms), None)
     if rule is None:
-        raise HardwareError(f"{job.hardware.name}: no form {job.config.form!r}")
+        raise HardwareError(f"{job.hardware.name} does not support algorithm {job.config.form!r}")
     return rule.cost(job.config)

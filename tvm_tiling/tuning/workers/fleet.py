@@ -1,5 +1,4 @@
-"""A tracker and workers on this machine, each a process of its own: for trying things out, and for other machines to
-join."""
+"""A tracker and workers on this machine, each in its own process, for experiments and for other machines to join."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from .tracker import workers_at
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 60.0
-SOON = 30.0  # seconds: a worker that ends before has not begun to work
-MOST_SOON = 3  # times in a row that a worker may end so before no other one is started
-THREADS = 28  # predicting workers in one process; TVM has room for 32 sessions in each
+SOON = 30.0  # seconds: a worker that ends earlier has not started to work
+MOST_SOON = 3  # consecutive early ends after which a worker is not restarted
+THREADS = 28  # predicting workers per process; TVM supports 32 sessions in each
 
 
 class Fleet:
-    """A tracker with workers: `measuring` processes that use this machine, or `predicting` ones that answer by the
-    formulas after `delay` seconds. RunnerError where they do not start."""
+    """A tracker with workers: `measuring` processes that use this machine, or `predicting` ones that answer by
+    prediction after `delay` seconds. RunnerError if they do not start."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class Fleet:
         port: int = 0,
         per_process: int = THREADS,
     ) -> None:
-        """`host` and `port` are the tracker's; port 0 is any that is free. `per_process`: predicting workers in one
+        """`host` and `port` are the tracker's; port 0 is any free one. `per_process`: predicting workers per
         process."""
         if importlib.util.find_spec("tornado") is None:
             raise RunnerError("fleet: TVM's tracker needs tornado; accepted: pip install 'tvm-tiling[rpc]'")
@@ -52,7 +51,8 @@ class Fleet:
             listener = socket.create_server((host, port), backlog=1024)
         except OSError as error:
             raise RunnerError(
-                f"fleet: no tracker at {host}:{port} ({error.strerror or error}); accepted: a free port of this machine"
+                f"fleet: cannot start a tracker at {host}:{port} ({error.strerror or error}); accepted: a "
+                "free port of this machine"
             ) from None
         self._begun: list[_Begun] = []
         with listener:
@@ -76,14 +76,14 @@ class Fleet:
 
     @property
     def processes(self) -> list[subprocess.Popen[bytes]]:
-        """The tracker's process and those of the workers."""
+        """The process of the tracker and those of the workers."""
         return [self.tracker, *self.workers]
 
     def keep_up(self) -> list[str]:
-        """Start workers anew that have ended; a sentence for each. The others are not disturbed. RunnerError where the
-        tracker has ended, or a worker that ends again and again as soon as it is started."""
+        """Restart workers that have ended. Return a sentence for each; the others are not disturbed. RunnerError if the
+        tracker has ended, or a worker keeps ending as soon as it is started."""
         if self.tracker.poll() is not None:
-            raise RunnerError(f"fleet: the tracker {ending(self.tracker)}, so that nobody finds the workers any more")
+            raise RunnerError(f"fleet: the tracker {ending(self.tracker)}, so the workers can no longer be found")
         told = []
         for number, begun in enumerate(self._begun, start=1):
             if begun.process.poll() is None:
@@ -91,11 +91,11 @@ class Fleet:
             what = f"worker {number} (process {begun.process.pid}) {ending(begun.process)}"
             begun.soon = begun.soon + 1 if time.monotonic() - begun.since < SOON else 0
             if begun.soon >= MOST_SOON:
-                raise RunnerError(f"fleet: {what}, {MOST_SOON} times in a row as soon as it was started")
+                raise RunnerError(f"fleet: {what}, {MOST_SOON} times in a row immediately after its start")
             if begun.process.stdin is not None:
                 begun.process.stdin.close()
             begun.process, begun.since = begun.start(), time.monotonic()
-            told.append(f"{what}; process {begun.process.pid} takes its place")
+            told.append(f"{what}; process {begun.process.pid} replaces it")
         return told
 
     def _predicting(self, size: int, delay: float) -> subprocess.Popen[bytes]:
@@ -110,7 +110,7 @@ class Fleet:
             except RunnerError:
                 pass
             if time.monotonic() > until or any(process.poll() is not None for process in self.processes):
-                raise RunnerError(f"fleet: not all of {wanted} workers came to {self.address}")
+                raise RunnerError(f"fleet: not all of {wanted} workers registered at {self.address}")
             time.sleep(0.05)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Fleet:
 
 @dataclass
 class _Begun:
-    """A worker's process, how it is started, when it was, and how often in a row it ended soon after."""
+    """The process of a worker, how to start it, when it was started, and how often in a row it ended early."""
 
     start: Callable[[], subprocess.Popen[bytes]]
     process: subprocess.Popen[bytes]
@@ -144,7 +144,7 @@ class _Begun:
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
-    """How a process that is no more ended."""
+    """Return how a process ended."""
     code = process.returncode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
@@ -152,7 +152,7 @@ def ending(process: subprocess.Popen[bytes]) -> str:
 
 
 def join(address: Address, host: str = LOOPBACK) -> subprocess.Popen[bytes]:
-    """A process that measures on this machine for a tracker; `host` is where sessions reach it."""
+    """Start a process that measures on this machine for a tracker; `host` is its address for sessions."""
     return _started("measuring_main", str(address), host)
 
 
@@ -170,7 +170,7 @@ def _started(function: str, *arguments: str, keep: tuple[int, ...] = ()) -> subp
 
 
 def _prepare() -> None:
-    """End with the parent, and on SIGTERM orderly; leave Ctrl-C to the parent."""
+    """End with the parent, and cleanly on SIGTERM; leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -183,7 +183,7 @@ def _end_with_parent() -> None:
 
 
 def tracker_main() -> None:
-    """Run a tracker on a socket that listens already: who comes meanwhile waits."""
+    """Run a tracker on a socket that is already listening, so that early clients wait."""
     import asyncio
 
     _prepare()
@@ -207,7 +207,7 @@ def measuring_main() -> None:
 
 
 def predicting_main() -> None:
-    """Answer by the formulas, as many workers as asked for, each a thread."""
+    """Answer by prediction, with the requested number of workers, one thread each."""
     _prepare()
     address, workers, delay = Address.parse(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     _serve([address] * workers, Predicting(delay), LOOPBACK)

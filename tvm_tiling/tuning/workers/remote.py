@@ -1,8 +1,8 @@
-"""Configurations measured by the workers behind a TVM tracker, on as many machines as it has of a key.
+"""Measurement by the workers behind a TVM tracker, on all of its machines that share a key.
 
-A worker that is lost costs the job that it was at, and that one is given to another; a job that loses three is given
-up, for it may be what ends them. Workers that measure another machine than the one wanted are not asked. Those that
-come to the tracker while a search runs are asked from its next batch on.
+If a worker is lost, its job is given to another one; a job that loses three workers is given up, since it may be the
+cause. Workers on a machine other than the one requested are not used. Workers that join the tracker during a search are
+used from its next batch.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .transport import MOST_SESSIONS, Transport
 from .wire import Answer, Failed, Question, Simulated, answer_of
 
 FIRST_SECONDS = 60.0  # until the first worker is ready
-ANSWER_SECONDS = 120.0  # a build and a paired benchmark, each with its own shorter limit where the worker is
-ALONE_SECONDS = 15.0  # how long a job waits when the last worker is gone, for another to come
-LOOK_SECONDS = 2.0  # how often the tracker is asked for workers that have come
+ANSWER_SECONDS = 120.0  # a build and a paired benchmark, each with its own shorter limit on the worker
+ALONE_SECONDS = 15.0  # how long a job waits for another worker after the last one is gone
+LOOK_SECONDS = 2.0  # how often the tracker is asked for new workers
 TRIES = 3
 
 
 class WorkerLost(RuntimeError):
-    """No answer will come from the worker that was asked; the message says why."""
+    """The worker will not answer; the message says why."""
 
 
 class RemoteMeasurer:
-    """The Measurer of a tracker's workers. RunnerError where the tracker cannot be reached or has none of the key.
+    """The Measurer of a tracker's workers. RunnerError if the tracker cannot be reached or has no workers of the key.
 
-    `workers` is the most that it had sessions with, or was about to, at a time: so many jobs are measured at once.
+    `workers` is the maximum number of sessions open or being opened at a time: this many jobs are measured in parallel.
     """
 
     def __init__(self, address: Address, hardware: Hardware, *, answer_seconds: float = ANSWER_SECONDS) -> None:
@@ -52,12 +52,12 @@ class RemoteMeasurer:
         self._numbers = count()
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Transport, Future[str]]] = {}
-        self._live: dict[Transport, int] = {}  # sessions that are open and not stuck
-        self._stuck: set[int] = set()  # numbers of questions that nobody waits for any more
+        self._live: dict[Transport, int] = {}  # sessions that are open and responsive
+        self._stuck: set[int] = set()  # numbers of questions that timed out
         self._refusals: list[str] = []
         self._changed = threading.Condition(self._lock)
         self._fingerprint = json.dumps(fingerprint_of(hardware).to_dict())
-        self._sessions: dict[Transport, int] = {}  # those that are open, or wait for a worker
+        self._sessions: dict[Transport, int] = {}  # sessions that are open, or waiting for a worker
         self._transports: list[Transport] = []
         self._known = self._places()
         self._closed = threading.Event()
@@ -71,8 +71,9 @@ class RemoteMeasurer:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        """One Measured for each of `jobs`, as they are ready. RunnerError when no worker is left for them."""
-        if self.workers > self._threads:  # some have come since
+        """Yield one Measured for each of `jobs`, in order of completion. RunnerError when no worker is left for
+        them."""
+        if self.workers > self._threads:  # some have joined since
             self._pool.shutdown(wait=False)
             self._pool, self._threads = ThreadPoolExecutor(self.workers), self.workers
         ready: SimpleQueue[Future[Measured]] = SimpleQueue()
@@ -87,11 +88,11 @@ class RemoteMeasurer:
                 future.cancel()
 
     def compare(self, first: Job, second: Job) -> SideBySide | str:
-        """Both timed in turns by one worker, or why that is not possible."""
+        """Return the alternating comparison of both by one worker, or the reason for a failure."""
         return self._incumbents.side_by_side(first, second, self._hold)
 
     def close(self) -> None:
-        """End the sessions; the workers stay, for others."""
+        """End the sessions; the workers remain available to others."""
         with self._changed:
             self._closed.set()
         for transport in self._transports:
@@ -99,18 +100,18 @@ class RemoteMeasurer:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def live(self) -> list[int]:
-        """Sessions that are open, of each process that carries some."""
+        """Return the number of open sessions of each process that carries some."""
         with self._lock:
             return list(self._live.values())
 
     # ---- sessions ----------------------------------------------------------------------------------------------------
 
     def _places(self) -> set[str]:
-        """Where the tracker's workers of the key are."""
+        """Return the addresses of the tracker's workers of the key."""
         return {worker.address for worker in statuses(self.address) if worker.key == self.address.key}
 
     def _open(self, sessions: int) -> None:
-        """Ask for so many sessions more: of the processes that have room, then of new ones."""
+        """Request `sessions` more sessions: first from processes with spare capacity, then from new ones."""
         for transport in self._transports:
             more = min(sessions, MOST_SESSIONS - transport.sessions)
             if more > 0:
@@ -126,7 +127,7 @@ class RemoteMeasurer:
             sessions -= size
 
     def _watch(self) -> None:
-        """Open sessions for workers that come. Where one has ended, its session waits for the next already."""
+        """Open sessions for new workers. If a worker has ended, its session already waits for the next one."""
         while not self._closed.wait(LOOK_SECONDS):
             with contextlib.suppress(RunnerError):
                 places = self._places()
@@ -158,7 +159,8 @@ class RemoteMeasurer:
         return found
 
     def _answer(self, question: Question) -> Answer:
-        """What a worker says; TrialFailed for what failed there, or where worker after worker was lost over it."""
+        """Return the answer of a worker. TrialFailed if the job failed there, or if several workers were lost over
+        it."""
         text, reasons = question.to_json(), []
         for _ in range(TRIES):
             try:
@@ -169,15 +171,15 @@ class RemoteMeasurer:
             if isinstance(found, Failed):
                 raise TrialFailed(found.reason)
             return found
-        raise TrialFailed(f"{TRIES} workers were lost over it, the last: {reasons[-1]}")
+        raise TrialFailed(f"{TRIES} workers were lost over it; the last: {reasons[-1]}")
 
     def _asking(self, text: str) -> str:
         transport, number, future = self._put()
         try:
             transport.ask(number, text)
             return future.result(self._limit)
-        except FutureTimeout:  # before OSError, which it is from Python 3.11 on
-            with self._changed:  # its session is of no use until it answers
+        except FutureTimeout:  # before OSError, of which it is a subclass from Python 3.11
+            with self._changed:  # its session is unusable until it answers
                 self._live[transport] -= 1
                 self._stuck.add(number)
             raise WorkerLost(f"no answer for {self._limit:g} s") from None
@@ -189,7 +191,7 @@ class RemoteMeasurer:
                 self._changed.notify_all()
 
     def _put(self) -> tuple[Transport, int, Future[str]]:
-        """A place in the carrier with the most free sessions; waits for one."""
+        """Return a place in the carrier with the most free sessions, waiting for one if necessary."""
         alone_since: float | None = None
         with self._changed:
             while True:
@@ -211,10 +213,10 @@ class RemoteMeasurer:
                 else:
                     alone_since = alone_since or time.monotonic()
                     if time.monotonic() - alone_since > ALONE_SECONDS:
-                        raise RunnerError(f"runner {self.address}: all workers were lost; what was measured is kept")
+                        raise RunnerError(f"runner {self.address}: all workers were lost; measurements so far are kept")
                 self._changed.wait(1.0)
 
-    # ---- what carriers say -------------------------------------------------------------------------------------------
+    # ---- events of carriers ------------------------------------------------------------------------------------------
 
     def _heard(self, transport: Transport, event: dict[str, Any]) -> None:
         future: Future[str] | None = None
@@ -255,7 +257,7 @@ class RemoteMeasurer:
         with self._changed:
             while not any(self._live.values()):
                 if len(self._refusals) == self.workers:
-                    raise RunnerError(f"runner {self.address}: no worker serves this target: {self._refusals[0]}")
+                    raise RunnerError(f"runner {self.address}: no worker supports this target: {self._refusals[0]}")
                 if time.monotonic() > until:
                     raise RunnerError(
                         f"runner {self.address}: none of {self.workers} workers was free for {FIRST_SECONDS:g} s"

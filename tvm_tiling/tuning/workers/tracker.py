@@ -1,4 +1,4 @@
-"""What a TVM tracker tells: how many workers it has of a key, and what each of them does."""
+"""Queries to a TVM tracker: how many workers of a key it has, and what each of them does."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from ..measuring.runner import Address, RunnerError
 
 TRACKER_SECONDS = 5.0
-_MAGIC = 0x2F271  # what tracker and client greet each other with
+_MAGIC = 0x2F271  # the handshake value of tracker and client
 _SUMMARY = 6  # the tracker's code for a summary
-_MOST_TEXT = 200  # characters of what a worker says that are shown
+_MOST_TEXT = 200  # most characters shown of a worker's text
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStatus:
-    """A worker as it told the tracker last, within some seconds: its key, where sessions reach it, its process, whether
-    it is in a session, the operator that it measures, empty for none, how many trials it has answered and how many of
-    these had failed. What a worker of another program does not tell is None."""
+    """A worker as it last reported to the tracker, within seconds: its key, the address for sessions, its process,
+    whether it is in a session, the operator that it measures (empty for none), and how many trials it has answered and
+    how many of these failed. Values that a worker of another program does not report are None."""
 
     key: str
     address: str
@@ -32,8 +32,8 @@ class WorkerStatus:
 
 
 def workers_at(address: Address) -> int:
-    """How many workers of its key a tracker has. RunnerError within seconds where it cannot be reached, is none, or has
-    none of that key."""
+    """Return how many workers of its key a tracker has. RunnerError within seconds if it cannot be reached, is not a
+    tracker, or has none of that key."""
     found = statuses(address)
     of_key = sum(worker.key == address.key for worker in found)
     if not of_key:
@@ -43,7 +43,7 @@ def workers_at(address: Address) -> int:
 
 
 def statuses(address: Address) -> list[WorkerStatus]:
-    """All workers of a tracker, of any key, by key and address. RunnerError where it cannot be reached or is none."""
+    """Return all workers of a tracker, by key and address. RunnerError if it cannot be reached or is not a tracker."""
     found = [_status(server) for server in _summary(address).get("server_info", ()) if isinstance(server, dict)]
     return sorted(found, key=lambda worker: (worker.key, worker.address))
 
@@ -75,7 +75,7 @@ def _summary(address: Address) -> dict[str, Any]:
         with socket.create_connection((address.host, address.port), timeout=TRACKER_SECONDS) as connection:
             connection.sendall(struct.pack("<i", _MAGIC))
             if struct.unpack("<i", _received(connection, 4))[0] != _MAGIC:
-                raise RunnerError(f"runner {address}: what listens there is not a TVM tracker")
+                raise RunnerError(f"runner {address}: the server at this address is not a TVM tracker")
             question = json.dumps([_SUMMARY]).encode()
             connection.sendall(struct.pack("<i", len(question)) + question)
             (size,) = struct.unpack("<i", _received(connection, 4))
@@ -83,8 +83,8 @@ def _summary(address: Address) -> dict[str, Any]:
             return found
     except OSError as error:
         raise RunnerError(
-            f"runner {address}: the tracker cannot be reached ({error.strerror or error}); accepted: one that runs, "
-            "such as `tvm-tiling fleet start` starts"
+            f"runner {address}: the tracker cannot be reached ({error.strerror or error}); accepted: a "
+            "running tracker, for example from `tvm-tiling fleet start`"
         ) from None
 
 

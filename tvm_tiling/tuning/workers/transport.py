@@ -1,9 +1,9 @@
-"""Sessions with workers, several in one process of their own: TVM has room for 32 sessions in a process.
+"""Sessions with workers, several per carrier process: TVM supports 32 sessions in a process.
 
-The parent writes questions to the carrier's input, each with a number, or how many sessions more it wants, and reads
-what happens from its output, all as lines of JSON: a session that is open ("up") or was refused ("refused"), an answer
-to a question ("answer"), a worker that was lost over one ("lost"). A thread for each session takes the next question;
-after a loss it asks the tracker for another worker, such as one that was started anew.
+The parent writes numbered questions, or requests for more sessions, to the carrier's input, and reads events from its
+output, all as lines of JSON: a session was opened ("up") or refused ("refused"), a question was answered ("answer"), a
+worker was lost over one ("lost"). One thread per session takes the next question; after a loss it asks the tracker for
+another worker, such as one that was restarted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..measuring.lean_tvm import without_torch
 from ..measuring.runner import Address
 from .wire import HOLD, SUPPORTS
 
-MOST_SESSIONS = 28  # below TVM's 32, with some to spare for sessions that were lost and are not yet gone
-CONNECT_TRIES = 5  # a worker that the tracker still names may be gone; then another one is asked for
-CONNECT_SECONDS = 1.0  # between
+MOST_SESSIONS = 28  # below TVM's 32, leaving some for lost sessions that are not yet closed
+CONNECT_TRIES = 5  # a worker that the tracker still lists may be gone; another one is then requested
+CONNECT_SECONDS = 1.0  # between tries
 Heard = Callable[["Transport", dict[str, Any]], None]
 
 
 class Transport:
-    """A process with up to `sessions` sessions; `heard` is told of what happens, in a thread of its own."""
+    """A process with up to `sessions` sessions; `heard` is called with events in a separate thread."""
 
     def __init__(self, address: Address, fingerprint: str, sessions: int, heard: Heard) -> None:
         self.sessions = sessions
@@ -52,11 +52,11 @@ class Transport:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def ask(self, number: int, question: str) -> None:
-        """Put a question; the answer is heard later. OSError where the process is gone."""
+        """Send a question; the answer is an event. OSError if the process is gone."""
         self._say([number, question])
 
     def grow(self, sessions: int) -> None:
-        """Open so many sessions more. OSError likewise."""
+        """Open `sessions` more sessions. OSError if the process is gone."""
         self.sessions += sessions
         self._say([sessions, None])
 
@@ -67,7 +67,7 @@ class Transport:
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """End the process and with it the sessions."""
+        """End the process and its sessions."""
         self._process.kill()
         self._process.wait()
 
@@ -116,7 +116,7 @@ def main() -> None:
 def _carry(
     address: Address, fingerprint: str, questions: SimpleQueue[tuple[int, str]], say: Callable[[dict[str, Any]], None]
 ) -> None:
-    """One session after another, until a worker refuses or the tracker is gone."""
+    """Serve one session after another, until a worker refuses or the tracker is gone."""
     failed = 0
     while True:
         try:
@@ -146,7 +146,7 @@ def _carry(
 
 
 def _session(address: Address) -> Any:
-    """A session with the next free worker; waits for one."""
+    """Open a session with the next free worker, waiting for one."""
     from tvm.rpc import base, client
 
     from .worker import greet_tracker

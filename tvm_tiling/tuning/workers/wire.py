@@ -1,4 +1,5 @@
-"""What passes between a session and the workers behind a tracker: JSON, so that neither runs what the other sends."""
+"""The messages between a session and the workers behind a tracker: JSON, so that neither side executes the other's
+data."""
 
 from __future__ import annotations
 
@@ -17,21 +18,21 @@ from ..measuring.paired_benchmark import Alone, PairedResult
 from ..shapes.fingerprint import Fingerprint, fingerprint_of
 from ..shapes.key import workload_from_dict
 
-# Functions that a worker has: both take and give one text.
+# Functions of a worker: both take and return one string.
 HOLD = "tvm_tiling.tuning.hold"
 SUPPORTS = "tvm_tiling.tuning.serves"
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A job that has no cost, and why."""
+    """A job without a cost, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulator says of a job."""
+    """The result of simulating a job."""
 
     cycles: float
     energy_pj: float | None
@@ -43,14 +44,14 @@ _ANSWERS: dict[str, type[Any]] = {"alone": Alone, "contest": PairedResult, "simu
 
 @dataclass(frozen=True)
 class Question:
-    """A paired benchmark to be run: as LocalBench.hold."""
+    """A request for a paired benchmark, as in LocalBench.hold."""
 
     candidate: Job
     incumbent: Job | None
     thorough: bool
 
     def to_json(self) -> str:
-        """The question as text."""
+        """Return the question as text."""
         job = self.candidate
         return json.dumps(
             {
@@ -66,7 +67,7 @@ class Question:
 
     @classmethod
     def from_json(cls, text: str) -> Question:
-        """What `to_json` wrote; DatabaseError for anything else."""
+        """Read the output of `to_json`. DatabaseError for anything else."""
         try:
             record = plain_json(text)
             candidate = Job(
@@ -80,31 +81,32 @@ class Question:
             beside = None if incumbent is None else replace(candidate, config=Config.from_dict(incumbent))
             return cls(candidate, beside, bool(record["thorough"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise DatabaseError(f"no question of a session: {error}") from None
+            raise DatabaseError(f"invalid question of a session: {error}") from None
 
 
 def answer_text(answer: Answer) -> str:
-    """An answer as text."""
+    """Return an answer as text."""
     name = next(name for name, kind in _ANSWERS.items() if isinstance(answer, kind))
     return json.dumps({name: asdict(answer)})
 
 
 def answer_of(text: str) -> Answer:
-    """What `answer_text` wrote; DatabaseError for anything else."""
+    """Read the output of `answer_text`. DatabaseError for anything else."""
     try:
         ((name, fields),) = plain_json(text).items()
         found: Answer = _ANSWERS[name](**fields)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DatabaseError(f"no answer of a worker: {text[:100]!r}") from None
+        raise DatabaseError(f"invalid answer of a worker: {text[:100]!r}") from None
     return found
 
 
 def refusal(wanted: Fingerprint, own: Hardware) -> str:
-    """Why costs of this machine are none of `wanted`, empty where they are. Any machine simulates any accelerator."""
+    """Return why measurements on this machine do not match `wanted`, or an empty string. Any machine can simulate any
+    accelerator."""
     here = fingerprint_of(own)
     if wanted.kind == "vsim":
         here = Fingerprint(**{**wanted.to_dict(), "tvm": here.tvm, "schema": here.schema})
-    return "" if here.digest == wanted.digest else f"it is {here}, wanted is {wanted}"
+    return "" if here.digest == wanted.digest else f"it is {here}, but {wanted} is required"
 
 
 @functools.lru_cache(maxsize=16)
@@ -112,4 +114,4 @@ def _hardware(text: str) -> Hardware:
     try:
         return from_toml(Hardware, text, "a session's question")
     except HardwareError as error:
-        raise DatabaseError(f"no question of a session: {error}") from None
+        raise DatabaseError(f"invalid question of a session: {error}") from None

@@ -1,8 +1,8 @@
-"""A worker behind a TVM tracker: says that it is free, and answers one session after another by TVM's RPC.
+"""A worker behind a TVM tracker: registers as free, and serves one session after another by TVM's RPC.
 
-It speaks the protocol of TVM's own server (tvm/rpc/server.py), whose sessions it serves in the process itself and not
-in a fork of it: what it has started for measuring stays for the next session, and sessions of several workers can be
-threads of one process. Programs that crash do so in children (local.py), never here.
+It speaks the protocol of TVM's own server (tvm/rpc/server.py), but serves sessions in the process itself rather than in
+a fork: what was started for measuring remains for the next session, and sessions of several workers can be threads of
+one process. Programs that crash do so in child processes (local.py), never here.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 Reply = Callable[[str], str]
 PING_SECONDS = 2.0
-TELL_SECONDS = 2.0  # how soon the tracker knows what a worker does
-KEY_SECONDS = 6.0  # after which a key that a session was given and did not use is a new one
+TELL_SECONDS = 2.0  # delay until the tracker knows what a worker does
+KEY_SECONDS = 6.0  # after which a key that a session was given but did not use is replaced
 RETRY_SECONDS = 1.0
 HANDSHAKE_SECONDS = 30.0
 LOOPBACK = "127.0.0.1"
 
 
 def provide(hold: Reply, supports: Reply) -> None:
-    """Make the functions that sessions ask for; for all workers of this process."""
+    """Register the functions that sessions call, for all workers of this process."""
     tvm_ffi.register_global_func(HOLD, hold, override=True)
     tvm_ffi.register_global_func(SUPPORTS, supports, override=True)
 
@@ -53,7 +53,7 @@ _here = _Here()
 
 
 def told_of(hold: Reply) -> Reply:
-    """`hold`, with what it works on told to the tracker by the worker that was asked."""
+    """Return `hold` wrapped so that the worker reports its current operator to the tracker."""
 
     def answered(text: str) -> str:
         worker = _here.worker
@@ -78,28 +78,29 @@ def _operator(text: str) -> str:
 
 
 class Worker:
-    """One place at a tracker. `host` is where it listens; sessions on other machines need one that they reach."""
+    """One registration at a tracker. `host` is the address it listens on; sessions from other machines need one that
+    they can reach."""
 
     def __init__(self, tracker: tuple[str, int], key: str, host: str = LOOPBACK) -> None:
         self._tracker, self._key, self._host = tracker, key, host
         self._listener = socket.create_server((host, 0), backlog=8)
         self.port: int = self._listener.getsockname()[1]
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # of the connection to the tracker, on which question and answer take turns
+        self._lock = threading.Lock()  # guards the connection to the tracker, on which requests and replies alternate
         self._doing: dict[str, Any] = {"process": os.getpid(), "busy": False, "operator": "", "trials": 0, "failed": 0}
 
     def begins(self, operator: str) -> None:
-        """It measures a configuration of that operator now."""
+        """Report that it measures a configuration of that operator."""
         self._doing["operator"] = operator
 
     def answers(self, *, failed: bool) -> None:
-        """It has answered, with a cost or a failure."""
+        """Report that it has answered, with a cost or a failure."""
         self._doing["operator"] = ""
         self._doing["trials"] += 1
         self._doing["failed"] += failed
 
     def serve(self) -> None:
-        """Serve until `end` is called. A tracker that is gone is asked for again."""
+        """Serve until `end` is called, reconnecting to a tracker that is gone."""
         while not self._ended.is_set():
             try:
                 with self._at_tracker() as connection:
@@ -115,7 +116,7 @@ class Worker:
                 self._ended.wait(RETRY_SECONDS)
 
     def end(self) -> None:
-        """Serve no further session."""
+        """Accept no further sessions."""
         self._ended.set()
         self._listener.close()
 
@@ -133,9 +134,9 @@ class Worker:
             _told(tracker, [base.TrackerCode.UPDATE_INFO, about])
 
     def _keep_telling(self, tracker: socket.socket, gone: threading.Event) -> None:
-        """What the worker does, where it has changed; a trial costs the tracker nothing."""
+        """Report what the worker does whenever it has changed, outside the trials."""
         told = dict(self._doing)
-        with contextlib.suppress(OSError):  # the serving thread finds out too
+        with contextlib.suppress(OSError):  # the serving thread notices as well
             while not gone.wait(TELL_SECONDS) and not self._ended.is_set():
                 if told != self._doing:
                     told = dict(self._doing)
@@ -143,7 +144,7 @@ class Worker:
 
     @property
     def _address(self) -> tuple[str | None, int]:
-        """Where sessions find it; without a host the tracker puts the address that it sees."""
+        """The address for sessions; without a host, the tracker uses the address that it sees."""
         return (None if self._host in ("0.0.0.0", "::") else self._host), self.port
 
     def _serve_one(self, tracker: socket.socket) -> None:
@@ -153,14 +154,14 @@ class Worker:
         _here.worker, self._doing["busy"] = self, True
         try:
             _ffi_api.ServerLoop(session.fileno())
-        except Exception as error:  # what a stranger sends may fail in any way, and the next session is served
+        except Exception as error:  # data from an unknown client may fail in any way; the next session is served
             _log.warning("a session ended with an error: %s", first_line(error))
         finally:
             _here.worker, self._doing["busy"] = None, False
         session.detach()  # the loop has closed it
 
     def _accepted(self, tracker: socket.socket) -> socket.socket | None:
-        """The next session that has the key that the tracker gave it; None when this worker is to end."""
+        """Return the next session with the key that the tracker gave it, or None when this worker is to end."""
         key = self._put(tracker)
         unused_since = None
         while not self._ended.is_set():
@@ -181,7 +182,7 @@ class Worker:
         return None
 
     def _put(self, tracker: socket.socket) -> str:
-        """Say that this worker is free, under a key of its own."""
+        """Register this worker as free under a unique key."""
         key: str = base.random_key(self._key)
         with self._lock:
             _told(tracker, [base.TrackerCode.PUT, self._key, (self.port, key), self._address[0]])
@@ -202,10 +203,10 @@ class Worker:
 
 
 def greet_tracker(connection: socket.socket) -> None:
-    """Begin to talk with a tracker. OSError for whoever is none."""
+    """Start the conversation with a tracker. OSError for any other server."""
     connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
     if _number(connection) != base.RPC_TRACKER_MAGIC:
-        raise OSError("it is not a TVM tracker")
+        raise OSError("the server is not a TVM tracker")
 
 
 def _number(connection: socket.socket) -> int:

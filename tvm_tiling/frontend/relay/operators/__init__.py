@@ -1,4 +1,4 @@
-"""The operators of Relay that are served, by name: each a function from its operands to Relax."""
+"""The supported Relay operators by name: each a function from its operands to Relax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on two tensors that are spread to one shape, and the choice between two."""
+"""Binary operators with broadcasting, and selection between two tensors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _binary(name: str) -> Callable[[Operands], Value]:
     def convert(call: Operands) -> Value:
         a, b = call.tensor(0), call.tensor(1)
         if dtype_of(a) != dtype_of(b):
-            raise ValueError(f"operands of type {dtype_of(a)} and {dtype_of(b)}; accepted: of one type")
+            raise ValueError(f"operands have types {dtype_of(a)} and {dtype_of(b)}; accepted: equal types")
         return getattr(op, name)(a, b)
 
     return convert
 
 
 def _truncated(function: Callable[..., Any], over_floats: Callable[..., Any]) -> Callable[[Operands], Value]:
-    """Division whose quotient is rounded towards zero, on integers by itself."""
+    """Division with the quotient rounded towards zero, on integers natively."""
 
     def convert(call: Operands) -> Value:
         a, b = call.tensor(0), call.tensor(1)
@@ -56,7 +56,7 @@ def _where(call: Operands) -> Value:
 
 
 def _chooses_rows(call: Operands, length: Size, shape: list[Size]) -> bool:
-    """Whether a vector as condition is meant along the first axis; where the release is not known its length tells."""
+    """Return whether a condition vector applies along the first axis; for an unknown release its length decides."""
     if before(call.release, WHERE_SPREADS) or since(call.release, WHERE_SPREADS):
         return before(call.release, WHERE_SPREADS)
     return call.shapes.same(length, shape[0]) and not any(call.shapes.same(length, size) for size in (1, shape[-1]))

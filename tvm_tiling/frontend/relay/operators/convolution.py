@@ -14,7 +14,7 @@ _SPACE = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def convolved(call: Operands, data: relax.Expr, weight: relax.Expr, count: int, out: str) -> relax.Expr:
-    """The convolution over `count` dimensions of space that the attributes describe, in the type `out`."""
+    """The convolution over `count` spatial dimensions that the attributes describe, in the type `out`."""
     layout, kernel = str(call["data_layout"]), str(call["kernel_layout"])
     check_layout(layout, "NC" + _SPACE[count])
     check_layout(kernel, "OI" + _SPACE[count])
@@ -39,19 +39,19 @@ def convolved(call: Operands, data: relax.Expr, weight: relax.Expr, count: int, 
 
 
 def _with_channels(call: Operands, data: relax.Expr, layout: str, channels: int) -> relax.Expr:
-    """`data` with as many channels as its weight has, where their number is open."""
+    """`data` with the channel count of its weight if its own is dynamic."""
     place = layout.index("C")
     return data if isinstance(extents_of(data)[place], int) else call.bound(data, place, channels)
 
 
 def check_layout(layout: str, letters: str) -> None:
-    """ValueError unless `layout` has each of `letters` once."""
+    """Raise ValueError unless `layout` contains each of `letters` once."""
     if sorted(layout) != sorted(letters):
-        raise ValueError(f"the layout {layout!r}; accepted: an order of {letters}")
+        raise ValueError(f"the layout {layout!r} is not supported; accepted: a permutation of {letters}")
 
 
 def relaid(tensor: relax.Expr, layout: str, wanted: str | None) -> relax.Expr:
-    """`tensor` of `layout` in the layout `wanted`, if another one is."""
+    """`tensor` converted from `layout` to the layout `wanted`, if it differs."""
     if not wanted or wanted == layout:
         return tensor
     check_layout(wanted, layout)
@@ -61,9 +61,9 @@ def relaid(tensor: relax.Expr, layout: str, wanted: str | None) -> relax.Expr:
 def by_channels(
     call: Operands, data: relax.Expr, weight: relax.Expr, layout: str, kernel: str, groups: int
 ) -> relax.Expr:
-    """The weight of a convolution, that of a depthwise one with O of all its output channels and I of 1.
+    """The weight of a convolution; a depthwise one with all output channels in O and 1 in I.
 
-    Relay also writes the channels of the input and the number of outputs for each in these two places.
+    Relay also stores the input channels and the number of outputs per channel in these two dimensions.
     """
     channels, extents = int(extents_of(data)[layout.index("C")]), shape_of(weight)
     out_place, in_place = kernel.index("O"), kernel.index("I")
@@ -71,7 +71,10 @@ def by_channels(
         return weight
     first, second = sorted((out_place, in_place))
     if extents[first] != channels or second != first + 1 or groups % channels:
-        raise ValueError(f"a weight {tuple(extents)} of layout {kernel} for {channels} channels in {groups} groups")
+        raise ValueError(
+            f"a weight of shape {tuple(extents)} and layout {kernel} does not match {channels} channels in "
+            f"{groups} groups"
+        )
     merged = list(extents)
     merged[out_place], merged[in_place] = extents[first] * extents[second], 1
     return call.emit(op.reshape(weight, merged))
@@ -86,14 +89,14 @@ def _convolution(count: int) -> Callable[[Operands], Value]:
 
 
 def transposed(call: Operands, data: relax.Expr, weight: relax.Expr, count: int, out: str) -> relax.Expr:
-    """The transposed convolution that the attributes describe, in the type `out`, by way of channels first."""
+    """The transposed convolution that the attributes describe, in the type `out`, computed channels-first."""
     space = _SPACE[count]
     layout, first = str(call["data_layout"]), "NC" + space
     check_layout(layout, first)
     groups = int(call["groups"])
     channels = extents_of(data)[layout.index("C")]
     if not isinstance(channels, int):
-        raise OpenOperand("an open number of channels")
+        raise OpenOperand("a dynamic number of channels")
     weight = call.emit(inputs_first(call, weight, space, channels))
     function = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}[count]
     result = function(
@@ -114,7 +117,7 @@ def transposed(call: Operands, data: relax.Expr, weight: relax.Expr, count: int,
 def inputs_first(call: Operands, weight: relax.Expr, space: str, channels: int) -> relax.Expr:
     """The weight of a transposed convolution as [input channels, output channels / groups, ...space].
 
-    Until 0.11 its layout was called OI..., and yet the input channels came first; from 0.12 it is called IO....
+    Until 0.11 its layout was named OI... although the input channels come first; since 0.12 it is named IO....
     """
     stated = call["kernel_layout"]
     layout = str(stated or "IO" + space)
@@ -124,7 +127,9 @@ def inputs_first(call: Operands, weight: relax.Expr, space: str, channels: int) 
         layout = "IO" + space
     found = shape_of(weight)[layout.index("I")]
     if found != channels:
-        raise ValueError(f"a weight {tuple(shape_of(weight))} of layout {layout} for {channels} channels")
+        raise ValueError(
+            f"a weight of shape {tuple(shape_of(weight))} and layout {layout} does not match {channels} channels"
+        )
     return relaid(weight, layout, "IO" + space)
 
 
@@ -141,7 +146,7 @@ def _deformable(call: Operands) -> Value:
     functions = {"NCHW": topi.nn.deformable_conv2d_nchw, "NHWC": topi.nn.deformable_conv2d_nhwc}
     layout = str(call["data_layout"])
     if layout not in functions:
-        raise ValueError(f"the layout {layout!r}; accepted: {', '.join(functions)}")
+        raise ValueError(f"the layout {layout!r} is not supported; accepted: {', '.join(functions)}")
     return call.te(
         functions[layout],
         data,

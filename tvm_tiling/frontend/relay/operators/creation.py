@@ -1,4 +1,4 @@
-"""Tensors from nothing but their shape, and shapes as tensors. What is known before the run becomes a constant."""
+"""Tensors created from a shape, and shapes as tensors. Values known at compile time become constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..operands import Operands, Value, bounded, constant, dtype_of, numbers, ra
 
 
 def _shape(call: Operands, place: int) -> list[Size]:
-    """The shape that is stated, or that an operand holds which is constant or follows from shapes."""
+    """The shape in the attributes, or in an operand that is constant or derived from shapes."""
     if call["shape"] is not None:
         return [*numbers(call["shape"])]
     found = call.sizes(place, "the shape")
@@ -64,15 +64,17 @@ def _arange(call: Operands) -> Value:
         return _counted(call, *(call.sizes(place, "a bound")[0] for place in range(3)))
     start, stop, step = (call.known(place, "a bound").item() for place in range(3))
     if step == 0 or not all(map(math.isfinite, (start, stop, step))):
-        raise ValueError(f"from {start} to {stop} by {step}; accepted: a step other than 0")
+        raise ValueError(
+            f"a range from {start} to {stop} by {step} is invalid; accepted: finite bounds and a nonzero step"
+        )
     count = bounded(max(0, math.ceil((stop - start) / step)), "numbers")
     return constant(start + np.arange(count) * step, str(call["dtype"]))
 
 
 def _counted(call: Operands, start: Size, stop: Size, step: Size) -> Value:
-    """As many numbers as open sizes say."""
+    """A range whose bounds are dynamic dimensions."""
     if not isinstance(step, int) or step == 0:
-        raise ValueError("a step that is not known before the run to be another number than 0")
+        raise ValueError("the step has to be nonzero and known at compile time")
     over = plus(stop, -1 * start, step - 1) if step > 0 else plus(start, -1 * stop, -step - 1)
     count = tirx.floordiv(expr(call.shapes.simplified(over)), expr(abs(step)))
     length = call.shapes.larger(call.shapes.simplified(count), 0)
@@ -80,7 +82,7 @@ def _counted(call: Operands, start: Size, stop: Size, step: Size) -> Value:
 
 
 def _of_sizes(elements: Any, dtype: str) -> Value:
-    """A size, or a list of them: constant where it is known."""
+    """A size, or a list of sizes: a constant if it is known."""
     found = size_value(elements, dtype)
     return constant(found.values.astype(dtype), dtype) if found.is_known else found
 

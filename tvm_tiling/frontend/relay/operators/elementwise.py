@@ -1,4 +1,4 @@
-"""Operators on each element by itself, and those that change nothing."""
+"""Element-wise operators, and identities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAME = (
     "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor isfinite isinf isnan log logical_not "
     "negative rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
 )
-# Operators that are another one, or were made to be a faster and less exact one.
+# Operators that equal another one, or are a faster, less accurate version of it.
 _RENAMED = {"fast_erf": "erf", "fast_exp": "exp", "fast_tanh": "tanh"}
 _IDENTITIES = (
     "annotation.cast_hint annotation.checkpoint annotation.compiler_begin annotation.compiler_end "
@@ -37,7 +37,7 @@ def _identity(call: Operands) -> Value:
 
 
 def rounded(x: te.Tensor) -> te.Tensor:
-    """`x` rounded to the nearest integer, halves away from zero, as Relay's round does; Relax's rounds them to even."""
+    """`x` rounded to the nearest integer with halves away from zero, as in Relay; Relax rounds halves to even."""
 
     def element(*at: Any) -> tirx.PrimExpr:
         value = x[at]
@@ -76,7 +76,9 @@ def _as_type(x: relax.Expr, dtype: str) -> relax.Expr:
 def _reinterpret(call: Operands) -> Value:
     dtype = str(call["dtype"])
     if tvm.DataType(dtype).bits != tvm.DataType(dtype_of(call.tensor(0))).bits:
-        raise ValueError(f"{dtype_of(call.tensor(0))} as {dtype}; accepted: types of the same size")
+        raise ValueError(
+            f"the bits of {dtype_of(call.tensor(0))} cannot be read as {dtype}; accepted: types of the same size"
+        )
     return call.te(topi.reinterpret, call.tensor(0), dtype)
 
 

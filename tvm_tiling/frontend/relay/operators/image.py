@@ -1,4 +1,4 @@
-"""Images of another size, and pieces of images."""
+"""Resizing and cropping of images."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .convolution import check_layout
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
 _FUNCTIONS = {1: topi.image.resize1d, 2: topi.image.resize2d, 3: topi.image.resize3d}
-# What releases before 0.8 called the methods.
+# Method names in releases before 0.8.
 _METHODS = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
 
 
 def resized(call: Operands, x: relax.Expr, size: list[int], **how: Any) -> relax.Expr:
-    """`x` with its dimensions of space brought to `size`."""
+    """`x` with its spatial dimensions resized to `size`."""
     count, layout = len(size), str(call["layout"])
     check_layout(layout, "NC" + _SPACE[count])
     method = _METHODS.get(how["method"], how["method"])
     if method not in ("linear", "nearest_neighbor", "cubic"):
         raise ValueError(f"method = {method!r}; accepted: linear, nearest_neighbor, cubic")
     if not all(isinstance(extents_of(x)[layout.index(letter)], int) for letter in _SPACE[count]):
-        raise OpenOperand("images of open height or width")
+        raise OpenOperand("images of dynamic height or width")
     roi = [float(value) for value in how.pop("roi", None) or []] or [0.0] * (2 * count)
     how["method"] = method
     return call.te(_FUNCTIONS[count], x, roi, size, layout=layout, **how)
@@ -94,11 +94,11 @@ def _upsampling(call: Operands) -> Value:
 
 
 def _repeated(call: Operands, x: relax.Expr, scales: Mapping[int, float]) -> Value:
-    """Each pixel of images of open sides as many times as `scales` say."""
+    """Repeat each pixel of images of dynamic size by integer `scales`."""
     method, whole = call["method"], all(scale == int(scale) and scale >= 1 for scale in scales.values())
     corners = "align_corners" in call.attrs and call["align_corners"]
     if method != "nearest_neighbor" or corners or not whole:
-        raise OpenOperand(f"images of open height or width, by {method}")
+        raise OpenOperand(f"images of dynamic height or width by {method}")
     for axis, scale in scales.items():
         if scale > 1:
             x = call.emit(upsampled(call.builder, call.shapes, x, axis, int(scale), linear=False))
@@ -142,7 +142,7 @@ def _dilation2d(call: Operands) -> Value:
     functions = {("NCHW", "IHW"): topi.image.dilation2d_nchw, ("NHWC", "HWI"): topi.image.dilation2d_nhwc}
     layouts = (call["data_layout"], call["kernel_layout"])
     if layouts not in functions:
-        raise ValueError(f"layouts {layouts}; accepted: {', '.join(map(str, functions))}")
+        raise ValueError(f"layouts {layouts} are not supported; accepted: {', '.join(map(str, functions))}")
     x = call.tensor(0)
     dtype = call["out_dtype"] or dtype_of(x)
     strides, dilations = call.dims("strides", 2), call.dims("dilations", 2)

@@ -1,4 +1,4 @@
-"""Operators that read or write elements at places that other tensors tell."""
+"""Operators that read or write elements at positions given by other tensors."""
 
 from __future__ import annotations
 
@@ -50,20 +50,21 @@ def _gather(call: Operands) -> Value:
 
 
 def _places_last(call: Operands, indices: Value, extents: list[Size]) -> Value:
-    """Indices whose first axis holds one for each of the axes of `extents`: checked, with that axis last."""
+    """Indices whose first axis has one entry per axis of `extents`: range-checked, with that axis moved last."""
     known, rank = value_of(indices), rank_of(indices)
     if known is not None:
         return call.positions(constant(np.moveaxis(known, 0, -1), "int64"), extents)
     moved = call.emit(op.permute_dims(indices, [*range(1, rank), 0])) if rank > 1 else indices
-    wide = moved if dtype_of(moved) == "int64" else call.emit(op.astype(moved, "int64"))  # as Relax's operators want it
+    # the type that Relax's operators require
+    wide = moved if dtype_of(moved) == "int64" else call.emit(op.astype(moved, "int64"))
     return call.positions(wide, extents)
 
 
 def _columns(call: Operands, indices: Value) -> int:
-    """How many dimensions indices name, which is their first extent."""
+    """The number of dimensions that indices address, which is their first extent."""
     count = call.extents(indices)[0]
     if not isinstance(count, int):
-        raise OpenOperand("indices of an open number of dimensions")
+        raise OpenOperand("indices for a dynamic number of dimensions")
     return count
 
 
@@ -74,7 +75,7 @@ def _gather_nd(call: Operands) -> Value:
 
 
 def _scatter(reduction: str | None) -> Callable[[Operands], Value]:
-    """Elements written, or combined, at places along one axis. Two operators of their own until 0.11."""
+    """Write or combine elements at positions along one axis. Two separate operators until 0.11."""
 
     def convert(call: Operands) -> Value:
         x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
@@ -95,7 +96,9 @@ def _adv_index(call: Operands) -> Value:
     x, *indices = call.tensors(0)
     extents = shape_of(x)
     if len(indices) > len(extents):
-        raise ValueError(f"{len(indices)} tensors of indices; accepted: up to {len(extents)}, one for each dimension")
+        raise ValueError(
+            f"{len(indices)} index tensors are too many; accepted: up to {len(extents)}, one per dimension"
+        )
     checked = [call.positions(index, extent) for index, extent in zip(indices, extents, strict=False)]
     return call.te(topi.adv_index, x, checked)
 
@@ -126,7 +129,7 @@ def _sparse_to_dense(call: Operands) -> Value:
 
 
 def _dense(places: te.Tensor, values: te.Tensor, default: te.Tensor, shape: list[int]) -> te.Tensor:
-    """A tensor of `default` with `values` at `places`; the last of several at one place counts."""
+    """A tensor of `default` with `values` at `places`; of several values at one position, the last one counts."""
     rank = len(places.shape)
     count = 1 if rank == 0 else int(places.shape[0])
     fill = default[tuple(0 for _ in default.shape)]

@@ -1,4 +1,4 @@
-"""Normalisation over batches, layers, groups and neighbours, softmax, and losses over its results."""
+"""Batch, layer, group and local response normalisation, softmax, and losses on its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _batch_norm(call: Operands) -> Value:
 
 
 def _scaled(call: Operands, x: relax.Expr, rank: int, axis: int) -> Value:
-    """`x` of `rank` dimensions, which is normal, times the second operand plus the third, along `axis`."""
+    """`x`, already normalised, times the second operand plus the third one along `axis`; `rank` is that of `x`."""
     if call["scale"]:
         x = call.emit(op.multiply(x, call.emit(along(call.tensor(1), axis, rank))))
     if call["center"]:
@@ -71,9 +71,9 @@ def _group_norm(call: Operands) -> Value:
     shape = call.extents(x)
     axis, groups = axis_in(call["axis"], len(shape)), int(call["num_groups"])
     if groups < 1 or (isinstance(shape[axis], int) and shape[axis] % groups):
-        raise ValueError(f"num_groups = {groups} of {shape[axis]} channels; accepted: a divisor")
+        raise ValueError(f"num_groups = {groups} does not divide {shape[axis]} channels; accepted: a divisor")
     apart = [*shape[:axis], groups, call.shapes.quotient([shape[axis]], [groups]), *shape[axis + 1 :]]
-    # The channels of a group are at axis + 1 now; the batch and the group stay apart.
+    # The channels of a group are now at axis + 1; the batch and group axes are not reduced.
     axes = [place for place in range(1, len(apart)) if place != axis]
     normal = _normal(call, call.emit(op.reshape(x, apart)), axes)
     return _scaled(call, call.emit(op.reshape(normal, shape)), len(shape), axis)
@@ -94,7 +94,7 @@ def _lrn(call: Operands) -> Value:
     shape, dtype = call.extents(x), dtype_of(x)
     axis = axis_in(call["axis"], len(shape))
     if not isinstance(shape[axis], int):
-        raise OpenOperand("neighbours along an open dimension")
+        raise OpenOperand("neighbours along a dynamic dimension")
     if size < 1 or size % 2 == 0:
         raise ValueError(f"size = {size}; accepted: odd numbers from 1")
     widths = [width for place in range(len(shape)) for width in [size // 2 if place == axis else 0] * 2]

@@ -1,4 +1,4 @@
-"""Borders around tensors, and elements set apart."""
+"""Padding of tensors, and dilation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..operands import Operands, Value, dtype_of, is_integer, numbers, rank_of, 
 
 
 def pad_width(call: Operands, rank: int) -> list[tuple[int, int]]:
-    """Elements before and behind each dimension. ValueError."""
+    """Elements before and after each dimension. Raises ValueError."""
     given = call["pad_width"]
     widths = [tuple(numbers(pair)) for pair in given] if isinstance(given, list) else []
     if len(widths) != rank or not all(len(pair) == 2 for pair in widths):
-        raise ValueError(f"pad_width has {len(widths)} pairs; accepted: {rank}, one for each dimension")
+        raise ValueError(f"pad_width has {len(widths)} pairs; accepted: {rank}, one per dimension")
     return [(before, behind) for before, behind in widths]
 
 
@@ -31,7 +31,7 @@ def _pad(call: Operands) -> Value:
         return call.te(lambda held: bordered(held, widths, _PLACES[mode]), x)
     if mode != "constant":
         raise ValueError(f"pad_mode = {mode!r}; accepted: constant, {', '.join(_PLACES)}")
-    # The value was an attribute until 0.7; it is an operand from 0.8 on.
+    # The value was an attribute until 0.7; since 0.8 it is an operand.
     if len(call.args) < 2:
         return constant_border(call, x, widths, call["pad_value"])
     value = value_of(call.tensor(1))
@@ -41,8 +41,8 @@ def _pad(call: Operands) -> Value:
 
 
 def _require_room(call: Operands, x: relax.Expr, widths: list[tuple[int, int]], kept: int | None) -> None:
-    """ValueError, or a guard, where a border takes away more than there is, or mirrors more elements than there are but
-    `kept`, which is None where it mirrors none."""
+    """Require, by ValueError or a guard, that padding does not crop more than the extent, and mirrors at most the
+    extent less `kept`; None: it mirrors nothing."""
     for extent, pair in zip(call.extents(x), widths, strict=True):
         call.shapes.require_at_least(plus(extent, *pair), 0)
         if kept is not None:
@@ -51,7 +51,7 @@ def _require_room(call: Operands, x: relax.Expr, widths: list[tuple[int, int]], 
 
 
 def constant_border(call: Operands, x: relax.Expr, widths: list[tuple[int, int]], value: Any) -> relax.Expr:
-    """`x` with a border of one known value."""
+    """`x` padded with one known value."""
     number = int(value) if is_integer(x) or dtype_of(x) == "bool" else float(value)
     if min(min(pair) for pair in widths) < 0 or not np.isfinite(number) or dtype_of(x) == "bool":
         return call.te(_bordered_by, x, relax.const(np.array(number, dtype_of(x)), dtype_of(x)), widths)
@@ -59,7 +59,7 @@ def constant_border(call: Operands, x: relax.Expr, widths: list[tuple[int, int]]
 
 
 def _bordered_by(x: te.Tensor, value: te.Tensor, widths: list[tuple[int, int]]) -> te.Tensor:
-    """`x` with a border of a value that the run tells; a negative border takes away."""
+    """`x` padded with a value known at run time; negative padding crops."""
     shape = [extent + before + behind for extent, (before, behind) in zip(x.shape, widths, strict=True)]
     fill = value if not value.shape else te.compute((), lambda: value[tuple(0 for _ in value.shape)], name="fill")
 
@@ -72,7 +72,7 @@ def _bordered_by(x: te.Tensor, value: te.Tensor, widths: list[tuple[int, int]]) 
 
 
 def bordered(x: te.Tensor, widths: list[tuple[int, int]], source: Callable[[Any, Any], Any]) -> te.Tensor:
-    """`x` with a border of its own elements; `source` tells which, by place and extent."""
+    """`x` padded with its own elements; `source` maps a position and an extent to their position."""
     shape = [extent + before + behind for extent, (before, behind) in zip(x.shape, widths, strict=True)]
 
     def element(*at: Any) -> tirx.PrimExpr:
@@ -90,13 +90,13 @@ def _edge(place: Any, extent: Any) -> Any:
 
 
 def _reflected(place: Any, extent: Any) -> Any:
-    """Mirrored about the outermost element, which is not repeated."""
+    """Reflect at the outermost element, which is not repeated."""
     low = tirx.if_then_else(place < 0, -place, place)
     return tirx.if_then_else(low > extent - 1, 2 * (extent - 1) - low, low)
 
 
 def _symmetric(place: Any, extent: Any) -> Any:
-    """Mirrored about the edge, so that the outermost element is repeated."""
+    """Reflect at the edge, so that the outermost element is repeated."""
     low = tirx.if_then_else(place < 0, -place - 1, place)
     return tirx.if_then_else(low > extent - 1, 2 * extent - 1 - low, low)
 

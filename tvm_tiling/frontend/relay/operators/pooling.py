@@ -1,4 +1,4 @@
-"""Pooling: windows, all of an image, and to a given size."""
+"""Pooling: windowed, global, and adaptive."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TO_SIZE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.ada
 
 
 def pooled(call: Operands, data: relax.Expr, kind: str, count: int) -> relax.Expr:
-    """Windows over `count` dimensions of space, their largest element or mean."""
+    """The maximum or mean of windows over `count` spatial dimensions."""
     layout = str(call["layout"])
     check_layout(layout, "NC" + _SPACE[count])
     if call["ceil_mode"] and not all(
         isinstance(extents_of(data)[layout.index(letter)], int) for letter in _SPACE[count]
     ):
-        raise OpenOperand("ceil_mode along open dimensions")
+        raise OpenOperand("ceil_mode along dynamic dimensions")
     if kind == "avg" and is_integer(data):
         return relaid(_integer_means(call, data, layout, count), layout, call["out_layout"])
     result = _WINDOWS[kind, count](
@@ -47,7 +47,7 @@ def pooled(call: Operands, data: relax.Expr, kind: str, count: int) -> relax.Exp
 
 
 def _integer_means(call: Operands, data: relax.Expr, layout: str, count: int) -> relax.Expr:
-    """Means of integers, rounded towards zero. (TVM's own give a type that they do not state.)"""
+    """Means of integers, rounded towards zero. (TVM's own means return a different type than they declare.)"""
     places = [layout.index(letter) for letter in _SPACE[count]]
     size, strides, dilation = (call.dims(name, count) for name in ("pool_size", "strides", "dilation"))
     pads, everything = call.pads(count), bool(call["count_include_pad"])
@@ -63,7 +63,7 @@ def _integer_means(call: Operands, data: relax.Expr, layout: str, count: int) ->
         taps = [te.reduce_axis((0, extent), name=f"tap{axis}") for axis, extent in enumerate(size)]
 
         def picked(at: Sequence[Any]) -> list[Any]:
-            """Places in the data along each dimension of space."""
+            """Positions in the data along each spatial dimension."""
             starts = [at[place] * strides[axis] - pads[axis] for axis, place in enumerate(places)]
             return [start + tap * dilation[axis] for axis, (start, tap) in enumerate(zip(starts, taps, strict=True))]
 
@@ -117,7 +117,7 @@ def _adaptive(kind: str, count: int) -> Callable[[Operands], Value]:
         if sizes == [1] * count:
             return _all_of_it(call, kind, count)
         if len(fixed) < count:
-            raise OpenOperand("a given number of windows along open dimensions")
+            raise OpenOperand("a fixed number of windows along dynamic dimensions")
         result = call.te(_TO_SIZE[count], call.tensor(0), tuple(sizes), kind, layout)
         return relaid(result, layout, call["out_layout"])
 

@@ -1,4 +1,4 @@
-"""Products of matrices, and what is added to their rows."""
+"""Matrix multiplications, and bias addition."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..tree import BATCH_MATMUL_FLAGS, before, since
 
 
 def turned(matrix: relax.Expr) -> relax.Expr:
-    """`matrix` with its last two axes exchanged."""
+    """`matrix` with its last two axes swapped."""
     rank = rank_of(matrix)
     if rank < 2:
-        raise ValueError(f"an operand of {rank} dimensions; accepted: 2 or more")
+        raise ValueError(f"an operand has {rank} dimensions; expected 2 or more")
     return op.permute_dims(matrix, [*range(rank - 2), rank - 1, rank - 2])
 
 
 def product(a: relax.Expr, b: relax.Expr, out: str | None) -> relax.Expr:
-    """a @ b in the type `out`, or in that of the operands."""
+    """a @ b in the type `out`, or in the type of the operands."""
     dtype = out or dtype_of(a)
     return op.matmul(a, b, out_dtype=dtype)
 
@@ -48,9 +48,9 @@ def _batch_matmul(call: Operands) -> Value:
 
 
 def turned_by_release(call: Operands, a: relax.Expr, b: relax.Expr) -> bool:
-    """Whether the second operand is transposed though nothing says so: always until 0.7, never from 0.8 on.
+    """Return whether the second operand is implicitly transposed: always until 0.7, never since 0.8.
 
-    Where the release is not known, the shapes tell; a square operand is read as 0.8 would.
+    If the release is unknown, the shapes decide; a square operand is read as in 0.8.
     """
     if before(call.release, BATCH_MATMUL_FLAGS) or since(call.release, BATCH_MATMUL_FLAGS):
         return before(call.release, BATCH_MATMUL_FLAGS)

@@ -1,4 +1,4 @@
-"""Layers of quantised networks, on integers throughout."""
+"""Layers of quantised networks in integer arithmetic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .qnn_scaling import (
 
 
 def _centred_pair(call: Operands, axis: int) -> tuple[relax.Expr, relax.Expr]:
-    """Input and weight less their zero points; those of the weight may run along `axis`."""
+    """Input and weight with their zero points subtracted; those of the weight may vary along `axis`."""
     data_zero, weight_zero = _zeros(call)
     return (
         centred(call, call.tensor(0), data_zero, -1),
@@ -36,10 +36,10 @@ def _centred_pair(call: Operands, axis: int) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _moved_by(call: Operands, zeros: tuple[np.ndarray, np.ndarray], axes: tuple[int, ...]) -> np.ndarray | None:
-    """What a product of integers as they are is too large by, for each output channel; None where that is not known.
+    """The correction per output channel for a matrix multiplication of unshifted integers; None if it is not known.
 
-    Integers of 8 bits are what engines multiply, and centred ones have 9. With a weight that is known and centred, and
-    no border of zeros, the input's zero point moves each output channel by a constant: zero * the sum of its weights.
+    Matrix engines multiply 8-bit integers, but centred ones need 9 bits. With a constant weight of zero point 0 and no
+    zero padding, the input's zero point shifts each output channel by a constant: zero * the sum of its weights.
     """
     data_zero, weight_zero = zeros
     weight = value_of(call.tensor(1))
@@ -64,7 +64,7 @@ def _conv2d(call: Operands) -> Value:
     out = call["out_dtype"] or "int32"
     channels = call.extents(call.tensor(0))[layout.index("C")]
     if not isinstance(channels, int):
-        raise OpenOperand("an open number of channels")
+        raise OpenOperand("a dynamic number of channels")
     inputs = shape_of(call.tensor(1))[kernel.index("I")]
     standard = kernel in ("OIHW", "HWIO") and not call["out_layout"] and inputs * int(call["groups"]) == channels
     moved = _moved_by(call, _zeros(call), tuple(kernel.index(axis) for axis in "IHW")) if standard else None
@@ -76,7 +76,7 @@ def _conv2d(call: Operands) -> Value:
 
 
 def _corrected(plain: relax.Expr, moved: np.ndarray, axis: int) -> relax.Expr:
-    """`plain` less `moved` along `axis`."""
+    """`plain` minus `moved` along `axis`."""
     if not moved.any():
         return plain
     rank = rank_of(plain)
@@ -126,7 +126,7 @@ def _as_result(call: Operands, x: relax.Expr, source: Scale, target: Scale) -> r
 
 
 def _sum(function: Callable[..., relax.Expr], sign: int) -> Callable[[Operands], Value]:
-    """Both operands in the scale of the result first, then their sum or difference."""
+    """Requantise both operands to the scale of the result, then add or subtract."""
 
     def convert(call: Operands) -> Value:
         left, right, target = _pair(call)
@@ -144,7 +144,7 @@ def _mul(call: Operands) -> Value:
     a = centred(call, call.tensor(0), left.zero, left.axis)
     b = centred(call, call.tensor(1), right.zero, right.axis)
     if (left.scale.size > 1 or right.scale.size > 1) and left.axis != right.axis:
-        raise ValueError(f"lhs_axis {left.axis} and rhs_axis {right.axis}; accepted: the same axis")
+        raise ValueError(f"lhs_axis {left.axis} and rhs_axis {right.axis} differ; accepted: the same axis")
     both = Scale((left.scale * right.scale).astype("float32"), np.zeros(1, "int32"), left.axis)
     return requantized(call, call.emit(op.multiply(a, b)), both, target, dtype_of(call.tensor(0)))
 
@@ -164,7 +164,7 @@ def _concatenate(call: Operands) -> Value:
         sources = [Scale(np.array([scale], "float32"), np.array([zero], "int32")) for scale, zero in pairs]
         target = scale_of(call, len(call.args), ("output_scale", "output_zero_point"))
     if len(sources) != len(parts):
-        raise ValueError(f"{len(sources)} scales for {len(parts)} tensors")
+        raise ValueError(f"{len(sources)} scales do not match {len(parts)} tensors")
     moved = [
         part
         if (source.scale[0], source.zero[0]) == (target.scale[0], target.zero[0])
@@ -196,7 +196,7 @@ def _avg_pool2d(call: Operands) -> Value:
 
 
 def _softmax(call: Operands) -> Value:
-    """The softmax of integers by shifts, after algorithm 1 of I-ViT, as TVM has it from 0.11 on."""
+    """Integer softmax by shifts (algorithm 1 of I-ViT), as in TVM since 0.11."""
     x = call.tensor(0)
     source, target = scale_of(call, 1), scale_of(call, 3)
     axis = axis_in(call["axis"], rank_of(x))
@@ -234,7 +234,7 @@ def _hardswish(x: relax.Expr) -> relax.Expr:
 
 
 def _through_reals(function: Callable[[relax.Expr], relax.Expr]) -> Callable[[Operands], Value]:
-    """The function of the real number that an integer stands for, as an integer of the result's scale."""
+    """Apply a function to the dequantised value and requantise to the result's scale."""
 
     def convert(call: Operands) -> Value:
         x = call.tensor(0)

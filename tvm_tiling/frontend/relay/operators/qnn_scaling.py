@@ -1,8 +1,8 @@
-"""Numbers between float and integer, and between integers of two scales.
+"""Quantisation, dequantisation, and requantisation between two scales.
 
-A real number is scale * (integer - zero point). Scales and zero points were attributes until 0.6 and are operands from
-0.7 on. Between two scales the ratio is an integer of 31 bits and a shift, products have 64 bits, and halves are rounded
-upwards ("UPWARD", which every release takes unless told otherwise) or away from zero ("TONEAREST").
+A real number is scale * (integer - zero point). Scales and zero points were attributes until 0.6 and are operands since
+0.7. Requantisation uses a 31-bit integer ratio and a shift, 64-bit products, and rounds halves upwards ("UPWARD", the
+default of every release) or away from zero ("TONEAREST").
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ROUNDINGS = ("UPWARD", "TONEAREST")
 
 
 def parameter(call: Operands, place: int, name: str, dtype: str) -> np.ndarray:
-    """A scale or zero point as an array of known numbers: operand `place`, or the attribute `name`. ValueError."""
+    """A scale or zero point as an array of known numbers: operand `place`, or the attribute `name`. Raises
+    ValueError."""
     if place < len(call.args):
         return call.known(place, name).astype(dtype).reshape(-1)
     given = call.attrs.get(name)
@@ -34,7 +35,7 @@ def parameter(call: Operands, place: int, name: str, dtype: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Scale:
-    """How integers stand for real numbers: scales and zero points, one for all or one for each place along `axis`."""
+    """The mapping of integers to real numbers: scales and zero points, one for all or one per position along `axis`."""
 
     scale: np.ndarray
     zero: np.ndarray
@@ -42,13 +43,13 @@ class Scale:
 
 
 def scale_of(call: Operands, place: int, names: tuple[str, str] = ("", ""), axis: int = -1) -> Scale:
-    """The scale at operand `place` and the zero point behind it, or the attributes `names` (scale, zero point)."""
+    """The scale at operand `place` and the zero point after it, or the attributes `names` (scale, zero point)."""
     scale = parameter(call, place, names[0], "float32")
     return Scale(scale, parameter(call, place + 1, names[1], "int32"), axis)
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """The least and the largest integer of a type. ValueError where it is not one."""
+    """The smallest and largest integer of a type. Raises ValueError if it is not an integer type."""
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
         raise ValueError(f"{dtype} is not an integer type; accepted: int8, uint8, int16, int32 and their like")
@@ -56,9 +57,9 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def fixed_point(ratio: float) -> tuple[int, int]:
-    """The integer of 31 bits and the shift to the left that make `ratio`. ValueError."""
+    """The 31-bit integer and the left shift that represent `ratio`. Raises ValueError."""
     if not math.isfinite(ratio) or ratio < 0:
-        raise ValueError(f"a ratio of scales of {ratio}; accepted: finite ones from 0")
+        raise ValueError(f"the ratio of scales is {ratio}; accepted: finite numbers from 0")
     if ratio == 0:
         return 0, 0
     part, shift = math.frexp(ratio)
@@ -66,12 +67,12 @@ def fixed_point(ratio: float) -> tuple[int, int]:
     if multiplier == 2**31:
         multiplier, shift = multiplier // 2, shift + 1
     if not -30 <= shift <= 31:
-        raise ValueError(f"a ratio of scales of {ratio}; accepted: from 2**-31 to 2**31")
+        raise ValueError(f"the ratio of scales is {ratio}; accepted: from 2**-31 to 2**31")
     return multiplier, shift
 
 
 def saturated(call: Operands, x: relax.Expr, dtype: str) -> relax.Expr:
-    """`x` within the limits of `dtype`, and of that type."""
+    """`x` clamped to the limits of `dtype` and cast to it."""
     low, high = limits(dtype)
     if dtype == dtype_of(x):
         return x
@@ -81,7 +82,7 @@ def saturated(call: Operands, x: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def centred(call: Operands, x: relax.Expr, zero: np.ndarray, axis: int) -> relax.Expr:
-    """`x` in 32 bits less its zero point."""
+    """`x` in 32 bits minus its zero point."""
     wide = x if dtype_of(x) == "int32" else call.emit(op.astype(x, "int32"))
     if not zero.any():
         return wide
@@ -93,14 +94,14 @@ def centred(call: Operands, x: relax.Expr, zero: np.ndarray, axis: int) -> relax
 def requantized(
     call: Operands, x: relax.Expr, source: Scale, target: Scale, dtype: str, rounding: str = "UPWARD"
 ) -> relax.Expr:
-    """Integers of one scale as integers of another one, of type `dtype`, exactly as TVM computes them."""
+    """Requantise integers to another scale, in the type `dtype`, bit-exactly as TVM does."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding = {rounding!r}; accepted: {', '.join(ROUNDINGS)}")
     rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     out = float(target.scale[0])
     if target.scale.size != 1 or target.zero.size != 1 or out == 0:
-        raise ValueError("the scale of the result is 0, or several; accepted: one number other than 0")
+        raise ValueError("the result has a scale of 0, or several scales; accepted: one nonzero number")
     if source.scale.size > 1:
         x = call.bound(x, axis, source.scale.size)
     wide = centred(call, x, source.zero, axis)
@@ -125,7 +126,7 @@ def _scaled(x: te.Tensor, ratio: list[int], rounding: str) -> te.Tensor:
 def _scaled_along(
     x: te.Tensor, multipliers: te.Tensor, lefts: te.Tensor, rights: te.Tensor, axis: int, rounding: str
 ) -> te.Tensor:
-    """The same with a multiplier and shifts for each place along `axis`."""
+    """Like `_scaled`, with a multiplier and shifts per position along `axis`."""
     tables = (multipliers, lefts, rights)
     return te.compute(
         x.shape, lambda *at: _shifted(x[at], [table[at[axis]] for table in tables], rounding), name="requantize"
@@ -143,7 +144,7 @@ def _shifted(value: Any, numbers: list[Any], rounding: str) -> Any:
 
 
 def _requantize_by_floats(call: Operands, source: Scale, target: Scale, dtype: str, rounding: str, kind: str) -> Value:
-    """What releases from 0.9 on compute where compute_dtype asks for it."""
+    """Requantise in floats, as releases since 0.9 do if compute_dtype requests it."""
     x = call.tensor(0)
     rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
@@ -159,7 +160,7 @@ def _requantize_by_floats(call: Operands, source: Scale, target: Scale, dtype: s
 
 
 def rounding_of(call: Operands) -> str:
-    """The way of rounding that is stated; "None" leaves it to TVM's setting, which is UPWARD."""
+    """The stated rounding; "None" selects TVM's default, which is UPWARD."""
     stated = str(call["rounding"])
     return "UPWARD" if stated == "None" else stated
 
@@ -176,7 +177,7 @@ def _requantize(call: Operands) -> Value:
 
 
 def quantized(call: Operands, x: relax.Expr, target: Scale, dtype: str) -> relax.Expr:
-    """Real numbers as integers: divided, rounded with halves away from zero, moved and held within the type."""
+    """Quantise real numbers: divide, round halves away from zero, add the zero point, and clamp to the type."""
     rank = rank_of(x)
     axis = axis_in(target.axis, rank) if rank else 0
     scale = call.emit(along(constant(target.scale, "float32"), axis, rank))
@@ -189,7 +190,7 @@ def quantized(call: Operands, x: relax.Expr, target: Scale, dtype: str) -> relax
 
 
 def dequantized(call: Operands, x: relax.Expr, source: Scale) -> relax.Expr:
-    """Integers as real numbers in float32."""
+    """Dequantise integers to float32."""
     rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     real = call.emit(op.astype(centred(call, x, source.zero, axis), "float32"))

@@ -1,4 +1,4 @@
-"""Operators that gather many elements into one: sums and their kin, positions of extremes, running sums."""
+"""Reductions such as sums and extremes, arg-reductions, and cumulative sums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..operands import Operands, Value, axis_in, dtype_of, is_integer, numbers, 
 
 
 def reduced_axes(call: Operands, rank: int) -> list[int]:
-    """The axes that are reduced: none stated means all of them, `exclude` all but those stated."""
+    """The reduced axes: all if none are stated; with `exclude`, all but the stated ones."""
     stated = call["axis"]
     if stated is None or stated == []:
         return list(range(rank))
@@ -41,7 +41,7 @@ def _mean(call: Operands) -> Value:
 
 
 def _logical(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
-    """Whether all, or any, of the elements hold."""
+    """Whether all or any of the elements are true."""
 
     def convert(call: Operands) -> Value:
         x = call.tensor(0)

@@ -1,4 +1,4 @@
-"""Operators that give elements another place or shape and compute nothing."""
+"""Operators that move or reshape elements without computing."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .padding import constant_border
 def new_shape(
     shapes: OpenShapes, old: Sequence[Size], codes: Sequence[Size], zero_is_empty: bool = False
 ) -> list[Size]:
-    """The shape that a list of codes makes of `old`: sizes, 0 to keep a dimension, -1 for what is left over, -2 for all
-    dimensions left, -3 to join two, -4 and two numbers to divide one. ValueError."""
+    """The shape that a list of codes makes from `old`: sizes, 0 to keep a dimension, -1 to infer one, -2 to keep all
+    remaining dimensions, -3 to merge two, -4 and two numbers to split one. Raises ValueError."""
     made: list[Size] = []
     place, left, code_at = 0, None, 0
 
     def taken() -> Size:
         nonlocal place
         if place >= len(old):
-            raise ValueError(f"newshape {shape_text(codes)} takes more dimensions than {shape_text(old)} has")
+            raise ValueError(f"newshape {shape_text(codes)} uses more dimensions than {shape_text(old)} has")
         place += 1
         return old[place - 1]
 
@@ -46,7 +46,7 @@ def new_shape(
         code = codes[code_at]
         code_at += 1
         if not isinstance(code, int):
-            # 0 and -1 mean something else, but where as many elements are kept as there are.
+            # 0 and -1 have special meanings, except where the number of elements is unchanged.
             if place >= len(old) or not shapes.same(old[place], code):
                 shapes.require_at_least(code, 0 if zero_is_empty else 1)
             made.append(code)
@@ -58,7 +58,7 @@ def new_shape(
             made.append(taken())
         elif code == -1:
             if left is not None:
-                raise ValueError(f"newshape {shape_text(codes)} holds -1 twice")
+                raise ValueError(f"newshape {shape_text(codes)} contains -1 twice")
             left = len(made)
             made.append(1)
             place += 1
@@ -72,18 +72,19 @@ def new_shape(
             code_at += 2
         else:
             raise ValueError(
-                f"newshape {shape_text(codes)}; accepted: sizes, 0, -1, -2, -3 and -4 with two numbers behind it"
+                f"newshape {shape_text(codes)} is invalid; accepted: sizes, 0, -1, -2, -3 and -4 followed by "
+                "two numbers"
             )
     if left is not None:
         made[left] = _left_over(shapes, old, codes, [extent for at, extent in enumerate(made) if at != left])
     elements = [shapes.product(extents) for extents in (made, old)]
     if all(isinstance(size, int) for size in elements) and elements[0] != elements[1]:
-        raise ValueError(f"newshape {shape_text(codes)} of {shape_text(old)} has another number of elements")
+        raise ValueError(f"newshape {shape_text(codes)} has a different number of elements than {shape_text(old)}")
     return made
 
 
 def _left_over(shapes: OpenShapes, old: Sequence[Size], codes: Sequence[Size], others: Sequence[Size]) -> Size:
-    """What -1 stands for."""
+    """The size that -1 is inferred to."""
     if not all(isinstance(extent, int) for extent in (*old, *others)):
         return shapes.quotient(old, others)
     count, elements = math.prod(others), math.prod(old)
@@ -93,7 +94,7 @@ def _left_over(shapes: OpenShapes, old: Sequence[Size], codes: Sequence[Size], o
 
 
 def _divided(shapes: OpenShapes, whole: Size, first: Size, second: Size) -> tuple[Size, Size]:
-    """An extent as two, of which one may be -1: what is left over."""
+    """An extent split in two, of which one may be -1, to be inferred."""
     if not isinstance(whole, int):
         if isinstance(first, int) and first == -1:
             first = shapes.quotient([whole], [second])
@@ -124,7 +125,7 @@ def _reshape(call: Operands) -> Value:
 
 
 def _reverse_reshape(call: Operands) -> Value:
-    """Codes are read from the last dimension on."""
+    """Reshape with codes that are read from the last dimension."""
     x = call.tensor(0)
     return op.reshape(x, new_shape(call.shapes, call.extents(x)[::-1], _codes(call)[::-1])[::-1])
 
@@ -160,7 +161,7 @@ def _squeeze(call: Operands) -> Value:
     else:
         axes = [axis_in(axis, len(shape)) for axis in numbers(call["axis"])]
     if any(isinstance(shape[axis], int) and shape[axis] != 1 for axis in axes):
-        raise ValueError(f"axes {axes} of {shape_text(shape)} are not all of size 1")
+        raise ValueError(f"axes {axes} of {shape_text(shape)} do not all have size 1")
     for axis in axes:
         call.shapes.agreed(shape[axis], 1)
     return op.reshape(x, [extent for place, extent in enumerate(shape) if place not in axes])
@@ -203,7 +204,7 @@ def _split(call: Operands) -> Value:
         return op.split(x, numbers(parts), axis)
     count = bounded(numbers(parts)[0], "indices_or_sections", MAX_PARTS)
     if count < 1 or (isinstance(extent, int) and extent % count):
-        raise ValueError(f"{text(extent)} elements in {count} parts; accepted: a divisor")
+        raise ValueError(f"{text(extent)} elements cannot be split into {count} parts; accepted: a divisor")
     if count == 1:
         return (x,)
     if isinstance(extent, int):
@@ -216,7 +217,7 @@ def _split(call: Operands) -> Value:
 
 
 def _cut(call: Operands, x: relax.Expr, axis: int, places: Sequence[int]) -> Value:
-    """`x` cut at these places along an open axis, which has to be long enough."""
+    """`x` split at these positions along a dynamic axis, which has to be long enough."""
     ends: list[Size] = [0, *places, call.extents(x)[axis]]
     for first, last in itertools.pairwise(ends):
         call.shapes.require_at_least(last, first)
@@ -258,12 +259,12 @@ def _broadcast_to_like(call: Operands) -> Value:
 
 
 def collapsed(call: Operands, x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-    """Sums over what spreading to the shape of `x` repeated."""
+    """Sums over the axes along which broadcasting to the shape of `x` repeats elements."""
     old = shape_of(x)
     wide = [1] * (len(old) - len(shape)) + list(shape)
     axes = [place for place, (has, wanted) in enumerate(zip(old, wide, strict=True)) if wanted == 1 and has != 1]
     if any(wanted not in (1, has) for has, wanted in zip(old, wide, strict=True)):
-        raise ValueError(f"{tuple(old)} is not a spreading of {tuple(shape)}")
+        raise ValueError(f"{tuple(shape)} does not broadcast to {tuple(old)}")
     total = call.emit(op.sum(x, axes, keepdims=True)) if axes else x
     return op.reshape(total, list(shape))
 
@@ -280,7 +281,7 @@ def _layout_transform(call: Operands) -> Value:
         return x
     if sorted(before) == sorted(after) and before.isalpha() and before.isupper():
         return op.permute_dims(x, [before.index(letter) for letter in after])
-    shape_of(x)  # which is not divided evenly where it is open
+    shape_of(x)  # raises for a dynamic shape, which need not be divisible
     return call.te(topi.layout_transform, x, before, after)
 
 
@@ -293,11 +294,13 @@ def _block_moves(function: Callable[..., relax.Expr]) -> Callable[[Operands], Va
 
 
 def _blocks(call: Operands, name: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Extents of blocks, and what is added or taken away before and behind each dimension of them. ValueError."""
+    """Block extents, and the padding or cropping before and after each spatial dimension. Raises ValueError."""
     block = numbers(call["block_shape"])
     pairs = [numbers(pair) for pair in call[name]]
     if len(pairs) != len(block) or not all(len(pair) == 2 for pair in pairs) or min(block, default=1) < 1:
-        raise ValueError(f"block_shape {block} and {name} {pairs}; accepted: a pair for each extent from 1")
+        raise ValueError(
+            f"block_shape {block} and {name} {pairs} are invalid; accepted: positive extents with one pair each"
+        )
     return block, [(before, behind) for before, behind in pairs]
 
 
@@ -312,7 +315,7 @@ def _space_to_batch(call: Operands) -> Value:
     batch, *shape = shape_of(wide)
     space, rest = shape[:count], shape[count:]
     if any(extent % size for extent, size in zip(space, block, strict=True)):
-        raise ValueError(f"{tuple(space)} in blocks of {tuple(block)}; accepted: divisors")
+        raise ValueError(f"{tuple(space)} cannot be divided into blocks of {tuple(block)}; accepted: divisors")
     outer = [extent // size for extent, size in zip(space, block, strict=True)]
     apart = [extent for pair in zip(outer, block, strict=True) for extent in pair]
     split = call.emit(op.reshape(wide, [batch, *apart, *rest]))
@@ -329,7 +332,7 @@ def _batch_to_space(call: Operands) -> Value:
     count = len(block)
     space, rest = shape[:count], shape[count:]
     if batch % math.prod(block):
-        raise ValueError(f"a batch of {batch} in blocks of {tuple(block)}; accepted: a multiple")
+        raise ValueError(f"a batch of {batch} is not a multiple of blocks of {tuple(block)}; accepted: a multiple")
     batch //= math.prod(block)
     split = call.emit(op.reshape(x, [*block, batch, *space, *rest]))
     pairs = [axis for place in range(count) for axis in (count + 1 + place, place)]

@@ -1,4 +1,4 @@
-"""Cutting pieces out of tensors, and putting pieces into them."""
+"""Slices of tensors, and assignments to slices."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..operands import Operands, Value, axis_in, numbers, rank_of, shape_of
 
 
 def _given(call: Operands, name: str, place: int) -> list[Size]:
-    """An attribute, or the operand that stands for it."""
+    """An attribute, or the operand that replaces it."""
     if call[name] is not None:
         return [*numbers(call[name])]
     return call.sizes(place, name) if len(call.args) > place else []
 
 
 def _slices(call: Operands, shape: Sequence[Size]) -> list[tuple[int, Size, Size, int]]:
-    """Axes, first places, numbers of elements and steps; places are clamped to the axis."""
+    """Axes, first positions, element counts and steps; positions are clamped to the axis."""
     begin, end, strides = (_given(call, name, place) for place, name in enumerate(("begin", "end", "strides"), 1))
     stated = call["axes"]
     axes = [axis_in(axis, len(shape)) for axis in numbers(stated)] if stated is not None else list(range(len(shape)))
@@ -29,7 +29,7 @@ def _slices(call: Operands, shape: Sequence[Size]) -> list[tuple[int, Size, Size
     for number, axis in enumerate(axes):
         step = 1 if sizes else _item(strides, number, 1)
         if not isinstance(step, int) or step == 0:
-            raise ValueError("strides holds 0, or a size; accepted: anything else")
+            raise ValueError("strides contains 0 or a dynamic size; accepted: nonzero numbers")
         first = _item(begin, number, 0 if step > 0 else FAR)
         last = _item(end, number, FAR if step > 0 else -FAR)
         extent = shape[axis]
@@ -63,7 +63,7 @@ def _strided_slice(call: Operands) -> Value:
     ends = []
     for axis, first, count, step in cuts:
         end = first + count * step
-        # Backwards, the place before the first element has no name of its own: -1 would be the last.
+        # Backwards, the position before the first element has no index of its own: -1 would be the last element.
         ends.append(end if end >= 0 else -shape[axis] - 1)
     axes, begin, _, strides = map(list, zip(*cuts, strict=True))
     return op.strided_slice(x, axes, begin, ends, strides)
@@ -86,14 +86,14 @@ def _strided_set(call: Operands) -> Value:
     strides = call.known(4, "strides").reshape(-1).tolist() if len(call.args) > 4 else [1] * len(begin)
     x = call.tensor(0)
     if any(step == 0 for step in strides):
-        raise ValueError("strides holds 0; accepted: anything else")
+        raise ValueError("strides contains 0; accepted: nonzero numbers")
     shape = shape_of(x)
     spans = [slice(*span).indices(extent) for *span, extent in zip(begin, end, strides, shape, strict=False)]
     return call.te(_with_slice, x, call.tensor(1), spans)
 
 
 def _with_slice(x: Value, values: Value, spans: list[tuple[int, int, int]]) -> Value:
-    """`x` with `values` at the places of `spans`."""
+    """`x` with `values` at the positions of `spans`."""
 
     def element(*at: Value) -> Value:
         inside, places = [], []

@@ -1,5 +1,4 @@
-"""Order along an axis: sorted and largest elements, sequences of several lengths, and a window that moves with the
-calls."""
+"""Sorting and top-k along an axis, sequences of different lengths, and FIFO buffers."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def _topk(call: Operands) -> Value:
 
 
 def _first_of_all(call: Operands, x: relax.Expr, axis: int, k: Size) -> Value:
-    """The first elements of all in order: TVM's own takes a number of them that is known, of an axis that is."""
+    """The first k of all sorted elements: TVM's topk requires a constant k and a static axis."""
     extent = call.extents(x)[axis]
     if isinstance(k, int) and k < 1:
         k = extent
@@ -71,7 +70,7 @@ def _reverse_sequence(call: Operands) -> Value:
 
 
 def _fifo_buffer(call: Operands) -> Value:
-    """The last elements of what was held and what is new, along one axis."""
+    """The last elements of the held tensor followed by the new one, along one axis."""
     new, held = call.tensor(0), call.tensor(1)
     shape = shape_of(held)
     shape_of(new)

@@ -1,4 +1,4 @@
-"""Operators of detection networks: boxes, the best of them, and what lies in them."""
+"""Operators of detection networks: anchor boxes, box selection, and region pooling."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from ..operands import Operands, Value, bounded, constant, dtype_of, numbers, sh
 
 
 def _multibox_prior(call: Operands) -> Value:
-    """Anchor boxes: known from the shape alone, so they are a constant."""
+    """Anchor boxes: a constant, because they depend only on the shape."""
     height, width = shape_of(call.tensor(0))[2:4]
     sizes, ratios, steps, offsets = (
         [float(value) for value in call[name]] for name in ("sizes", "ratios", "steps", "offsets")
     )
     if not sizes or not ratios or len(steps) != 2 or len(offsets) != 2 or min(ratios) <= 0:
         raise ValueError(
-            "sizes, ratios, steps or offsets; accepted: some sizes and ratios above 0, two steps, two offsets"
+            "sizes, ratios, steps or offsets are invalid; accepted: at least one size and ratio above 0, two "
+            "steps, two offsets"
         )
     step_h = steps[0] if steps[0] > 0 else 1.0 / height
     step_w = steps[1] if steps[1] > 0 else 1.0 / width
     shapes = [(size * height / width / 2, size / 2) for size in sizes]
     shapes += [(sizes[0] * height / width * np.sqrt(ratio) / 2, sizes[0] / np.sqrt(ratio) / 2) for ratio in ratios[1:]]
     bounded(height * width * len(shapes), "boxes")
-    half = np.array(shapes)  # [kinds, (width, height)]
+    half = np.array(shapes)  # [anchors, (width, height)]
     y, x = np.meshgrid(
         (np.arange(height) + offsets[0]) * step_h, (np.arange(width) + offsets[1]) * step_w, indexing="ij"
     )
@@ -36,7 +37,7 @@ def _multibox_prior(call: Operands) -> Value:
 
 
 def _scalar(call: Operands, name: str, place: int) -> float:
-    """A number that was an attribute until 0.7 and is an operand from 0.8 on."""
+    """A number that was an attribute until 0.7 and is an operand since 0.8."""
     if len(call.args) > place:
         return float(call.known(place, name).item())
     return float(call[name] if call[name] is not None else 0.0)
@@ -49,7 +50,7 @@ def _get_valid_counts(call: Operands) -> Value:
 
 
 def _columns(call: Operands) -> tuple[int, int]:
-    """Which numbers of a box are its class, -1 for none, and its score."""
+    """The columns of a box that contain its class, -1 for none, and its score."""
     count = shape_of(call.tensor(0))[-1]
     kind = int(call["id_index"])
     return (kind if kind < 0 else call.within(kind, count, "id_index")), call.within(
@@ -67,8 +68,8 @@ def _non_max_suppression(call: Operands) -> Value:
     kind, score = _columns(call)
     if shape_of(indices) != shape_of(data)[:2] or shape_of(valid) != shape_of(data)[:1]:
         raise ValueError(
-            f"boxes {shape_of(data)}, counts {shape_of(valid)}, indices {shape_of(indices)}; accepted: (n, boxes, "
-            "numbers), (n,), (n, boxes)"
+            f"boxes {shape_of(data)}, counts {shape_of(valid)} and indices {shape_of(indices)} do not match; "
+            "accepted: (n, boxes, numbers), (n,), (n, boxes)"
         )
     valid = call.positions(valid, shape_of(data)[1] + 1, wraps=False, called="count of boxes")
     most = _scalar(call, "max_output_size", 3)
@@ -96,7 +97,7 @@ def _pooled(call: Operands) -> tuple[int, int]:
 
 
 def _regions(call: Operands) -> Value:
-    """Regions, in each of which the number of its image comes first, checked."""
+    """The regions with a range-checked image index in their first column."""
     regions = call.tensor(1)
     images = shape_of(call.tensor(0))[str(call["layout"]).index("N")]
     number = call.emit(op.astype(call.emit(op.strided_slice(regions, [1], [0], [1])), "int64"))

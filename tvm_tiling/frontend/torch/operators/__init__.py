@@ -1,4 +1,4 @@
-"""Converters of core ATen operators, a file per subject, each of which registers its own."""
+"""Converters of core ATen operators; each file covers one topic and registers its own."""
 
 from ..translation import CONVERTERS
 from . import (  # noqa: F401

@@ -25,7 +25,7 @@ def _leaky_relu(t: Translation, self: relax.Expr, negative_slope: float) -> rela
 
 @converter("elu.default")
 def _elu(t: Translation, self: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
-    """scale * x where x is positive, else alpha * scale * (e^(input_scale * x) - 1)."""
+    """scale * x for positive x, otherwise alpha * scale * (e^(input_scale * x) - 1)."""
 
     def element(x: tirx.Expr) -> tirx.Expr:
         below = expm1(x * real(input_scale, x)) * real(alpha * scale, x)
@@ -38,16 +38,16 @@ def _elu(t: Translation, self: relax.Expr, alpha: float, scale: float, input_sca
 def _gelu(t: Translation, self: relax.Expr, approximate: str) -> relax.Expr:
     functions = {"none": op.nn.gelu, "tanh": op.nn.gelu_tanh}
     if approximate not in functions:
-        raise Unserved(f"approximate={approximate!r}; expected 'none' or 'tanh'")
+        raise Unserved(f"approximate={approximate!r} is not supported; expected 'none' or 'tanh'")
     return unary(t, functions[approximate], self)
 
 
 def _register_softmax(name: str, function: Callable[..., relax.Expr]) -> None:
     @converter(name)
     def convert(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
-        # `half_to_float`: of float16, as float32, which PyTorch's record of the result says as well.
+        # `half_to_float`: float16 to float32, as in PyTorch's record of the result.
         if not is_float(t.dtype):
-            raise Unserved(f"type {t.dtype}; expected a float type")
+            raise Unserved(f"type {t.dtype} is not supported; expected a float type")
         if t.shape:
             return unary(t, lambda x: function(x, axis=dim), self)
         line = t.emit(op.reshape(self, (1,)))

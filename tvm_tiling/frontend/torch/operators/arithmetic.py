@@ -1,4 +1,4 @@
-"""Sums, products, quotients, remainders and what else takes two numbers and gives one."""
+"""Binary arithmetic operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .loops import looped
 
 
 def _sum(t: Translation, left: Value, right: Value, alpha: float, negative: bool) -> relax.Expr:
-    """left +- alpha * right; of bools, whether any is true."""
+    """left +- alpha * right; for bools, logical or."""
     if t.dtype == "bool":
         right = t.cast(right, "bool") if alpha else t.cast(False, "bool")
         return binary(t, op.logical_or, left, right)
@@ -68,7 +68,7 @@ def _mul(t: Translation, self: Value, other: Value) -> relax.Expr:
 @converter("div.Tensor", "div.Scalar")
 def _div(t: Translation, self: Value, other: Value) -> relax.Expr:
     if is_zero(other):
-        # TVM refuses a division by the number 0; this product is the same for every operand.
+        # TVM rejects a division by the number 0; this product is the same for every operand.
         return unrounded(t, op.multiply, self, signed_infinity(other))
     return unrounded(t, op.divide, self, other)
 
@@ -78,7 +78,7 @@ def _div_mode(t: Translation, self: Value, other: Value, rounding_mode: str | No
     if rounding_mode is None:
         return _div(t, self, other)
     if rounding_mode not in ("trunc", "floor"):
-        raise Unserved(f"rounding_mode={rounding_mode!r}; expected 'trunc', 'floor' or None")
+        raise Unserved(f"rounding_mode={rounding_mode!r} is not supported; expected 'trunc', 'floor' or None")
     return _quotient(t, self, other, rounding_mode)
 
 
@@ -94,9 +94,9 @@ def _quotient(t: Translation, left: Value, right: Value, mode: str) -> relax.Exp
 
 
 def _by_integers(t: Translation, name: str, element: Callable[..., tirx.Expr], left: Value, right: Value) -> relax.Expr:
-    """A quotient or a remainder of integers; a divisor of 0 is refused, here or in the run."""
+    """A quotient or remainder of integers; a divisor of 0 is rejected, here or at run time."""
     if is_zero(right):
-        raise Unserved("an integer division by 0; expected another divisor")
+        raise Unserved("an integer division by 0; expected a nonzero divisor")
     return elementwise(t, name, element, left, checked_divisors(t.builder, operand(t, right, t.dtype), name))
 
 
@@ -105,13 +105,13 @@ def _float_trunc(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 
 
 def _apart(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """Whether two numbers are of different signs and neither is 0."""
+    """Return whether two numbers have different signs and neither is 0."""
     zero = real(0, a)
     return tirx.any(tirx.all(a < zero, b > zero), tirx.all(a > zero, b < zero))
 
 
 def _float_floor(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """As Python's //: by the remainder, so that a quotient just below a whole number is not rounded up to it."""
+    """Like Python's //: by the remainder, so that a quotient just below an integer is not rounded up to it."""
     zero, one = real(0, a), real(1, a)
     rest = in_libm("fmod")(a, b)
     exact = (a - rest) / b
@@ -127,7 +127,7 @@ _FLOAT_QUOTIENTS = {"trunc": _float_trunc, "floor": _float_floor}
 
 @converter("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def _remainder(t: Translation, self: Value, other: Value) -> relax.Expr:
-    """Of the sign of the divisor."""
+    """The remainder with the sign of the divisor."""
     if not is_float(t.dtype):
         return _by_integers(t, "remainder", tirx.floormod, self, other)
 
@@ -140,7 +140,7 @@ def _remainder(t: Translation, self: Value, other: Value) -> relax.Expr:
 
 @converter("fmod.Tensor", "fmod.Scalar")
 def _fmod(t: Translation, self: Value, other: Value) -> relax.Expr:
-    """Of the sign of the dividend."""
+    """The remainder with the sign of the dividend."""
     if not is_float(t.dtype):
         return _by_integers(t, "fmod", tirx.truncmod, self, other)
     return elementwise(t, "fmod", in_libm("fmod"), self, other)
@@ -148,7 +148,7 @@ def _fmod(t: Translation, self: Value, other: Value) -> relax.Expr:
 
 # ---- powers ---------------------------------------------------------------------------------------------------------
 
-# Powers that PyTorch takes as products and roots.
+# Powers that PyTorch computes by products and roots.
 _ROOTS = {
     0.5: op.sqrt,
     -0.5: op.rsqrt,
@@ -185,11 +185,11 @@ def _power(t: Translation, base: Value, exponent: Value) -> relax.Expr:
     return integer_power(t.builder, t.cast(base, t.dtype), t.cast(exponent, t.dtype))
 
 
-# ---- others of two operands -----------------------------------------------------------------------------------------
+# ---- other binary operators -----------------------------------------------------------------------------------------
 
 
 def _register(function: Callable[..., relax.Expr], of_bools: Callable[..., relax.Expr], *names: str) -> Converter:
-    """A converter to one of Relax's operators, of bools to another one."""
+    """A converter to a Relax operator, and to another one for bools."""
 
     @converter(*names)
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
@@ -216,7 +216,7 @@ def _register_in_libm(function: str, *names: str, of_integers: Converter | None 
         return elementwise(t, function, in_libm(function), self, other)
 
 
-_register_in_libm("fmax", "fmax.default", of_integers=_maximum)  # where one is NaN, the other
+_register_in_libm("fmax", "fmax.default", of_integers=_maximum)  # if one operand is NaN, the other one
 _register_in_libm("fmin", "fmin.default", of_integers=_minimum)
 _register_in_libm("atan2", "atan2.default")
 _register_in_libm("hypot", "hypot.default")
@@ -226,14 +226,14 @@ _register_in_libm("copysign", "copysign.Tensor", "copysign.Scalar")
 @converter("nextafter.default")
 def _nextafter(t: Translation, self: Value, other: Value) -> relax.Expr:
     if t.dtype not in ("float32", "float64"):
-        raise Unserved(f"type {t.dtype}; expected float32 or float64")
+        raise Unserved(f"type {t.dtype} is not supported; expected float32 or float64")
     return elementwise(t, "nextafter", in_libm("nextafter"), self, other)
 
 
 def _register_divisor(name: str, *, multiple: bool) -> None:
     @converter(f"{name}.default")
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
-        """The greatest common divisor by Euclid's steps, or the least common multiple."""
+        """The greatest common divisor by Euclid's algorithm, or the least common multiple."""
         count = math.prod(t.shape)
         operands = [
             t.emit(op.reshape(op.broadcast_to(t.cast(x, t.dtype), relax.ShapeExpr(t.shape)), (count,)))
@@ -267,7 +267,7 @@ _register_divisor("lcm", multiple=True)
 
 @converter("ldexp.Tensor")
 def _ldexp(t: Translation, self: Value, other: Value) -> relax.Expr:
-    """self * 2^other, the power rounded to its own type."""
+    """self * 2^other, with the power rounded to its own type."""
     kind = "float32" if number(other) or not is_float(dtype_of(other)) else dtype_of(other)
     wide = computed_in(kind)
     power = kernel(t, "power_of_2", lambda x: in_libm("exp2")(x), t.cast(t.cast(other, kind), wide))
@@ -303,7 +303,7 @@ def _register_shift(direction: str, short: str, element: Callable[..., tirx.Expr
     @converter(f"{long}.Tensor", f"{long}.Tensor_Scalar", f"{long}.Scalar_Tensor", f"{short}.Tensor", f"{short}.Scalar")
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         if is_float(t.dtype) or t.dtype == "bool":
-            raise Unserved(f"a shift of {t.dtype}; expected integers")
+            raise Unserved(f"a shift of {t.dtype} is not supported; expected integers")
         return elementwise(t, "shift", element, self, other)
 
 

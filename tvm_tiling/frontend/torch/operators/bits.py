@@ -1,4 +1,4 @@
-"""The same bits as elements of another type, the parts of floats, and hashes."""
+"""Bit casts, the parts of floats, and hashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _width(dtype: str) -> int:
 
 
 def _as_bits(x: tirx.Expr, dtype: str) -> tirx.Expr:
-    """An element's bits as an unsigned number."""
+    """The bits of an element as an unsigned integer."""
     bits = f"uint{_width(dtype)}"
     return tirx.Cast(bits, x) if dtype == "bool" else x if dtype == bits else tirx.reinterpret(bits, x)
 
@@ -36,7 +36,8 @@ def _from_bits(x: tirx.Expr, dtype: str) -> tirx.Expr:
 
 @converter("view.dtype", "view_copy.dtype")
 def _view_as(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
-    """Elements of a narrower type are several along the last axis, of a wider one fewer; the lowest bits come first."""
+    """A bit cast to a narrower type multiplies the last axis, one to a wider type divides it; the lowest bits come
+    first."""
     old, new = dtype_of(self), t.dtype
     if old == new:
         return self
@@ -71,7 +72,7 @@ def _view_as(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
 
 @converter("frexp.Tensor")
 def _frexp(t: Translation, self: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """x = mantissa * 2^exponent, the mantissa's size from 1/2 to 1; of 0, infinities and NaN with exponent 0."""
+    """x = mantissa * 2^exponent with 1/2 <= |mantissa| < 1; 0, infinities and NaN have the exponent 0."""
     dtype = computed_in(t.dtype)
     bits, places, bias = ("int64", 52, 1022) if dtype == "float64" else ("int32", 23, 126)
     scale = 2.0 ** (places + 2)
@@ -95,8 +96,8 @@ def _frexp(t: Translation, self: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
 
 @converter("hash_tensor.default")
 def _hash(t: Translation, self: relax.Expr, dim: int | Sequence[int], keepdim: bool, mode: int) -> relax.Expr:
-    """The exclusive or of the bits of elements, of floats as float64 and of integers as int64; PyTorch knows no other
-    mode than 0 and refuses to reduce axes without elements."""
+    """The exclusive or of the bits of all elements, floats as float64 and integers as int64; PyTorch only has mode 0
+    and rejects reductions of empty axes."""
     shape, axes = shape_of(self), reduced_axes(self, dim)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     count, length = prod(shape[axis] for axis in kept), prod(shape[axis] for axis in axes)

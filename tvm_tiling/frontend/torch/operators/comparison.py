@@ -1,4 +1,4 @@
-"""Comparisons, truth values, and choices by them."""
+"""Comparisons, logical operators, and selection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _register_comparison(name: str, function: Callable[..., relax.Expr]) -> None
 
 
 def _but_of_nan(function: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
-    """A comparison that TVM takes to be true of one and the same expression, which it is not of NaN."""
+    """A comparison that TVM simplifies to true for identical operands, which is wrong for NaN."""
 
     def compare(left: relax.Expr, right: relax.Expr) -> relax.Expr:
         found = function(left, right)
@@ -69,7 +69,7 @@ def _where(t: Translation, condition: relax.Expr, self: Value, other: Value) -> 
     return t.emit(op.where(t.cast(condition, "bool"), t.cast(self, t.dtype), t.cast(other, t.dtype)))
 
 
-# ---- kinds of floats ------------------------------------------------------------------------------------------------
+# ---- classification of floats ---------------------------------------------------------------------------------------
 
 
 def _register_about_floats(name: str, function: Callable[..., relax.Expr]) -> None:

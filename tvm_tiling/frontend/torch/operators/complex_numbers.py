@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of real ones: moves and sums part by part, products and functions by their formulas."""
+"""Complex numbers as pairs of real ones: data movement and sums per part, products and functions by formula."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from . import comparison, creation, indexing, padding, products, reductions, sca
 from .elementwise import in_libm, kernel
 from .views import expanded, part, reshaped
 
-# Operators that do the same to both parts.
+# Operators that apply to both parts separately.
 _BY_PART = (
     *("view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims"),
     *("permute.default", "transpose.int", "t.default", "expand.default", "repeat.default", "unfold.default"),
@@ -39,7 +39,7 @@ _BY_PART = (
 
 
 def _part_of(value: Value, imaginary: bool) -> Value:
-    """One part of an operand; that of a real tensor whose result is complex is 0, but not of what is no number."""
+    """One part of an operand; the imaginary part of a real tensor is 0, other arguments are passed through."""
     if isinstance(value, Complex):
         return value.imag if imaginary else value.real
     if isinstance(value, complex):
@@ -49,7 +49,7 @@ def _part_of(value: Value, imaginary: bool) -> Value:
     return value
 
 
-# Arguments that choose, of which the imaginary part takes the same, and those that are added to a tensor.
+# Arguments that are added to a tensor; all others are the same for the imaginary part.
 _ADDED = ("other", "self", "src", "values", "value", "tensors")
 
 
@@ -69,7 +69,7 @@ def _register_by_part(name: str) -> None:
     @converter_of_complex(name)
     def both(t: Translation, **arguments: Value) -> Value:
         if isinstance(arguments.get("alpha"), complex):
-            raise Unserved("a complex alpha; expected a real one")
+            raise Unserved("a complex alpha is not supported; expected a real one")
         real = convert(t, **{name: _part_of(value, False) for name, value in arguments.items()})
         imag = convert(t, **{name: _imaginary(t, name, value) for name, value in arguments.items()})
         if isinstance(real, tuple | list):
@@ -93,17 +93,17 @@ def parts(t: Translation, value: Value) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _by_formula(t: Translation, name: str, elements: Any, *operands: Value) -> Complex:
-    """Both parts by `elements`, a pair of functions of the parts of all operands."""
+    """Compute both parts by `elements`, a pair of functions of the parts of all operands."""
     given = [each for operand in operands for each in parts(t, operand)]
     real, imag = (expanded(t, kernel(t, name, element, *given), t.shape) for element in elements)
     return Complex(real, imag)
 
 
-# ---- from real numbers and to them -----------------------------------------------------------------------------------
+# ---- conversion from and to real numbers -----------------------------------------------------------------------------
 
 
 def _both(*names: str) -> Callable[[Any], Any]:
-    """Register a converter that takes or gives complex numbers by its nature."""
+    """Register a converter whose operands or results are inherently complex."""
 
     def register(convert: Any) -> Any:
         return converter(*names)(converter_of_complex(*names)(convert))
@@ -118,7 +118,7 @@ def _complex(t: Translation, real: relax.Expr, imag: relax.Expr) -> Complex:
 
 @_both("polar.default")
 def _polar(t: Translation, abs: relax.Expr, angle: relax.Expr) -> Complex:
-    """By size and angle."""
+    """A complex number from its absolute value and angle."""
     dtype = dtype_of(abs)
     size, turn = (t.cast(value, computed_in(dtype)) for value in (abs, angle))
     functions = in_libm("cos"), in_libm("sin")

@@ -1,4 +1,4 @@
-"""Convolutions of one to three axes, transposed or not."""
+"""Convolutions and transposed convolutions over one to three spatial axes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _convolution(
 ) -> relax.Expr:
     rank = len(shape_of(weight)) - 2
     if rank not in _FORWARD:
-        raise Unserved(f"a convolution along {rank} axes; expected 1 to 3")
+        raise Unserved(f"a convolution over {rank} axes is not supported; expected 1 to 3")
     single = len(shape_of(input)) == rank + 1
     if single:
         input = t.emit(op.expand_dims(input, 0))
@@ -40,9 +40,11 @@ def _convolution(
     given = {"strides": strides, "padding": before * 2, "dilation": each(dilation, rank)}
     wide = computed_in(t.dtype)
     if 0 in (*shape_of(input), *shape_of(weight)):
-        raise Unserved(f"input {shape_of(input)} and weight {shape_of(weight)}; expected elements")
+        raise Unserved(
+            f"input {shape_of(input)} and weight {shape_of(weight)} are not supported; expected nonempty tensors"
+        )
     if transposed:
-        # TVM's transposed convolutions are summed in the type of their operands.
+        # TVM accumulates transposed convolutions in the type of their operands.
         input, weight = t.cast(input, wide), t.cast(weight, wide)
         result = _transposed(t, input, weight, groups, each(output_padding, rank), given)
     else:
@@ -76,12 +78,12 @@ def _transposed(
     output_padding: Sequence[int],
     given: dict[str, Any],
 ) -> relax.Expr:
-    """A transposed convolution; `given`: its strides, padding and dilation."""
+    """A transposed convolution; `given` are its strides, padding and dilation."""
     rank = len(output_padding)
     function = _TRANSPOSED[rank]
     if all(more < stride for more, stride in zip(output_padding, given["strides"], strict=True)):
         return t.emit(function(input, weight, groups=groups, output_padding=output_padding, **given))
-    # TVM takes no more than that: less is cut off behind, and beyond the last element are zeros.
+    # TVM does not support larger output padding: crop less at the end, and append zeros past the last element.
     before = given["padding"][:rank]
     behind = [pad - more for pad, more in zip(before, output_padding, strict=True)]
     given = {**given, "padding": [*before, *(max(pad, 0) for pad in behind)]}

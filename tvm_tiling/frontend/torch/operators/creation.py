@@ -1,4 +1,4 @@
-"""Tensors out of numbers, copies and changes of type."""
+"""Creation of tensors, copies and casts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..types import is_float
 
 
 def filled(t: Translation, value: Value) -> relax.Expr:
-    """The node's result where all elements are one number, or a tensor of one element."""
+    """The node's result with all elements equal to a number or a one-element tensor."""
     value = t.cast(value, t.dtype)
     if shape_of(value):
         value = t.emit(op.reshape(value, ()))
@@ -36,7 +36,7 @@ def _scalar_tensor(t: Translation, s: float, dtype: Any) -> relax.Expr:
 
 @converter("empty.memory_format", "empty_strided.default", "new_empty_strided.default")
 def _empty(t: Translation, size: list[int], dtype: Any, stride: Any = None, self: Value = None) -> relax.Expr:
-    """Without content, for which zeros stand."""
+    """An uninitialised tensor, filled with zeros here."""
     return filled(t, 0)
 
 
@@ -81,10 +81,10 @@ def _copy(t: Translation, self: relax.Expr, src: relax.Expr) -> relax.Expr:
 @converter("native_dropout.default")
 def _native_dropout(t: Translation, input: relax.Expr, p: float, train: bool | None) -> tuple[relax.Expr, relax.Expr]:
     if train or train is None:
-        raise Unserved("dropout while training, which is random; expected a module in eval()")
+        raise Unserved("dropout in training is random and not supported; expected a module in eval()")
     return input, t.emit(op.full(relax.ShapeExpr(shape_of(input)), t.cast(True, "bool"), "bool"))
 
 
 @converter("_assert_tensor_metadata.default")
 def _assert_tensor_metadata(t: Translation, a: relax.Expr, size: Any, stride: Any, dtype: Any) -> None:
-    """PyTorch compared the type and shape when it exported the program; neither can change."""
+    """PyTorch checked the type and shape when it exported the program; neither can change."""

@@ -1,4 +1,4 @@
-"""What converters of element-wise operators share: types of operands, and kernels that are given for one element."""
+"""Helpers for element-wise operators: operand types, and kernels defined per element."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from ..types import DTYPES, NAMES, computed_in
 
 
 def number(value: Value) -> bool:
-    """Whether an operand is a Python number, which has less say in the type of a result than a tensor."""
+    """Return whether an operand is a Python number, which ranks below a tensor in type promotion."""
     return isinstance(value, bool | int | float)
 
 
 def promoted(*operands: Value) -> str:
-    """The type that PyTorch gives to the result of operands of these types, numbers and tensors without axes counting
-    less than others."""
+    """The type to which PyTorch promotes these operands; numbers and scalar tensors rank below other tensors."""
 
     def like(value: Value) -> Any:
         return value if number(value) else torch.empty([1] * len(shape_of(value)), dtype=DTYPES[dtype_of(value)])
@@ -32,7 +31,7 @@ def promoted(*operands: Value) -> str:
 
 
 def operand(t: Translation, value: Value, dtype: str) -> relax.Expr:
-    """A tensor or number as one of type `dtype`, in the type that PyTorch computes with: it is rounded to `dtype`."""
+    """A tensor or number rounded to `dtype`, in the type in which PyTorch computes."""
     if number(value):
         value = torch.tensor(value, dtype=DTYPES[dtype]).item()
     elif dtype_of(value) != dtype:
@@ -43,25 +42,25 @@ def operand(t: Translation, value: Value, dtype: str) -> relax.Expr:
 def binary(
     t: Translation, function: Callable[[relax.Expr, relax.Expr], relax.Expr], left: Value, right: Value
 ) -> relax.Expr:
-    """`function` of both operands in the type that PyTorch computes in, as the type of the result."""
+    """`function` of both operands in the type in which PyTorch computes, cast to the type of the result."""
     return t.cast(t.emit(function(operand(t, left, t.dtype), operand(t, right, t.dtype))), t.dtype)
 
 
 def unrounded(
     t: Translation, function: Callable[[relax.Expr, relax.Expr], relax.Expr], left: Value, right: Value
 ) -> relax.Expr:
-    """As `binary`, for products and quotients: with 16-bit floats PyTorch takes a number in float32 there."""
+    """Like `binary`, for products and quotients, where PyTorch takes a number in float32 with 16-bit floats."""
     dtype = computed_in(t.dtype)
     return t.cast(t.emit(function(t.cast(left, dtype), t.cast(right, dtype))), t.dtype)
 
 
 def unary(t: Translation, function: Callable[[relax.Expr], relax.Expr], x: relax.Expr) -> relax.Expr:
-    """`function` of a tensor in the type that PyTorch computes in, as the type of the result."""
+    """`function` of a tensor in the type in which PyTorch computes, cast to the type of the result."""
     return t.cast(t.emit(function(t.cast(x, computed_in(t.dtype)))), t.dtype)
 
 
 def kernel(t: Translation, name: str, element: Callable[..., tirx.Expr], *operands: relax.Expr) -> relax.Expr:
-    """A kernel named `name` over the broadcast shape of the operands that computes `element` of one of each."""
+    """A kernel named `name` that computes `element` over the broadcast shape of the operands."""
     shape = broadcast_shape([shape_of(operand) for operand in operands])
 
     def compute(*tensors: te.Tensor) -> te.Tensor:
@@ -71,7 +70,7 @@ def kernel(t: Translation, name: str, element: Callable[..., tirx.Expr], *operan
 
 
 def _broadcast(tensor: te.Tensor, at: tuple[tirx.Var, ...]) -> tirx.Expr:
-    """A tensor's element at a place of a result to which it is broadcast."""
+    """The element of a tensor at a position of a result to which it is broadcast."""
     rank = len(tensor.shape)
     if not rank:
         return tensor()
@@ -80,7 +79,7 @@ def _broadcast(tensor: te.Tensor, at: tuple[tirx.Var, ...]) -> tirx.Expr:
 
 
 def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """The shape that operands are broadcast to; PyTorch has compared open extents."""
+    """The shape to which operands are broadcast; PyTorch has checked dynamic extents."""
     if all(isinstance(extent, int) for shape in shapes for extent in shape):
         return torch.broadcast_shapes(*shapes)
     rank = max(map(len, shapes))
@@ -92,12 +91,12 @@ def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> Sequence[Any]:
 
 
 def elementwise(t: Translation, name: str, element: Callable[..., tirx.Expr], *operands: Value) -> relax.Expr:
-    """A kernel of operands in the type that PyTorch computes in, as the type of the result."""
+    """An element-wise kernel on operands in the type in which PyTorch computes, cast to the type of the result."""
     return t.cast(kernel(t, name, element, *(operand(t, value, t.dtype) for value in operands)), t.dtype)
 
 
 def in_libm(function: str) -> Callable[..., tirx.Expr]:
-    """A function of C's mathematical library, of float64 or float32; of 16-bit floats in float32."""
+    """A function of the C math library for float64 or float32; 16-bit floats are computed in float32."""
 
     def call(*values: tirx.Expr) -> tirx.Expr:
         dtype = str(values[0].ty)
@@ -119,5 +118,5 @@ def is_zero(value: Value) -> bool:
 
 
 def signed_infinity(zero: float) -> float:
-    """1 / zero as IEEE 754 defines it: an infinity of the zero's sign."""
+    """1 / zero in IEEE 754: an infinity with the sign of the zero."""
     return math.copysign(math.inf, zero)

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, each axis a matrix multiplication by the constant matrix of its waves."""
+"""Discrete Fourier transforms, each axis as a matrix multiplication with a constant matrix."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LONGEST = 2048  # elements along an axis: two matrices of 16 MiB in float32
 
 
 def _waves(t: Translation, rows: int, columns: int, size: int, forward: bool) -> tuple[relax.Expr, relax.Expr]:
-    """cos and sin of the angle of element and frequency, (rows, columns)."""
+    """cos and sin of the angles of elements and frequencies, (rows, columns)."""
     if size > _LONGEST:
-        raise Unserved(f"a transform of {size} elements; expected at most {_LONGEST}")
+        raise Unserved(f"a transform of {size} elements is not supported; expected at most {_LONGEST}")
     turns = torch.outer(torch.arange(rows), torch.arange(columns)) % size
     angle = turns.double() * ((-2 if forward else 2) * math.pi / size)
     dtype = DTYPES[t.dtype]
@@ -29,7 +29,7 @@ def _waves(t: Translation, rows: int, columns: int, size: int, forward: bool) ->
 
 
 def _along(t: Translation, value: Complex, axis: int, forward: bool) -> Complex:
-    """A transform of complex numbers along an axis, without a factor."""
+    """An unnormalised transform of complex numbers along an axis."""
     shape = shape_of(value.real)
     size = shape[axis]
     cosine, sine = _waves(t, size, size, size, forward)
@@ -46,7 +46,7 @@ def _along(t: Translation, value: Complex, axis: int, forward: bool) -> Complex:
 
 
 def _factor(t: Translation, sizes: Sequence[int], normalization: int) -> relax.Expr:
-    """PyTorch's three: 1, one over the root of the number of elements, one over it."""
+    """PyTorch's three normalisations: 1, one over the square root of the number of elements, one over that number."""
     count = prod(sizes)
     return t.cast({0: 1.0, 1: 1 / math.sqrt(count), 2: 1 / count}[normalization], t.dtype)
 
@@ -89,7 +89,7 @@ def _of_complex(t: Translation, self: Value, dim: Sequence[int], normalization: 
 @converter("_fft_c2r.default")
 @converter_of_complex("_fft_c2r.default")
 def _to_reals(t: Translation, self: Value, dim: Sequence[int], normalization: int, last_dim_size: int) -> relax.Expr:
-    """Of the first half of frequencies, whose others are their conjugates."""
+    """The real transform from the first half of the frequencies; the others are their conjugates."""
     shape = list(shape_of(self.real))
     axes = [axis % len(shape) for axis in dim]
     found, last, size = self, axes[-1], last_dim_size
@@ -98,7 +98,7 @@ def _to_reals(t: Translation, self: Value, dim: Sequence[int], normalization: in
     half = shape[last]
     shape[last] = size
     cosine, sine = _waves(t, half, size, size, False)
-    # Each frequency stands for itself and its conjugate, but the first and, of an even size, the last.
+    # Each frequency represents itself and its conjugate, except the first and, for an even size, the last.
     times = torch.full((half, 1), 2.0, dtype=DTYPES[t.dtype])
     times[0] = 1
     if size % 2 == 0:

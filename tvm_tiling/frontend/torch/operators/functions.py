@@ -1,4 +1,4 @@
-"""Functions of one number: roots, logarithms, trigonometry, rounding, signs."""
+"""Unary functions: roots, logarithms, trigonometry, rounding, signs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _register(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
         return unary(t, function, self)
 
 
-# Those for which TVM's and this package's lowering are exact in float32 and float64.
+# Functions for which the lowerings of TVM and of this package are accurate in float32 and float64.
 for _name, _function in {
     "acos": op.acos,
     "acosh": op.acosh,
@@ -41,7 +41,7 @@ for _name, _function in {
 
 
 def _register_by_type(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
-    """In float32 by Relax's operator, which becomes vectors; in float64, where TVM loses digits, by C's library."""
+    """In float32, Relax's operator, which is vectorised; in float64, where TVM loses digits, the C library."""
 
     @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
@@ -52,11 +52,11 @@ for _name, _function in {"cosh": op.cosh, "sinh": op.sinh, "tanh": op.tanh}.item
     _register_by_type(_name, _function)
 
 
-# ---- near 0 and near 1, and by C's library --------------------------------------------------------------------------
+# ---- accurate near 0 and near 1, and from the C library -------------------------------------------------------------
 
 
 def expm1(x: tirx.Expr) -> tirx.Expr:
-    """e^x - 1 with all its digits near 0, where e^x is close to 1: there by tanh."""
+    """e^x - 1, accurate near 0, where e^x is close to 1: there by tanh."""
     if str(x.ty) == "float64":
         return in_libm("expm1")(x)
     one = real(1, x)
@@ -65,7 +65,7 @@ def expm1(x: tirx.Expr) -> tirx.Expr:
 
 
 def log1p(x: tirx.Expr) -> tirx.Expr:
-    """log(1 + x) with all its digits near 0, where 1 + x loses those of x: there by the series of 2 artanh(x/(2+x))."""
+    """log(1 + x), accurate near 0, where 1 + x loses digits of x: there by the series of 2 artanh(x/(2+x))."""
     if str(x.ty) == "float64":
         return in_libm("log1p")(x)
     ratio = x / (x + real(2, x))
@@ -111,7 +111,7 @@ def _reciprocal(t: Translation, self: relax.Expr) -> relax.Expr:
 
 @converter("angle.default")
 def _angle(t: Translation, self: relax.Expr) -> relax.Expr:
-    """Pi of negative numbers, 0 of others, NaN of NaN."""
+    """Pi for negative numbers, NaN for NaN, 0 otherwise."""
 
     def element(x: tirx.Expr) -> tirx.Expr:
         return tirx.Select(tirx.isnan(x), x, tirx.Select(x < real(0, x), real(math.pi, x), real(0, x)))
@@ -120,7 +120,7 @@ def _angle(t: Translation, self: relax.Expr) -> relax.Expr:
 
 
 def _register_rounding(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
-    """Integers stay as they are."""
+    """Register a rounding function; integers stay unchanged."""
 
     @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
@@ -133,7 +133,7 @@ for _name, _function in {"ceil": op.ceil, "floor": op.floor, "round": op.round, 
 
 @converter("round.decimals")
 def _round_decimals(t: Translation, self: relax.Expr, decimals: int) -> relax.Expr:
-    """Halves to even, at a place behind the point or, if negative, before it."""
+    """Round halves to even at a digit after the decimal point or, if negative, before it."""
 
     def rounded(x: Value) -> relax.Expr:
         scale = relax.const(10.0 ** abs(decimals), dtype_of(x))

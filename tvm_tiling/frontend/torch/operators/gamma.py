@@ -1,4 +1,4 @@
-"""Functions around the gamma function and Hurwitz's zeta function, in float64 whatever the operands' type."""
+"""Gamma-related functions and the Hurwitz zeta function, computed in float64 for all operand types."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .views import expanded, reshaped
 
 Expr = Any
 _WIDE = "float64"
-_LEAST = 1.2e-16  # what a term adds no more than, beside its sum
+_LEAST = 1.2e-16  # relative size below which a term is negligible
 _log, _exp, _pow, _sin, _tan, _lgamma, _floor = (
     in_libm(name) for name in ("log", "exp", "pow", "sin", "tan", "lgamma", "floor")
 )
 
-# Of the sum over k of B_2k / (2k)! f^(2k-1): Bernoulli's numbers over factorials.
+# Coefficients of the sum over k of B_2k / (2k)! f^(2k-1): Bernoulli numbers over factorials.
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
 
 
@@ -33,7 +33,7 @@ def n(value: float) -> Expr:
 
 
 def _of_positive(x: Expr) -> Expr:
-    """digamma by its expansion at x + 10."""
+    """digamma by its asymptotic expansion at x + 10."""
     far = x + n(10)
     square = n(1) / (far * far)
     series = n(0)
@@ -105,14 +105,14 @@ def _zeta(t: Translation, self: Value, other: Value) -> relax.Expr:
 
 
 def _zeta_of(t: Translation, order: Value, start: Value) -> relax.Expr:
-    """The sum of (start + k)^-order over all k from 0 on: terms up to 9, then Euler's and Maclaurin's expansion."""
+    """The sum of (start + k)^-order over k = 0, 1, ...: terms up to 9, then the Euler-Maclaurin expansion."""
     count = prod(t.shape)
 
     def body(x: Any, q: Any, total: Any, at: Any, term: Any, left: Any) -> None:
         with tir.parallel(0, count) as i:
             total[i] = _pow(q[i], n(0) - x[i])
             at[i], term[i], left[i] = q[i], n(1), n(9)
-            # So many terms that none is left out, and an end where they add nothing any more.
+            # At least 9 terms, and then until they are negligible.
             with tir.While(
                 tirx.all(tirx.any(left[i] > n(0), at[i] <= n(9)), tirx.abs(term[i]) > n(_LEAST) * tirx.abs(total[i]))
             ):
@@ -122,7 +122,7 @@ def _zeta_of(t: Translation, order: Value, start: Value) -> relax.Expr:
                 total[i] = total[i] + term[i]
             with tir.If(tirx.abs(term[i]) > n(_LEAST) * tirx.abs(total[i])), tir.Then():
                 total[i] = total[i] + term[i] * at[i] / (x[i] - n(1)) - n(0.5) * term[i]
-                # left: x (x+1) ... over a factorial
+                # left is x (x+1) ... over a factorial
                 left[i] = x[i]
                 for k, bernoulli in enumerate(_BERNOULLI, 1):
                     term[i] = term[i] / at[i]
@@ -171,7 +171,7 @@ def _incomplete(
     q1: Any,
     last: Any,
 ) -> None:
-    """The share of the gamma function's integral below x, or above it with `upper`."""
+    """The regularised incomplete gamma function: the lower one, or the upper one with `upper`."""
     with tir.parallel(0, count) as i:
         factor = _exp(a[i] * _log(x[i]) - x[i] - _lgamma(a[i]))
         k[i] = n(0)
@@ -187,7 +187,7 @@ def _incomplete(
                 if upper:
                     result[i] = n(1) - result[i]
             with tir.Else():
-                # The continued fraction of the part above.
+                # The continued fraction of the upper function.
                 p0[i], q0[i], p1[i], q1[i] = n(1), x[i], x[i] + n(1), (x[i] - a[i] + n(2)) * x[i]
                 result[i], term[i] = p1[i] / q1[i], n(1)
                 with tir.While(tirx.all(term[i] > n(_LEAST), k[i] < n(_MOST))):

@@ -1,4 +1,4 @@
-"""Products of rows by the matrices of their groups, as a mixture of experts has them."""
+"""Matrix multiplications of grouped rows by one matrix per group, as in a mixture of experts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ def _rows_by_experts(t: Translation, input: relax.Expr, weight: relax.Expr, offs
 @converter("_grouped_mm.default")
 def _grouped(t: Translation, self: relax.Expr, mat2: relax.Expr, offs: Value, bias: Value, out_dtype: Any) -> Value:
     if bias is not None or out_dtype is not None:
-        raise Unserved("with a bias, or a type of results; expected neither")
+        raise Unserved("a bias or an output type is not supported; expected neither")
     ranks = len(shape_of(self)), len(shape_of(mat2))
     if offs is None:
         return t.cast(product(t, self, mat2, computed_in(t.dtype)), t.dtype)
     if ranks != (2, 3):
-        raise Unserved(f"groups of operands of {ranks[0]} and {ranks[1]} axes; expected groups of the rows of a matrix")
+        raise Unserved(
+            f"groups of operands of {ranks[0]} and {ranks[1]} axes are not supported; expected groups of matrix rows"
+        )
     return _by_groups(t, self, mat2, offs)
 
 
 def _by_groups(t: Translation, rows: relax.Expr, matrices: relax.Expr, ends: relax.Expr) -> relax.Expr:
-    """Each row times the matrix of its group. `ends`: the number of the row behind each group's last; a row behind all
-    groups gives zeros."""
+    """Each row times the matrix of its group. `ends`: the end row of each group; rows after all groups give zeros."""
     groups, depth, columns = shape_of(matrices)
     count, wide = shape_of(rows)[0], computed_in(t.dtype)
     if not groups or not depth:
-        raise Unserved(f"{groups} groups of products of depth {depth}; expected one at least")
+        raise Unserved(f"{groups} groups with K = {depth} are not supported; expected at least one")
 
     def numbers(end: te.Tensor) -> te.Tensor:
         g = te.reduce_axis((0, groups), name="g")

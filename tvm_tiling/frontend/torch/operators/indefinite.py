@@ -1,7 +1,7 @@
-"""Factors L D L' of symmetric matrices that need not be positive definite, and solutions of equations by them.
+"""L D L' factorisations of symmetric, possibly indefinite matrices, and solutions of equations by them.
 
-The pivots are those of LAPACK (Bunch and Kaufman's): a block of D has one or two rows, and the pivots of both rows of
-a block of two are negative. Nothing but the lower triangle is read. Everything runs in float64 and is rounded once.
+The pivots are LAPACK's (Bunch-Kaufman): a block of D has one or two rows, and both pivots of a two-row block are
+negative. Only the lower triangle is read. Everything is computed in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .loops import looped
 from .views import expanded, reshaped
 
 _WIDE = "float64"
-_SHARE = (1 + sqrt(17)) / 8  # of the largest number beside it that a pivot must have
+_SHARE = (1 + sqrt(17)) / 8  # minimum ratio of a pivot to the largest number in its column
 _PIVOT = "pivot of a factorisation, counted from 1,"
 
 
@@ -58,7 +58,7 @@ def _factor(t: Translation, self: relax.Expr, hermitian: bool, check_errors: boo
 
 
 def _choose_pivot(a: Any, b: Any, k: Any, n: int, other: Any, width: Any, column: Any, row: Any) -> None:
-    """How many rows the block at k has, and the row that is exchanged with its last one."""
+    """Choose the number of rows of the block at k, and the row to swap with its last one."""
     other[b], width[b] = tirx.Cast("int32", k), whole(1)
     with tir.If(k + 1 < n), tir.Then():
         other[b] = tirx.Cast("int32", k) + whole(1)
@@ -83,7 +83,7 @@ def _choose_pivot(a: Any, b: Any, k: Any, n: int, other: Any, width: Any, column
 
 
 def _exchange_rows(a: Any, b: Any, k: Any, n: int, other: Any, width: Any, held: Any) -> None:
-    """Exchange the last row of the block at k with another one below it, and the columns, from column k on."""
+    """Swap the last row of the block at k, and its columns, with another one below it, from column k on."""
     last = tirx.Cast("int32", k) + width[b] - whole(1)
 
     def exchange(first: tuple[Any, Any], second: tuple[Any, Any]) -> None:
@@ -112,7 +112,7 @@ def _eliminate_one(a: Any, b: Any, k: Any, n: int) -> None:
 
 
 def _eliminate_two(a: Any, b: Any, k: Any, n: int, x: Any, y: Any) -> None:
-    """By the block's inverse, scaled by the number beside its diagonal."""
+    """Eliminate by the block's inverse, scaled by its off-diagonal element."""
     beside = a[b, k + 1, k]
     first, second = a[b, k, k] / beside, a[b, k + 1, k + 1] / beside
     factor = wide_number(1) / ((first * second - wide_number(1)) * beside)
@@ -127,7 +127,7 @@ def _eliminate_two(a: Any, b: Any, k: Any, n: int, x: Any, y: Any) -> None:
 
 @of_elements("linalg_ldl_solve.default")
 def _solve(t: Translation, LD: relax.Expr, pivots: relax.Expr, B: relax.Expr, hermitian: bool) -> relax.Expr:
-    """X of A X = B, A by its factors."""
+    """Solve A X = B for X, with A given by its factors."""
     batch, n = t.shape[:-2], shape_of(LD)[-1]
     factors = stacked(t, expanded(t, LD, (*batch, n, n)))
     exchanged = reshaped(t, expanded(t, pivots, (*batch, n)), (prod(batch), n))
@@ -138,7 +138,8 @@ def _solve(t: Translation, LD: relax.Expr, pivots: relax.Expr, B: relax.Expr, he
 
     def body(a: Any, pivot: Any, y: Any, x: Any, start: Any, held: Any) -> None:
         def exchange(b: Any, k: Any, place: Any, c: Any) -> None:
-            """Row `place` with the one that the pivot at k names; one outside, which the run refuses, is limited."""
+            """Swap row `place` with the one named by the pivot at k; an invalid one, rejected at run time, is
+            clamped."""
             size = tirx.max(pivot[b, k], whole(0) - pivot[b, k])
             other = tirx.max(tirx.min(size - whole(1), whole(n - 1)), whole(0))
             held[b] = x[b, place, c]

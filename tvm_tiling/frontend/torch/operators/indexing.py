@@ -1,7 +1,7 @@
-"""Reads at places that tensors name.
+"""Reads at positions given by tensors.
 
-Index expressions count negative places from the end, which is written out here; gathers and selections take none, as in
-PyTorch. Places that are known before the run are checked now, all others are left to Relax's operators as they are.
+Index expressions accept negative positions, which are resolved here; gathers and selections do not, as in PyTorch.
+Positions known at compile time are checked here, all others are passed to Relax's operators.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .views import expanded, permuted, reshaped
 
 @dataclass(frozen=True)
 class Places:
-    """The index tensors of an index expression: `axes` that they index in ascending order, `tensors` of whole numbers
-    from 0 on, `shape` of what they broadcast to, and whether the axes follow each other."""
+    """The index tensors of an index expression: the indexed `axes` in ascending order, the nonnegative integer
+    `tensors`, their broadcast `shape`, and whether the axes are adjacent."""
 
     axes: tuple[int, ...]
     tensors: tuple[relax.Expr, ...]
@@ -34,12 +34,12 @@ class Places:
     adjacent: bool
 
     def front(self, rank: int) -> list[int]:
-        """The order of axes that puts the indexed ones in front."""
+        """The permutation that moves the indexed axes to the front."""
         return [*self.axes, *(axis for axis in range(rank) if axis not in self.axes)]
 
     def result_order(self, rank: int) -> list[int]:
-        """The order of axes that takes (index axes, other axes) to where PyTorch has them: index axes stay in front
-        unless the indexed axes follow each other."""
+        """The permutation from (index axes, other axes) to PyTorch's order: index axes stay in front unless the indexed
+        axes are adjacent."""
         count, others = len(self.shape), rank - len(self.axes)
         before = self.axes[0] if self.adjacent else 0
         own = list(range(count))
@@ -48,7 +48,7 @@ class Places:
 
 
 def wrapped(t: Translation, index: relax.Expr, extent: int, what: str) -> relax.Expr:
-    """Places from 0 on, negative ones counted from the end of an axis of `extent` elements."""
+    """Nonnegative positions; negative ones are counted from the end of an axis of `extent` elements."""
     known = t.content(index)
     if known is not None and isinstance(extent, int):
         places = checked(known.long(), -extent, extent, what)
@@ -60,7 +60,7 @@ def wrapped(t: Translation, index: relax.Expr, extent: int, what: str) -> relax.
 
 
 def checked(places: torch.Tensor, low: int, high: int, what: str) -> torch.Tensor:
-    """`places`, all of which lie in [low, high); else Unserved."""
+    """`places` if all are in [low, high). Raises Unserved otherwise."""
     outside = places[(places < low) | (places >= high)]
     if outside.numel():
         raise Unserved(f"{what} {int(outside.reshape(-1)[0])}; expected {low} to {high - 1}")
@@ -68,7 +68,7 @@ def checked(places: torch.Tensor, low: int, high: int, what: str) -> torch.Tenso
 
 
 def from_start(t: Translation, index: relax.Expr, extent: int) -> relax.Expr:
-    """Places of an operator that takes none below 0."""
+    """Positions for an operator that accepts no negative ones."""
     known = t.content(index)
     if known is not None and isinstance(extent, int):
         checked(known, 0, extent, "index")
@@ -76,7 +76,7 @@ def from_start(t: Translation, index: relax.Expr, extent: int) -> relax.Expr:
 
 
 def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Places:
-    """The index tensors of an index expression on `data`; None stands for a whole axis. Masks have to be known."""
+    """The index tensors of an index expression on `data`; None selects a whole axis. Masks have to be constant."""
     shape = shape_of(data)
     given: list[tuple[int, relax.Expr]] = []
     axis = 0
@@ -90,17 +90,20 @@ def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Pla
             continue
         mask = t.content(index)
         if mask is None:
-            raise Unserved("a mask whose count of elements is not known before the run; expected indices, or where()")
+            raise Unserved(
+                "a mask whose number of true elements is not known at compile time is not supported; expected "
+                "indices, or where()"
+            )
         for found in mask.bool().nonzero(as_tuple=True) if mask.ndim else ():
             given.append((axis, t.constant(found)))
             axis += 1
         if not mask.ndim:
-            raise Unserved("a mask without axes; expected one with the axes that it indexes")
+            raise Unserved("a scalar mask is not supported; expected one with the axes that it indexes")
     if not given:
         return Places((), (), (), True)
     axes = tuple(place for place, _ in given)
     tensors = tuple(tensor for _, tensor in given)
-    # As PyTorch has it, None between two tensors sets them apart.
+    # As in PyTorch, None between two tensors makes them nonadjacent.
     adjacent = axes == tuple(range(axes[0], axes[0] + len(axes)))
     together = broadcast_shape([shape_of(tensor) for tensor in tensors])
     return Places(axes, tensors, tuple(together), adjacent)
@@ -153,13 +156,13 @@ def _embedding(
     scale_grad_by_freq: bool,
     sparse: bool,
 ) -> relax.Expr:
-    # The last three concern gradients alone.
+    # The last three arguments only affect gradients.
     return t.emit(op.take(weight, from_start(t, indices, shape_of(weight)[0]), axis=0))
 
 
 @converter("one_hot.default")
 def _one_hot(t: Translation, self: relax.Expr, num_classes: int) -> relax.Expr:
-    """A last axis that holds 1 at the class's place, else 0."""
+    """A last axis with 1 at the class index, 0 elsewhere."""
     count = t.shape[-1]
     classes = from_start(t, self, count)
     if t.content(self) is None:
@@ -170,14 +173,14 @@ def _one_hot(t: Translation, self: relax.Expr, num_classes: int) -> relax.Expr:
 
 @converter("masked_scatter.default")
 def _masked_scatter(t: Translation, self: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
-    """Where the mask holds, the next element of `source`."""
+    """Replace the elements where the mask is true by consecutive elements of `source`."""
     shape, count = t.shape, prod(shape_of(source))
     chosen = reshaped(t, expanded(t, mask, shape), [prod(shape)])
     seen = t.emit(op.cumsum(t.cast(chosen, "int64"), 0, "int64"))
     places = t.emit(op.subtract(seen, relax.const(1, "int64")))
     places = t.emit(op.where(chosen, places, relax.const(0, "int64")))
     if not count:
-        raise Unserved("a source without elements; expected one for each place of the mask")
+        raise Unserved("the source is empty; expected one element per true element of the mask")
     taken = t.emit(op.take(reshaped(t, source, [count]), places, axis=0))
     data = expanded(t, self, shape)
     return t.emit(op.where(reshaped(t, chosen, shape), reshaped(t, taken, shape), data))
@@ -185,7 +188,7 @@ def _masked_scatter(t: Translation, self: relax.Expr, mask: relax.Expr, source: 
 
 @converter("nonzero_static.default")
 def _nonzero_static(t: Translation, self: relax.Expr, size: int, fill_value: int) -> relax.Expr:
-    """The places of the first `size` elements that are not 0, a row each; further rows hold `fill_value`."""
+    """The positions of the first `size` nonzero elements, one per row; remaining rows contain `fill_value`."""
     shape, count = shape_of(self), prod(shape_of(self))
     if not count:
         return t.emit(op.full(t.shape, relax.const(fill_value, "int64"), "int64"))

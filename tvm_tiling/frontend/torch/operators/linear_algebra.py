@@ -1,7 +1,7 @@
-"""Factorisations of matrices, and solutions of equations by them, as LAPACK has them: the same pivots, the same signs.
+"""Matrix factorisations, and solutions of equations by them, as in LAPACK, with the same pivots and signs.
 
-They run in float64 whatever the operands' type, matrix by matrix along the batch, and are rounded once. A matrix that
-PyTorch refuses in the run, as one that is singular, ends the run here too.
+They are computed in float64 for all operand types, matrix by matrix along the batch, and rounded once. A matrix that
+PyTorch rejects at run time, such as a singular one, ends the execution here too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _WIDE = "float64"
 
 
 def of_elements(*names: str, nothing: float | None = None) -> Callable[[Converter], Converter]:
-    """Register a converter that need not care for operands without elements. `nothing`: the first result then, the
-    others being 0 as status and exchanges of rows are; Unserved without it where a result of floats has elements."""
+    """Register a converter that does not handle empty operands. `nothing`: the first result in that case, the others
+    being 0, such as status and pivots; without it, raises Unserved if a float result is nonempty."""
 
     def register(convert: Converter) -> Converter:
         @converter(*names)
@@ -37,7 +37,7 @@ def of_elements(*names: str, nothing: float | None = None) -> Callable[[Converte
             several = t.node.meta["val"]  # type: ignore[union-attr]
             records = several if isinstance(several, tuple | list) else [several]
             if nothing is None and any(record.numel() and record.is_floating_point() for record in records):
-                raise Unserved("matrices without elements; expected elements")
+                raise Unserved("empty matrices are not supported; expected elements")
             found = [
                 t.emit(op.full(relax.ShapeExpr(tuple(record.shape)), t.cast(0 if place else nothing or 0, kind), kind))
                 for place, record in enumerate(records)
@@ -65,7 +65,7 @@ def stacked(t: Translation, value: relax.Expr) -> relax.Expr:
 
 
 def unstacked(t: Translation, value: relax.Expr, batch: Sequence[int], dtype: str) -> relax.Expr:
-    """The reverse of `stacked`: the batch's own axes, in type `dtype`."""
+    """The inverse of `stacked`: restore the batch axes, in type `dtype`."""
     return reshaped(t, t.cast(value, dtype), (*batch, *shape_of(value)[1:]))
 
 
@@ -78,7 +78,7 @@ def copied(source: Any, target: Any, b: Any, rows: int, columns: int) -> None:
 
 
 def _cholesky(t: Translation, data: relax.Expr, upper: bool) -> tuple[relax.Expr, relax.Expr]:
-    """The lower factor, or its transpose, of matrices of which one triangle is read; and their status."""
+    """The lower Cholesky factor, or its transpose, of matrices of which one triangle is read; and their status."""
     matrices = stacked(t, data)
     batch, n, _ = shape_of(matrices)
 
@@ -147,7 +147,7 @@ def _identity(t: Translation, like: relax.Expr) -> relax.Expr:
 
 
 def _triangular(t: Translation, a: relax.Expr, right: relax.Expr, upper: bool, unit: bool) -> relax.Expr:
-    """X of a X = right for stacked triangles, of which nothing but the triangle is read."""
+    """Solve a X = right for stacked triangular matrices, of which only the triangle is read."""
     batch, n, columns = shape_of(right)
 
     def body(m: Any, y: Any, x: Any) -> None:
@@ -192,7 +192,7 @@ def _triangular_solve(
 
 
 def _lu(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
-    """Both factors in one matrix, the rows that were exchanged, counted from 1, and the status."""
+    """Both factors in one matrix, the pivots, counted from 1, and the status."""
     batch, rows, columns = shape_of(matrices)
     steps = min(rows, columns)
 
@@ -224,7 +224,7 @@ def _lu(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, relax.Expr, r
 
 
 def _order(t: Translation, pivots: relax.Expr, rows: int) -> relax.Expr:
-    """(batch, rows): which row of a matrix stands at each place when its rows have been exchanged."""
+    """The row permutation of the pivots, (batch, rows): the source row at each position."""
     batch, steps = shape_of(pivots)
 
     def body(exchanged: Any, order: Any, held: Any) -> None:
@@ -232,7 +232,7 @@ def _order(t: Translation, pivots: relax.Expr, rows: int) -> relax.Expr:
             with tir.serial(0, rows) as i:
                 order[b, i] = tirx.Cast("int64", i)
             with tir.serial(0, steps) as j:
-                # A place outside of the matrix, in pivots that are no result of a factorisation, is not followed.
+                # Out-of-range pivots, which no factorisation returns, are clamped.
                 other = tirx.max(tirx.min(exchanged[b, j] - whole(1), whole(rows - 1)), whole(0))
                 held[b] = order[b, j]
                 order[b, j] = order[b, other]
@@ -242,7 +242,7 @@ def _order(t: Translation, pivots: relax.Expr, rows: int) -> relax.Expr:
 
 
 def _lu_solved(t: Translation, lu: relax.Expr, pivots: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """X of A X = right, A by its factors."""
+    """Solve A X = B for X, with A given by its factors."""
     batch, n, columns = shape_of(right)
     order = expanded(t, t.emit(op.expand_dims(_order(t, pivots, n), 2)), (batch, n, columns))
     exchanged = t.emit(op.gather_elements(right, order, 1))
@@ -254,7 +254,7 @@ def _lu_factor(
     t: Translation, A: relax.Expr, pivot: bool, check_errors: bool
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     if not pivot:
-        raise Unserved("pivot=False; expected True")
+        raise Unserved("pivot=False is not supported; expected True")
     batch = shape_of(A)[:-2]
     found, pivots, status = _lu(t, stacked(t, A))
     steps = shape_of(pivots)[1]
@@ -264,7 +264,7 @@ def _lu_factor(
 @of_elements("linalg_lu.default")
 def _linalg_lu(t: Translation, A: relax.Expr, pivot: bool) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     if not pivot:
-        raise Unserved("pivot=False; expected True")
+        raise Unserved("pivot=False is not supported; expected True")
     found, pivots, _ = _lu(t, stacked(t, A))
     return _unpacked(t, found, pivots, shape_of(A)[:-2], t.dtype)
 
@@ -272,7 +272,7 @@ def _linalg_lu(t: Translation, A: relax.Expr, pivot: bool) -> tuple[relax.Expr, 
 def _unpacked(
     t: Translation, lu: relax.Expr, pivots: relax.Expr, batch: Sequence[int], dtype: str
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
-    """The matrix of exchanges and both factors, each a matrix of its own."""
+    """The permutation matrix and both factors as separate matrices."""
     count, rows, columns = shape_of(lu)
     steps = min(rows, columns)
     order = t.emit(op.expand_dims(_order(t, pivots, rows), 1))
@@ -307,7 +307,7 @@ def _lu_solve(
     right = stacked(t, expanded(t, B, t.shape))
     right = right if left else turned(t, right)
     if adjoint == left:
-        # The transpose: U'L'P' X = right.
+        # The transposed system: U'L'P' X = right.
         other = turned(t, lu)
         found = _triangular(t, other, _triangular(t, other, right, False, False), True, True)
         columns = shape_of(right)[2]
@@ -333,7 +333,7 @@ def _solve(t: Translation, A: relax.Expr, B: relax.Expr, left: bool, check_error
     lu, pivots, status = _lu(t, matrices)
     found = _lu_solved(t, lu, pivots, right)
     found = reshaped(t, t.cast(found if left else turned(t, found), t.dtype), t.shape)
-    return [found, Missing("factors"), Missing("exchanges of rows"), reshaped(t, status, batch)]
+    return [found, Missing("factors"), Missing("pivots"), reshaped(t, status, batch)]
 
 
 @of_elements("linalg_inv_ex.default")
@@ -346,7 +346,7 @@ def _inverse(t: Translation, A: relax.Expr, check_errors: bool) -> tuple[relax.E
 
 
 def _diagonal_of(t: Translation, A: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """The diagonal of U, and 1 or -1 by the number of exchanges; (batch, n) and (batch,)."""
+    """The diagonal of U, and the sign of the permutation; (batch, n) and (batch,)."""
     matrices = stacked(t, A)
     batch, n, _ = shape_of(matrices)
     lu, pivots, _ = _lu(t, matrices)
@@ -362,7 +362,7 @@ def _diagonal_of(t: Translation, A: relax.Expr) -> tuple[relax.Expr, relax.Expr]
 def _determinant(t: Translation, A: relax.Expr) -> list[Value]:
     diagonal, sign = _diagonal_of(t, A)
     found = t.emit(op.multiply(t.emit(op.prod(diagonal, 1)), sign))
-    return [reshaped(t, t.cast(found, t.dtype), t.shape), Missing("factors"), Missing("exchanges of rows")]
+    return [reshaped(t, t.cast(found, t.dtype), t.shape), Missing("factors"), Missing("pivots")]
 
 
 @of_elements("_linalg_slogdet.default", nothing=1)
@@ -371,7 +371,7 @@ def _sign_and_logarithm(t: Translation, A: relax.Expr) -> list[Value]:
     sign = t.emit(op.multiply(sign, t.emit(op.prod(t.emit(op.sign(diagonal)), 1))))
     size = t.emit(op.sum(t.emit(op.log(t.emit(op.abs(diagonal)))), 1))
     found = [reshaped(t, t.cast(value, t.dtype), t.shape) for value in (sign, size)]
-    return [*found, Missing("factors"), Missing("exchanges of rows")]
+    return [*found, Missing("factors"), Missing("pivots")]
 
 
 # ---- QR -------------------------------------------------------------------------------------------------------------
@@ -380,7 +380,8 @@ def _sign_and_logarithm(t: Translation, A: relax.Expr) -> list[Value]:
 def _reflected(
     target: Any, vectors: Any, factor: Any, b: Any, j: Any, rows: int, first: Any, end: Any, sums: Any
 ) -> None:
-    """Reflect columns `first` to `end` of `target` by the j-th vector, 1 at place j and below in `vectors`."""
+    """Reflect columns `first` to `end` of `target` by the j-th Householder vector, which is 1 at index j and stored
+    below it in `vectors`."""
     with tir.serial(first, end) as c:
         sums[b] = target[b, j, c]
         with tir.serial(j + 1, rows) as i:
@@ -392,7 +393,7 @@ def _reflected(
 
 
 def _householder(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """R with the vectors of reflections below its diagonal, and the factors of the reflections."""
+    """R with the Householder vectors below its diagonal, and the factors of the reflections."""
     batch, rows, columns = shape_of(matrices)
     steps = min(rows, columns)
 
@@ -422,7 +423,7 @@ def _householder(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, rela
 def _by_reflections(
     t: Translation, vectors: relax.Expr, factors: relax.Expr, target: relax.Expr, *, backward: bool
 ) -> relax.Expr:
-    """H1 H2 ... Hk target, or with `backward` false Hk ... H1 target."""
+    """H1 H2 ... Hk target, or Hk ... H1 target if not `backward`."""
     batch, rows, columns = shape_of(target)
     steps = shape_of(factors)[1]
 
@@ -480,7 +481,7 @@ def _householder_product(
 def _ormqr(
     t: Translation, self: relax.Expr, input2: relax.Expr, input3: relax.Expr, left: bool, transpose: bool
 ) -> relax.Expr:
-    """Q, given by reflections, or its transpose times a matrix, from the left or the right."""
+    """Multiply a matrix by Q, given by reflections, or its transpose, from the left or the right."""
     batch = t.shape[:-2]
     vectors = stacked(t, self)
     factors = reshaped(t, t.cast(input2, _WIDE), (prod(batch), shape_of(input2)[-1]))
@@ -490,7 +491,7 @@ def _ormqr(
     return unstacked(t, found if left else turned(t, found), batch, t.dtype)
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------
+# ---- errors at run time ---------------------------------------------------------------------------------------------
 
 
 @converter("_linalg_check_errors.default")
@@ -499,11 +500,11 @@ def _check_errors(t: Translation, info: relax.Expr, api_name: str, is_matrix: bo
 
 
 def _refuse_in_run(t: Translation, status: relax.Expr, operator: str) -> None:
-    """End the run where the status of a matrix is not 0."""
+    """End the execution if the status of a matrix is nonzero."""
     count = prod(shape_of(status))
     if count:
         flat = reshaped(t, t.cast(status, "int64"), (count,))
         t.checks.append(checked_positions(t.builder, flat, 1, operator, wraps=False, called=_STATUS))
 
 
-_STATUS = "status of a matrix, 0 where it can be factorised,"
+_STATUS = "status of a matrix, 0 if it can be factorised,"

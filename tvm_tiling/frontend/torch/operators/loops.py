@@ -1,4 +1,4 @@
-"""Kernels that are written as loops, for algorithms in which a step needs the result of the step before."""
+"""Kernels written as explicit loops, for algorithms in which each step depends on the previous one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as tir
 from ..translation import Translation, shape_of
 from .views import permuted, reshaped
 
-# TVM's mark of a kernel that is fused to no other: the loops of these are not those of a TE computation.
+# TVM's attribute for an unfusible kernel: these loops are not those of a TE computation.
 ALONE = {"op_pattern": 8}
 
 
@@ -25,9 +25,9 @@ def looped(
     results: Sequence[tuple[Sequence[int], str]],
     body: Callable[..., None],
 ) -> list[relax.Expr]:
-    """The results, given by shape and type, of a kernel whose loops `body` writes with TVM's builder.
+    """The results, given by shape and type, of a kernel whose loops `body` emits with TVM's builder.
 
-    `body` takes the buffers of the operands and of the results. A result may serve as room for intermediate values.
+    `body` takes the buffers of the operands and of the results. A result may serve as scratch space.
     """
 
     def compute(*tensors: te.Tensor) -> Any:
@@ -47,14 +47,14 @@ def looped(
 
 
 def lines(t: Translation, value: relax.Expr, axis: int) -> relax.Expr:
-    """A tensor as rows along an axis: (other axes together, that axis)."""
+    """A tensor as rows along an axis: (flattened other axes, that axis)."""
     shape = shape_of(value)
     order = [place for place in range(len(shape)) if place != axis] + [axis]
     return reshaped(t, permuted(t, value, order), (prod(shape) // max(shape[axis], 1), shape[axis]))
 
 
 def from_lines(t: Translation, rows: relax.Expr, axis: int, shape: Sequence[int]) -> relax.Expr:
-    """The reverse of `lines`, where the axis may have got another extent; `shape`: of the result."""
+    """The inverse of `lines`, where the axis may have a different extent; `shape` is that of the result."""
     rest = [extent for place, extent in enumerate(shape) if place != axis]
     order = [*range(axis), len(shape) - 1, *range(axis, len(shape) - 1)]
     apart = t.emit(op.reshape(rows, (*rest, shape[axis])))

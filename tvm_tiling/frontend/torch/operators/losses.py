@@ -1,4 +1,4 @@
-"""Losses that PyTorch computes by operators of their own."""
+"""Losses that PyTorch computes by dedicated operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _linear_cross_entropy(
     ignore_index: int,
     **others: Any,
 ) -> list[Value]:
-    """The mean or sum of the losses. `others` say in which parts PyTorch computes it, and which gradients."""
+    """The mean or sum of the losses. `others` control chunking and gradients in PyTorch."""
     if "float" in dtype_of(target):
         loss = _of_probabilities(t, input, linear_weight, target, linear_bias, weight)
         count = t.cast(float(shape_of(input)[0]), dtype_of(loss))
@@ -53,7 +53,7 @@ def _linear_cross_entropies(
 
 
 def _logarithms(t: Translation, data: relax.Expr, matrix: relax.Expr, bias: Value) -> relax.Expr:
-    """The logarithms of the classes' probabilities in each row of data @ matrix^T + bias."""
+    """The log-probabilities of the classes for each row of data @ matrix^T + bias."""
     wide = computed_in(t.dtype)
     scores = product(t, t.cast(data, wide), turned(t, t.cast(matrix, wide)), wide)
     if bias is not None:
@@ -64,7 +64,7 @@ def _logarithms(t: Translation, data: relax.Expr, matrix: relax.Expr, bias: Valu
 def _of_probabilities(
     t: Translation, data: relax.Expr, matrix: relax.Expr, target: relax.Expr, bias: Value, weight: Value
 ) -> relax.Expr:
-    """The sum of the cross-entropies of rows whose targets are probabilities of the classes."""
+    """The sum of the cross-entropies of rows whose targets are class probabilities."""
     logarithms = _logarithms(t, data, matrix, bias)
     wanted = t.cast(target, dtype_of(logarithms))
     if weight is not None:
@@ -81,8 +81,7 @@ def _losses(
     weight: Value,
     ignored: int,
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The cross-entropy of each row of data @ matrix^T + bias, and the weight that it counts with; both are 0 where the
-    class is `ignored`."""
+    """The cross-entropy of each row of data @ matrix^T + bias, and its weight; both are 0 if the class is `ignored`."""
     wide = computed_in(t.dtype)
     rows, classes = shape_of(data)[0], shape_of(matrix)[0]
     logarithms = _logarithms(t, data, matrix, bias)

@@ -1,5 +1,5 @@
-"""Norms over channels, groups and last axes. They are computed in float32 for 16-bit floats, whatever their parameters'
-type."""
+"""Batch, group, layer and instance normalisation. 16-bit floats are computed in float32, whatever the type of the
+parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _filled(t: Translation, number: float, shape: Sequence[int], dtype: str) -> 
 
 
 def _parameter(t: Translation, value: Value, number: float, shape: Sequence[int], dtype: str) -> relax.Expr:
-    """A norm's parameter in the type it is computed in, `number` where there is none."""
+    """A parameter in the type of the computation, or `number` if it is missing."""
     return _filled(t, number, shape, dtype) if value is None else t.cast(value, dtype)
 
 
@@ -36,7 +36,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    # The momentum concerns training.
+    # The momentum only affects training.
     result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
     none = [t.emit(op.zeros(tuple(each.shape), NAMES[each.dtype])) for each in t.node.meta["val"][1:]]  # type: ignore[union-attr]
     return [result, *none]
@@ -56,7 +56,9 @@ def _batch_norm_in_inference(
     cudnn_enabled: bool,
 ) -> relax.Expr:
     if training or running_mean is None or running_var is None:
-        raise Unserved("a batch norm by the statistics of its input; expected one that PyTorch decomposes")
+        raise Unserved(
+            "a batch norm by the statistics of its input is not supported; expected one that PyTorch decomposes"
+        )
     return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
 
 
@@ -72,7 +74,7 @@ def _batch_norm_in_training(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """As the norm by the input itself, and the running statistics moved towards it."""
+    """Normalisation by the statistics of the input, with updated running statistics."""
     if not training:
         result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
         none = [t.emit(op.zeros((0,), NAMES[each.dtype])) for each in t.node.meta["val"][1:3]]  # type: ignore[union-attr]
@@ -112,7 +114,7 @@ def _by_statistics(
     channels = [shape_of(data)[1]]
     scale, shift = _parameter(t, weight, 1, channels, wide), _parameter(t, bias, 0, channels, wide)
     mean, variance = t.cast(mean, wide), t.cast(variance, wide)
-    # The fields of a call's tuple are read from a variable, where simplify finds the call.
+    # Tuple fields are read from a variable, which lets the simplifier find the call.
     both = t.emit(op.nn.batch_norm(t.cast(data, wide), scale, shift, mean, variance, 1, eps, training=False))
     return t.cast(t.emit(relax.TupleGetItem(both, 0)), t.dtype)
 
@@ -121,7 +123,7 @@ def _by_statistics(
 def _batch_norm_by_input(
     t: Translation, input: relax.Expr, weight: Value, bias: Value, training: bool, momentum: float, eps: float
 ) -> list[Value]:
-    """With the mean and variance of the input itself."""
+    """Normalisation by the mean and variance of the input."""
     wide = computed_in(t.dtype)
     shape = shape_of(input)
     data = t.cast(input, wide)
@@ -132,7 +134,7 @@ def _batch_norm_by_input(
 
 
 def _normal(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float) -> relax.Expr:
-    """Mean 0 and variance 1 along `axes`."""
+    """Normalise to mean 0 and variance 1 along `axes`."""
     dtype = str(data.ty.dtype)
     mean = t.emit(op.mean(data, list(axes), keepdims=True))
     away = t.emit(op.subtract(data, mean))
@@ -142,7 +144,7 @@ def _normal(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float) -
 
 
 def _statistics(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float, what: str) -> list[Value]:
-    """The node's second and third result: means, and one over the root of variances, where the graph reads them."""
+    """The second and third result of the node: means and reciprocal standard deviations, if the graph reads them."""
     used = {user.args[1] for user in t.node.users}  # type: ignore[union-attr]
     if not used & {1, 2}:
         return [Missing(f"the mean of a {what}"), Missing(f"the deviation of a {what}")]
@@ -158,10 +160,10 @@ def _statistics(t: Translation, data: relax.Expr, axes: Sequence[int], eps: floa
 
 
 def _rows(t: Translation, data: relax.Expr, weight: Value, bias: Value, axes: Sequence[int], eps: float) -> relax.Expr:
-    """Mean 0 and variance 1 along the last axes, then scale and shift by parameters of these axes."""
+    """Normalise to mean 0 and variance 1 along the last axes, then scale and shift by their parameters."""
     dtype = str(data.ty.dtype)
     along = shape_of(data)[axes[0] :]
-    if dtype != "float32":  # TVM's operator has no float64
+    if dtype != "float32":  # TVM's operator does not support float64
         return _affine(t, _normal(t, data, axes, eps), weight, bias, along)
     scale, shift = _parameter(t, weight, 1, along, dtype), _parameter(t, bias, 0, along, dtype)
     return t.emit(op.nn.layer_norm(data, scale, shift, list(axes), eps))
@@ -192,7 +194,7 @@ def _instance_norm(
     if not use_input_stats:
         return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
     if running_mean is not None or running_var is not None:
-        raise Unserved("statistics that it changes; expected its decomposition, or none")
+        raise Unserved("updated running statistics are not supported here; expected the decomposition, or none")
     shape = shape_of(input)
     data = t.cast(input, computed_in(t.dtype))
     planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])
@@ -228,7 +230,7 @@ def _group_norm(
     group: int,
     eps: float,
 ) -> list[Value]:
-    # The sizes are those of the input's axes.
+    # The size arguments repeat those of the input's axes.
     wide = computed_in(t.dtype)
     shape = shape_of(input)
     data = t.cast(input, wide)

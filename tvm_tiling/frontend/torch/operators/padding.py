@@ -1,4 +1,4 @@
-"""Paddings, and windows of images as columns and back."""
+"""Padding, and conversion between images and columns of windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .views import part
 
 
 def by_axis(widths: Sequence[int], rank: int) -> list[tuple[int, int]]:
-    """(before, behind) of every axis from PyTorch's widths, which begin with the last axis."""
+    """(before, after) for every axis from PyTorch's widths, which start with the last axis."""
     pairs = [(0, 0)] * rank
     for place in range(len(widths) // 2):
         pairs[rank - 1 - place] = (widths[2 * place], widths[2 * place + 1])
@@ -21,7 +21,7 @@ def by_axis(widths: Sequence[int], rank: int) -> list[tuple[int, int]]:
 
 
 def padded(t: Translation, data: relax.Expr, pairs: Sequence[tuple[int, int]], value: Any = 0) -> relax.Expr:
-    """`data` with elements of `value` around it; negative widths cut."""
+    """`data` padded with `value`; negative widths crop."""
     for axis, (before, behind) in enumerate(pairs):
         extent = shape_of(data)[axis]
         data = part(t, data, axis, max(-before, 0), extent - max(-behind, 0))
@@ -56,12 +56,12 @@ def _constant_pad(t: Translation, self: relax.Expr, pad: Sequence[int], value: A
         extent + min(before, 0) + min(behind, 0) <= 0
         for extent, (before, behind) in zip(shape_of(self), by_axis(pad, len(t.shape)), strict=True)
     ):
-        return t.emit(op.broadcast_to(t.cast(value, t.dtype), t.shape))  # nothing of the operand is left
+        return t.emit(op.broadcast_to(t.cast(value, t.dtype), t.shape))  # nothing remains of the operand
     return padded(t, self, by_axis(pad, len(t.shape)), value)
 
 
 def _inner(t: Translation, data: relax.Expr, widths: Sequence[int], source: Any) -> relax.Expr:
-    """Padding by elements from inside: `source` of a place and the extent of its axis says which."""
+    """Pad with elements of the operand: `source` maps a position and the extent of its axis to the source position."""
     shape, pairs = shape_of(data), by_axis(widths, len(t.shape))
     result = t.shape
 
@@ -100,7 +100,7 @@ def _replication_pad(t: Translation, self: relax.Expr, padding: Sequence[int]) -
 def _counts(
     image: Sequence[int], kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> list[int]:
-    """How many windows fit along each axis."""
+    """The number of windows along each axis."""
     axes = zip(image, kernel, dilation, padding, stride, strict=True)
     return [(size + 2 * pad - d * (k - 1) - 1) // s + 1 for size, k, d, pad, s in axes]
 
@@ -141,7 +141,7 @@ def _col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> relax.Expr:
-    """Sums of overlapping windows: each pixel gathers what the windows over it hold."""
+    """Sums of overlapping windows: each pixel gathers the values of the windows that cover it."""
     *batch, channels, height, width = t.shape
     counts = _counts((height, width), kernel_size, dilation, padding, stride)
     columns = t.emit(op.reshape(self, (*batch, channels, *kernel_size, *counts)))

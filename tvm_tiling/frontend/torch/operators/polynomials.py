@@ -1,4 +1,4 @@
-"""Orthogonal polynomials by their recurrences, whose number of steps each element says itself."""
+"""Orthogonal polynomials by recurrence, with a number of steps given per element."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .loops import looped
 from .views import expanded, reshaped
 
 Expr = Any
-# From p, q, x and the step, all of one type: the next value. Of a float64: the polynomial of an angle and a degree.
+# Step: the next value from p, q, x and the step number, of one type. Wave: the polynomial from a float64 angle and
+# degree.
 Step = Callable[[Expr, Expr, Expr, Expr], Expr]
 Wave = Callable[[Expr, Expr], Expr]
 
@@ -39,8 +40,8 @@ def _register(
     shifted: bool = False,
     most: dict[str, int] | None = None,
 ) -> None:
-    """`first`: the polynomial of degree 1. `start`: the step that gives degree 2. `wave`: what it is of a large degree
-    between -1 and 1. `most`: the largest degree by type, beyond which PyTorch gives NaN."""
+    """`first`: the polynomial of degree 1. `start`: the step to degree 2. `wave`: the closed form for large degrees
+    between -1 and 1. `most`: the largest degree by type, beyond which PyTorch returns NaN."""
 
     @converter(*(f"special_{name}.{kind}" for kind in ("default", "x_scalar", "n_scalar")))
     def convert(t: Translation, x: Value, n: Value) -> relax.Expr:

@@ -1,4 +1,4 @@
-"""Pools over windows of one to three axes, regular and adaptive, and back."""
+"""Pooling over windows of one to three axes, regular and adaptive, and unpooling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..translation import Missing, Translation, Unserved, converter, dtype_of, s
 from ..types import DTYPES, computed_in, is_float
 from .views import each, expanded, reshaped
 
-# Along an axis: the place in the input of an output's tap, which may lie outside, and whether it counts.
+# Along an axis: the input position of an output's tap, possibly out of range, and whether it counts.
 Tap: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
 
 _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
@@ -25,7 +25,7 @@ _ADAPTIVE = {1: op.nn.adaptive_avg_pool1d, 2: op.nn.adaptive_avg_pool2d, 3: op.n
 
 
 class _Windows:
-    """Regular windows: extents of taps, strides, padding before and behind each axis of the images."""
+    """Regular windows: kernel sizes, strides, and padding before and after each spatial axis."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class _Windows:
         self.stride = each(stride, rank) if len(stride) else self.kernel
         self.before = each(padding, rank)
         self.dilation = each(dilation, rank)
-        # Windows that ceil_mode lets reach over the padding: more of it behind.
+        # ceil_mode lets windows exceed the padding: extend the padding at the end.
         self.behind = [
             max(pad, (count - 1) * s + (k - 1) * d + 1 - size - pad)
             for count, s, k, d, size, pad in zip(
@@ -54,7 +54,7 @@ class _Windows:
 
     @property
     def pads(self) -> dict[str, Any]:
-        """The attributes of Relax's pools."""
+        """The attributes of Relax's pooling operators."""
         return {
             "pool_size": self.kernel,
             "strides": self.stride,
@@ -73,7 +73,7 @@ class _Windows:
         return [tap(axis) for axis in range(self.rank)]
 
     def sizes(self, with_padding: bool) -> np.ndarray:
-        """How many elements each window counts, with the padding that was asked for or without."""
+        """The number of elements counted by each window, with or without the requested padding."""
         total = np.ones(self.counts, "int64")
         for axis in range(self.rank):
             start = np.arange(self.counts[axis]) * self.stride[axis] - self.before[axis]
@@ -85,7 +85,7 @@ class _Windows:
 
 
 def batched(t: Translation, data: relax.Expr, rank: int) -> relax.Expr:
-    """Images with a batch and channels in front."""
+    """Images with leading batch and channel axes."""
     shape = shape_of(data)
     return data if len(shape) == rank + 2 else reshaped(t, data, [1] * (rank + 2 - len(shape)) + list(shape))
 
@@ -97,14 +97,14 @@ def _tap_axes(kernel: Sequence[int]) -> list[Any]:
 def _tapped(
     x: te.Tensor, at: Sequence[Any], taps: Sequence[Tap], tap_axes: Sequence[Any]
 ) -> tuple[Any, Any, list[Any]]:
-    """Of one tap of an output: an element, whether it is the tap's, and its place along each axis."""
+    """For one tap of an output: an element, whether the tap is in range, and its position along each axis."""
     found = [tap(out, tap_axis) for tap, out, tap_axis in zip(taps, at[2:], tap_axes, strict=True)]
     limited = [tirx.max(tirx.min(place, size - 1), 0) for (place, _), size in zip(found, x.shape[2:], strict=True)]
     inside = tirx.all(*(counts for _, counts in found))
     return x[tuple([*at[:2], *limited])], inside, [place for place, _ in found]
 
 
-# ---- largest elements -----------------------------------------------------------------------------------------------
+# ---- maxima ---------------------------------------------------------------------------------------------------------
 
 
 def _register_max(rank: int) -> None:
@@ -118,18 +118,18 @@ def _register_max(rank: int) -> None:
         dilation: Sequence[int],
         ceil_mode: bool,
     ) -> list[relax.Expr]:
-        # The shape of the result says what ceil_mode does.
+        # The result shape determines ceil_mode.
         data = t.cast(batched(t, self, rank), computed_in(t.dtype))
         windows = _Windows(t, data, rank, kernel_size, stride, padding, dilation)
         best = t.emit(_MAX[rank](data, **windows.pads))
         if shape_of(best)[-rank:] != t.shape[-rank:]:
-            raise Unserved(f"windows that give {shape_of(best)} instead of {t.shape}; expected PyTorch's own")
+            raise Unserved(f"windows give {shape_of(best)}; expected {t.shape} as in PyTorch")
         places = lambda: _places(t, data, best, windows.taps(), windows.kernel)  # noqa: E731
         return _both(t, best, places)
 
 
 def _both(t: Translation, best: relax.Expr, places: Callable[[], relax.Expr]) -> list[relax.Expr]:
-    """Values, and indices; the latter are computed only where the graph reads them."""
+    """Values and indices; the latter are computed only if the graph reads them."""
     used = {user.args[1] for user in t.node.users}  # type: ignore[union-attr]
     indices = reshaped(t, places(), t.shape) if 1 in used else None
     return [reshaped(t, t.cast(best, t.dtype), t.shape), Missing("indices") if indices is None else indices]
@@ -138,7 +138,7 @@ def _both(t: Translation, best: relax.Expr, places: Callable[[], relax.Expr]) ->
 def _places(
     t: Translation, data: relax.Expr, best: relax.Expr, taps: Sequence[Tap], kernel: Sequence[int]
 ) -> relax.Expr:
-    """Where in its plane each window's best element lies: the first of equal ones, of NaN the last."""
+    """The index in its plane of each window's maximum: the first of equal ones, the last of NaNs."""
     rank = len(kernel)
     image = shape_of(data)[-rank:]
     floating = is_float(dtype_of(data))
@@ -153,7 +153,7 @@ def _places(
             for place, size in zip(places, image, strict=True):
                 flat = flat * size + tirx.Cast("int64", place)
             if last:
-                # No NaN is at least minus infinity; TVM takes value == value for true.
+                # No NaN is at least minus infinity; TVM simplifies value == value to true.
                 nowhere = tirx.const(-1, "int64")
                 hit = tirx.Select(tirx.LE(tirx.const(-inf, str(x.dtype)), value), nowhere, flat)
                 return te.max(tirx.Select(inside, hit, nowhere), axis=tap_axes)
@@ -192,7 +192,7 @@ def _register_adaptive_max(rank: int) -> None:
 
 
 def _adaptive_taps(image: Sequence[int], counts: Sequence[int]) -> tuple[list[Tap], list[int]]:
-    """Windows that share an axis out, and the most elements of any of them."""
+    """Windows that partition an axis, and the maximum number of elements of any of them."""
 
     def tap(size: int, count: int) -> Tap:
         def place(out: Any, k: Any) -> tuple[Any, Any]:
@@ -267,7 +267,7 @@ def _register_adaptive_average(rank: int) -> None:
         data = t.cast(batched(t, self, rank), wide)
         counts = t.shape[-rank:]
         if not is_float(wide):
-            raise Unserved(f"averages of {t.dtype}; expected floats")
+            raise Unserved(f"averages of {t.dtype} are not supported; expected floats")
         if all(count == 1 for count in counts):
             result = t.emit(op.mean(data, list(range(2, 2 + rank)), keepdims=True))
         else:
@@ -275,7 +275,7 @@ def _register_adaptive_average(rank: int) -> None:
         return t.cast(reshaped(t, result, t.shape), t.dtype)
 
 
-# ---- back -----------------------------------------------------------------------------------------------------------
+# ---- unpooling and gradients ----------------------------------------------------------------------------------------
 
 
 def _register_unpool(rank: int) -> None:
@@ -288,7 +288,7 @@ def _register_unpool(rank: int) -> None:
         stride: Any = None,
         padding: Any = None,
     ) -> relax.Expr:
-        """Zeros, but for elements at their places of a plane; stride and padding say nothing more than the size."""
+        """Scatter the elements into a zero plane at their indices; stride and padding add nothing to the size."""
         planes, taken, plane = prod(t.shape[:-rank]), prod(shape_of(self)[-rank:]), prod(t.shape[-rank:])
         zeros = expanded(t, t.cast(0, t.dtype), [planes, plane])
         places, values = (reshaped(t, operand, [planes, taken]) for operand in (indices, self))
@@ -307,7 +307,7 @@ def _max_pool_backward(
     ceil_mode: bool,
     indices: relax.Expr,
 ) -> relax.Expr:
-    """The gradient of each window at the place that it was taken from; the windows are those of the indices."""
+    """The gradient of each window at the position of its maximum; the windows are those of the indices."""
     rank = 2 if "2d" in full_name(t.node.target) else 3  # type: ignore[union-attr]
     wide = computed_in(t.dtype)
     planes, taken, plane = prod(t.shape[:-rank]), prod(shape_of(indices)[-rank:]), prod(t.shape[-rank:])

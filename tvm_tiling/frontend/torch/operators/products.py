@@ -1,6 +1,6 @@
-"""Matrix multiplications and what is made of them.
+"""Matrix multiplications and operators based on them.
 
-Products of 16-bit floats are summed in float32 and rounded once; integers keep their type and wrap, as in PyTorch.
+16-bit floats are accumulated in float32 and rounded once; integers keep their type and wrap around, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .views import expanded, permuted, reshaped
 
 
 def product(t: Translation, left: relax.Expr, right: relax.Expr | FewBits, dtype: str) -> relax.Expr:
-    """left @ right for operands of one type, summed and returned in `dtype`."""
+    """left @ right for operands of one type, accumulated and returned in `dtype`."""
     if isinstance(right, FewBits):
         made = product_of_few_bits(t, left, right.transposed) if dtype == "float32" and shape_of(left)[-1] else None
         if made is not None:
@@ -34,7 +34,7 @@ def product(t: Translation, left: relax.Expr, right: relax.Expr | FewBits, dtype
 
 
 def turned(t: Translation, matrix: relax.Expr) -> relax.Expr:
-    """The last two axes exchanged."""
+    """Swap the last two axes."""
     rank = len(shape_of(matrix))
     return permuted(t, matrix, [*range(rank - 2), rank - 1, rank - 2])
 
@@ -45,13 +45,13 @@ def _plain(t: Translation, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 @converter("mm.default", "bmm.default", "matmul.default", "mv.default")
 def _matmul(t: Translation, self: relax.Expr, **other: relax.Expr) -> relax.Expr:
-    (right,) = other.values()  # the schemas name it differently
+    (right,) = other.values()  # its name differs between the schemas
     return _plain(t, self, right)
 
 
 @converter("_int_mm.default")
 def _integer_product(t: Translation, self: relax.Expr, mat2: relax.Expr) -> relax.Expr:
-    """int8 by int8, summed in int32."""
+    """int8 by int8, accumulated in int32."""
     return product(t, self, mat2, "int32")
 
 
@@ -79,10 +79,10 @@ def _linear(t: Translation, input: relax.Expr, weight: relax.Expr, bias: Value) 
 def _added(
     t: Translation, start: relax.Expr, left: relax.Expr, right: relax.Expr, beta: float, alpha: float
 ) -> relax.Expr:
-    """beta * start + alpha * left @ right; with beta 0 `start` counts for nothing, NaN or not."""
+    """beta * start + alpha * left @ right; if beta is 0, `start` is ignored, even if it is NaN."""
     wide = computed_in(t.dtype)
     if not is_float(wide) and not all(float(factor).is_integer() for factor in (alpha, beta)):
-        raise Unserved(f"alpha={alpha}, beta={beta} with {wide}; expected whole numbers")
+        raise Unserved(f"alpha={alpha}, beta={beta} with {wide} are not supported; expected whole numbers")
     result = product(t, left, right, wide)
     if alpha != 1:
         result = t.emit(op.multiply(result, t.cast(alpha, wide)))
@@ -96,7 +96,7 @@ def _added(
 
 @converter("addmm.default", "addmv.default", "baddbmm.default")
 def _addmm(t: Translation, self: relax.Expr, beta: float, alpha: float, **factors: relax.Expr) -> relax.Expr:
-    left, right = factors.values()  # the schemas name them differently
+    left, right = factors.values()  # their names differ between the schemas
     return _added(t, self, left, right, beta, alpha)
 
 
@@ -104,7 +104,7 @@ def _addmm(t: Translation, self: relax.Expr, beta: float, alpha: float, **factor
 def _addbmm(
     t: Translation, self: relax.Expr, batch1: relax.Expr, batch2: relax.Expr, beta: float, alpha: float
 ) -> relax.Expr:
-    # The sum over the batch is one product along batch and depth.
+    # The sum over the batch is one matrix multiplication over batch and K.
     count, rows, depth = shape_of(batch1)
     left = reshaped(t, permuted(t, batch1, [1, 0, 2]), [rows, count * depth])
     right = reshaped(t, batch2, [count * depth, shape_of(batch2)[2]])
@@ -123,7 +123,7 @@ def _trilinear(
     sumdim: Sequence[int],
     unroll_dim: int,
 ) -> relax.Expr:
-    # `unroll_dim` says how PyTorch walks the loops.
+    # `unroll_dim` only affects PyTorch's loops.
     wide = computed_in(t.dtype)
     spread = []
     for operand, places in ((i1, expand1), (i2, expand2), (i3, expand3)):
@@ -150,14 +150,14 @@ def _attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> relax.Expr:
-    """softmax(query @ key^T * scale + mask) @ value; rows without any key give zeros."""
+    """softmax(query @ key^T * scale + mask) @ value; fully masked rows give zeros."""
     if enable_gqa:
         key, value = (_heads(t, operand, shape_of(query)[-3]) for operand in (key, value))
     scores = _scores(t, query, key, attn_mask, dropout_p, is_causal, scale)
     return _weighted(t, scores, value, masked=attn_mask is not None and not is_causal)
 
 
-# What PyTorch decomposes attention to where it is not kept whole.
+# PyTorch's decomposition of attention, where it is decomposed.
 @converter("_scaled_dot_product_flash_attention_for_cpu.default")
 def _attention_and_sums(
     t: Translation,
@@ -171,7 +171,7 @@ def _attention_and_sums(
 ) -> tuple[relax.Expr, relax.Expr]:
     scores = _scores(t, query, key, attn_mask, dropout_p, is_causal, scale)
     best = t.emit(op.max(scores, -1, keepdims=True))
-    hidden = t.emit(op.equal(best, t.cast(-inf, dtype_of(scores))))  # rows without any key, whose sum is 0 here
+    hidden = t.emit(op.equal(best, t.cast(-inf, dtype_of(scores))))  # fully masked rows, whose log-sum is 0 here
     best = t.emit(op.where(hidden, t.cast(0.0, dtype_of(scores)), best))
     powers = t.emit(op.exp(t.emit(op.subtract(scores, best))))
     sums = t.emit(op.add(t.emit(op.log(t.emit(op.sum(powers, -1, keepdims=True)))), best))
@@ -189,9 +189,9 @@ def _scores(
     is_causal: bool,
     scale: float | None,
 ) -> relax.Expr:
-    """query @ key^T * scale + mask, in the type that is computed in."""
+    """query @ key^T * scale + mask, in the type of the computation."""
     if dropout_p:
-        raise Unserved(f"dropout_p={dropout_p}; expected 0, attention without random choices")
+        raise Unserved(f"dropout_p={dropout_p} is not supported; expected 0")
     wide = computed_in(t.dtype)
     rows, depth = shape_of(query)[-2:]
     keys = shape_of(key)[-2]
@@ -206,12 +206,12 @@ def _scores(
 
 
 def _lower_triangle(rows: Any, columns: Any) -> Callable[[], te.Tensor]:
-    """A mask of as many rows and columns, of which either may be open."""
+    """A causal mask of `rows` x `columns`, either of which may be dynamic."""
     return lambda: te.compute((rows, columns), lambda i, j: j <= i, name="causal")
 
 
 def _weighted(t: Translation, scores: relax.Expr, value: relax.Expr, *, masked: bool) -> relax.Expr:
-    """softmax(scores) @ value; `masked`: rows of minus infinity alone may occur, and give zeros."""
+    """softmax(scores) @ value; `masked`: fully masked rows may occur, and give zeros."""
     wide = dtype_of(scores)
     weights = t.emit(op.nn.softmax(scores, -1))
     if masked:
@@ -220,7 +220,7 @@ def _weighted(t: Translation, scores: relax.Expr, value: relax.Expr, *, masked: 
 
 
 def _heads(t: Translation, operand: relax.Expr, count: int) -> relax.Expr:
-    """Each head as often as several heads of queries share it."""
+    """Repeat each head for the query heads that share it."""
     *outer, heads, rows, depth = shape_of(operand)
     if heads == count:
         return operand
@@ -230,7 +230,7 @@ def _heads(t: Translation, operand: relax.Expr, count: int) -> relax.Expr:
 
 
 def _added_mask(t: Translation, mask: relax.Expr, dtype: str) -> relax.Expr:
-    """A mask as what is added to scores: 0 where a mask of bool holds, else minus infinity."""
+    """A mask as an additive term: 0 where a bool mask is true, minus infinity elsewhere."""
     if dtype_of(mask) != "bool":
         return t.cast(mask, dtype)
     known = t.content(mask)
@@ -240,7 +240,7 @@ def _added_mask(t: Translation, mask: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def _zero_rows(t: Translation, scores: relax.Expr, weights: relax.Expr) -> relax.Expr:
-    """0 for the weights of rows all of whose scores are minus infinity."""
+    """Set the weights of fully masked rows to 0."""
     dtype = dtype_of(scores)
     best = t.emit(op.max(scores, -1, keepdims=True))
     masked = t.emit(op.equal(best, t.cast(-inf, dtype)))
@@ -252,7 +252,7 @@ def _zero_rows(t: Translation, scores: relax.Expr, weights: relax.Expr) -> relax
 
 @converter("_cdist_forward.default")
 def _cdist(t: Translation, x1: relax.Expr, x2: relax.Expr, p: float, compute_mode: int | None) -> relax.Expr:
-    # `compute_mode` says by which formula PyTorch computes them.
+    # `compute_mode` selects PyTorch's formula.
     *batch, rows, columns = t.shape
     depth = shape_of(x1)[-1]
     left = reshaped(t, expanded(t, x1, [*batch, rows, depth]), [prod(batch), rows, depth])
@@ -278,10 +278,10 @@ def _distances(
     shape: tuple[int, ...],
     pair: Callable[..., tuple[Any, Any]],
 ) -> relax.Expr:
-    """p-norms of differences between rows of two tensors (batch, rows, depth); `pair` says which rows."""
+    """p-norms of differences between rows of two tensors (batch, rows, depth); `pair` selects the rows."""
     dtype, depth = dtype_of(left), shape_of(left)[-1]
     if dtype not in ("float32", "float64"):
-        raise Unserved(f"distances of {dtype}; expected float32 or float64")
+        raise Unserved(f"distances of {dtype} are not supported; expected float32 or float64")
     if depth == 0:
         return t.emit(op.zeros(shape, dtype))
     number = lambda value: tirx.const(value, dtype)  # noqa: E731

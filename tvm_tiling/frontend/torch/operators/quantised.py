@@ -1,8 +1,8 @@
-"""Tensors to integers of a scale and back, as PyTorch writes quantised programs (pt2e) in the library
-quantized_decomposed: pairs around float operators, in which integers are found later.
+"""Quantisation and dequantisation in PyTorch's quantised programs (pt2e), in the library quantized_decomposed: pairs
+around float operators, from which integer kernels are derived later.
 
-What a pair of Relax has no form of, such as numbers of fewer steps than their type has, or a scale that the run
-computes, is written out in floats, step by step as PyTorch does it.
+Cases without a Relax equivalent, such as ranges narrower than their type or scales computed at run time, are expanded
+in floats with PyTorch's steps.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..translation import Translation, Unserved, Value, converter, shape_of
 from ..types import NAMES
 
 _LIBRARY = "quantized_decomposed::"
-_WHOLE = {"int8": (-128, 127), "uint8": (0, 255)}  # ranges that Relax has
+_WHOLE = {"int8": (-128, 127), "uint8": (0, 255)}  # ranges supported by Relax
 
 
 def _names(name: str) -> tuple[str, ...]:
-    """An operator with its numbers given, and as tensors."""
+    """The overloads with parameters as numbers, and as tensors."""
     return tuple(f"{_LIBRARY}{name}.{overload}" for overload in ("default", "tensor", "tensor2"))
 
 
@@ -76,7 +76,7 @@ def _channels_to_floats(
 
 @converter(f"{_LIBRARY}choose_qparams.tensor")
 def _scale_of(t: Translation, input: Value, quant_min: int, quant_max: int, eps: float, dtype: Any) -> Value:
-    """The scale and zero point by which a tensor's range, 0 within, is quant_min to quant_max."""
+    """The scale and zero point that map a tensor's range, extended to include 0, to quant_min to quant_max."""
     low = t.emit(relax.op.minimum(t.emit(relax.op.min(input)), relax.const(0.0, "float32")))
     high = t.emit(relax.op.maximum(t.emit(relax.op.max(input)), relax.const(0.0, "float32")))
     steps = relax.const(float(quant_max - quant_min), "float32")
@@ -129,12 +129,12 @@ def _real(t: Translation, value: Value, scale: Value, zero: Value, axis: int | N
 def _number(t: Translation, value: Value) -> int:
     found = _known(t, value)
     if found is None:
-        raise Unserved("bounds that the run computes; expected numbers")
+        raise Unserved("bounds computed at run time are not supported; expected numbers")
     return int(found.reshape(()))
 
 
 def _known(t: Translation, value: Value) -> np.ndarray | None:
-    """A number, or a tensor whose elements are known; one element without axes."""
+    """The value of a number or constant tensor; a single element as a scalar."""
     if isinstance(value, int | float):
         return np.array(value)
     content = t.content(value)
@@ -149,25 +149,28 @@ def _check(scale: np.ndarray | None, value: Value, axis: int | None) -> None:
         return
     if not (np.isfinite(scale) & (scale > 0)).all():
         wrong = scale[~(np.isfinite(scale) & (scale > 0))].reshape(-1)[0]
-        raise Unserved(f"a scale of {float(wrong):g}; expected numbers above 0")
+        raise Unserved(f"a scale is {float(wrong):g}; expected positive numbers")
     shape = shape_of(value)
     if axis is None and scale.size != 1:
-        raise Unserved(f"{scale.size} scales for a whole tensor; expected one")
+        raise Unserved(f"{scale.size} scales are given for a whole tensor; expected one")
     if axis is not None and not (-len(shape) <= axis < len(shape) and scale.size in (1, shape[axis])):
-        raise Unserved(f"{scale.size} scales along axis {axis} of {shape}; expected one for each of its places")
+        raise Unserved(f"{scale.size} scales are given along axis {axis} of {shape}; expected one per position")
 
 
 def _parameters(scale: np.ndarray, zero: np.ndarray, kind: str) -> tuple[relax.Expr, relax.Expr]:
-    """Both as Relax has them: as many zero points as scales."""
+    """Scale and zero point in Relax's format: as many zero points as scales."""
     low, high = _WHOLE[kind]
     if (zero < low).any() or (zero > high).any():
-        raise Unserved(f"a zero point of {int(zero.reshape(-1)[np.argmax((zero < low) | (zero > high))])} for {kind}")
+        raise Unserved(
+            f"a zero point of {int(zero.reshape(-1)[np.argmax((zero < low) | (zero > high))])} is out of range "
+            f"for {kind}"
+        )
     spread = np.broadcast_to(zero, scale.shape) if scale.ndim else zero.reshape(-1)[:1].reshape(())
     return relax.const(scale.astype(np.float32)), relax.const(np.ascontiguousarray(spread).astype(kind))
 
 
 def _along(t: Translation, parameters: relax.Expr, value: Value, axis: int | None) -> relax.Expr:
-    """Numbers along an axis in the rank of a tensor; one number as it is."""
+    """Parameters reshaped to broadcast along an axis of a tensor; a scalar unchanged."""
     shape = shape_of(parameters)
     if not shape or axis is None:
         return parameters if not shape else t.emit(relax.op.reshape(parameters, ()))

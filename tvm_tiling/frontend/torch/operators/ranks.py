@@ -1,4 +1,4 @@
-"""Medians, k-th smallest elements and most frequent ones, read out of a sorted axis."""
+"""Medians, k-th smallest elements and modes, read from a sorted axis."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Pair = tuple[relax.Expr, relax.Expr]
 
 
 def _sorted(t: Translation, x: relax.Expr, dim: int) -> Pair:
-    """Rows along an axis in order, NaN last, and the places of their elements."""
+    """Rows along an axis, sorted with NaN last, and the indices of their elements."""
     rows = lines(t, x, dim % len(shape_of(x)))
     places = order(t, rows, 1, False)
     return t.emit(op.gather_elements(rows, places, 1)), places
 
 
 def _chosen(t: Translation, rows: Pair, column: relax.Expr) -> Pair:
-    """Elements and places at one column of each row, as the node's results."""
+    """Elements and indices in one column of each row, as the node's results."""
     found = [reshaped(t, t.emit(op.gather_elements(part, column, 1)), t.shape) for part in rows]
     return found[0], found[1]
 
@@ -36,7 +36,7 @@ def _column(t: Translation, rows: Pair, column: int) -> relax.Expr:
 
 
 def _nans(t: Translation, values: relax.Expr) -> relax.Expr:
-    """How many elements of each row are NaN; (rows, 1)."""
+    """The number of NaN elements in each row; (rows, 1)."""
     found = t.cast(t.emit(op.isnan(t.cast(values, computed_in(dtype_of(values))))), "int64")
     return t.emit(op.sum(found, 1, keepdims=True))
 
@@ -50,11 +50,11 @@ def _kth_value(t: Translation, self: relax.Expr, k: int, dim: int, keepdim: bool
 
 
 def _median(t: Translation, x: relax.Expr, dim: int, *, ignore_nan: bool) -> Pair:
-    """The lower of the two middle elements; with NaN among them NaN, or without regard to NaN."""
+    """The lower median; NaN if any element is NaN, unless `ignore_nan`."""
     rows = _sorted(t, x, dim)
     count = shape_of(rows[0])[1]
     if not count:
-        raise Unserved("a tensor without elements; expected one with elements")
+        raise Unserved("a tensor without elements is not supported; expected one with elements")
     column = _column(t, rows, (count - 1) // 2)
     if is_float(t.dtype):
         nans = _nans(t, rows[0])
@@ -85,7 +85,7 @@ _register_median("nanmedian", ignore_nan=True)
 
 @converter("mode.default")
 def _mode(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> Pair:
-    """The least of the most frequent elements, and the last of its places."""
+    """The smallest of the most frequent elements, and the last of its indices."""
     if not shape_of(self):
         return self, t.cast(0, "int64")
     rows = _sorted(t, self, dim)

@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN of PyTorch: all layers and directions, each a product and a recurrence.
+"""LSTM, GRU and RNN of PyTorch: all layers and directions, each as a matrix multiplication and a recurrence.
 
-Layers of float32 without projections become the kernels of recurrent_layer.py, those of 16-bit floats as well, in
-float32. All others are written as loops over the steps.
+Float32 layers without projections become the kernels of recurrent_layer.py, and so do those of 16-bit floats, in
+float32. All others are emitted as loops over the steps.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .loops import looped
 from .products import product, turned
 from .views import part, permuted, reshaped
 
-# PyTorch's order of the gates.
+# PyTorch's gate order.
 _ORDERS = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 
 
 @dataclass(frozen=True)
 class _Layers:
-    """How the layers of one operator are made. `biases`: whether there are any."""
+    """The configuration of one operator's layers. `biases`: whether they have biases."""
 
     cell: str
     activation: str
@@ -58,9 +58,11 @@ def _register(operator: str, cell: str, activation: str = "tanh") -> None:
         batch_first: bool,
     ) -> list[relax.Expr]:
         if train and dropout:
-            raise Unserved("dropout while training; expected a module in eval()")
+            raise Unserved("dropout in training is not supported; expected a module in eval()")
         if not is_float(dtype_of(input)) or len(shape_of(input)) != 3:
-            raise Unserved(f"input {shape_of(input)} of {dtype_of(input)}; expected three axes of floats")
+            raise Unserved(
+                f"input {shape_of(input)} of {dtype_of(input)} is not supported; expected three axes of floats"
+            )
         layers = _Layers(cell, activation, has_biases, num_layers, 2 if bidirectional else 1)
         wide = computed_in(dtype_of(input))
         starts = [_wide(t, start, wide) for start in (hx if cell == "lstm" else [hx])]
@@ -74,7 +76,7 @@ def _register(operator: str, cell: str, activation: str = "tanh") -> None:
 
 
 def _wide(t: Translation, value: relax.Expr, dtype: str) -> relax.Expr:
-    """A tensor in the type that is computed in; of constants a constant, so that weights are packed."""
+    """A tensor in the type of the computation; a constant remains a constant, so that weights are packed."""
     known = t.content(value)
     if known is None or dtype_of(value) == dtype:
         return t.cast(value, dtype)
@@ -86,7 +88,7 @@ def _run(
 ) -> list[relax.Expr]:
     """The outputs of the last layer, and the last states of all layers and directions."""
     each = len(weights) // (layers.count * layers.directions)
-    projects = each % 2 == 1  # a matrix more
+    projects = each % 2 == 1  # one more matrix
     one_direction = _loops if projects or dtype_of(x) != "float32" else _kernel
     finals: list[list[relax.Expr]] = [[] for _ in starts]
     for layer in range(layers.count):
@@ -110,7 +112,7 @@ def _kernel(
     starts: Sequence[relax.Expr],
     place: int,
 ) -> list[relax.Expr]:
-    """One direction of one layer; `place`: which of all."""
+    """One direction of one layer; `place` is its index among all."""
     steps, batch, _ = shape_of(x)
     recurrence = Recurrence(
         cell=layers.cell,
@@ -126,7 +128,7 @@ def _kernel(
 
 
 def _of_direction(builder: relax.BlockBuilder, states: relax.Expr, place: int) -> relax.Expr | None:
-    """One direction's part of the states of all; None where they are 0."""
+    """One direction's part of all initial states; None if they are 0."""
     if isinstance(states, tvm.ir.GenericConst) and not states.value.numpy().any():
         return None
     return direction_of(builder, states, place)
@@ -143,10 +145,10 @@ def _loops(
     starts: Sequence[relax.Expr],
     place: int,
 ) -> list[relax.Expr]:
-    """As `_kernel`; a third matrix of an LSTM projects its output."""
+    """Like `_kernel`; a third matrix of an LSTM projects its output."""
     dtype = dtype_of(x)
     steps, batch, _ = shape_of(x)
-    rows, width = shape_of(weights[1])  # gates * hidden, and the state's width
+    rows, width = shape_of(weights[1])  # gates * hidden, and the width of the state
     hidden = rows // len(_ORDERS[layers.cell])
     reverse = place % layers.directions == 1
     at = [reshaped(t, part(t, start, 0, place, place + 1), shape_of(start)[1:]) for start in starts]
@@ -194,7 +196,7 @@ def _loops(
     return looped(t, layers.cell, operands, results, body)[: 1 + layers.states]
 
 
-# Of each gate what the input and what the state give it; the element's place; the buffers of h, c and of the new h.
+# The input and state terms of each gate; the position of the element; the buffers of h, c and the new h.
 _Cell = Callable[[list[tuple[Any, Any]], tuple[Any, Any], Any, Sequence[Any], Any], None]
 
 

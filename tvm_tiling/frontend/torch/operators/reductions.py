@@ -1,4 +1,4 @@
-"""Sums, means, extremes and truth values over axes; running sums and products along one."""
+"""Reductions: sums, means, extremes and logical reductions; cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .elementwise import in_libm, kernel, real
 
 
 def reduced_axes(x: relax.Expr, dim: int | Sequence[int] | None) -> list[int]:
-    """The axes that `dim` names: all for None and for an empty list; none of a tensor without axes."""
+    """The axes named by `dim`: all for None and for an empty list; none for a scalar tensor."""
     rank = len(shape_of(x))
     if not rank:
         return []
@@ -32,16 +32,16 @@ def over(
     keepdim: bool,
     nothing: Value,
 ) -> relax.Expr:
-    """`function` of a tensor over axes, in x's own type; `nothing`: its value where there are no elements.
+    """Reduce a tensor over axes by `function`, in the tensor's own type; `nothing` is the result for no elements.
 
-    Unserved where no value is defined for that.
+    Raises Unserved if no result is defined for an empty reduction.
     """
     shape = shape_of(x)
     if 0 in shape:
         kept = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
         kept = kept if keepdim else [extent for axis, extent in enumerate(shape) if axis not in axes]
         if nothing is None and 0 not in kept:
-            raise Unserved(f"a tensor of shape {shape}; expected one with elements")
+            raise Unserved(f"a tensor of shape {shape} is not supported; expected one with elements")
         return t.emit(op.full(relax.ShapeExpr(kept), t.cast(nothing or 0, dtype_of(x)), dtype_of(x)))
     if not axes:
         return x
@@ -49,7 +49,7 @@ def over(
 
 
 def widened(t: Translation, x: relax.Expr, dtype: str) -> relax.Expr:
-    """A tensor in the type in which PyTorch adds up what becomes of type `dtype`."""
+    """A tensor in the type in which PyTorch accumulates a result of type `dtype`."""
     return t.cast(x, computed_in(dtype))
 
 
@@ -78,7 +78,7 @@ def _prod(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim
 def _register_running(name: str, function: Callable[..., relax.Expr]) -> None:
     @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr, dim: int, dtype: Any) -> relax.Expr:
-        # In the type of the result: integers and bools are added up as int64 unless another type is asked for.
+        # In the type of the result: integers and bools accumulate in int64 unless another type is requested.
         data = widened(t, self, t.dtype)
         if t.shape and 0 not in t.shape:
             data = t.emit(function(data, dim % len(t.shape), computed_in(t.dtype)))
@@ -96,7 +96,7 @@ _register_running("cumprod", op.cumprod)
 def _var_mean(
     t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The sum of squared distances to the mean over the number of elements less `correction`; and the mean."""
+    """The variance, as the sum of squared deviations over the number of elements minus `correction`; and the mean."""
     axes = reduced_axes(self, dim)
     x = widened(t, self, t.dtype)
     dtype, count = dtype_of(x), math.prod(shape_of(x)[axis] for axis in axes)
@@ -126,7 +126,7 @@ def _vector_norm(
     keepdim: bool,
     dtype: Any,
 ) -> relax.Expr:
-    """(sum of |x|^ord)^(1/ord); of infinite ord the extreme of |x|, of 0 the number of elements that are not 0."""
+    """(sum of |x|^ord)^(1/ord); for infinite ord the extreme of |x|, for 0 the number of nonzero elements."""
     x = widened(t, self, t.dtype)
     kind, axes = dtype_of(x), reduced_axes(x, dim)
     size = t.emit(op.abs(x))
@@ -150,7 +150,7 @@ def _vector_norm(
 
 @converter("dist.default")
 def _dist(t: Translation, self: relax.Expr, other: relax.Expr, p: float) -> relax.Expr:
-    """The norm of a difference, which is rounded to the result's type."""
+    """The norm of the difference, which is rounded to the type of the result first."""
     away = t.emit(op.subtract(widened(t, self, t.dtype), widened(t, other, t.dtype)))
     return _vector_norm(t, t.cast(away, t.dtype), p, None, False, None)
 
@@ -159,12 +159,12 @@ def _dist(t: Translation, self: relax.Expr, other: relax.Expr, p: float) -> rela
 
 
 def _ordered(t: Translation, x: relax.Expr) -> relax.Expr:
-    """A tensor in a type whose elements TVM compares: bools as bytes, 16-bit floats as float32."""
+    """A tensor in a type that TVM can compare: bools as bytes, 16-bit floats as float32."""
     return t.cast(x, "uint8" if dtype_of(x) == "bool" else computed_in(dtype_of(x)))
 
 
 def _extreme(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: Any, keepdim: bool) -> relax.Expr:
-    """NaN where there is one."""
+    """The extreme; NaN if any element is NaN."""
     found = over(t, function, _ordered(t, x), reduced_axes(x, dim), keepdim, None)
     return t.cast(found, dtype_of(x))
 
@@ -172,10 +172,11 @@ def _extreme(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr,
 def _place(
     t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: int | None, keepdim: bool
 ) -> relax.Expr:
-    """The first place of the extreme or, if there is one, of a NaN; with all axes, in the order of the elements."""
+    """The first index of the extreme, or of a NaN if there is one; over all axes, the index into the flattened
+    tensor."""
     shape = shape_of(x)
     if 0 in shape:
-        raise Unserved(f"a tensor of shape {shape}; expected one with elements")
+        raise Unserved(f"a tensor of shape {shape} is not supported; expected one with elements")
     data = _ordered(t, x)
     if dim is None or not shape:
         data = t.emit(op.reshape(data, (math.prod(shape),)))
@@ -209,7 +210,7 @@ _register_extreme("min", op.min, op.argmin)
 def _truth(
     t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: Any, keepdim: bool, nothing: bool
 ) -> relax.Expr:
-    """`function`, max for any and min for all, of whether elements are not 0."""
+    """Reduce truth values by `function`: max for any, min for all."""
     data = t.cast(t.cast(x, "bool"), "uint8")
     return t.cast(over(t, function, data, reduced_axes(x, dim), keepdim, nothing), t.dtype)
 

@@ -1,7 +1,7 @@
-"""Resized images: along each axis a sum of a few elements with weights that are known before the run.
+"""Image resizing: a weighted sum of a few elements along each axis, with weights known at compile time.
 
-Where an output element lies in the input follows from its index alone, by PyTorch's arithmetic in PyTorch's type, so
-both neighbours and weights are tables. TVM's own resize of images is taken where its rule gives the same table.
+The position of an output element in the input is a function of its index, by PyTorch's arithmetic in PyTorch's type, so
+neighbours and weights are tables. TVM's image resize is used where it gives the same table.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ...interpolation import interpolated
 from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 
-# Of one axis: for each output element the places of input elements and their weights, both (outputs, taps).
+# For one axis: the input positions and weights of each output element, both (outputs, taps).
 _Taps = tuple[np.ndarray, np.ndarray]
-# Kernel of Keys with PyTorch's coefficients, plain and antialiased.
+# Coefficients of Keys' kernel in PyTorch, plain and antialiased.
 _CUBIC, _CUBIC_ANTIALIASED = -0.75, -0.5
 
 
 def _scale(before: int, after: int, align: bool, given: float | None, dtype: str) -> np.floating[Any]:
-    """Input elements per output element, in the type that PyTorch computes it in."""
+    """The number of input elements per output element, in the type in which PyTorch computes it."""
     number = np.dtype(dtype).type
     if align:
         return number(before - 1) / number(after - 1) if after > 1 else number(0)
@@ -34,7 +34,7 @@ def _scale(before: int, after: int, align: bool, given: float | None, dtype: str
 
 
 def _sources(before: int, after: int, align: bool, given: float | None, dtype: str) -> np.ndarray:
-    """Where output elements lie among input elements."""
+    """Positions of output elements in the input."""
     number = np.dtype(dtype).type
     scale = _scale(before, after, align, given, dtype)
     places = np.arange(after).astype(dtype)
@@ -66,7 +66,7 @@ def _cubic(before: int, after: int, align: bool, given: float | None, dtype: str
 
 
 def _keys(distance: np.ndarray, a: float) -> np.ndarray:
-    """Keys' kernel with the coefficient `a`."""
+    """Keys' cubic kernel with the coefficient `a`."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
@@ -86,7 +86,7 @@ def _antialiased(
     reach: int,
     kernel: Callable[[np.ndarray], np.ndarray],
 ) -> _Taps:
-    """Taps of a kernel that is as wide as an output element, where that is more than an input element."""
+    """Taps of a kernel as wide as an output element, if that is wider than an input element."""
     scale = float(_scale(before, after, align, given, dtype))
     widened = max(scale, 1.0)
     support = reach * widened
@@ -110,7 +110,7 @@ def _picked(t: Translation, data: relax.Expr, axis: int, places: np.ndarray) -> 
 
 
 def _weighted(t: Translation, data: relax.Expr, axis: int, taps: _Taps) -> relax.Expr:
-    """Sums of `data`'s elements along `axis`."""
+    """Weighted sums of the elements of `data` along `axis`."""
     places, weights = taps
     dtype = dtype_of(data)
     if places.shape[1] == 1:
@@ -139,8 +139,8 @@ def _register_nearest(name: str, rank: int, *, exact: bool) -> None:
 
 
 def _tvm_picks(before: Sequence[int], after: Sequence[int], places: Sequence[np.ndarray]) -> bool:
-    """Whether whole factors give these places: TVM's rule is then exact, as its places are off by less than the
-    rounding that it allows for."""
+    """Return whether integer factors give these positions: TVM's rule is then exact, because its error is below its
+    rounding tolerance."""
     pairs = list(zip(before, after, strict=True))
     if any(a % b or a > 1 << 10 for b, a in pairs):
         return False
@@ -172,7 +172,7 @@ def _register_linear(name: str, rank: int) -> None:
 
 
 def _tvm_agrees(before: Sequence[int], after: Sequence[int], align: bool, scales: Sequence[float | None]) -> bool:
-    """Whether the places are those of TVM's rule, which knows sizes and no scales, up to rounding."""
+    """Return whether the positions are those of TVM's rule, which uses sizes but no scales, up to rounding."""
     if align:
         return min(after) > 1
     return all(
@@ -191,7 +191,7 @@ def _separable(
     t: Translation, data: relax.Expr, align: bool, scales: Sequence[float | None], taps: Callable[..., _Taps]
 ) -> relax.Expr:
     if not is_float(t.dtype):
-        raise Unserved(f"interpolation between elements of {t.dtype}; expected floats")
+        raise Unserved(f"interpolation between elements of {t.dtype} is not supported; expected floats")
     wide = computed_in(t.dtype)
     before, after = shape_of(data)[2:], t.shape[2:]
     data = t.cast(data, wide)
@@ -201,7 +201,7 @@ def _separable(
 
 
 def _register(name: str, rank: int, convert: Callable[..., relax.Expr], *, aligned: bool) -> None:
-    """A converter for both forms of an operator: with scales as a list, or one by one."""
+    """Register a converter for both overloads of an operator: with a list of scales, or with separate scales."""
     scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[rank]
 
     @converter(f"{name}.vec")
@@ -221,7 +221,7 @@ def _register(name: str, rank: int, convert: Callable[..., relax.Expr], *, align
 
     def _aligned(corners: dict[str, Any]) -> list[bool]:
         if set(corners) != ({"align_corners"} if aligned else set()):
-            raise Unserved(f"arguments {sorted(corners)}; expected those of {name}")
+            raise Unserved(f"arguments {sorted(corners)} do not match; expected those of {name}")
         return list(corners.values())
 
 

@@ -1,4 +1,4 @@
-"""Running extremes, and running logarithms of sums, along an axis."""
+"""Cumulative extremes, and cumulative log-sum-exp, along an axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .loops import from_lines, lines, looped
 def _register_extreme(name: str, *, largest: bool) -> None:
     @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr, dim: int) -> tuple[relax.Expr, relax.Expr]:
-        """The extreme of all elements up to each one, and its place: the last of equal ones, once NaN always NaN."""
+        """The extreme of all elements up to each one, and its index: the last of equal ones; NaN propagates."""
         if not t.shape:
             return self, t.cast(0, "int64")
         axis = dim % len(t.shape)
@@ -51,7 +51,7 @@ _register_extreme("cummin", largest=False)
 @converter("logcumsumexp.default")
 def _logcumsumexp(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
     if not is_float(t.dtype):
-        raise Unserved(f"type {t.dtype}; expected floats")
+        raise Unserved(f"type {t.dtype} is not supported; expected floats")
     if not t.shape:
         return self
     axis = dim % len(t.shape)
@@ -62,7 +62,7 @@ def _logcumsumexp(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
         """log(e^a + e^b) without overflow."""
         low, high = tirx.Select(a < b, a, b), tirx.Select(a < b, b, a)
         found = high + log1p(tirx.exp(low - high))
-        # Of two equal infinities the difference is NaN.
+        # The difference of two equal infinities is NaN.
         found = tirx.Select(tirx.all(tirx.EQ(a, b), tirx.isinf(a)), a, found)
         return tirx.Select(tirx.any(tirx.isnan(a), tirx.isnan(b)), a + b, found)
 

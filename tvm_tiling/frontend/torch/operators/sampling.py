@@ -1,7 +1,7 @@
-"""Images sampled at places that a tensor names: grid_sample and its affine grids.
+"""Images sampled at positions given by a tensor: grid_sample and its affine grids.
 
-A place may be anything, infinite or NaN too: it is limited as a float before it becomes a whole number, so that nothing
-outside of the image is read.
+A position may have any value, including infinities and NaN: it is clamped as a float before it is cast to an integer,
+so that all reads are within the image.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def _grid_sampler(
     image = shape_of(input)[2:]
     rank = len(image)
     if 0 in shape_of(input):
-        raise Unserved(f"an image of shape {shape_of(input)}; expected elements")
+        raise Unserved(f"an image of shape {shape_of(input)} is not supported; expected elements")
     if interpolation_mode == _BICUBIC and rank == 3:
-        raise Unserved("bicubic interpolation of volumes; expected images")
+        raise Unserved("bicubic interpolation of volumes is not supported; expected images")
     sampler = _Sampler(wide, interpolation_mode, padding_mode, bool(align_corners))
     taps = {_BILINEAR: 2, _NEAREST: 1, _BICUBIC: 4}[interpolation_mode]
     shape = t.shape
 
     def sample(x: te.Tensor, grid: te.Tensor) -> te.Tensor:
-        # Neighbours once for all channels: place, or -1 for one outside of the image, and weight, for each axis.
+        # Compute neighbours once for all channels: position, or -1 if outside the image, and weight, for each axis.
         lined = (shape[0], *shape[2:], taps)
         places, weights = [], []
         for axis, extent in enumerate(image):
-            # The last axis of the grid names the image's last axis first.
+            # The last axis of the grid lists the image axes from last to first.
             place, weight = sampler.of_axis(grid, rank - 1 - axis, extent)
             places.append(te.compute(lined, place, name=f"places{axis}"))
             weights.append(te.compute(lined, weight, name=f"weights{axis}"))
@@ -60,7 +60,7 @@ def _grid_sampler(
             spots = [tuple([at[0], *at[2:], tap_axis]) for tap_axis in tap_axes]
             inside = tirx.all(*(where[spot] >= 0 for where, spot in zip(places, spots, strict=True)))
             found = [tirx.max(where[spot], 0) for where, spot in zip(places, spots, strict=True)]
-            # Weights of NaN count outside of the image too.
+            # NaN weights outside the image still count.
             value = tirx.if_then_else(inside, x[tuple([*at[:2], *found])], tirx.const(0, wide))
             for weight, spot in zip(weights, spots, strict=True):
                 value = value * weight[spot]
@@ -73,13 +73,13 @@ def _grid_sampler(
 
 
 class _Sampler:
-    """Neighbours of places along an axis; arithmetic in type `dtype`."""
+    """Computes the neighbours of positions along an axis; arithmetic in type `dtype`."""
 
     def __init__(self, dtype: str, mode: int, padding: int, align: bool) -> None:
         self.dtype, self.mode, self.padding, self.align = dtype, mode, padding, align
 
     def of_axis(self, grid: te.Tensor, column: int, extent: int) -> list[Callable[..., Expr]]:
-        """Place and weight, as functions of where in the grid and which tap."""
+        """Position and weight, as functions of the grid index and the tap."""
 
         def place(*at: Expr) -> Expr:
             return self.neighbour(self.unnormalised(grid[tuple([*at[:-1], column])], extent), extent, at[-1])[0]
@@ -93,13 +93,13 @@ class _Sampler:
         return tirx.const(float(value), self.dtype)
 
     def unnormalised(self, place: Expr, extent: int) -> Expr:
-        """From [-1, 1] to elements."""
+        """Convert from [-1, 1] to elements."""
         if self.align:
             return (place + self.number(1)) / self.number(2) * self.number(extent - 1)
         return ((place + self.number(1)) * self.number(extent) - self.number(1)) / self.number(2)
 
     def neighbour(self, place: Expr, extent: int, tap: Expr) -> tuple[Expr, Expr]:
-        """The `tap`-th element that counts at `place`, -1 where it lies outside of the image, and its weight."""
+        """The `tap`-th neighbour of `place`, -1 if outside the image, and its weight."""
         step = tirx.Cast(self.dtype, tap)
         if self.mode == _NEAREST:
             return self.whole(tirx.nearbyint(self.padded(place, extent)), extent), self.number(1)
@@ -114,7 +114,7 @@ class _Sampler:
         return self.whole(self.padded(first + step - self.number(1), extent), extent), weight
 
     def whole(self, place: Expr, extent: int) -> Expr:
-        """A place that is a whole number, as one; -1 for those outside, and for NaN."""
+        """An integral position as an integer; -1 if it is outside, or NaN."""
         inside = tirx.all(place >= self.number(0), place <= self.number(extent - 1))
         return tirx.Select(inside, tirx.Cast("int32", self.limited(place, extent)), -1)
 
@@ -149,14 +149,14 @@ class _Sampler:
 
 @converter("affine_grid_generator.default")
 def _affine_grid(t: Translation, theta: relax.Expr, size: Sequence[int], align_corners: bool) -> relax.Expr:
-    """Each place of an image of `size`, from -1 to 1, moved by a matrix for each of the batch."""
+    """Each position of an image of `size`, from -1 to 1, transformed by the matrix of its batch element."""
     wide = computed_in(t.dtype)
     image = [int(extent) for extent in size[2:]]
     lines = []
     for extent in image:
         line = torch.linspace(-1, 1, extent, dtype=DTYPES[wide]) if extent > 1 else torch.zeros(1, dtype=DTYPES[wide])
         lines.append(line if align_corners else line * (extent - 1) / extent)
-    # Columns name the last axis first; the last column is for the offset.
+    # Columns list the last axis first; the last column is the offset.
     planes = torch.meshgrid(*lines, indexing="ij")[::-1]
     base = torch.stack([*planes, torch.ones(image, dtype=DTYPES[wide])], -1).reshape(1, prod(image), len(image) + 1)
     moved = matrix_product(t, t.constant(base), turned(t, t.cast(theta, wide)), wide)

@@ -1,7 +1,7 @@
-"""Writes at places that tensors name.
+"""Writes at positions given by tensors.
 
-All of them become scatter_elements where the index has the data's shape but for the axis, else scatter_nd, which takes
-the place along every axis. Several writes to one element happen in order, so that sums are whole.
+All of them become scatter_elements if the index has the shape of the data except along the axis, otherwise scatter_nd,
+with positions along every axis. Several writes to one element happen in order, so that sums are complete.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from .elementwise import binary
 from .indexing import from_start, places_of, wrapped
 from .views import expanded, part, permuted, reshaped
 
-# PyTorch's names of reductions, and Relax's.
+# Reduction names of PyTorch and of Relax.
 _REDUCTIONS = {
     **{"sum": "add", "add": "add", "prod": "mul", "multiply": "mul"},
     **{"amax": "max", "amin": "min"},
 }
-# Relax's names of the same among bools, which are written as bytes.
+# Relax's equivalents for bools, which are written as bytes.
 _OF_BOOLS = {"add": "max", "mul": "min"}
 
 
 def _written_in(dtype: str) -> str:
-    """The type in which several writes to one element are added up or compared."""
+    """The type in which several writes to one element are combined."""
     return "uint8" if dtype == "bool" else computed_in(dtype)
 
 
 def _reduction(reduce: str, dtype: str) -> str:
-    """Relax's name of a reduction of elements of a type."""
+    """Relax's name of a reduction for an element type."""
     found = _REDUCTIONS[reduce]
     return _OF_BOOLS.get(found, found) if dtype == "bool" else found
 
 
 def _rounded(source: Value, dtype: str) -> Value:
-    """A number as the nearest one of type `dtype`; tensors as they are."""
+    """A number rounded to type `dtype`; tensors unchanged."""
     return source if isinstance(source, relax.Expr) else torch.tensor(source, dtype=DTYPES[dtype]).item()
 
 
 def _elements(
     t: Translation, data: relax.Expr, axis: int, index: relax.Expr, source: relax.Expr, reduction: str
 ) -> relax.Expr:
-    """`data` with the elements of `source`, which has the index's shape, at `index` along `axis`."""
+    """Write the elements of `source`, which has the shape of the index, into `data` at `index` along `axis`."""
     shape, places = shape_of(data), shape_of(index)
     if all(own == given for a, (own, given) in enumerate(zip(shape, places, strict=True)) if a != axis):
         return t.emit(op.scatter_elements(data, index, source, axis, reduction))
@@ -62,7 +62,7 @@ def _elements(
 def _scattered(
     t: Translation, data: relax.Expr, dim: int, index: relax.Expr, source: Value, reduction: str
 ) -> relax.Expr:
-    """As `_elements`, for operands of PyTorch's: without axes, with a longer source, or with a number for it."""
+    """Like `_elements`, for PyTorch operands: scalars, a longer source, or a number as source."""
     if 0 in shape_of(index):
         return data
     shape = t.shape
@@ -160,7 +160,7 @@ def _index_reduce(
 
 
 def _start(reduce: str, dtype: str) -> float:
-    """What a reduction begins with."""
+    """The neutral element of a reduction."""
     if reduce in ("sum", "mean"):
         return 0
     if reduce == "prod":
@@ -194,7 +194,7 @@ def _index_put(
     others = [shape[axis] for axis in front[len(places.axes) :]]
     order = places.result_order(rank)
     written = [[*places.shape, *others][axis] for axis in order]
-    # Values come in the order of the result of a read; from there to index axes first.
+    # Values have the axis order of the result of a read; move the index axes first.
     values = permuted(t, expanded(t, values, written), [order.index(axis) for axis in range(len(order))])
     columns = [
         t.emit(op.expand_dims(expanded(t, tensor, places.shape), len(places.shape))) for tensor in places.tensors
@@ -208,14 +208,14 @@ def _index_put(
 
 
 def _sum(t: Translation, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """left + right; of bools, whether any is true."""
+    """left + right; for bools, logical or."""
     return binary(t, op.logical_or if t.dtype == "bool" else op.add, left, right)
 
 
 def _by_mask(
     t: Translation, data: relax.Expr, indices: Sequence[Value], values: relax.Expr, accumulate: bool
 ) -> relax.Expr | None:
-    """Values that are the same for every element of one mask: a choice between two tensors. None for anything else."""
+    """Assignment of equal values to all elements of one mask, as a selection. None for anything else."""
     given = [(place, index) for place, index in enumerate(indices) if index is not None]
     if len(given) != 1 or dtype_of(given[0][1]) != "bool" or t.content(given[0][1]) is not None:
         return None
@@ -226,7 +226,7 @@ def _by_mask(
     if prod(given_shape) == 1:
         values = reshaped(t, values, ())
     elif len(given_shape) > behind and (len(given_shape) != behind + 1 or given_shape[0] != 1):
-        raise Unserved("values of their own for elements that a mask chooses; expected one value for all of them")
+        raise Unserved("individual values for masked elements are not supported; expected one value for all of them")
     elif len(given_shape) > behind:
         values = reshaped(t, values, given_shape[1:])
     chosen = reshaped(t, mask, (1,) * before + own + (1,) * behind)

@@ -1,4 +1,4 @@
-"""Places in sorted tensors, and counts of elements between bounds."""
+"""Binary search in sorted tensors, and histograms."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def _bucketize(t: Translation, self: Value, boundaries: relax.Expr, out_int32: b
 
 
 def _placed(t: Translation, bounds: relax.Expr, values: Value, right: bool) -> relax.Expr:
-    """How many of the sorted bounds, along their last axis, come before each value; with `right`, those that equal
-    it too. By bisection, so that among bounds with NaN it gives what PyTorch does."""
+    """The number of sorted bounds, along their last axis, before each value; with `right`, including equal ones. By
+    bisection, so that bounds with NaN give the same results as in PyTorch."""
     if "uint64" in (dtype_of(bounds), "" if number(values) else dtype_of(values)):
-        raise Unserved("uint64; expected other types")
+        raise Unserved("type uint64 is not supported; expected other types")
     dtype = computed_in(promoted(values, bounds))
     dtype = "uint8" if dtype == "bool" else dtype
     several = len(shape_of(bounds)) > 1
@@ -118,7 +118,7 @@ def _histogram_of_points_between(
 
 
 def _edges(t: Translation, x: relax.Expr, bins: int, range: Any) -> relax.Expr:
-    """Equally spaced edges of `bins` parts of a range, which without one is that of the elements."""
+    """Edges that divide a range, by default that of the elements, into `bins` equal parts."""
     count, dtype = prod(shape_of(x)), dtype_of(x)
     if range is not None:
         low, high = (t.cast(float(each), dtype) for each in range)
@@ -130,7 +130,8 @@ def _edges(t: Translation, x: relax.Expr, bins: int, range: Any) -> relax.Expr:
     shares = t.constant(torch.arange(bins + 1).to(DTYPES[dtype]))
 
     def edge(k: tirx.Expr, first: tirx.Expr, last: tirx.Expr) -> tirx.Expr:
-        # As PyTorch's linspace: from the nearer end; around a single number half to each side.
+        # As in PyTorch's linspace: from the nearer end; a range of a single number is extended by one half on each
+        # side.
         same = tirx.EQ(first, last)
         start = tirx.Select(same, first - real(0.5, first), first)
         end = tirx.Select(same, last + real(0.5, last), last)
@@ -143,8 +144,8 @@ def _edges(t: Translation, x: relax.Expr, bins: int, range: Any) -> relax.Expr:
 def _histogram_of(
     t: Translation, x: relax.Expr, edges: Sequence[relax.Expr], weight: Value, density: bool
 ) -> relax.Expr:
-    """Sums of the weights of points, whose coordinates lie beside each other, between edges for each coordinate, the
-    last of which belong to the last parts."""
+    """Sums of the weights of points, whose coordinates are stored consecutively, between edges per coordinate; the last
+    edges belong to the last bins."""
     bins, dtype = [shape_of(each)[0] - 1 for each in edges], dtype_of(x)
     count = prod(shape_of(x)) // len(edges)
     if not count:
@@ -166,7 +167,7 @@ def _histogram_of(
                 place[0] = tirx.const(0, "int64")
                 for axis, parts in enumerate(bins):
                     low[0], high[0] = tirx.const(0, "int64"), tirx.const(parts, "int64")
-                    # The part whose lower edge is the last one that is not above the value.
+                    # Find the bin with the last lower edge that does not exceed the value.
                     with tir.While(low[0] + tirx.const(1, "int64") < high[0]):
                         middle = tirx.truncdiv(low[0] + high[0], tirx.const(2, "int64"))
                         with tir.If(edge[axis][middle] <= value[i, axis]):
@@ -191,10 +192,10 @@ def _histogram_of(
 
 @converter("histc.default")
 def _histc(t: Translation, self: relax.Expr, bins: int, min: float, max: float) -> relax.Expr:
-    """Counts of elements in equal parts of [min, max], or of the elements' own range where both are the same."""
+    """Counts of elements in equal parts of [min, max], or of the range of the elements if both are equal."""
     dtype = computed_in(t.dtype)
     if not is_float(dtype):
-        raise Unserved(f"type {t.dtype}; expected floats")
+        raise Unserved(f"type {t.dtype} is not supported; expected floats")
     count = prod(shape_of(self))
     if not count:
         return t.emit(op.zeros(t.shape, t.dtype))

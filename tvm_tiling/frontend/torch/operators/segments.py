@@ -1,4 +1,4 @@
-"""Reductions of parts of an axis whose sizes tensors name: segments, and bags of embeddings."""
+"""Reductions over parts of an axis with sizes given by tensors: segments, and embedding bags."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ def _segment_reduce(
     unsafe: bool,
     initial: Value,
 ) -> relax.Expr:
-    """Each segment of an axis as one element; an empty one as `initial`, of means NaN."""
+    """Reduce each segment of an axis to one element; an empty one gives `initial`, or NaN for means."""
     given = lengths if offsets is None else offsets
     if given is None or reduce not in _STARTS:
-        raise Unserved(f"reduce={reduce!r} with indices; expected lengths or offsets, and one of {sorted(_STARTS)}")
+        raise Unserved(
+            f"reduce={reduce!r} with indices is not supported; expected lengths or offsets, and one of "
+            f"{sorted(_STARTS)}"
+        )
     by_offsets = offsets is not None
     shape, wide = shape_of(data), computed_in(t.dtype)
     outer, length, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -54,7 +57,7 @@ def _segment_reduce(
                 else:
                     first[o, 0] = first[o, 1]
                     first[o, 1] = first[o, 0] + size[o, s]
-                # Sizes that reach beyond the axis read nothing outside of it.
+                # Sizes that exceed the axis are clamped.
                 first[o, 0] = tirx.max(tirx.min(first[o, 0], limit), zero)
                 first[o, 1] = tirx.max(tirx.min(first[o, 1], limit), zero)
                 with tir.serial(0, inner) as c:
@@ -100,7 +103,7 @@ def _embedding_bag(
     include_last_offset: bool,
     padding_idx: int,
 ) -> list[Value]:
-    """Sums, means or largest elements of rows, bag by bag; an empty bag gives zeros."""
+    """Sums, means or maxima of rows per bag; an empty bag gives zeros."""
     wide = computed_in(t.dtype)
     count, bags = shape_of(indices)[0], t.shape[0]
     counted = t.emit(op.ones((count,), "int64"))
@@ -116,7 +119,7 @@ def _embedding_bag(
     def body(row: Any, is_counted: Any, start: Any, result: Any, size: Any, first: Any) -> None:
         zero, one, limit = (tirx.const(number, "int64") for number in (0, 1, count))
         with tir.parallel(0, bags) as b:
-            # Offsets that lie outside read nothing outside.
+            # Out-of-range offsets are clamped.
             end = start[tirx.min(b + 1, held - 1)]
             first[b, 0] = tirx.max(tirx.min(start[b], limit), zero)
             first[b, 1] = tirx.max(tirx.min(tirx.Select(b + 1 < held, end, limit), limit), first[b, 0])

@@ -1,7 +1,7 @@
-"""Sorted tensors, and what is read out of them.
+"""Sorting, and operators based on it.
 
-TVM's sort compares floats, and NaN, of which no comparison is true, leaves it without an order. Here keys are compared:
-integers that stand in the order that PyTorch defines, NaN above all, 0 and -0 equal.
+TVM's sort compares floats, which leaves a tensor with NaN unsorted. Here integer keys are compared, in PyTorch's order:
+NaN above everything, 0 and -0 equal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .elementwise import kernel
 
 
 def _keys(t: Translation, x: relax.Expr, descending: bool) -> relax.Expr:
-    """Integers whose ascending order is the order of x."""
+    """Integer keys whose ascending order is the order of x."""
     dtype = computed_in(dtype_of(x))
     x = t.cast(x, dtype)
     if is_float(dtype):
@@ -31,14 +31,14 @@ def _keys(t: Translation, x: relax.Expr, descending: bool) -> relax.Expr:
 
         x = kernel(t, "sort_keys", key, x)
     elif dtype in ("uint64", "uint32", "uint16"):
-        raise Unserved(f"type {dtype}; expected signed integers, uint8 or floats")
+        raise Unserved(f"type {dtype} is not supported; expected signed integers, uint8 or floats")
     elif dtype not in ("int32", "int64"):
         x = t.cast(x, "int32")
     return t.emit(op.bitwise_not(x)) if descending else x
 
 
 def order(t: Translation, x: relax.Expr, dim: int, descending: bool) -> relax.Expr:
-    """The places along an axis in the order of the elements; of equal ones the first comes first."""
+    """Indices along an axis in the order of the elements, stable."""
     return t.emit(op.argsort(_keys(t, x, descending), axis=dim % len(shape_of(x)), descending=False, dtype="int64"))
 
 
@@ -46,7 +46,7 @@ def order(t: Translation, x: relax.Expr, dim: int, descending: bool) -> relax.Ex
 def _sort(
     t: Translation, self: relax.Expr, dim: int, descending: bool, stable: bool | None = None
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The elements in order, and their places; equal ones keep their order whether that is asked for or not."""
+    """The sorted elements and their indices; the sort is always stable."""
     shape = shape_of(self)
     if not shape or 0 in shape:
         return self, t.emit(op.full(relax.ShapeExpr(shape), t.cast(0, "int64"), "int64"))
@@ -63,7 +63,7 @@ def _topk(
     largest: bool,
     sorted: bool,
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The first k elements in order, be order asked for or not."""
+    """The first k sorted elements, sorted even if that is not requested."""
     values, places = _sort(t, self, dim, largest)
     if not t.shape:
         return values, places

@@ -1,9 +1,9 @@
-"""Special functions of one number, in float64 whatever the operand's type, rounded once.
+"""Special functions of one argument, computed in float64 for all operand types and rounded once.
 
-Where no short formula is known, a function is a table of polynomials: on equal pieces of a range PyTorch's own function
-of float64 is interpolated at Chebyshev nodes when the program is translated. Beyond the ranges stand the usual scaled
-forms in 1/x. The error is below 1e-13 of the function's size around; near zeros of the function it is as small as that
-in absolute terms.
+Functions without a short formula are piecewise polynomials: PyTorch's own float64 function is interpolated at Chebyshev
+nodes on equal intervals when the program is translated. Outside the ranges, the usual scaled forms in 1/x are used. The
+error is about 1e-13 relative to the function's magnitude in the neighbourhood; near zeros of the function, it is that
+small in absolute terms.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _NAN, _INFINITY = math.nan, math.inf
 
 
 def _register(name: str, element: Callable[..., Expr], *tables: Table) -> None:
-    """`element` takes the number and, for each table, a function of a place in its range, whose result stands at one
-    place of the expression only."""
+    """`element` takes the number and, for each table, a function of a position in its range, whose result may occur
+    only once in the expression."""
 
     @converter(f"{name}.default")
     def convert(t: Translation, **operand: relax.Expr) -> relax.Expr:
-        (x,) = operand.values()  # the schemas name it differently
+        (x,) = operand.values()  # its name differs between the schemas
         found = evaluated(t, name.removeprefix("special_"), element, t.cast(x, _WIDE), tables)
         return t.cast(found, t.dtype)
 
 
 # ---- modified Bessel functions of the first kind ---------------------------------------------------------------------
 
-_NEAR = 16.0  # from here on functions are given in 16/x
+_NEAR = 16.0  # from here on, functions are expanded in 16/x
 
 
 def _scaled(function: Callable[[torch.Tensor], torch.Tensor], start: float) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -64,7 +64,7 @@ def _scaled(function: Callable[[torch.Tensor], torch.Tensor], start: float) -> C
 
 
 def _exponential(near: Callable[[Expr], Expr], far: Callable[[Expr], Expr], size: Expr, start: float = _NEAR) -> Expr:
-    """A function's scaled form from both of its tables, of a number that is not negative."""
+    """The scaled form of a function from its two tables, for nonnegative numbers."""
     other = far(n(start) / tirx.max(size, n(start))) / _sqrt(tirx.max(size, n(start)))
     return _choice(size < n(start), near(tirx.min(size, n(start))), other)
 
@@ -85,13 +85,13 @@ def _i1e(x: Expr, near: Any, far: Any) -> Expr:
 
 
 def _of_finite(x: Expr, function: Callable[[Expr], Expr], at_infinity: Expr) -> Expr:
-    """`function` of a number, of 1 in the place of NaN and infinities."""
+    """Apply `function` to a number, or to 1 in place of NaN and infinities."""
     odd = tirx.any(tirx.isnan(x), tirx.isinf(x))
     return _choice(tirx.isnan(x), x, _choice(odd, at_infinity, function(_choice(odd, n(1), x))))
 
 
 def _grown(scaled: Callable[..., Expr]) -> Callable[..., Expr]:
-    # Of infinities NaN, as in PyTorch.
+    # NaN for infinities, as in PyTorch.
     return lambda x, near, far: scaled(x, near, far) * _exp(tirx.abs(x))
 
 
@@ -151,8 +151,8 @@ for _order, _tables in ((0, _K0), (1, _K1)):
 
 
 def _wave(order: int, part: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What slowly changes in J and Y of large x: J = sqrt(2/(pi x)) (P cos - Q sin), Y = sqrt(2/(pi x)) (P sin + Q cos)
-    of x - phase. Q is given over 16/x."""
+    """The slowly varying factors of J and Y for large x: J = sqrt(2/(pi x)) (P cos - Q sin), Y = sqrt(2/(pi x)) (P sin
+    + Q cos) of x - phase. Q is divided by 16/x."""
     first, second = ((Special.bessel_j0, Special.bessel_y0), (Special.bessel_j1, Special.bessel_y1))[order]
 
     def by_inverse(v: torch.Tensor) -> torch.Tensor:
@@ -166,7 +166,7 @@ def _wave(order: int, part: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _waves(order: int) -> tuple[Table, Table]:
-    # Nodes at very large x lose the angle's digits; the functions change little there.
+    # At very large x, the angle loses precision; the functions vary little there.
     return table(f"bessel_p{order}", _wave(order, 0), 1 / 64, 1, 16), table(
         f"bessel_q{order}", _wave(order, 1), 1 / 64, 1, 16
     )
@@ -175,7 +175,7 @@ def _waves(order: int) -> tuple[Table, Table]:
 def _far_waves(x: Expr, p: Any, q: Any, order: int, second: bool) -> Expr:
     v = n(_NEAR) / tirx.max(x, n(_NEAR))
     square = v * v * n(1 / _NEAR**2)
-    # Beyond the table the first terms of the expansion in 1/x are exact enough.
+    # Outside the table, the first terms of the expansion in 1/x are sufficiently accurate.
     m = 4.0 * order * order
     c2 = (m - 1) * (m - 9) / 128
     c4 = (m - 1) * (m - 9) * (m - 25) * (m - 49) / 98304
@@ -248,7 +248,7 @@ _register("special_spherical_bessel_j0", _spherical)
 
 # ---- the Airy function -----------------------------------------------------------------------------------------------
 
-_AIRY_NEAR = 2.09  # PyTorch goes over to another form here, which differs by up to 3e-6 on the negative side
+_AIRY_NEAR = 2.09  # PyTorch switches to another expansion here, which differs by up to 3e-6 on the negative side
 _AIRY_ZERO = 103.892  # from here on PyTorch returns 0
 
 
@@ -260,7 +260,7 @@ _AIRY_FAR = _airy_angle(_AIRY_NEAR)
 
 
 def _airy_by_inverse(v: torch.Tensor) -> torch.Tensor:
-    """x^(1/4) e^angle Ai(x) of v = _AIRY_FAR/angle."""
+    """x^(1/4) e^angle Ai(x) for v = _AIRY_FAR/angle."""
     angle = _AIRY_FAR / v
     x = (1.5 * angle) ** (2 / 3)
     return Special.airy_ai(x) * torch.exp(angle) * x**0.25
@@ -292,7 +292,7 @@ def _airy(x: Expr, near: Any, left: Any, right: Any) -> Expr:
 
 
 def _airy_expansion(v: Expr) -> tuple[Expr, Expr]:
-    """The even and the odd part of the asymptotic expansion in v = 1/angle, whose terms change their sign by pairs."""
+    """The even and odd parts of the asymptotic expansion in v = 1/angle, with signs that alternate in pairs."""
     terms = [1.0]
     for k in range(1, 12):
         terms.append(terms[-1] * (6 * k - 5) * (6 * k - 1) / (72 * k))
@@ -311,7 +311,7 @@ _register("special_airy_ai", _airy, *_AIRY)
 
 
 def _erfcx_by_share(u: torch.Tensor) -> torch.Tensor:
-    """erfcx(x) / u of u = 4/(4 + x)."""
+    """erfcx(x) / u for u = 4/(4 + x)."""
     return Special.erfcx(4 / u - 4) / u
 
 
@@ -337,7 +337,7 @@ _register("special_log_ndtr", _log_ndtr, _ERFCX)
 
 
 def _ndtri_by_size(s: torch.Tensor) -> torch.Tensor:
-    """ndtri(e^(-s^2/2)) by Newton's method on the logarithm, which no number is too small for."""
+    """ndtri(e^(-s^2/2)) by Newton's method on the logarithm, which does not underflow."""
     found = -s
     for _ in range(12):
         logarithm = Special.log_ndtr(found)
@@ -377,7 +377,7 @@ def _erfinv(y: Expr, near: Any, far: Any) -> Expr:
 
 
 def _step(y: Expr, found: Expr) -> Expr:
-    """A step of Newton's method, which gives back the digits that the nearness of 1 takes."""
+    """One step of Newton's method, which restores the digits lost near 1."""
     better = found - (_erf(found) - y) * n(math.sqrt(math.pi) / 2) * _exp(found * found)
     better = _choice(tirx.EQ(tirx.abs(y), n(1)), _copysign(n(_INFINITY), y), better)
     return _choice(tirx.any(tirx.abs(y) > n(1), tirx.isnan(y)), n(_NAN), better)

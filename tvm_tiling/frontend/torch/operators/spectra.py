@@ -1,7 +1,7 @@
 """Singular values, eigenvalues, pseudo-inverses and exponentials of matrices, in float64.
 
-Singular vectors and eigenvectors are left out: they are defined up to their sign, and up to more where values are
-equal, so that no other program's are PyTorch's.
+Singular vectors and eigenvectors are not computed: they are unique only up to sign, and less so for equal values, so
+that no other implementation matches PyTorch's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .products import turned
 from .views import expanded, reshaped
 
 _WIDE = "float64"
-_SWEEPS = 40  # more than the method takes
-_SMALL = 1e-16  # of the sizes of two columns, their product below which they are at a right angle
+_SWEEPS = 40  # an upper bound for the method
+_SMALL = 1e-16  # columns whose product is below this, relative to their norms, are orthogonal
 
 
 def _rotation(cosine: Any, sine: Any, ratio: Any) -> None:
-    """Store the angle of a rotation that takes a symmetric 2 by 2 matrix to a diagonal: ratio is the difference of its
-    diagonal over twice the other element."""
+    """Store the rotation that diagonalises a symmetric 2 x 2 matrix; `ratio` is the difference of its diagonal over
+    twice the other element."""
     size = tirx.abs(ratio)
     tangent = in_libm("copysign")(number(1) / (size + tirx.sqrt(number(1) + ratio * ratio)), ratio)
     cosine[0][cosine[1]] = number(1) / tirx.sqrt(number(1) + tangent * tangent)
@@ -37,8 +37,8 @@ def _rotation(cosine: Any, sine: Any, ratio: Any) -> None:
 
 
 def _by_columns(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """Matrices with no fewer rows than columns, rotated so that their columns are at right angles, and the rotations:
-    Jacobi's method from one side."""
+    """Matrices with at least as many rows as columns, rotated so that their columns are orthogonal, and the rotations,
+    by the one-sided Jacobi method."""
     batch, rows, columns = shape_of(matrices)
 
     def body(a: Any, w: Any, v: Any, c: Any, s: Any, x: Any, y: Any, z: Any, moved: Any, left: Any) -> None:
@@ -76,7 +76,7 @@ def _tall(t: Translation, matrices: relax.Expr) -> relax.Expr:
 
 
 def _values(t: Translation, turned_columns: relax.Expr) -> relax.Expr:
-    """Sizes of columns; (batch, columns)."""
+    """Norms of columns; (batch, columns)."""
     return t.emit(op.sqrt(t.emit(op.sum(t.emit(op.multiply(turned_columns, turned_columns)), 1))))
 
 
@@ -97,8 +97,8 @@ def _svd(t: Translation, A: relax.Expr, full_matrices: bool, compute_uv: bool, d
 
 @of_elements("linalg_pinv.atol_rtol_tensor")
 def _pseudo_inverse(t: Translation, self: relax.Expr, atol: Value, rtol: Value, hermitian: bool) -> relax.Expr:
-    """V S^-2 (A V)', singular values that are too small left out. A symmetric matrix, of which PyTorch reads the lower
-    triangle, is like any other."""
+    """V S^-2 (A V)' without singular values that are too small. A symmetric matrix, of which PyTorch reads the lower
+    triangle, is treated like any other."""
     batch, (rows, columns) = shape_of(self)[:-2], shape_of(self)[-2:]
     matrices = stacked(t, self)
     if hermitian:
@@ -110,7 +110,7 @@ def _pseudo_inverse(t: Translation, self: relax.Expr, atol: Value, rtol: Value, 
     if rtol is None:
         eps = {"float64": 2.0**-52}.get(dtype_of(self), 2.0**-23)
         share = t.cast(max(rows, columns) * eps, _WIDE)
-        # As PyTorch: with a limit of its own none relative to the largest.
+        # As in PyTorch, an absolute tolerance disables the default relative one.
         relative = t.emit(op.multiply(largest, share))
         if atol is not None:
             relative = t.emit(op.where(t.emit(op.greater(low, t.cast(0.0, _WIDE))), t.cast(0.0, _WIDE), relative))
@@ -131,7 +131,7 @@ def _limit(t: Translation, value: relax.Expr, batch: Sequence[int]) -> relax.Exp
 
 
 def _lower(t: Translation, matrices: relax.Expr, triangle: str) -> relax.Expr:
-    """Symmetric matrices by one of their triangles."""
+    """Symmetric matrices from one of their triangles."""
     own = t.emit(op.tril(matrices) if triangle == "L" else op.triu(matrices))
     other = t.emit(op.tril(matrices, -1) if triangle == "L" else op.triu(matrices, 1))
     return t.emit(op.add(own, turned(t, other)))
@@ -148,7 +148,7 @@ def _eigh(t: Translation, A: relax.Expr, UPLO: str, compute_v: bool) -> list[Val
 
 
 def _eigenvalues(t: Translation, matrices: relax.Expr) -> relax.Expr:
-    """Of symmetric matrices by Jacobi's method from both sides; (batch, n)."""
+    """Eigenvalues of symmetric matrices by the two-sided Jacobi method; (batch, n)."""
     batch, n, _ = shape_of(matrices)
 
     def body(a: Any, w: Any, values: Any, c: Any, s: Any, z: Any) -> None:
@@ -173,12 +173,12 @@ def _eigenvalues(t: Translation, matrices: relax.Expr) -> relax.Expr:
     return looped(t, "eigenvalues", [matrices], shapes, body)[1]
 
 
-_TERMS = 18  # of the series, at most 1/8 apart from the identity
+_TERMS = 18  # terms of the series, for a norm of at most 1/8
 
 
 @of_elements("linalg_matrix_exp.default", "matrix_exp.default")
 def _exponential(t: Translation, self: relax.Expr) -> relax.Expr:
-    """The series of a matrix halved until it is small, squared as often."""
+    """The matrix exponential by scaling and squaring of the series."""
     matrices = stacked(t, self)
     batch, n, _ = shape_of(matrices)
 

@@ -1,4 +1,4 @@
-"""Functions as tables of polynomials, made when a program is translated."""
+"""Functions as piecewise polynomials, fitted when a program is translated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELD: dict[str, torch.Tensor] = {}
 
 @dataclass(frozen=True)
 class Table:
-    """A function of float64 on [low, high], which is cut into equal pieces."""
+    """A float64 function on [low, high], divided into equal intervals."""
 
     name: str
     function: Callable[[torch.Tensor], torch.Tensor] = field(compare=False)
@@ -28,7 +28,8 @@ class Table:
     pieces: int
 
     def coefficients(self) -> torch.Tensor:
-        """(pieces, degree + 1): of powers of the place in a piece, from -1 to 1, the highest first."""
+        """Polynomial coefficients, (pieces, degree + 1), in the position within a piece, from -1 to 1, highest power
+        first."""
         if self.name not in _HELD:
             count = _DEGREE + 1
             nodes = np.cos((np.arange(count) + 0.5) * np.pi / count)
@@ -44,10 +45,10 @@ class Table:
         return _HELD[self.name]
 
     def value(self, held: te.Tensor, place: Any) -> Any:
-        """The function at a place in the range."""
+        """The function at a position in the range."""
         low, width = tirx.const(self.low, _WIDE), tirx.const((self.high - self.low) / self.pieces, _WIDE)
         zero, one, most = (tirx.const(float(number), _WIDE) for number in (0, 1, self.pieces))
-        # A place that is not a number gives a result that is not used, from within the table.
+        # NaN positions read from within the table; their result is not used.
         moved, piece, inner = (tirx.Var(name, kind) for name, kind in (("m", _WIDE), ("i", "int32"), ("u", _WIDE)))
         limited = tirx.Select(tirx.isnan(moved), zero, tirx.max(tirx.min(moved, most), zero))
         total = held[piece, 0]
@@ -65,7 +66,7 @@ def table(name: str, function: Callable[[torch.Tensor], torch.Tensor], low: floa
 def evaluated(
     t: Translation, name: str, element: Callable[..., Any], x: relax.Expr, tables: Sequence[Table]
 ) -> relax.Expr:
-    """`element` of every number of x, which takes the number and each table as a function of a place."""
+    """Apply `element` to every number of x; it takes the number and each table as a function of a position."""
     held = [t.constant(each.coefficients()) for each in tables]
 
     def compute(data: te.Tensor, *tensors: te.Tensor) -> te.Tensor:

@@ -1,4 +1,4 @@
-"""Moves without a change: other shapes, orders of axes, parts, and several tensors beside each other."""
+"""Data movement: reshapes, permutations, slices, and concatenation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _view(t: Translation, self: relax.Expr, size: Sequence[int], stride: Any = N
 
 
 def reshaped(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-    """The elements in order in another shape."""
-    if 0 in shape:  # Relax takes a 0 for the extent of the same axis before
+    """The elements in the same order in another shape."""
+    if 0 in shape:  # Relax interprets a 0 as the extent of the same axis of the input
         return t.emit(op.zeros(tuple(shape), dtype_of(value)))
     return value if shape_of(value) == tuple(shape) else t.emit(op.reshape(value, tuple(shape)))
 
@@ -35,7 +35,7 @@ def _unsqueeze(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
 
 @converter(*(f"{name}.{overload}" for name in ("squeeze", "squeeze_copy") for overload in ("default", "dim", "dims")))
 def _squeeze(t: Translation, self: relax.Expr, dim: Any = None) -> relax.Expr:
-    # Axes of more than one element stay where they are; the record knows which.
+    # Axes of more than one element are kept; the recorded shape already accounts for them.
     return reshaped(t, self, t.shape)
 
 
@@ -70,18 +70,18 @@ def _expand(t: Translation, self: relax.Expr, size: Sequence[int], implicit: boo
 
 
 def expanded(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
-    """The elements repeated along axes of one element, and along new ones in front."""
+    """The elements repeated along axes of one element, and along new leading axes."""
     return value if shape_of(value) == tuple(shape) else t.emit(op.broadcast_to(value, tuple(shape)))
 
 
 def each(numbers: Sequence[int], rank: int) -> list[int]:
-    """A number for each axis; one stands for all."""
+    """One number per axis; a single number applies to all."""
     return [int(number) for number in (list(numbers) * rank if len(numbers) == 1 else numbers)]
 
 
 @converter("repeat.default")
 def _repeat(t: Translation, self: relax.Expr, repeats: Sequence[int]) -> relax.Expr:
-    # Copies as an axis of their own in front of each axis: a broadcast between two reshapes.
+    # Repetitions become an extra axis before each axis: a broadcast between two reshapes.
     own = shape_of(self)
     whole = (1,) * (len(repeats) - len(own)) + own
     apart = reshaped(t, self, [extent for size in whole for extent in (1, size)])
@@ -95,7 +95,7 @@ def _cat(t: Translation, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
 
 
 def joined(t: Translation, tensors: Sequence[relax.Expr], axis: int) -> relax.Expr:
-    """Tensors of one type behind each other along an axis; those without elements add nothing."""
+    """Tensors of one type concatenated along an axis; empty ones are skipped."""
     filled = [tensor for tensor in tensors if 0 not in shape_of(tensor)]
     if len(filled) == 1:
         return filled[0]
@@ -112,7 +112,7 @@ def _stack(t: Translation, tensors: Sequence[relax.Expr], dim: int) -> relax.Exp
 
 
 def part(t: Translation, value: relax.Expr, axis: int, start: int, end: int, step: int = 1) -> relax.Expr:
-    """Elements `start` to `end` of an axis, both within it, every `step`-th; something must be left."""
+    """Elements `start` to `end` of an axis, in bounds, with a step; the result is not empty."""
     shape = shape_of(value)
     axis %= len(shape)
     if (start, step) == (0, 1) and end >= shape[axis]:
@@ -121,7 +121,7 @@ def part(t: Translation, value: relax.Expr, axis: int, start: int, end: int, ste
 
 
 def bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """A slice's bounds as places within an axis: negative ones count from its end, others are limited to it."""
+    """The bounds of a slice within an axis: negative ones count from its end, and all are clamped."""
     first, last, _ = slice(start, end).indices(extent)
     return first, max(first, last)
 
@@ -151,7 +151,7 @@ def _split_with_sizes(t: Translation, self: relax.Expr, split_sizes: Sequence[in
 
 
 def _filled_part(t: Translation, value: relax.Expr, axis: int, start: int, end: int) -> relax.Expr:
-    """As `part`, also of nothing."""
+    """Like `part`, but the result may be empty."""
     shape = list(shape_of(value))
     shape[axis] = end - start
     if 0 in shape:
@@ -226,7 +226,7 @@ def _diagonal(t: Translation, self: relax.Expr, offset: int, dim1: int, dim2: in
 
 @converter("unfold.default", "unfold_copy.default")
 def _unfold(t: Translation, self: relax.Expr, dimension: int, size: int, step: int) -> relax.Expr:
-    """Windows along an axis, the elements of each along a new last axis."""
+    """Windows along an axis, with the elements of each along a new last axis."""
     own, shape = shape_of(self), t.shape
     if not own:
         return reshaped(t, self, shape)
@@ -252,10 +252,12 @@ def _as_strided(
 
 @converter("resize.default")
 def _resize(t: Translation, self: relax.Expr, size: Sequence[int]) -> relax.Expr:
-    """The first elements in another shape; of a tensor whose elements are in order and enough."""
+    """The first elements in another shape, for a contiguous tensor with enough elements."""
     given = t.operands[0]
     if not given.is_contiguous() or given.numel() < prod(size):
-        raise Unserved(f"size {tuple(size)} of shape {tuple(given.shape)}; expected no more elements, in order")
+        raise Unserved(
+            f"size {tuple(size)} from shape {tuple(given.shape)} is not supported; expected no more elements, in order"
+        )
     flat = reshaped(t, self, [given.numel()])
     return reshaped(t, part(t, flat, 0, 0, prod(size)), size)
 
@@ -272,7 +274,7 @@ def _as_strided_scatter(
     places = _storage_places(t, size, stride, storage_offset)
     count = prod(t.shape)
     if len(np.unique(places)) != places.size:
-        raise Unserved("writes to one element several times; expected strides that keep elements apart")
+        raise Unserved("several writes to one element are not supported; expected strides without overlap")
     both = joined(t, [reshaped(t, self, [count]), reshaped(t, t.cast(src, t.dtype), [places.size])], 0)
     origin = np.arange(count)
     origin[places.reshape(-1)] = count + np.arange(places.size)
@@ -280,7 +282,7 @@ def _as_strided_scatter(
 
 
 def _storage_places(t: Translation, size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:
-    """For each element of a view of storage, the place among the first operand's elements in order."""
+    """The index of each element of a storage view among the elements of the first operand."""
     viewed = t.operands[0]
     own = _offsets(tuple(map(int, viewed.shape)), viewed.stride(), int(viewed.storage_offset())).reshape(-1)
     start = int(viewed.storage_offset()) if offset is None else offset
@@ -288,14 +290,14 @@ def _storage_places(t: Translation, size: Sequence[int], stride: Sequence[int], 
     last = max(int(own.max(initial=0)), int(wanted.max(initial=0)))
     places = np.full(last + 1, -1, "int64")
     places[own] = np.arange(own.size)
-    found = np.asarray(places[wanted])  # without axes NumPy gives a number
+    found = np.asarray(places[wanted])  # NumPy returns a number for a scalar
     if (found < 0).any():
-        raise Unserved("a view of storage outside of its operand; expected elements of the operand")
+        raise Unserved("a storage view outside its operand is not supported; expected elements of the operand")
     return found
 
 
 def _offsets(shape: Sequence[int], strides: Sequence[int], start: int) -> np.ndarray:
-    """Of each element of a tensor, its place in storage."""
+    """The storage offset of each element of a tensor."""
     total = np.full(shape, start, "int64")
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         lined = np.arange(extent, dtype="int64") * int(stride)
@@ -303,7 +305,7 @@ def _offsets(shape: Sequence[int], strides: Sequence[int], start: int) -> np.nda
     return total
 
 
-# ---- a part written into a copy --------------------------------------------------------------------------------------
+# ---- writes of a slice into a copy -----------------------------------------------------------------------------------
 
 
 @converter("slice_scatter.default")
@@ -353,7 +355,8 @@ def _diagonal_scatter(
 
 
 def _written(t: Translation, value: relax.Expr, source: relax.Expr, place: Any) -> relax.Expr:
-    """`value` with elements of `source` where `place` of the axes says (whether, where in `source`)."""
+    """`value` with elements of `source` at the positions where `place` returns true; it returns (condition, source
+    index)."""
 
     def write(x: te.Tensor, new: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:

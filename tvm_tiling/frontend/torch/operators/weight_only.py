@@ -1,4 +1,5 @@
-"""Products of weights of few bits, as torchao and torch.export write them; few_bits.py tells how they are kept."""
+"""Matrix multiplications with low-bit weights in the operators of torchao and torch.export; see few_bits.py for their
+representation."""
 
 from __future__ import annotations
 
@@ -15,18 +16,19 @@ from ..types import NAMES
 
 @converter("torchao::dequantize_affine.default")
 def _dequantised(t: Translation, input: Value, **others: Any) -> Value:
-    """Of constants, which the walk keeps in few bits or computes; of other numbers PyTorch's own rule is translated."""
-    raise Unserved("of numbers that only the run knows; expected constants")
+    """Constants remain quantised or are evaluated during translation; for other tensors PyTorch's own decomposition is
+    translated."""
+    raise Unserved("dequantisation of values computed at run time is not supported; expected constants")
 
 
 @converter("_weight_int4pack_mm_for_cpu.default")
 def _four_bits(t: Translation, self: relax.Expr, mat2: Value, qGroupSize: int, qScaleAndZeros: Value) -> Value:
-    """self w', w = (q - 8) scale + zero for groups of q along k; a pair of numbers for each group and column."""
+    """self w', w = (q - 8) scale + zero for groups of q along k; one (scale, zero) pair per group and column."""
     packed, pairs = _known(t, mat2, "weights"), _known(t, qScaleAndZeros, "scales and zeros")
     n, k = t.shape[-1], shape_of(self)[-1]
     values = unpacked_int4(packed, n, k)
     if values is None or pairs.shape[0] * qGroupSize != k:
-        raise Unserved(f"weights of shape {tuple(packed.shape)} for {n} by {k} and groups of {qGroupSize}")
+        raise Unserved(f"weights of shape {tuple(packed.shape)} do not match {n} by {k} and groups of {qGroupSize}")
     scales, zeros = (part.float().t().contiguous() for part in pairs.unbind(-1))
     centred = (values.to(torch.int8) - 8, None) if not zeros.any() else (values, 8 * scales - zeros)
     return _product(t, self, FewBits(centred[0], scales, centred[1], torch.float32))
@@ -34,7 +36,7 @@ def _four_bits(t: Translation, self: relax.Expr, mat2: Value, qGroupSize: int, q
 
 @converter("_weight_int8pack_mm.default")
 def _eight_bits(t: Translation, self: relax.Expr, mat2: Value, scales: Value) -> Value:
-    """self w', times a scale for each column."""
+    """self w' times one scale per column."""
     values, each = _known(t, mat2, "weights"), _known(t, scales, "scales")
     return _product(t, self, FewBits(values, each.float()[:, None], None, torch.float32))
 
@@ -42,7 +44,7 @@ def _eight_bits(t: Translation, self: relax.Expr, mat2: Value, scales: Value) ->
 def _known(t: Translation, value: Value, called: str) -> torch.Tensor:
     held = t.content(value)
     if held is None:
-        raise Unserved(f"{called} that only the run knows; expected constants")
+        raise Unserved(f"{called} computed at run time are not supported; expected constants")
     return held
 
 
