@@ -19,8 +19,14 @@ import numpy as np
 import pytest
 import tvm
 
+import tvm_tiling as tt
+from tvm_tiling.errors import WorkloadError
+from tvm_tiling.model.export.export import export_variant
+from tvm_tiling.model.foreign_variant import ForeignVariant
+from tvm_tiling.runtime.arrays import numpy_type
 from tvm_tiling.runtime.launcher import SOURCE as LAUNCH
 from tvm_tiling.runtime.plan_runner import SOURCE as PLAN
+from tvm_tiling.target import this_cpu
 
 DRIVER = Path(__file__).with_name("emulated_kernel.c")
 SYSROOT = Path("/usr/aarch64-linux-gnu")
@@ -46,9 +52,11 @@ def compiled(*arguments: object) -> None:
     assert made.returncode == 0, made.stderr
 
 
-def emulated(program: Path, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a program for AArch64, on a processor that has every extension the emulator knows."""
-    return done(QEMU, "-cpu", "max", "-L", SYSROOT, program, *arguments, folder=folder)
+def emulated(
+    program: Path, *arguments: object, folder: Path | None = None, processor: str = "max"
+) -> subprocess.CompletedProcess[str]:
+    """Run a program for AArch64; the processor "max" has every extension that the emulator knows."""
+    return done(QEMU, "-cpu", processor, "-L", SYSROOT, program, *arguments, folder=folder)
 
 
 @functools.cache
@@ -152,12 +160,60 @@ def _bytes(tensor: Any, extent: int) -> np.ndarray:
     return np.frombuffer((ctypes.c_uint8 * extent).from_address(tensor.data_ptr()), np.uint8)
 
 
+class ExportedModel:
+    """A variant of a model as the C library that export() writes, built with its example in C."""
+
+    def __init__(self, variant: Any, constants: Any) -> None:
+        self._held = tempfile.TemporaryDirectory(prefix="tvm-tiling-exported-")
+        self.folder = Path(self._held.name)
+        self.plan = variant.library.plan
+        self.exported = export_variant(variant, constants, self.folder / "model", "model")
+        sources = [self.exported / f"{name}.c" for name in ("model", "plan", "launch", "main")]
+        objects = sorted(self.exported.glob("*.o"))
+        warnings = ("-Wall", "-Wextra", "-Werror")
+        self.program = self.folder / "example"
+        compiled("-std=c99", "-O1", *warnings, *sources, *objects, "-o", self.program, "-lm", "-pthread")
+
+    def run(self, arrays: Sequence[np.ndarray], processor: str = "max") -> list[np.ndarray]:
+        """The outputs; WorkloadError with what the library says where it refuses an input."""
+        files = []
+        for number, array in enumerate(arrays):
+            files.append(self.folder / f"input_{number}.bin")
+            np.ascontiguousarray(array).tofile(files[-1])
+        weights = self.exported / "model.weights"
+        ended = emulated(self.program, weights, *files, folder=self.folder, processor=processor)
+        if ended.returncode:
+            raise WorkloadError(ended.stderr.strip() or f"the program ended with {ended.returncode}")
+        found = []
+        for number, kind in enumerate(self.plan.outputs):
+            array = np.fromfile(self.folder / f"output_{number}.bin", numpy_type(kind.dtype))
+            found.append(array.reshape(kind.shape))
+        return found
+
+
+def exported(executable: Any) -> ExportedModel:
+    """The model of one variant."""
+    (variant,) = executable.variants
+    return ExportedModel(variant, executable._constants)
+
+
+def _run_foreign(variant: ForeignVariant, arrays: Sequence[np.ndarray]) -> Any:
+    """ForeignVariant.run, in the emulator."""
+    found = getattr(variant, "exported", None)
+    if found is None:
+        found = variant.exported = ExportedModel(variant, variant.store)  # type: ignore[attr-defined]
+    outputs = found.run(arrays)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _run_foreign_into(variant: ForeignVariant, arrays: Sequence[np.ndarray], outputs: Any) -> None:
+    found = variant.run(arrays)
+    outputs.write(list(found) if isinstance(found, tuple) else [found])
+
+
 @contextmanager
 def emulate(preset: str) -> Iterator[None]:
-    """Take the machine `preset` for this CPU, and run what tvm.compile makes for it in the emulator."""
-    import tvm_tiling as tt
-    from tvm_tiling.target import this_cpu
-
+    """Take the machine `preset` for this CPU, and run kernels and models for it in the emulator."""
     compile_here = tvm.compile
     machine = tt.Hardware.load(preset)
 
@@ -166,7 +222,16 @@ def emulate(preset: str) -> Iterator[None]:
         triple = getattr(target, "attrs", {}).get("mtriple", "")
         return EmulatedLibrary(made) if "aarch64" in str(triple) else made
 
+    make = ForeignVariant.__init__
+
+    def with_store(variant: ForeignVariant, parts: Any) -> None:
+        make(variant, parts)
+        variant.store = parts.store  # type: ignore[attr-defined]
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForeignVariant, "__init__", with_store)
+        patch.setattr(ForeignVariant, "run", _run_foreign)
+        patch.setattr(ForeignVariant, "run_into", _run_foreign_into)
         patch.setattr(tt.Hardware, "detect", classmethod(lambda cls: machine))
         patch.setattr(tvm, "compile", compile_there)
         this_cpu.cache_clear()

@@ -1,5 +1,6 @@
-"""Which machine a target means: this CPU, or a simulated accelerator, "vsim/<preset>" or "vsim/<file.toml>", which TVM
-knows by tags of the same names. No TVM is loaded for targets that are not TVM's own."""
+"""Which machine a target means: this CPU, another CPU by the name of a preset or a file, or a simulated accelerator,
+"vsim/<preset>" or "vsim/<file.toml>", which TVM knows by tags of the same names. No TVM is loaded for targets that are
+not TVM's own."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ def this_cpu() -> Hardware:
 
 
 def hardware_of(target: Target) -> Hardware:
-    """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
-    TVM targets of these names likewise; a Hardware is itself. HardwareError for anything else."""
+    """The machine that a target means: "llvm" is this CPU, "<preset>" and "<file.toml>" another CPU, "vsim/<preset>"
+    and "vsim/<file.toml>" an accelerator, the TVM targets of these names likewise; a Hardware is itself. HardwareError
+    for anything else."""
     if isinstance(target, Hardware):
         return target
     kind: Any = getattr(target, "kind", None)  # of a target of TVM's
@@ -38,10 +40,15 @@ def hardware_of(target: Target) -> Hardware:
     named = target if kind is None else str(kind.name)
     if named == "llvm":
         return this_cpu()
+    if isinstance(target, str) and (target in preset_names() or target.endswith(".toml")):
+        machine = Hardware.load(target)
+        if machine.cpu is None:
+            raise HardwareError(f"target {target!r} is a simulated accelerator; use '{PREFIX}{target}'")
+        return machine
     said = repr(named) if isinstance(named, str) else f"of type {type(named).__name__}"
     raise HardwareError(
-        f"target {said} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
-        "tvm.target.Target of kind llvm"
+        f"target {said} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', the "
+        "name or the TOML file of a CPU, or a tvm.target.Target of kind llvm"
     )
 
 

@@ -142,6 +142,19 @@ def test_bandwidth_must_come_from_somewhere():
     [
         ({"arch": "x86"}, "cpu: arch = 'x86', did you mean 'x86_64'? accepted: aarch64, x86_64"),
         ({"vector_bits": 384}, "cpu: vector_bits = 384, accepted: 128, 256, 512"),
+        (
+            {"arch": "aarch64", "features": ("sve",), "vector_bits": 384},
+            "cpu: vector_bits = 384, accepted: 128, 256",
+        ),
+        (
+            {"arch": "aarch64", "features": ("neon",), "vector_bits": 256},
+            "cpu: vector_bits = 256 without 'sve' among features; accepted: 128, the width of NEON",
+        ),
+        (
+            {"arch": "aarch64", "features": ("neon", "avx512f"), "vector_bits": 128},
+            "cpu: features with 'avx512f', an extension of x86_64; accepted for arch = 'aarch64': bf16, complxnum,",
+        ),
+        ({"features": ("neon",)}, "cpu: features with 'neon', an extension of aarch64; accepted for arch = 'x86_64'"),
         ({"vector_registers": 0}, "cpu: vector_registers = 0, accepted: a whole number of at least 1"),
         ({"fma_units": 1.5}, "cpu: fma_units = 1.5"),
         ({"cores": 9}, "cpu: threads = 8, accepted: at least cores = 9"),

@@ -159,7 +159,7 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
         },
     ),
     DotInstruction(
-        name="bfdot", arch="aarch64", a="bfloat16", b="bfloat16", acc="float32", group=2, emitted=False,
+        name="bfdot", arch="aarch64", a="bfloat16", b="bfloat16", acc="float32", group=2,
         forms={128: Form("llvm.aarch64.neon.bfdot.v4f32.v8bf16", (("bf16",),))},
     ),
     _VPDPBUSD,

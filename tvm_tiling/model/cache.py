@@ -19,7 +19,7 @@ import numpy as np
 
 from ..atomic_file import atomic_file
 from ..decide.options import Options
-from ..errors import HardwareError, ModelFormatError
+from ..errors import ModelFormatError
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..runtime.pages import FileContents
@@ -74,8 +74,10 @@ class CompileCache:
         if not path.is_file() or self._place.refused():
             return None
         try:
-            found = load(path, copy=True)  # pages of a file are small: reading gigabytes by them takes a tenth longer
-        except (ModelFormatError, HardwareError):  # the latter: it was compiled here for another CPU
+            found = load(
+                path, copy=True, foreign=True
+            )  # pages of a file are small: reading gigabytes by them takes a tenth longer
+        except ModelFormatError:
             return None
         self._place.used(path)
         found.from_cache = True
@@ -107,6 +109,8 @@ class CompileCache:
         """Keep an executable; where that is not possible, do without."""
         if not self._place.limit or self._place.refused():
             return
+        if not all(variant.library.content for variant in executable.variants):
+            return  # it was not linked
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{key}{SUFFIX}"

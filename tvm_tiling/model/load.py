@@ -20,7 +20,7 @@ from .variants import variant_of
 MOST_CORES = 4096
 
 
-def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False) -> Any:
+def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False, foreign: bool = False) -> Any:
     """A saved executable. It is native code, and loading it is trusting who wrote it: a file that another user owns or
     may write to is refused, unless `digest`, its SHA-256 in hexadecimal, says that it is the one meant. The program of
     an accelerator, which is data, gives a SimulatedExecutable.
@@ -31,14 +31,15 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
     are those of files with a `digest` and of network file systems.
 
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file, HardwareError which
-    instructions of its kernels this CPU lacks.
+    instructions of its kernels this CPU lacks; with `foreign`, such a model is loaded to look at it, to save and to
+    export it, and refused when it is run.
     """
     if is_program(path):
         from ..accel.program.program import Program
         from .accel.simulated import SimulatedExecutable
 
         return SimulatedExecutable(Program.load(path))
-    found = saved.read(path, digest, copy)
+    found = saved.read(path, digest, copy, foreign)
     known, block = found.description, found.constants
     try:
         cores = _cores(known["cores"])

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..atomic_file import atomic_file, refuse_unwritable
-from ..errors import HardwareError, ModelFormatError, other_version
+from ..errors import HardwareError, ModelFormatError, TilingError, other_version
 from ..hardware.instruction_sets import InstructionSet
 from ..plain_text import plain_json
 from ..runtime.arrays import ALIGNMENT
@@ -33,6 +33,7 @@ from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
 from ..runtime.open_plan import AnyPlan, plan_of
 from ..runtime.pages import mapped, may_be_mapped, zeros
+from .toolchain import missing
 
 FORMAT = "tvm-tiling-executable"
 # 5 had no open sizes; 4 had no nodes of operators; 3 had no plans; 2 kept the compilation's time, by which two files of
@@ -65,6 +66,9 @@ def write(
     """Write the file, whole or not at all; `description` is plain values, `constants` bytes, `further` bytes by name.
     OSError says why it cannot be written.
     """
+    if unlinked := next((library for library in libraries if not library.content), None):
+        arch = None if unlinked.instructions is None else unlinked.instructions.arch
+        raise TilingError(f"{os.fspath(path)} cannot be written: {missing(arch)}; export() needs none here")
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
     objects = {
@@ -122,10 +126,11 @@ class Saved:
     further: dict[str, np.ndarray]
 
 
-def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False) -> Saved:
+def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False, foreign: bool = False) -> Saved:
     """A file that write() wrote, all of it from one opening. ModelFormatError says what is wrong with it, or who else
     may have written it (native_file.py), HardwareError what this CPU lacks; nothing of it is loaded before all of it is
-    read. `copy`: constants in memory of this process, not in the file's pages."""
+    read. `copy`: constants in memory of this process, not in the file's pages. `foreign`: libraries whose instructions
+    this CPU lacks are not refused, and not loaded."""
     where = os.fspath(path)
     with open_native(path, digest) as file:
         try:
@@ -152,9 +157,9 @@ def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = F
     for content, expected in zip(contents, known["libraries"], strict=True):
         if hashlib.sha256(content).hexdigest() != expected:
             raise ModelFormatError(f"{where}: its library is corrupted; {ACCEPTED}")
-    plans, instructions = _plans(known, where), _instructions(known, where)
+    plans, instructions = _plans(known, where), _instructions(known, where, foreign)
     libraries = [
-        replace(_loaded(content, Path(name).suffix, plan, held, where), instructions=needed)
+        replace(_loaded(content, Path(name).suffix, plan, held, where, needed), instructions=needed)
         for content, name, plan, held, needed in zip(contents, names, plans, objects, instructions, strict=True)
     ]
     return Saved(known, libraries, constants, is_mapped, further)
@@ -310,9 +315,9 @@ def _plans(known: dict[str, Any], where: str) -> list[AnyPlan | str]:
         raise corrupted(where, error) from None
 
 
-def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | None]:
-    """For each library the instructions that its kernels may use, all of which this CPU has; None for a file of an
-    older version. HardwareError says what this CPU lacks."""
+def _instructions(known: dict[str, Any], where: str, foreign: bool) -> list[InstructionSet | None]:
+    """For each library the instructions that its kernels may use, all of which this CPU has unless they may be
+    `foreign`; None for a file of an older version. HardwareError says what this CPU lacks."""
     try:
         found = known.get("instructions", [None] * len(known["libraries"]))
         if len(found) != len(known["libraries"]):
@@ -321,7 +326,7 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     except (ValueError, KeyError, TypeError) as error:
         raise corrupted(where, error) from None
     for each in needed:
-        if each is not None and (lacking := each.lacking()):
+        if each is not None and not foreign and (lacking := each.lacking()):
             raise HardwareError(
                 f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled on this "
                 "CPU, or with target= a description of it"
@@ -329,7 +334,12 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     return needed
 
 
-def _loaded(content: bytes, kind: str, plan: AnyPlan | str, objects: bytes, where: str) -> Library:
+def _loaded(
+    content: bytes, kind: str, plan: AnyPlan | str, objects: bytes, where: str, needed: InstructionSet | None
+) -> Library:
+    if needed is not None and (lacking := needed.lacking()):
+        known, why = (None, plan) if isinstance(plan, str) else (plan, "")
+        return Library(content, kind, None, None, known, why, objects, lacking=lacking)
     try:
         if isinstance(plan, str):
             return load(content, kind, no_plan=plan)

@@ -30,7 +30,8 @@ class Library:
     library, None for objects. `plan`: how a model is run; None where `module`, TVM's module, has a program that runs
     it, and `no_plan` says which operator is why. `objects`: of a library with a plan what it was linked of, as a
     compressed archive. `instructions`: those that the kernels may use; None where a file of an older release does not
-    tell."""
+    tell. `lacking`: what this CPU lacks of these, in words; such a library is not loaded, and its `content` is empty
+    where no compiler links for its architecture."""
 
     content: bytes
     kind: str
@@ -40,6 +41,7 @@ class Library:
     no_plan: str = ""
     objects: bytes = b""
     instructions: InstructionSet | None = None
+    lacking: str = ""
 
 
 def load(content: bytes, kind: str, plan: AnyPlan | None = None, no_plan: str = "", objects: bytes = b"") -> Library:
