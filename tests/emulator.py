@@ -23,6 +23,7 @@ import tvm_tiling as tt
 from tvm_tiling.errors import WorkloadError
 from tvm_tiling.model.export.export import export_variant
 from tvm_tiling.model.foreign_variant import ForeignVariant
+from tvm_tiling.model.kernels import Kernels
 from tvm_tiling.runtime.arrays import numpy_type
 from tvm_tiling.runtime.launcher import SOURCE as LAUNCH
 from tvm_tiling.runtime.plan_runner import SOURCE as PLAN
@@ -222,7 +223,7 @@ def emulate(preset: str) -> Iterator[None]:
         triple = getattr(target, "attrs", {}).get("mtriple", "")
         return EmulatedLibrary(made) if "aarch64" in str(triple) else made
 
-    make = ForeignVariant.__init__
+    make, here = ForeignVariant.__init__, tt.llvm_target()
 
     def with_store(variant: ForeignVariant, parts: Any) -> None:
         make(variant, parts)
@@ -230,6 +231,7 @@ def emulate(preset: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ForeignVariant, "__init__", with_store)
+        patch.setattr(Kernels, "_target_here", lambda kernels: here)
         patch.setattr(ForeignVariant, "run", _run_foreign)
         patch.setattr(ForeignVariant, "run_into", _run_foreign_into)
         patch.setattr(tt.Hardware, "detect", classmethod(lambda cls: machine))

@@ -40,7 +40,8 @@ class DotInstruction:
     accumulator. `rate`: how many start for each fused multiply-add that could, `slower`: rates of single cores, by
     LLVM's names; `latency` in cycles, None: the multiply-add's. `emitted`: kernels use it; others only tell what a
     machine could do. `stored`: the type of 16 bits that packed panels of B are kept in and converted from as they are
-    read, empty: `operand`; see decide/gemm/dot_engine.py.
+    read, empty: `operand`; see decide/gemm/dot_engine.py. `by_lane`: kernels have it take a group of A from one lane of
+    a vector, so that nothing copies the group to all lanes; `b_first`: its intrinsic then takes B before A.
     """
 
     name: str
@@ -58,6 +59,8 @@ class DotInstruction:
     latency: int | None = None
     emitted: bool = True
     stored: str = ""
+    by_lane: bool = False
+    b_first: bool = False
 
     @property
     def panel(self) -> str:
@@ -129,7 +132,7 @@ _VPDPBUSD = DotInstruction(
     },
 )  # fmt: skip
 _SDOT = DotInstruction(
-    name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4,
+    name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4, by_lane=True, b_first=True,
     forms={128: Form("llvm.aarch64.neon.sdot.v4i32.v16i8", (("dotprod",),))},
 )  # fmt: skip
 # Two rows of eight elements by two columns of eight: every element is used twice.
@@ -167,7 +170,7 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
     _SDOT,
     replace(_SDOT, name="udot", a="uint8", b="uint8",
             forms={128: Form("llvm.aarch64.neon.udot.v4i32.v16i8", (("dotprod",),))}),
-    replace(_SDOT, name="usdot", a="uint8", b="int8",
+    replace(_SDOT, name="usdot", a="uint8", b="int8", b_first=False,
             forms={128: Form("llvm.aarch64.neon.usdot.v4i32.v16i8", (("i8mm",),))}),
     _SMMLA,
     replace(_SMMLA, name="ummla", a="uint8", b="uint8",
