@@ -32,6 +32,7 @@ KINDS = (
     Kind("postgresql", r"PostgreSQL|psycopg", "need PostgreSQL", "apt-get install postgresql, then make test"),
     Kind("compiler", r"[cC] compiler|launch\.c", "need a C compiler", "apt-get install gcc, then make test"),
     Kind("git", r"\bgit\b|repository", "need git and the repository", "make test in a clone"),
+    Kind("mca", r"llvm-mca", "need llvm-mca", "apt-get install llvm-19, then make test"),
     Kind(
         "emulator",
         r"the emulator",
