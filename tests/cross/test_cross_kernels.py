@@ -39,6 +39,7 @@ on_both = pytest.mark.parametrize("machine", MACHINES, indirect=True)
 
 
 @on_both
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 def test_products_of_every_type(machine, dtype, weights):
@@ -46,8 +47,10 @@ def test_products_of_every_type(machine, dtype, weights):
     assert taken["lanes"] == (2 if dtype == "float64" else 4)
 
 
-@pytest.mark.parametrize("form", ["normal", "nocopy", "inline", "pack", "stream"])
-@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize(
+    ("form", "trans_b"),
+    [("normal", False), ("nocopy", True), ("inline", False), ("pack", True), ("stream", False), ("stream", True)],
+)
 def test_every_algorithm_of_a_product(machine, form, trans_b):
     machine = replace(machine, cpu=replace(machine.cpu, priority_ratio=0.3)) if form == "inline" else machine
     rows = {"stream": 3, "inline": 33}.get(form, 17)
@@ -68,13 +71,15 @@ EPILOGUES = {
 }
 
 
-@pytest.mark.parametrize("steps", EPILOGUES.values(), ids=EPILOGUES)
+@pytest.mark.parametrize(
+    "steps", [pytest.param(s, id=n, marks=pytest.mark.slow if n == "all" else ()) for n, s in EPILOGUES.items()]
+)
 def test_epilogues(machine, steps):
     check(Product(m=15, n=37, k=33, epilogue=steps), machine)
 
 
 @pytest.mark.parametrize("size", [(1, 1, 1), (1, 251, 7), (127, 1, 33), (31, 129, 1)], ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
 def test_awkward_sizes(machine, size, dtype):
     m, n, k = size
     check(Product(m=m, n=n, k=k, dtype=dtype), machine)
@@ -108,13 +113,13 @@ def check_convolution(workload, machine, form):
 
 
 @pytest.mark.parametrize("form", CONVOLUTIONS)
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("layout", ["NHWC", pytest.param("NCHW", marks=pytest.mark.slow)])
 def test_every_algorithm_of_a_convolution(machine, form, layout):
     check_convolution(ConvWorkload(**CONVOLUTIONS[form], layout=layout), machine, form)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8"])
-@pytest.mark.parametrize("form", ["direct", "depthwise"])
+@pytest.mark.parametrize("form", ["direct", pytest.param("depthwise", marks=pytest.mark.slow)])
 def test_types_of_convolutions(machine, form, dtype):
     check_convolution(ConvWorkload(**CONVOLUTIONS[form], dtype=dtype), machine, None)
 

@@ -52,9 +52,13 @@ MODELS = {
 TOLERANCES = {"bfloat16": 2e-2, "float16": 3e-3, "int8 weights": 1e-3, "int4 weights": 1e-3}
 
 
+QUICK = (("neoverse-v1", "residual"), ("neoverse-v1", "recurrent"), ("neoverse-n1", "int4 weights"))
+EVERY = [(preset, name) for preset in ("neoverse-n1", "neoverse-v1") for name in MODELS]
+CASES = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in EVERY]
+
+
 @needs_emulator
-@pytest.mark.parametrize("preset", ["neoverse-n1", "neoverse-v1"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("preset", "name"), CASES)
 def test_the_exported_library_gives_what_this_cpu_gives(name, preset):
     make, options = MODELS[name]
     there = tt.compile(make(), target=tt.Hardware.load(preset), cache=False, **options)
@@ -69,6 +73,7 @@ def test_the_exported_library_gives_what_this_cpu_gives(name, preset):
 
 
 @needs_emulator
+@pytest.mark.slow
 def test_int8_is_calibrated_here_and_runs_there():
     net = Network((1, 17, 24))
     module, given = net.module(attention), net.arrays()

@@ -144,11 +144,7 @@ def test_bandwidth_must_come_from_somewhere():
         ({"vector_bits": 384}, "cpu: vector_bits = 384, accepted: 128, 256, 512"),
         (
             {"arch": "aarch64", "features": ("sve",), "vector_bits": 384},
-            "cpu: vector_bits = 384, accepted: 128, 256",
-        ),
-        (
-            {"arch": "aarch64", "features": ("neon",), "vector_bits": 256},
-            "cpu: vector_bits = 256 without 'sve' among features; accepted: 128, the width of NEON",
+            "cpu: vector_bits = 384, accepted: 128",
         ),
         (
             {"arch": "aarch64", "features": ("neon", "avx512f"), "vector_bits": 128},
@@ -312,7 +308,7 @@ def test_fingerprint_is_stable_and_tells_machines_apart():
         ("neartile", "aa3febc224508457"),
         ("wfold", "fe82b483df8d1281"),  # since it is timed by its buffers
         ("icelake-server-2c", "74841d1d7384c0fc"),
-        ("neoverse-v1-16c", "ee1613b572b4bf27"),
+        ("neoverse-v1-16c", "0b11d2dc7d16002b"),  # since its kernels leave two registers free
     ],
 )
 def test_fingerprints_outlast_units_and_fields_that_came_later(machine, fingerprint):
