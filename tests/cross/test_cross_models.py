@@ -163,6 +163,11 @@ def test_a_choice_by_measuring_is_refused():
         tt.compile(module, target=V1, precision="auto", calibration=given, cache=False)
 
 
+def test_tuning_here_for_another_architecture_is_refused():
+    with pytest.raises(HardwareError, match=r"which is x86_64, and neoverse-v1 is aarch64; accepted for it: 'rpc://"):
+        tt.tune(tt.GemmWorkload(m=8, n=8, k=8), V1, trials=1)
+
+
 def test_cpus_are_targets_by_name(tmp_path):
     assert tt.decide(tt.GemmWorkload(m=8, n=8, k=8), V1) is not None
     (tmp_path / "mine.toml").write_text(V1.to_toml())
