@@ -46,6 +46,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Skips())
+    if preset := os.environ.get("TVM_TILING_EMULATED"):
+        from emulator import emulate
+
+        emulation = emulate(preset)
+        emulation.__enter__()
+        config.add_cleanup(lambda: emulation.__exit__(None, None, None))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -32,6 +32,13 @@ KINDS = (
     Kind("postgresql", r"PostgreSQL|psycopg", "need PostgreSQL", "apt-get install postgresql, then make test"),
     Kind("compiler", r"[cC] compiler|launch\.c", "need a C compiler", "apt-get install gcc, then make test"),
     Kind("git", r"\bgit\b|repository", "need git and the repository", "make test in a clone"),
+    Kind("mca", r"llvm-mca", "need llvm-mca", "apt-get install llvm-19, then make test"),
+    Kind(
+        "emulator",
+        r"the emulator",
+        "need an emulator and a cross compiler for AArch64",
+        "apt-get install qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross, then make test",
+    ),
     Kind(
         "cpu",
         r"fewer registers|lanes|on this CPU|CPU with more|dot product|x86|AVX-512|another processor|one core",

@@ -21,6 +21,7 @@ from .decide.tiling import Decision
 from .errors import HardwareError, UnsupportedOperator, attempted
 from .hardware.description import Hardware
 from .hardware.dot_instructions import multiplied
+from .hardware.instruction_sets import host_arch
 from .lowering.leading_axis import LeadingAxis, leading_axis
 from .lowering.named_blocks import without_blocks
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
@@ -55,8 +56,8 @@ Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
-    """This CPU (or `hardware`) as a TVM target, with all its cores. TVM's thread pool is set when the first kernel
-    compiled for it is loaded; use_all_cores sets it at once."""
+    """This CPU (or `hardware`) as a TVM target, with all its cores. Code for another architecture is for Linux. The
+    threads of kernels are set when the first kernel compiled for this CPU is loaded; use_all_cores sets them at once."""
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no cpu to compile for")
@@ -65,6 +66,8 @@ def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
         options["mcpu"] = cpu.mcpu
     else:
         options["mattr"] = [f"+{feature}" for feature in cpu.features]
+    if cpu.arch != host_arch():
+        options["mtriple"] = f"{cpu.arch}-linux-gnu"
     return tvm.target.Target(options)
 
 

@@ -1,5 +1,6 @@
-"""The machine of a target: this CPU, or a simulated accelerator, "vsim/<preset>" or "vsim/<file.toml>", for which TVM
-has tags of the same names. TVM is not loaded for targets that are not TVM's own."""
+"""The machine of a target: this CPU, another CPU by the name of a preset or a file, or a simulated accelerator,
+"vsim/<preset>" or "vsim/<file.toml>", for which TVM has tags of the same names. TVM is not loaded for targets that are
+not TVM's own."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ def this_cpu() -> Hardware:
 
 
 def hardware_of(target: Target, threads: int | None = None) -> Hardware:
-    """The machine of a target: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, as are the
-    TVM targets of these names; a Hardware is returned unchanged. `threads`: with this number of CPU cores. Raises
-    HardwareError for anything else."""
+    """The machine of a target: "llvm" is this CPU, "<preset>" and "<file.toml>" another CPU, "vsim/<preset>" and
+    "vsim/<file.toml>" an accelerator, as are the TVM targets of these names; a Hardware is returned unchanged.
+    `threads`: with this number of CPU cores. Raises HardwareError for anything else."""
     found = _hardware_of(target)
     return found if threads is None else found.with_cores(threads)
 
@@ -47,10 +48,15 @@ def _hardware_of(target: Target) -> Hardware:
     named = target if kind is None else str(kind.name)
     if named == "llvm":
         return this_cpu()
+    if isinstance(target, str) and (target in preset_names() or target.endswith(".toml")):
+        machine = Hardware.load(target)
+        if machine.cpu is None:
+            raise HardwareError(f"target {target!r} is a simulated accelerator; use '{PREFIX}{target}'")
+        return machine
     said = repr(named) if isinstance(named, str) else f"of type {type(named).__name__}"
     raise HardwareError(
-        f"target {said} is not supported; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', "
-        "or a tvm.target.Target of kind llvm"
+        f"target {said} is not supported; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', the "
+        "name or the TOML file of a CPU, or a tvm.target.Target of kind llvm"
     )
 
 

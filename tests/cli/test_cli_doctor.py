@@ -15,6 +15,7 @@ import pytest
 from tvm_tiling.cli import doctor, doctor_checks
 from tvm_tiling.cli.doctor_checks import EXTRAS, PARTS, WRONG, Answer, check_packages, check_tvm, requirements
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.model import toolchain
 
 ROOT = Path(__file__).parents[2]
 ASKED = requirements(metadata.requires("tvm-tiling"))
@@ -132,6 +133,24 @@ def test_without_a_compiler_it_says_what_is_lost(monkeypatch):
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     check = doctor.check_compiler({})
     assert check.status == "warn" and "TVM's thread pool" in check.found and check.hint
+
+
+@pytest.mark.parametrize("other", ["aarch64", "x86_64"])
+def test_cross_compilers(other, monkeypatch):
+    monkeypatch.setattr(doctor, "host_arch", lambda: {"aarch64": "x86_64", "x86_64": "aarch64"}[other])
+    name = toolchain.variable(other)
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(toolchain.shutil, "which", lambda name: None)
+    (check,) = doctor.check_cross_compilers()
+    assert (check.name, check.status) == (f"cross compiler ({other})", "ok")
+    assert "optional" in check.found and "-linux-gnu" in check.hint and name in check.hint
+    monkeypatch.setenv(name, "none-such --sysroot=/arm")
+    (check,) = doctor.check_cross_compilers()
+    assert check.status == "warn" and "none-such" in check.found
+    monkeypatch.setattr(toolchain.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert next(doctor.check_cross_compilers()).found == "none-such --sysroot=/arm"
+    monkeypatch.delenv(name)
+    assert next(doctor.check_cross_compilers()).found == f"/usr/bin/{toolchain.usual(other)}"
 
 
 def test_limit():

@@ -124,7 +124,7 @@ def test_graviton3(tmp_path):
     machines.add_topology(tmp_path, 64)
     machines.add_caches(tmp_path, machines.NEOVERSE_V1_CACHES)
     cpu = detect(tmp_path, machine="aarch64", cpus=range(64))
-    assert (cpu.arch, cpu.mcpu, cpu.vector_bits, cpu.vector_registers) == ("aarch64", "neoverse-v1", 128, 32)
+    assert (cpu.arch, cpu.mcpu, cpu.vector_bits, cpu.vector_registers) == ("aarch64", "neoverse-v1", 128, 30)
     assert (cpu.fma_units, cpu.fma_latency, cpu.cores) == (4, 4, 64)
     assert {"neon", "sve", "dotprod", "i8mm", "bf16"} <= set(cpu.features)
     assert cpu.cache(1) == Cache(level=1, size=65536, ways=4, line=64)

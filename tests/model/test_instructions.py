@@ -11,7 +11,7 @@ from test_plan import topk
 import tvm_tiling as tt
 from tvm_tiling.errors import HardwareError, ModelFormatError
 from tvm_tiling.hardware.instruction_sets import EXTENSIONS, instruction_set_of_this_cpu
-from tvm_tiling.model import build, saved
+from tvm_tiling.model import instructions, saved
 from tvm_tiling.model.cache import CompileCache
 
 OWN = instruction_set_of_this_cpu()
@@ -50,13 +50,19 @@ def test_a_model_for_a_described_cpu_needs_what_that_one_has(tmp_path):
     assert "avx2" in extensions and not [name for name in extensions if "512" in name]
 
 
-def test_weights_are_not_packed_for_a_cpu_with_more(monkeypatch):
-    """Packing runs while the model is compiled."""
-    name, features = lacking(), build.llvm_get_cpu_features
-    monkeypatch.setattr(build, "llvm_get_cpu_features", lambda target: [*features(target), name])
+def test_a_model_for_a_cpu_with_more_is_saved_and_not_run(monkeypatch, tmp_path):
+    """Weights are packed here, by code for this CPU."""
+    name, features = lacking(), instructions.llvm_get_cpu_features
+    monkeypatch.setattr(instructions, "llvm_get_cpu_features", lambda target: [*features(target), name])
     hardware = tt.Hardware.load("skylake-desktop-8c" if OWN.arch == "x86_64" else "neoverse-v1-16c")
-    with pytest.raises(HardwareError, match=f"weights are packed on this CPU, which lacks .*{name} of the target"):
-        tt.compile(Network((1, 17, 24)).module(attention), target=hardware, cache=False)
+    executable = tt.compile(Network((1, 17, 24)).module(attention), target=hardware, cache=False)
+    assert executable.lacking == name
+    with pytest.raises(HardwareError, match=rf"this one lacks {name}; save\(\) or export\(\) it"):
+        executable.run(np.zeros((1, 17, 24), np.float32))
+    executable.save(tmp_path / "model.tar")
+    with pytest.raises(HardwareError, match=f"this one lacks {name}"):
+        tt.load(tmp_path / "model.tar")
+    assert tt.load(tmp_path / "model.tar", foreign=True).lacking == name
 
 
 @pytest.mark.parametrize("model", ["with a plan", "without"])
@@ -101,10 +107,10 @@ def test_a_file_without_the_record_loads_as_before(executable, tmp_path):
     np.testing.assert_array_equal(tt.load(tmp_path / "again.tar").run(x), executable.run(x))
 
 
-def test_the_cache_leaves_out_what_this_cpu_cannot_run(executable, tmp_path):
-    """Such as a model that was compiled here for another CPU: it is compiled again."""
+def test_the_cache_does_not_load_what_this_cpu_cannot_run(executable, tmp_path):
+    """Such as a model that was compiled here for another CPU: it may be saved and exported."""
     cache = CompileCache(tmp_path / "cache")
     cache.put("a" * 64, executable)
     assert cache.get("a" * 64) is not None
     edited(cache.folder / f"{'a' * 64}.tar", lambda known: known["instructions"][0]["extensions"].append(lacking()))
-    assert cache.get("a" * 64) is None
+    assert cache.get("a" * 64).lacking == lacking()

@@ -200,7 +200,7 @@ def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     native_objects._made.clear()
     try:
         with pytest.warns(RuntimeWarning, match="models run in TVM's thread pool: launch.c:1: error: no such thing"):
-            assert native_objects.launch_object(tmp_path) == []
+            assert native_objects.launch_object(tmp_path, None) == []
     finally:
         native_objects._made.clear()
 

@@ -10,7 +10,7 @@ import tvm
 from convs import Conv, arrays, blocked, topi_conv
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from products import Guarded
+from products import Guarded, native
 from test_convs import check
 from tvm import te, topi
 from tvm_tiling.schedules.conv_wfold import WFoldEmitter
@@ -52,10 +52,19 @@ def test_images_and_kernels_of_any_size(space, kernel, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_granularity_and_tile(ws, channels, dtype, layout):
+    check_tile(ws, channels, dtype, layout, this_cpu().cpu)
+
+
+@pytest.mark.parametrize("ws", [1, 2, 4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_more_channels_than_a_vector_holds(ws, layout):
+    check_tile(ws, 8, "float32", layout, native(vector_bits=128).cpu)
+
+
+def check_tile(ws, channels, dtype, layout, cpu):
     conv = replace(STEM, dtype=dtype)
     source = topi_conv(conv, layout, LAYOUTS[layout])
     program = match_conv(prim_func_of(source.out))
-    cpu = this_cpu().cpu
     found = decide_wfold_cpu(program.workload, cpu, input_run=1, output_run=1, prepacked=True)
     if found.lanes < ws:
         pytest.skip(f"vectors of {found.lanes} lanes")

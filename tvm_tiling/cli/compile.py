@@ -35,6 +35,7 @@ EXAMPLES = (
     "tvm-tiling compile model.onnx --batch 1,8 -o batches.tar",
     "tvm-tiling compile model.onnx --precision int8 --calibration x.npz -o int8.tar",
     "tvm-tiling compile model.onnx --database shapes.db",
+    "tvm-tiling compile model.onnx --target neoverse-v1 -o arm.tar",
     "tvm-tiling compile model.onnx --target vsim/vta --calibration x.npz -o accelerated.tar",
 )
 
@@ -49,7 +50,10 @@ def command(
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
     target: str = typer.Option(
-        "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
+        "llvm",
+        "--target",
+        autocompletion=targets,
+        help="llvm: this CPU; a CPU preset or TOML file; or vsim/<preset>, vsim/<file.toml>.",
     ),
     database: str = typer.Option("", "--database", help="Measured shapes to take cuts from: a file or a URL."),
     precision: str = PRECISION,

@@ -13,9 +13,12 @@ import typer
 
 from ..errors import HardwareError, TilingError
 from ..hardware import Cpu
+from ..hardware.cpu import ARCHITECTURES
 from ..hardware.detect import detect_cpu
+from ..hardware.instruction_sets import host_arch
 from ..hardware.usable import affinity, cpu_limit
 from ..model.cache_folder import CacheFolder
+from ..model.toolchain import cross_compiler, missing, package, variable
 from .doctor_checks import Check, check_packages, check_tvm, installed_version, own_requirements, probe
 from .output import JSON, print_json, working
 from .table import print_table
@@ -42,6 +45,7 @@ def all_checks() -> Iterator[Check]:
     yield check_python(sys.version_info[:2])
     yield from check_packages(own_requirements(), installed_version)
     yield check_compiler(os.environ)
+    yield from check_cross_compilers()
     yield check_compile_cache()
     try:
         cpu = detect_cpu()
@@ -73,6 +77,21 @@ def check_compiler(environment: Mapping[str, str]) -> Check:
         return Check("c compiler", "ok", found)
     without = "missing: models run in TVM's thread pool, behind other libraries' threads where those spin"
     return Check("c compiler", "warn", without, "apt install gcc, or what your system has")
+
+
+def check_cross_compilers() -> Iterator[Check]:
+    """What links models for other architectures; missing, it fails nothing."""
+    for arch in ARCHITECTURES:
+        if arch == host_arch():
+            continue
+        name, found = f"cross compiler ({arch})", cross_compiler(arch)
+        if found is not None:
+            yield Check(name, "ok", " ".join(found))
+        elif variable(arch) in os.environ:
+            yield Check(name, "warn", missing(arch), f"correct {variable(arch)}, or unset it")
+        else:
+            without = f"not installed, optional: models for {arch} are exported and not saved"
+            yield Check(name, "ok", without, f"apt install {package(arch)}, or name a command in {variable(arch)}")
 
 
 def check_cpu(cpu: Cpu) -> Check:

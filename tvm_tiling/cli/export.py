@@ -48,7 +48,7 @@ def command(
     """Write a model as a C library that needs neither TVM nor Python: header, source, kernels, weights, files for CMake
     and pkg-config, and examples in C and C++."""
     typed = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits)
-    executable = opened(model, typed)
+    executable = opened(model, typed, foreign=True)
     written = executable.export(folder, name=name or None)
     files = sorted(path.name for path in written.iterdir())
     if as_json:

@@ -169,8 +169,8 @@ def is_model(text: str) -> bool:
     )
 
 
-def opened(path: str, sizes: ModelOptions, cache: bool = True) -> Executable:
-    """A saved executable, or a model, which is compiled."""
+def opened(path: str, sizes: ModelOptions, cache: bool = True, foreign: bool = False) -> Executable:
+    """A saved executable, with `foreign` also one that this CPU cannot run, or a model, which is compiled."""
     from ..model.load import load
 
     if not is_executable(path):
@@ -180,7 +180,7 @@ def opened(path: str, sizes: ModelOptions, cache: bool = True) -> Executable:
             return compile_model(path, cache=cache, **sizes.settled())
     if sizes.given:
         raise WorkloadError(f"{path} is compiled already; {MODEL_OPTIONS} are for models")
-    return load(path)
+    return load(path, foreign=foreign)
 
 
 def is_executable(path: str) -> bool:
@@ -246,4 +246,5 @@ def presets(incomplete: str) -> list[str]:
 
 def targets(incomplete: str) -> list[str]:
     """What --target takes that begins so."""
-    return [name for name in ("llvm", *(f"vsim/{preset}" for preset in preset_names())) if name.startswith(incomplete)]
+    names = ("llvm", *preset_names(), *(f"vsim/{preset}" for preset in preset_names()))
+    return [name for name in names if name.startswith(incomplete)]

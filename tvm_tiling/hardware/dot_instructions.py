@@ -41,7 +41,9 @@ class DotInstruction:
     the accumulator. `rate`: how many start per fused multiply-add slot, `slower`: rates of particular cores, by LLVM's
     names; `latency` in cycles, None: that of the multiply-add. `emitted`: kernels use it; the others only describe what
     a machine could do. `stored`: the 16-bit type in which packed panels of B are stored and from which they are
-    converted on reading, empty: `operand`; see decide/gemm/dot_engine.py.
+    converted on reading, empty: `operand`; see decide/gemm/dot_engine.py. `by_lane`: the
+    kernels let it take a group of A from one lane of a vector, so that nothing broadcasts the group; `b_first`: its
+    intrinsic then takes B before A.
     """
 
     name: str
@@ -59,6 +61,8 @@ class DotInstruction:
     latency: int | None = None
     emitted: bool = True
     stored: str = ""
+    by_lane: bool = False
+    b_first: bool = False
 
     @property
     def panel(self) -> str:
@@ -133,7 +137,7 @@ _VPDPBUSD = DotInstruction(
     },
 )  # fmt: skip
 _SDOT = DotInstruction(
-    name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4,
+    name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4, by_lane=True, b_first=True,
     forms={128: Form("llvm.aarch64.neon.sdot.v4i32.v16i8", (("dotprod",),))},
 )  # fmt: skip
 # Two rows of eight elements times two columns of eight: every element is used twice.
@@ -163,7 +167,7 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
         },
     ),
     DotInstruction(
-        name="bfdot", arch="aarch64", a="bfloat16", b="bfloat16", acc="float32", group=2, emitted=False,
+        name="bfdot", arch="aarch64", a="bfloat16", b="bfloat16", acc="float32", group=2,
         forms={128: Form("llvm.aarch64.neon.bfdot.v4f32.v8bf16", (("bf16",),))},
     ),
     _VPDPBUSD,
@@ -171,7 +175,7 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
     _SDOT,
     replace(_SDOT, name="udot", a="uint8", b="uint8",
             forms={128: Form("llvm.aarch64.neon.udot.v4i32.v16i8", (("dotprod",),))}),
-    replace(_SDOT, name="usdot", a="uint8", b="int8",
+    replace(_SDOT, name="usdot", a="uint8", b="int8", b_first=False,
             forms={128: Form("llvm.aarch64.neon.usdot.v4i32.v16i8", (("i8mm",),))}),
     _SMMLA,
     replace(_SMMLA, name="ummla", a="uint8", b="uint8",

@@ -78,6 +78,8 @@ def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) 
         words = T.reinterpret(f"{engine.word}x{lanes}", right)
         return T.call_pure_extern(sums, _wrapper(intrinsic), acc, left, words)
     left = T.reinterpret(f"{engine.operand}x{length}", left)
+    if engine.b_first:
+        left, right = right, left
     if intrinsic and engine.adds:
         return T.call_llvm_pure_intrin(sums, intrinsic, acc, left, right)
     if intrinsic:
@@ -86,6 +88,13 @@ def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) 
         every = list(range(r, length, engine.group))
         acc = acc + T.Cast(sums, T.Shuffle([left], every)) * T.Cast(sums, T.Shuffle([right], every))
     return acc
+
+
+def every_lane(engine: DotInstruction, word: Expr, lanes: int) -> Expr:
+    """A word of A, which holds a group, in all lanes; see DotInstruction.by_lane."""
+    if not engine.by_lane:
+        return T.broadcast(word, lanes)
+    return T.call_pure_extern(f"{engine.word}x{lanes}", _REPEAT, T.reinterpret("float32", word))
 
 
 def _by_words(engine: DotInstruction) -> bool:
@@ -99,10 +108,23 @@ def _wrapper(intrinsic: str) -> str:
 
 def linked(engine: DotInstruction) -> contextlib.AbstractContextManager[object]:
     """Where the body of a function is written that uses the instruction: what it calls is linked to it."""
-    if not _by_words(engine):
-        return contextlib.nullcontext()
-    text = "".join(_llvm(engine, bits // (8 * engine.acc_bytes), form.intrinsic) for bits, form in engine.forms.items())
-    return T.attr({"pragma_import_llvm": text})
+    text = _REPEATING if engine.by_lane else ""
+    if _by_words(engine):
+        lanes = {bits // (8 * engine.acc_bytes): form.intrinsic for bits, form in engine.forms.items()}
+        text += "".join(_llvm(engine, count, intrinsic) for count, intrinsic in lanes.items())
+    return T.attr({"pragma_import_llvm": text}) if text else contextlib.nullcontext()
+
+
+# LLVM takes a lane of a vector, as these instructions do, where the vector was one of another type: of a word it makes
+# vectors with that word in all lanes, by one more instruction of the units that multiply.
+_REPEAT = "tvm_tiling.repeat"
+_REPEATING = (
+    f"define <4 x i32> @{_REPEAT}(float %word) {{ "
+    "%first = insertelement <4 x float> poison, float %word, i64 0 "
+    "%words = bitcast <4 x float> %first to <4 x i32> "
+    "%all = shufflevector <4 x i32> %words, <4 x i32> poison, <4 x i32> zeroinitializer "
+    "ret <4 x i32> %all } "
+)
 
 
 def _llvm(engine: DotInstruction, lanes: int, intrinsic: str) -> str:

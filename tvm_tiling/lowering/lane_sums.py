@@ -10,7 +10,7 @@ point, so that a point's channels are adjacent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tvm import tirx
@@ -38,6 +38,12 @@ def lane_sums(vectors: Sequence[tirx.Var], lanes: int, of_point: int, dtype: str
 
     Pieces run along channels; where a point has one lane, along points unless `along_channels`.
     """
+    if len(vectors) > lanes:  # more channels than one vector of results holds
+        parts = [
+            (start, lane_sums(vectors[start : start + lanes], lanes, of_point, dtype, along_channels))
+            for start in range(0, len(vectors), lanes)
+        ]
+        return [replace(piece, channel=start + piece.channel) for start, pieces in parts for piece in pieces]
     left = list(vectors)
     summed, channel_bits = of_point.bit_length() - 1, len(vectors).bit_length() - 1
     if not summed and not along_channels:

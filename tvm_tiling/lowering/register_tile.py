@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
-from .dot import dot, from_panel
+from .dot import dot, every_lane, from_panel
 from .loops import when
 from .prefetch import prefetch
 from .registers import registers
@@ -116,7 +116,10 @@ def step_packed(
     whole = T.ramp(0, 1, lanes)
     right = [panel[T.ramp(base + vector * lanes * group, 1, lanes * group)] for vector in range(shape.vectors)]
     for row in range(shape.rows):
-        left = T.broadcast(a(row, k) if group == 1 else T.reinterpret(engine.word, a(row, k)), lanes)
+        if group == 1:
+            left = T.broadcast(a(row, k), lanes)
+        else:
+            left = every_lane(engine, T.reinterpret(engine.word, a(row, k)), lanes)
         for vector in range(shape.vectors):
             slot = acc[row, vector]
             if group == 1:

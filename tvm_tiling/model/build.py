@@ -11,18 +11,14 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
-from tvm.target.codegen import llvm_get_cpu_features
 
-from ..errors import HardwareError
-from ..hardware.instruction_sets import InstructionSet, host_arch, instruction_set_of_this_cpu
 from ..runtime.library import Library
 from ..runtime.plan import ExecutionPlan
-from ..schedule import this_cpu
 from ..sizes import Shape
 from ..temporary import temporary_folder
 from .extract_plan import NoPlan, extract_plan
 from .kernels import Kernels, Kind
-from .link import link, link_objects, link_plan
+from .link import Destination, link, link_objects, link_plan
 from .memory_files import MemoryFiles
 from .passes.machine_calls import machine_calls
 from .read_open_plan import read_open_plan
@@ -56,16 +52,20 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> 
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
     objects = kernels.objects(functions, lambda name: Kind.SCHEDULED if name in scheduled else Kind.ADDED)
-    needed = _instructions(kernels.target)
+    needed, destination = kernels.instructions, _destination(kernels)
     with temporary_folder() as folder, MemoryFiles(folder) as files, naming(folder):
         if plan is not None:
-            library = link_plan(objects, plan, folder)
+            library = link_plan(objects, plan, folder, destination)
             if library is not None:
                 return Built(replace(library, instructions=needed), plan.arena)
             no_plan = "there is no C compiler"
         linked = vm_build._vmlink(builder, kernels.target, None, params=constants)
-        library = link(linked, objects, no_plan, folder, files)
+        library = link(linked, objects, no_plan, folder, files, destination)
     return Built(replace(library, instructions=needed), _planned(mod))
+
+
+def _destination(kernels: Kernels) -> Destination:
+    return Destination(None if kernels.instructions is None else kernels.instructions.arch, kernels.lacking)
 
 
 def _with_open_plan(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape]) -> Built | None:
@@ -77,10 +77,10 @@ def _with_open_plan(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape]
     functions = {name: mod[name] for name in plan.kernels}
     objects = kernels.objects(functions, lambda _: Kind.SCHEDULED)
     with temporary_folder() as folder, naming(folder):
-        library = link_plan(objects, plan, folder)
+        library = link_plan(objects, plan, folder, _destination(kernels))
     if library is None:
         return None
-    return Built(replace(library, instructions=_instructions(kernels.target)), 0)
+    return Built(replace(library, instructions=kernels.instructions), 0)
 
 
 def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
@@ -91,36 +91,8 @@ def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
         return None, str(why)
 
 
-def _instructions(target: tvm.target.Target) -> InstructionSet | None:
-    """The instructions that LLVM may use in kernels for `target`. A processor name may imply more than a hypervisor
-    exposes: kernels for this CPU require nothing that it lacks."""
-    arch = host_arch()
-    if arch is None:
-        return None
-    needed, own = InstructionSet.of(arch, map(str, llvm_get_cpu_features(target))), instruction_set_of_this_cpu()
-    if own is None or target.attrs.get("mcpu") != _own_name():
-        return needed
-    return InstructionSet.of(arch, set(needed.extensions) & set(own.extensions))
-
-
-def _own_name() -> str:
-    """LLVM's name of this CPU; empty if it has none, or kernels cannot be built for it."""
-    try:
-        cpu = this_cpu().cpu
-    except HardwareError:
-        return ""
-    return cpu.mcpu if cpu is not None else ""
-
-
 def build_packing(functions: Mapping[str, tirx.PrimFunc], kernels: Kernels) -> Any:
-    """A library of `functions` that pack weights on this machine. Errors as in build(); HardwareError if they are for a
-    CPU with instructions that this one lacks."""
-    needed = _instructions(kernels.target)
-    if needed is not None and (lacking := needed.lacking()):
-        raise HardwareError(
-            f"weights are packed on this CPU, which lacks {lacking} of the target; expected the description "
-            "of a CPU whose instructions this one supports"
-        )
+    """A library that holds `functions`, which pack weights, here and now. Errors as build()."""
     objects = kernels.objects(functions, lambda _: Kind.PACKING)
     with temporary_folder() as folder, naming(folder):
         return link_objects(objects, folder).module

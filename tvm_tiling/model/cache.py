@@ -19,7 +19,7 @@ import numpy as np
 
 from ..atomic_file import atomic_file
 from ..decide.options import Options
-from ..errors import HardwareError, ModelFormatError
+from ..errors import ModelFormatError
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..runtime.pages import FileContents
@@ -74,8 +74,9 @@ class CompileCache:
         if not path.is_file() or self._place.refused():
             return None
         try:
-            found = load(path, copy=True)  # pages of a file are small: demand paging of gigabytes takes a tenth longer
-        except (ModelFormatError, HardwareError):  # the latter: it was compiled here for another CPU
+            # Demand paging of gigabytes by small pages takes a tenth longer, so weights are copied.
+            found = load(path, copy=True, foreign=True)
+        except ModelFormatError:
             return None
         self._place.used(path)
         found.from_cache = True
@@ -106,6 +107,8 @@ class CompileCache:
         """Store an executable; errors are ignored."""
         if not self._place.limit or self._place.refused():
             return
+        if not all(variant.library.content for variant in executable.variants):
+            return  # it was not linked
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{key}{SUFFIX}"

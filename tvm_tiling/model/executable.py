@@ -66,6 +66,11 @@ class Executable:
         """The operators; of the first variant, if there are several."""
         return self.variants[0].operators
 
+    @property
+    def lacking(self) -> str:
+        """What this CPU lacks to run the model, in words; empty where it runs it."""
+        return next((variant.library.lacking for variant in self.variants if variant.library.lacking), "")
+
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def run(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:

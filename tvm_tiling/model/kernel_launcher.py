@@ -26,7 +26,7 @@ def _library() -> NativeLibrary | None:
     from .native_objects import launch_object
 
     with temporary_folder() as folder:
-        objects = launch_object(folder, KernelCache(CacheFolder()))
+        objects = launch_object(folder, None, KernelCache(CacheFolder()))
         if not objects:
             return None
         path = folder / "launch.so"

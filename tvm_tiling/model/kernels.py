@@ -29,6 +29,7 @@ from ..lowering.wrapping import wrapping
 from ..runtime.library import load_linker
 from ..schedule import llvm_target
 from .build_progress import BuildProgress, Told
+from .instructions import instructions_of
 from .kernel_cache import KernelCache
 from .machine_code import TRUSTED, at_level, named, object_of
 from .native_objects import make_ahead
@@ -68,11 +69,13 @@ class Kernels:
         """`workers`: number of threads. `progress` is called whenever a kernel has been built, from any thread, but
         never concurrently."""
         self.target = target
+        self.instructions = instructions_of(target)
         optimised = at_level(target, _LEVEL)
         # Packing functions run once, in less time than LLVM takes to optimise them. Unoptimised object files each have
         # a start-up function; TVM's JIT linker, used without a C compiler, supports only one.
         linked = cc.get_cc() is not None
-        packing = at_level(target, 0) if linked else optimised
+        here = self._target_here()
+        packing = at_level(here, 0 if linked else _LEVEL)
         if not linked:
             load_linker()  # before any thread starts
         self._targets = {kind: packing if kind is Kind.PACKING else optimised for kind in Kind}
@@ -86,6 +89,16 @@ class Kernels:
         self._threads: list[threading.Thread] = []
         self._ended = False
         self._added = self._asked = self._done = self._expected = 0
+
+    @property
+    def lacking(self) -> str:
+        """What this CPU lacks to run the kernels, in words; empty where it runs them."""
+        return "" if self.instructions is None else self.instructions.lacking()
+
+    def _target_here(self) -> tvm.target.Target:
+        """The target of functions that run while a model is compiled: of a CPU that this one cannot stand in for, this
+        one."""
+        return llvm_target() if self.lacking else self.target
 
     def __enter__(self) -> Kernels:
         """Raises OSError if the directory for temporary files has not enough space."""
@@ -154,7 +167,7 @@ class Kernels:
     def _make_native(self) -> None:
         """Errors are raised when the library is linked, which tries again."""
         with contextlib.suppress(Exception):
-            make_ahead(self._cache)
+            make_ahead(self._cache, None if self.instructions is None else self.instructions.arch)
 
     def _make(self, func: tirx.PrimFunc, kind: Kind, result: Future[bytes]) -> None:
         try:

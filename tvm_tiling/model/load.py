@@ -21,7 +21,12 @@ MOST_CORES = 4096
 
 
 def load(
-    path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False, threads: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    digest: str | None = None,
+    copy: bool = False,
+    threads: int | None = None,
+    foreign: bool = False,
 ) -> Any:
     """Load a saved executable. It contains native code, so loading it means trusting its author: a file that another
     user owns or may write to is rejected, unless `digest`, its SHA-256 in hexadecimal, matches. The program of an
@@ -36,14 +41,15 @@ def load(
     value of the environment variable TVM_NUM_THREADS, or the number of cores available to this process.
 
     Needs neither the model nor a compiler. Raises ModelFormatError if the file is invalid, HardwareError for
-    instructions of its kernels that this CPU lacks.
+    instructions of its kernels that this CPU lacks; with `foreign`, such a model can be loaded, saved and exported, and
+    is refused when it is run.
     """
     if is_program(path):
         from ..accel.program.program import Program
         from .accel.simulated import SimulatedExecutable
 
         return SimulatedExecutable(Program.load(path))
-    found = saved.read(path, digest, copy)
+    found = saved.read(path, digest, copy, foreign)
     known, block = found.description, found.constants
     try:
         cores = _cores(known["cores"])

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..atomic_file import atomic_file, refuse_unwritable
-from ..errors import HardwareError, ModelFormatError, other_version
+from ..errors import HardwareError, ModelFormatError, TilingError, other_version
 from ..hardware.instruction_sets import InstructionSet
 from ..plain_text import plain_json
 from ..runtime.arrays import ALIGNMENT
@@ -32,6 +32,7 @@ from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
 from ..runtime.open_plan import AnyPlan, plan_of
 from ..runtime.pages import mapped, may_be_mapped, zeros
+from .toolchain import missing
 
 FORMAT = "tvm-tiling-executable"
 # 5 had no dynamic dimensions; 4 had no nodes of operators; 3 had no plans; 2 contained the compile time, so that two
@@ -65,6 +66,9 @@ def write(
 
     Raises OSError with the reason if it cannot be written.
     """
+    if unlinked := next((library for library in libraries if not library.content), None):
+        arch = None if unlinked.instructions is None else unlinked.instructions.arch
+        raise TilingError(f"{os.fspath(path)} cannot be written: {missing(arch)}; export() needs none here")
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
     objects = {
@@ -123,12 +127,13 @@ class Saved:
     further: dict[str, np.ndarray]
 
 
-def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False) -> Saved:
+def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False, foreign: bool = False) -> Saved:
     """Read a file written by write(), with a single opening.
 
     Raises ModelFormatError if it is invalid or others may have written it (native_file.py), and HardwareError if this
     CPU lacks an instruction set; nothing is loaded before everything is read. `copy`: constants in memory of this
-    process, not in the file's pages.
+    process, not in the file's pages. `foreign`: libraries with instructions that this CPU lacks are accepted, and not
+    loaded.
     """
     where = os.fspath(path)
     with open_native(path, digest) as file:
@@ -156,9 +161,9 @@ def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = F
     for content, expected in zip(contents, known["libraries"], strict=True):
         if hashlib.sha256(content).hexdigest() != expected:
             raise ModelFormatError(f"{where}: its library is corrupted; {ACCEPTED}")
-    plans, instructions = _plans(known, where), _instructions(known, where)
+    plans, instructions = _plans(known, where), _instructions(known, where, foreign)
     libraries = [
-        replace(_loaded(content, Path(name).suffix, plan, held, where), instructions=needed)
+        replace(_loaded(content, Path(name).suffix, plan, held, where, needed), instructions=needed)
         for content, name, plan, held, needed in zip(contents, names, plans, objects, instructions, strict=True)
     ]
     return Saved(known, libraries, constants, is_mapped, further)
@@ -313,9 +318,10 @@ def _plans(known: dict[str, Any], where: str) -> list[AnyPlan | str]:
         raise corrupted(where, error) from None
 
 
-def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | None]:
-    """For each library the instruction sets that its kernels may use, all of which this CPU has; None for a file of an
-    older version. Raises HardwareError with the name of an instruction set that this CPU lacks."""
+def _instructions(known: dict[str, Any], where: str, foreign: bool) -> list[InstructionSet | None]:
+    """For each library the instruction sets that its kernels may use, all of which this CPU has unless they may be
+    `foreign`; None for a file of an older version. Raises HardwareError with the name of an instruction set that this
+    CPU lacks."""
     try:
         found = known.get("instructions", [None] * len(known["libraries"]))
         if len(found) != len(known["libraries"]):
@@ -324,7 +330,7 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     except (ValueError, KeyError, TypeError) as error:
         raise corrupted(where, error) from None
     for each in needed:
-        if each is not None and (lacking := each.lacking()):
+        if each is not None and not foreign and (lacking := each.lacking()):
             raise HardwareError(
                 f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled "
                 "on this CPU, or with target= a description of it"
@@ -332,7 +338,12 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     return needed
 
 
-def _loaded(content: bytes, kind: str, plan: AnyPlan | str, objects: bytes, where: str) -> Library:
+def _loaded(
+    content: bytes, kind: str, plan: AnyPlan | str, objects: bytes, where: str, needed: InstructionSet | None
+) -> Library:
+    if needed is not None and (lacking := needed.lacking()):
+        known, why = (None, plan) if isinstance(plan, str) else (plan, "")
+        return Library(content, kind, None, None, known, why, objects, lacking=lacking)
     try:
         if isinstance(plan, str):
             return load(content, kind, no_plan=plan)

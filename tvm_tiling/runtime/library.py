@@ -29,7 +29,8 @@ class Library:
     `native`: the mapped library, None for objects. `plan`: the execution plan of a model; None if the program in
     `module`, TVM's module, runs it, and `no_plan` names the operator that is the reason. `objects`: for a library with
     a plan, its object files as a compressed archive. `instructions`: those that the kernels may use; None if a file of
-    an older release does not say."""
+    an older release does not say. `lacking`: what this CPU lacks of these, in words; such a library is
+    not loaded, and its `content` is empty if no compiler links for its architecture."""
 
     content: bytes
     kind: str
@@ -39,6 +40,7 @@ class Library:
     no_plan: str = ""
     objects: bytes = b""
     instructions: InstructionSet | None = None
+    lacking: str = ""
 
 
 def load(content: bytes, kind: str, plan: AnyPlan | None = None, no_plan: str = "", objects: bytes = b"") -> Library:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import WorkloadError
+from ..errors import HardwareError, WorkloadError
 from ..hardware.description import Hardware
+from ..hardware.instruction_sets import host_arch
 from ..old_names import old_arguments
 from ..target import Target, hardware_of
 from .measuring.runner import LOCAL, Runner
@@ -68,6 +69,11 @@ def tune(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise WorkloadError(f"trials = {trials!r}, accepted: a whole number of at least 1")
     hardware = hardware_of(target)
+    if runner == LOCAL and hardware.cpu is not None and hardware.cpu.arch != host_arch():
+        raise HardwareError(
+            f"runner 'local' measures on this CPU, which is {host_arch()}, and {hardware.name} is {hardware.cpu.arch}; "
+            "accepted for it: 'rpc://host:port/key' of such machines"
+        )
     with _started(runner, hardware) as template:
         from .tuned import tuned  # takes some tenths of a second, during which the template imports what it needs
 

@@ -59,6 +59,9 @@ class CpuModel:
         self.widened_b = self.costs.widened_vector if engine.widens(workload.types.b) else 0.0
         self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
         self.fma = 1 / engine.rate / cpu.fma_units  # cycles of one vector step
+        # On AArch64 the units that multiply also copy what is not taken from a lane to all lanes: of a step's elements
+        # of A one, as LLVM has it, and every group of a dot product that takes none from a lane.
+        self.copying = 1 / cpu.fma_units if cpu.arch == "aarch64" else 0.0
         self.latency = float(engine.latency or cpu.fma_latency)
         self.l1, self.l2, self.line = cpu.l1_bytes, cpu.l2_bytes, cpu.caches[0].line
         self._bad: dict[int, bool] = {}
@@ -89,9 +92,15 @@ class CpuModel:
         key = (rows, vectors)
         if key not in self._steps:
             loads = vectors * self.vector_load + rows * 0.5
-            computing = rows * vectors * self.fma + vectors * self.decoding
+            computing = rows * vectors * self.fma + vectors * self.decoding + self._copied(rows) * self.copying
             self._steps[key] = max(computing, self.latency, loads)
         return self._steps[key]
+
+    def _copied(self, rows: int) -> int:
+        """Elements or groups of A that a step copies to all lanes."""
+        if self.engine.group == 1:
+            return 1
+        return 0 if self.engine.by_lane else rows
 
     def line_transfer(self, written: float) -> float:
         """Cycles to write so many bytes to lines that another core has read since they were written last."""

@@ -140,7 +140,7 @@ def _files(
         "name": name,
         "NAME": name.upper(),
         "version": FORMAT_VERSION,
-        "cpu": platform.machine(),
+        "cpu": variant.library.instructions.arch if variant.library.instructions else platform.machine(),
         "cores": str(variant.threads),
         "signature": _described(variant.signature, plan),
         "tables": tables(

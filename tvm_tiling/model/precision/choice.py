@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import TilingError, WorkloadError
+from ...errors import HardwareError, TilingError, WorkloadError
 from ...frontend import ImportedModel
 from ...hardware import Hardware
 from ...runtime.arrays import as_array
@@ -80,7 +80,7 @@ def _compiled(subject: Subject, precision: str) -> Executable:
 
     def judge(executable: Executable) -> None:
         record = PrecisionRecord(precision=precision, left=tuple(left))
-        if calibration is not None:
+        if calibration is not None and not executable.lacking:
             plain = subject.plain
             errors = []
             for number, given in enumerate(calibration):
@@ -102,6 +102,11 @@ def _fastest(subject: Subject, tolerance: float) -> Executable:
     if not (isinstance(tolerance, int | float) and tolerance >= 0):
         raise WorkloadError(f"tolerance = {tolerance!r}; accepted: a number of at least 0")
     made: dict[str, Executable] = {"float32": subject.plain}
+    if lacking := made["float32"].lacking:
+        raise HardwareError(
+            f"precision = 'auto' times runs, and this CPU lacks {lacking} of {subject.hardware.name}; accepted for it: "
+            + ", ".join(map(repr, PRECISIONS[:-1]))
+        )
     for number, given in enumerate(calibration):
         with of_input(number):
             _check_finite(_run(made["float32"], given))

@@ -1,0 +1,135 @@
+"""Kernels for Neoverse N1 and V1, compiled here and run by an emulator, against NumPy. The whole suite of kernels runs
+so in tests/slow/test_emulated_suite.py."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from emulator import EmulatedLibrary, emulate, needs_emulator
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose products are used here
+
+from products import EPSILON, Product, check
+
+import tvm_tiling as tt
+from tvm_tiling.accel.plain_operator import plain_operator
+from tvm_tiling.tuning.measuring.operands import Operands
+from tvm_tiling.workload import ConvWorkload
+
+pytestmark = needs_emulator
+MACHINES = ("neoverse-n1", "neoverse-v1")
+TYPES = (*EPSILON, "int8", "uint8")
+
+
+@pytest.fixture(autouse=True)
+def machine(request):
+    """The preset that stands in for this CPU, with one core."""
+    name = request.param if hasattr(request, "param") else "neoverse-v1"
+    with emulate(name):
+        found = tt.Hardware.load(name)
+        yield replace(found, cpu=replace(found.cpu, cores=1, threads=1))
+
+
+on_both = pytest.mark.parametrize("machine", MACHINES, indirect=True)
+
+
+@on_both
+@pytest.mark.pairs
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("weights", ["plain", "packed"])
+def test_products_of_every_type(machine, dtype, weights):
+    taken = check(Product(m=17, n=33, k=61, dtype=dtype), machine, weights=weights)
+    assert taken["lanes"] == (2 if dtype == "float64" else 4)
+
+
+@pytest.mark.parametrize(
+    ("form", "trans_b"),
+    [("normal", False), ("nocopy", True), ("inline", False), ("pack", True), ("stream", False), ("stream", True)],
+)
+def test_every_algorithm_of_a_product(machine, form, trans_b):
+    machine = replace(machine, cpu=replace(machine.cpu, priority_ratio=0.3)) if form == "inline" else machine
+    rows = {"stream": 3, "inline": 33}.get(form, 17)
+    assert check(Product(m=rows, n=47, k=127, trans_b=trans_b), machine, form=form)["form"] == form
+
+
+@on_both
+@pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8")])
+def test_signed_by_unsigned_bytes(machine, left, right):
+    check(Product(m=17, n=33, k=31, dtype=left, dtype_b=right, out="int32"), machine)
+
+
+EPILOGUES = {
+    "dense": ("bias_n", "relu"),
+    "block": ("scale", "bias_n", "gelu", "residual"),
+    "all": ("bias_m", "bias_n", "tanh", "residual", "relu", "scale", "cast:bfloat16"),
+    "cast": ("cast:float16",),
+}
+
+
+@pytest.mark.parametrize(
+    "steps", [pytest.param(s, id=n, marks=pytest.mark.slow if n == "all" else ()) for n, s in EPILOGUES.items()]
+)
+def test_epilogues(machine, steps):
+    check(Product(m=15, n=37, k=33, epilogue=steps), machine)
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (1, 251, 7), (127, 1, 33), (31, 129, 1)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
+def test_awkward_sizes(machine, size, dtype):
+    m, n, k = size
+    check(Product(m=m, n=n, k=k, dtype=dtype), machine)
+
+
+def test_two_cores_and_a_split_reduction(machine):
+    machine = replace(machine, cpu=replace(machine.cpu, cores=2, threads=2))
+    taken = check(Product(m=8, n=8, k=9000), machine)
+    assert taken["threads_k"] > 1
+
+
+CONV = {"n": 1, "h": 9, "w": 11, "ci": 6, "co": 20, "kh": 3, "kw": 3, "padding": (1, 1, 1, 1)}
+CONVOLUTIONS = {
+    "direct": CONV,
+    "gemm": {**CONV, "kh": 1, "kw": 1, "padding": (0, 0, 0, 0)},
+    "winograd": {**CONV, "ci": 16, "co": 24},
+    "wfold": {**CONV, "ci": 3},
+    "stride_fold": {**CONV, "ci": 3, "stride": (2, 2), "kh": 7, "kw": 7, "padding": (3, 3, 3, 3), "h": 19, "w": 23},
+    "depthwise": {**CONV, "ci": 24, "co": 24, "groups": 24},
+}
+
+
+def check_convolution(workload, machine, form):
+    operands = Operands.random(workload)
+    scheduled = tt.tiling_schedule(plain_operator(workload), machine, form=form)
+    library = tvm.compile(scheduled.mod, target=tt.llvm_target(machine))
+    assert isinstance(library, EmulatedLibrary)
+    out = tvm.runtime.tensor(np.zeros(operands.result_shape, workload.acc_dtype))
+    library["main"](*(tvm.runtime.tensor(array) for array in operands.arrays), out)
+    assert operands.difference(out.numpy()) == ""
+
+
+@pytest.mark.parametrize("form", CONVOLUTIONS)
+@pytest.mark.parametrize("layout", ["NHWC", pytest.param("NCHW", marks=pytest.mark.slow)])
+def test_every_algorithm_of_a_convolution(machine, form, layout):
+    check_convolution(ConvWorkload(**CONVOLUTIONS[form], layout=layout), machine, form)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8"])
+@pytest.mark.parametrize("form", ["direct", pytest.param("depthwise", marks=pytest.mark.slow)])
+def test_types_of_convolutions(machine, form, dtype):
+    check_convolution(ConvWorkload(**CONVOLUTIONS[form], dtype=dtype), machine, None)
+
+
+def test_what_is_written_beside_a_tensor_is_told(machine):
+    """The emulator's own check."""
+    from emulator import Request
+
+    request = Request([tvm.runtime.tensor(np.zeros(3, np.float32))])
+    content = bytearray(request.content)
+    content[-1] = 0
+    with pytest.raises(AssertionError, match="beside its tensors"):
+        request.take(bytes(content))

@@ -1,0 +1,45 @@
+"""The suite of kernels, and the networks of the onnx package, on an emulated AArch64 machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from emulator import needs_emulator
+
+pytestmark = [pytest.mark.slow, needs_emulator]
+TESTS = Path(__file__).parents[1]
+MACHINES = ("neoverse-v1", "neoverse-n1")
+# Not about kernels, or they describe processors of this computer.
+LEFT_OUT = ("test_target", "test_guard_page", "test_match_as_it_is", "test_stages")
+DESELECTED = (
+    "not avx and not narrower_processor and not saved_and_read_as_script and not compiles_to_its_instruction "
+    "and not (test_what_cannot_be_forced and copies)"
+)
+KERNELS = [path for path in sorted((TESTS / "numeric").glob("test_*.py")) if path.stem not in LEFT_OUT]
+NETWORKS = ("shufflenet", "squeezenet", "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50")
+LARGE = ("vgg19", "zfnet512")
+
+
+def emulated(machine: str, *words: object) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *map(str, words)]
+    environment = {**os.environ, "TVM_TILING_EMULATED": machine}
+    done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
+def test_kernels(path, machine):
+    emulated(machine, path, "-k", DESELECTED)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", (*NETWORKS, *LARGE))
+def test_a_network_of_the_onnx_package_beside_onnxruntime(name, machine):
+    pytest.importorskip("onnxruntime")
+    files = TESTS / "slow" / "test_nine_networks.py", TESTS / "model" / "test_light_networks.py"
+    emulated(machine, "-m", "slow or not slow", "-k", f"random_weights and {name}", *files)
