@@ -83,12 +83,12 @@ def _plain(attribute: Any) -> str | list[str] | None:
 first_kernel.register(_is_for_this_cpu)
 
 
-@old_arguments(cut="config", cuts="configs")
+@old_arguments(cut="config", cuts="configs", form="algorithm")
 def tiling_schedule(
     op: Operator,
     target: Target = "llvm",
     *,
-    form: str | None = None,
+    algorithm: str | None = None,
     mode: Mode = "best",
     prefer: Prefer = "utilisation",
     microkernel: tuple[int, int] | None = None,
@@ -103,11 +103,11 @@ def tiling_schedule(
     """A schedule of `op`, decided from formulas and ready for tvm.compile.
 
     op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
-    `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream", of a convolution
+    `algorithm` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream", of a convolution
     "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" takes the formulas as
     printed, on accelerators; `prefer` is what the schedule is best in there, as decide() has it. `microkernel` =
     (rows, vectors) is a product's register tile. `weights="packed"`: the second operand is expected packed, by a second
-    function `<name>_pack` of the same module. `winograd=False` leaves that form out; it is taken only where its
+    function `<name>_pack` of the same module. `winograd=False` leaves that algorithm out; it is taken only where its
     predicted error is at most `tolerance` beside the largest output.
     `config`, of a decision, a database or a search, is taken instead of a decision; `configs`, such as a ShapeDatabase,
     are asked for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function;
@@ -118,13 +118,14 @@ def tiling_schedule(
     decision with TVM's primitives alone: its trace replays to the same module, and the decision is an annotation of the
     root block; docs/schedules.md says what this costs, and of which operators it serves.
 
-    Raises UnsupportedOperator for what no rule serves, HardwareError for a target, form or cut that is not possible.
+    Raises UnsupportedOperator for what no rule serves, HardwareError for a target, algorithm or configuration that is
+    not possible.
     """
     hardware = hardware_of(target)
     if weights not in ("plain", "packed"):
         raise UnsupportedOperator(f"weights = {weights!r}, accepted: 'plain', 'packed'")
     options = Options(
-        form=form,
+        form=algorithm,
         microkernel=microkernel,
         mode=mode,
         prefer=prefer,
@@ -283,12 +284,12 @@ class PackedOperator:
         self._main(*arguments)
 
 
-@old_arguments(cut="config")
+@old_arguments(cut="config", form="algorithm")
 def packed_operator(
     op: te.Tensor | Operation | tirx.PrimFunc,
     target: Target = "llvm",
     *,
-    form: str | None = None,
+    algorithm: str | None = None,
     microkernel: tuple[int, int] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
@@ -300,7 +301,7 @@ def packed_operator(
     """
     hardware = hardware_of(target)
     options = Options(
-        form=form, microkernel=microkernel, prepacked=True, winograd=winograd, tolerance=tolerance, config=config
+        form=algorithm, microkernel=microkernel, prepacked=True, winograd=winograd, tolerance=tolerance, config=config
     )
     scheduled = schedule_operator(prim_func_of(op), "main", hardware, options)
     module = tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack})

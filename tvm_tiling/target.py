@@ -1,5 +1,5 @@
-"""Which machine a target means: this CPU, or a simulated accelerator, "vsim/<preset>" or "vsim/<file.toml>", which TVM
-knows by tags of the same names. No TVM is loaded for targets that are not TVM's own."""
+"""The machine that a target names: this CPU, or a preset or TOML file, of accelerators also as "vsim/<preset>", which
+is a tag in TVM. TVM is imported only for its own targets."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def this_cpu() -> Hardware:
 
 
 def hardware_of(target: Target) -> Hardware:
-    """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
-    TVM targets of these names likewise; a Hardware is itself. HardwareError for anything else."""
+    """The machine that a target names: "llvm" is this CPU; a preset or a TOML file is the machine described there, for
+    accelerators also written "vsim/<preset>" and "vsim/<file.toml>", or a TVM target of these names; a Hardware is
+    itself. HardwareError for anything else."""
     if isinstance(target, Hardware):
         return target
     kind: Any = getattr(target, "kind", None)  # of a target of TVM's
@@ -38,16 +39,19 @@ def hardware_of(target: Target) -> Hardware:
     named = target if kind is None else str(kind.name)
     if named == "llvm":
         return this_cpu()
+    if isinstance(target, str) and (target in preset_names() or target.endswith(".toml")):
+        found = Hardware.load(target)
+        return found if found.cpu is not None else Machine(found).hardware
     said = repr(named) if isinstance(named, str) else f"of type {type(named).__name__}"
     raise HardwareError(
-        f"target {said} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
-        "tvm.target.Target of kind llvm"
+        f"target {said} is not supported; expected 'llvm', a preset, a TOML file, a Hardware, or a tvm.target.Target "
+        "of kind llvm"
     )
 
 
 def vsim_hardware(target: str | tvm.target.Target) -> Hardware | None:
-    """The accelerator that a target names, None for a target that names none. HardwareError where there is no such
-    machine, or it is not an accelerator."""
+    """The accelerator of a target "vsim/...", None for other targets. HardwareError if there is no such machine or it
+    is not an accelerator."""
     if isinstance(target, str):
         name = target.removeprefix(PREFIX) if target.startswith(PREFIX) else None
     else:

@@ -60,7 +60,7 @@ def test_other_targets_are_what_they_were():
         ("vsim/", "target 'vsim/': unknown hardware preset ''"),
         ("vsim/absent.toml", "target 'vsim/absent.toml': absent.toml: cannot be read: No such file"),
         ("vsim/icelake-server-2c", "icelake-server-2c is no accelerator; accepted: a description with at least one of"),
-        ("vsim", "target 'vsim' is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>'"),
+        ("vsim", "target 'vsim' is not supported; expected 'llvm', a preset, a TOML file"),
     ],
 )
 def test_what_is_no_accelerator_is_refused(target, part):

@@ -133,7 +133,7 @@ def test_without_a_database_the_report_is_all(tmp_path, monkeypatch):
         ({"batch": 4}, tt.WorkloadError, "batch: of a model"),
         ({"runner": "rpc://nowhere"}, RunnerError, "accepted: 'local', or 'rpc://host:port/key'"),
         ({"runner": "rpc://here:70000/key"}, RunnerError, "accepted: 'local', or 'rpc://host:port/key'"),
-        ({"target": "cuda"}, tt.HardwareError, "target 'cuda' is not served"),
+        ({"target": "cuda"}, tt.HardwareError, "target 'cuda' is not supported"),
         ({"database": "sqlite:////nowhere/at/all.db"}, tt.DatabaseError, "nowhere"),
     ],
 )

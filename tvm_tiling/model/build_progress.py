@@ -43,4 +43,4 @@ class BuildLine(ProgressLine):
 
     def __call__(self, progress: BuildProgress) -> None:
         """Show it."""
-        self._rich.update(self._task, total=progress.of, completed=progress.done)
+        self._show(progress.done, progress.of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import WorkloadError
 from ..runtime.execution_policy import ExecutionPolicy
 from . import saved
 from .outputs import Outputs, like
@@ -17,7 +19,7 @@ from .passes.constants import Constants
 from .precision.record import FLOAT32, PrecisionRecord
 from .report import Benchmark, Memory, OperatorRecord, Report
 from .session import ROOM, Session
-from .signature import Signature, chosen
+from .signature import Signature, by_name, chosen
 from .variants import AnyVariant
 
 OUT = "out"
@@ -60,8 +62,17 @@ class Executable:
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        """Inputs, outputs and how the model was compiled, on a few lines."""
+        more = len(self.variants) - 1
+        about = [f"{len(self.operators)} operators", f"{self.cores} cores", self.precision.precision]
+        about += [f"and {more} more variants"] if more else []
+        lines = (f"  {line}" for line in self.signature.lines())
+        return "\n".join([f"<{type(self).__name__}: {', '.join(about)}", *lines]) + ">"
+
     def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """The model's outputs as NumPy arrays for inputs in graph order or by name; several outputs come as a tuple.
+        """The model's outputs as NumPy arrays for inputs in graph order, by name, or in a mapping by name, as in
+        run({"x": x}); several outputs come as a tuple.
 
         Inputs are NumPy arrays, tensors of PyTorch, or anything with DLPack in this computer's main memory. One without
         gaps whose memory begins at a multiple of 64 bytes is not copied.
@@ -86,6 +97,7 @@ class Executable:
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """As :meth:`run`, with outputs in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
         result = self.run(*arrays, out=out, **named)
+        arrays, named = by_name(arrays, named)
         return result if out is not None else like((*arrays, *named.values()), result)
 
     def session(self, states: Mapping[str, str] | None = None, *, room: int = ROOM) -> Session:
@@ -116,6 +128,8 @@ class Executable:
 
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Benchmark:
         """Time runs on these inputs for about so many seconds, then each operator; the report shows it afterwards."""
+        if not (isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0):
+            raise WorkloadError(f"seconds = {seconds!r}; expected a finite number of at least 0")
         values = self.signature.arrays(arrays, named)
         variant = self._variant(values)
         measured = variant.benchmark(values, seconds)

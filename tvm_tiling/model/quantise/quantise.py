@@ -39,10 +39,12 @@ def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence
         return simplify(in_integers(simplify(with_quantised_tensors(imported, mod, calibration)), WholeNumbers()))
     if floats and not machine.takes("float32"):
         if calibration is not None:
-            raise HardwareError(f"{hardware.name} multiplies neither float32 nor int8; accepted: a machine that does")
+            raise HardwareError(
+                f"{hardware.name} supports neither float32 nor int8; expected a machine with one of them"
+            )
         raise HardwareError(
-            f"{hardware.name} multiplies no float32, which the model is in; accepted: calibration=[inputs], by which "
-            "it is quantised to int8, or a model of int8 (QDQ)"
+            f"{hardware.name} does not support float32 matrix multiplication; use calibration=[inputs] to quantise the "
+            "model to int8, or a model that is quantised (QDQ)"
         )
     return mod
 
