@@ -80,9 +80,9 @@ def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("nothing.onnx",), "'nothing.onnx' is neither a file nor an operator; accepted: a model, or an operator"),
+        (("nothing.onnx",), "'nothing.onnx' is neither a file nor an operator; expected a model, or an operator"),
         (("gemm", "64"), "gemm: n is missing"),
-        (("gemm", "64", "64", "64", "--target", "cuda"), "target 'cuda' is not served"),
+        (("gemm", "64", "64", "64", "--target", "cuda"), "unknown hardware preset 'cuda'"),
         (("gemm", "64", "64", "64", "--runner", "ssh://x"), "runner 'ssh://x'; accepted: 'local', or 'rpc://"),
         (("gemm", "64", "64", "64", "--batch", "4"), "of a model"),
         (("gemm", "64", "64", "64", "--database", "/no/such/folder/x.db"), "/no/such/folder"),
@@ -135,7 +135,7 @@ def test_who_joins_says_what_it_waits_for_and_that_it_came():
         with started("fleet", "start", "--workers", "0", "--port", str(port), text=True) as fleet:
             assert fleet.stdout.readline().strip() == runner
             lines = iter(joined.stderr.readline, "")
-            assert any(f"is at {runner}" in line for line in lines)
+            assert any(f"is registered at {runner}" in line for line in lines)
             joined.send_signal(signal.SIGINT)
             assert joined.wait(60) == 130
             fleet.send_signal(signal.SIGINT)

@@ -118,7 +118,7 @@ def _where(address: Address, process: int) -> str:
     except RunnerError as error:
         return f"waiting for a tracker: {error}"
     if any(worker.process == process for worker in found):
-        return f"worker {process} is registered; use tvm-tiling tune --runner {address}"
+        return f"worker {process} is registered at {address}; use tvm-tiling tune --runner {address}"
     return f"worker {process} is starting"
 
 
