@@ -100,7 +100,7 @@ def test_outputs_that_cannot_be_written(folder, capsys, tmp_path, command, monke
     # Found out before anything is compiled.
     monkeypatch.setattr("tvm_tiling.model.compilation.load_model", lambda *_, **__: pytest.fail("the model was read"))
     (tmp_path / "folder").mkdir()
-    for target, why in (("none/out", "does not exist"), ("folder", "is a folder")):
+    for target, why in (("none/out", "does not exist"), ("folder", "is a directory")):
         said = refused(capsys, command, folder / "net.onnx", "-o", tmp_path / target)
         assert f"{tmp_path / target} cannot be written" in said and why in said
     assert [entry.name for entry in tmp_path.iterdir()] == ["folder"]

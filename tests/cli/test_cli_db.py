@@ -104,7 +104,7 @@ def test_the_fingerprint_of_another_machine(capsys, url):
 
 def test_export_import_and_check(capsys, url, tmp_path):
     assert run(capsys, "db", "export", url, "x.jsonl") == (0, "2 entries written to x.jsonl\n", "")
-    assert "is there already" in failed(capsys, "db", "export", url, "x.jsonl")
+    assert "exists already" in failed(capsys, "db", "export", url, "x.jsonl")
     code, out, _ = run(capsys, "db", "import", "y.db", "x.jsonl", "--json")
     assert (code, json.loads(out)) == (0, {"path": "x.jsonl", "entries": 2})
     code, out, err = run(capsys, "db", "check", "y.db")
@@ -127,7 +127,7 @@ def test_check_of_a_database_with_a_wrong_row(capsys, url):
 
 @pytest.mark.parametrize("command", ["list", "show", "check"])
 def test_databases_that_are_none(capsys, url, tmp_path, command):
-    assert "none.db is not there" in failed(capsys, "db", command, "none.db")
+    assert "none.db does not exist" in failed(capsys, "db", command, "none.db")
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "bad.db").write_bytes(b"nothing that SQLite wrote, and longer than its header is " * 40)
     before = (tmp_path / "bad.db").read_bytes()

@@ -64,7 +64,7 @@ def test_an_error_is_one_line_and_code_1(capsys, command):
         raise UnsupportedOperator("node 3: Sqrtt has no rule,\naccepted: Sqrt")
 
     command(fail)
-    assert run(capsys, "thing") == (1, "", "error: node 3: Sqrtt has no rule, accepted: Sqrt\n")
+    assert run(capsys, "thing") == (1, "", "error: node 3: Sqrtt has no rule; expected Sqrt\n")
 
 
 def test_debug_shows_where(capsys, command):

@@ -81,7 +81,7 @@ def test_compile_takes_configs_from_a_database_that_is_there(files, capsys, tmp_
     (workload, hardware, prepacked, epilogue), *_ = asked
     config = list(neighbourhood(workload, hardware, prepacked=prepacked).configs())[3]
     words = ("compile", net, "-o", compiled, "--no-cache", "--database", url)
-    assert run(capsys, *words) == (1, "", f"error: {url} is not there; accepted: the file of a database of shapes\n")
+    assert run(capsys, *words) == (1, "", f"error: {url} does not exist; expected the file of a database of shapes\n")
     with tt.ShapeDatabase(url) as database:
         database.add(workload, config, 1e-6, target=hardware, epilogue=epilogue, prepacked=prepacked)
     assert run(capsys, *words)[0] == 0
@@ -103,7 +103,7 @@ def test_without_the_onnx_package_a_model_is_one_line(files):
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: net.onnx: ONNX models take the onnx package, which is not installed; accepted: pip install "
+        "error: net.onnx: ONNX models take the onnx package, which is not installed; expected pip install "
         "'tvm-tiling[onnx]'\n"
     )
 
@@ -225,6 +225,39 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
     kept = json.loads(out)["variants"]
     code, out, _ = run(capsys, "explain", str(files / "net.onnx"), "--json")
     assert code == 0 and json.loads(out)["variants"] == kept
+
+
+def test_explain_tells_what_took_time(files, compiled, capsys):
+    for model, steps in (
+        (str(files / "net.onnx"), ("loading TVM", "reading the model", "choosing tilings")),
+        (compiled, ("reading the file",)),
+    ):
+        _, out, _ = run(capsys, "explain", model)
+        assert all(f"{step} " in out.splitlines()[0] for step in steps), out
+        found = json.loads(run(capsys, "explain", model, "--json")[1])
+        assert tuple(found["steps"]) == steps and sum(found["steps"].values()) <= found["seconds"]
+
+
+def test_names_of_nodes_stand_before_the_kernels(files, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    _, out, _ = run(capsys, "explain", str(files / "net.onnx"))
+    table = out[out.index("\nnodes ") + 1 :].splitlines()
+    assert "kernel" in table[0]
+    assert any(line.startswith("y, z ") and " fused_" in line for line in table), table
+
+
+def test_threads_restricts_the_process_and_its_kernels(files):
+    code = (
+        "import sys\n"
+        "from tvm_tiling.cli import main\n"
+        "try: main([*sys.argv[1:], '--threads', '1'])\n"
+        "except SystemExit as left: assert not left.code\n"
+    )
+    words = ("explain", "gemm", "512", "512", "512", "--json")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    decision = json.loads(done.stdout)["decision"]
+    assert decision["threads_m"] * decision["threads_n"] * decision["threads_k"] == 1
 
 
 def test_explain_tells_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys):

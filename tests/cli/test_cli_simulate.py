@@ -55,7 +55,7 @@ def test_recurrent_layers_take_the_cycles_of_their_decision(capsys):
     assert (code, err) == (0, "")
     assert json.loads(out)["cycles"] == weights + decide(layer, Hardware.load("rnn16k")).cycles + result
     code, _, err = run(capsys, "simulate", "lstm", *words, "dtype=float32")
-    assert code == 1 and "float32 summed in float32 on the column engine; accepted: int16 in int32" in err
+    assert code == 1 and "float32 summed in float32 on the column engine; expected int16 in int32" in err
     code, _, err = run(capsys, "simulate", "lstm", *words, "--hardware", "vta")
     assert code == 1 and "has no column engine for recurrent layers" in err and err.count("\n") == 1
 
@@ -131,12 +131,15 @@ def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"), "'power' is no objective"),
+        (
+            ("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"),
+            "--pareto power is not an",
+        ),
         (("--field", "near_tile.bw_a", "--field", "near_tile.bw_b", "--values", "8"), "2 --field with 1 --values"),
         (("--field", "clock_mhz", "--values", "8", "--field", "clock_mhz", "--values", "9"), "is given twice"),
         (
             ("--field", "near_tile.bw_a", "--values", "1..1000+1", "--field", "near_tile.bw_b", "--values", "1..999+1"),
-            "999000 combinations of values; accepted: 1 to 100000",
+            "999000 combinations of values; expected 1 to 100000",
         ),
     ],
 )

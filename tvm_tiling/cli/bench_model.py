@@ -12,7 +12,7 @@ from ..hardware import Hardware
 from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
 from ..runtime.threads import own_core, usable_core_count
 from .model_options import ModelOptions, inputs_of, is_executable, opened
-from .output import print_json, working
+from .output import duration, print_json, working
 from .table import print_report
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _compared(pair: Paired) -> str:
         return f"failed, {pair.reason}"
     doubtful = "; unreliable: other processes used the cores" if pair.doubtful else ""
     return (
-        f"median {pair.peer.median * 1e3:.3g} ms, tvm-tiling {pair.ours.median * 1e3:.3g} ms in {len(pair.ratios)} "
+        f"median {duration(pair.peer.median)}, tvm-tiling {duration(pair.ours.median)} in {len(pair.ratios)} "
         f"paired runs, speedup {pair.ratio:.2f} (spread {pair.spread:.2f}){doubtful}"
     )
 

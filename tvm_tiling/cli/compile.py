@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..atomic_file import refuse_unwritable
+from ..errors import WorkloadError
 from .model_options import (
     ACTIVATIONS,
     BATCH,
@@ -25,6 +26,7 @@ from .model_options import (
     WEIGHT_BLOCK,
     WEIGHTS,
     ModelOptions,
+    is_executable,
     machine_of,
 )
 from .output import print_json
@@ -74,6 +76,8 @@ def command(
     from ..model.precision.record import FLOAT32
     from ..model.report import mebibytes
 
+    if is_executable(model):
+        raise WorkloadError(f"{model} is compiled already; expected a model")
     refuse_unwritable(output)
     typed = ModelOptions(
         batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits, target

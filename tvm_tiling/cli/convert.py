@@ -8,7 +8,7 @@ import typer
 
 from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError, WorkloadError
-from .model_options import SHAPE, ModelOptions
+from .model_options import SHAPE, ModelOptions, require_file
 from .output import print_json, working
 from .table import print_table
 
@@ -41,6 +41,7 @@ def command(
     from ..frontend.relay.import_relay import ACCEPTED, read_relay
     from ..frontend.relay.params import mapped
 
+    require_file(model)
     refuse_unwritable(output)
     shapes = ModelOptions("", (), shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):

@@ -20,7 +20,17 @@ from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
 from ..tuning.shapes.random_shapes import RandomShapes
 from ..tuning.shapes.schema import KINDS
-from .model_options import AHEAD, PREPACKED, THREADS, ModelOptions, choose, machine_of, seconds_option, target_option
+from .model_options import (
+    AHEAD,
+    PREPACKED,
+    THREADS,
+    ModelOptions,
+    choose,
+    machine_of,
+    require_file,
+    seconds_option,
+    target_option,
+)
 from .output import JSON, examples, print_json
 from .table import print_table
 
@@ -310,6 +320,7 @@ def _machine(target: str) -> Hardware:
 
 def _of_model(path: str, machine: Hardware) -> Iterable[Any]:
     """The workloads of a model's operators."""
+    require_file(path)
     from ..tuning.shapes.model_shapes import model_workloads  # imports TVM
 
     return model_workloads(path, machine)

@@ -287,6 +287,7 @@ def opened(path: str, options: ModelOptions, cache: bool = True) -> Executable:
     if not is_executable(path):
         from ..model.compile import compile_model
 
+        _refuse_other_architecture(machine, options.target)
         settled = options.settled()
         with working(f"compiling {path}"):
             executable: Executable = compile_model(path, target=machine or "llvm", cache=cache, **settled)
@@ -296,6 +297,13 @@ def opened(path: str, options: ModelOptions, cache: bool = True) -> Executable:
     if options.given or machine is not None:
         raise WorkloadError(f"{path} is compiled already; --target, {MODEL_OPTIONS} apply to models")
     return load(path)
+
+
+def _refuse_other_architecture(machine: Hardware | None, target: str) -> None:
+    """HardwareError if the target is a CPU of another architecture, whose code does not run here."""
+    own = None if machine is None or machine.cpu is None else Hardware.detect().cpu
+    if own is not None and machine is not None and machine.cpu is not None and machine.cpu.arch != own.arch:
+        raise HardwareError(f"--target {target} is an {machine.cpu.arch} CPU; this command runs on {own.arch}")
 
 
 def _refuse_foreign(executable: Executable, target: str) -> None:
@@ -309,12 +317,17 @@ def _refuse_foreign(executable: Executable, target: str) -> None:
             )
 
 
-def is_executable(path: str) -> bool:
-    """Whether the file, judged by content, is a saved executable. ModelFormatError if there is no such file."""
+def require_file(path: str) -> None:
+    """ModelFormatError if there is no file at the path."""
     if Path(path).is_dir():
         raise ModelFormatError(f"{path} is a directory; expected a model, or a file written by `tvm-tiling compile`")
     if not Path(path).is_file():
         raise ModelFormatError(f"{path} does not exist; expected a model, or a file written by `tvm-tiling compile`")
+
+
+def is_executable(path: str) -> bool:
+    """Whether the file, judged by content, is a saved executable. ModelFormatError if there is no such file."""
+    require_file(path)
     if not tarfile.is_tarfile(path):
         return False
     from ..frontend.relay.archive import members

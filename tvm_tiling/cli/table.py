@@ -24,7 +24,7 @@ NARROW = 110  # below this width, a table's spare columns are left out
 WORDS = 16  # least width of a text column whose cells are at least as long
 FIGURE = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?[%a-z]{0,2}")
 WIDE_GAP, SMALL_GAP = 3, 1  # columns between two of a table
-TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")  # spaces at the end of a line, before escape codes
+TRAILING = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")  # spaces at the end of a line, among escape codes
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], spare: Collection[str] = ()) -> None:
@@ -78,7 +78,7 @@ def _print_columns(width: int, columns: Sequence[_Column], rows: Iterable[Sequen
     with drawn.capture() as captured:
         drawn.print(table)
     for line in captured.get().splitlines():
-        print(TRAILING.sub(r"\1", line))
+        print(TRAILING.sub(lambda end: end[0].replace(" ", ""), line))
 
 
 def _print_records(width: int, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -122,24 +122,25 @@ def print_decided(operators: Iterable[OperatorRecord]) -> None:
 def _print(
     operators: Iterable[OperatorRecord], headings: tuple[str, ...], cells: Callable[[OperatorRecord], tuple[str, ...]]
 ) -> None:
+    """Print a row for each operator: the model's nodes that it computes, and as a detail the kernel that fuses them."""
     from ..model.report import nodes_text
 
     shown = list(operators)
     named = any(o.nodes for o in shown)
     rows = [
         (
-            o.name,
-            *([nodes_text(o.nodes)] if named else []),
+            nodes_text(o.nodes) or o.name,
             o.form or o.kind,
             o.calls,
             _us(o.predicted_seconds),
             *cells(o),
+            *([o.name if o.nodes else ""] if named else []),
             o.why,
         )
         for o in shown
     ]
-    first = ("operator", "nodes") if named else ("operator",)
-    print_table((*first, "form", "calls", "predicted us", *headings, "why"), rows, spare=("why",))
+    first, last = ("nodes", ("kernel",)) if named else ("operator", ())
+    print_table((first, "algorithm", "calls", "predicted us", *headings, *last, "why"), rows, spare=("kernel", "why"))
 
 
 def _us(seconds: float | None) -> str:

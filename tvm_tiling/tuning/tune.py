@@ -44,7 +44,7 @@ def tune(
 
     model_or_op: a GemmWorkload or ConvWorkload; an operator as tiling_schedule takes it; or a model as compile takes
     it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`,
-    `limits`).
+    `limits`; on a CPU `precision` "float32", "bfloat16" or "float16").
     `dims` may give ranges: dims={"m": (1, 512)} of a product's rows, dims={"length": (1, 512)} of a model's size. Then
     a product of open rows is searched for one configuration for all of them, which is taken if it is faster than the
     formulas' in the geometric mean over sizes of the range, beyond noise.
