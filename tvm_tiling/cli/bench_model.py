@@ -91,8 +91,9 @@ def on_cpu(executable: Executable, model: str) -> Executable:
 
 def latency_text(measured: Benchmark) -> str:
     """Latency percentiles and throughput as text."""
-    p50, p90, p99 = (f"{seconds * 1e3:.3g}" for seconds in (measured.p50, measured.p90, measured.p99))
-    return f"latency p50 {p50} ms, p90 {p90} ms, p99 {p99} ms; {measured.throughput:.3g} runs/s ({measured.runs} runs)"
+    p50, p90, p99 = map(duration, (measured.p50, measured.p90, measured.p99))
+    rate = f"{measured.throughput:,.0f}" if measured.throughput >= 1000 else f"{measured.throughput:.3g}"
+    return f"latency p50 {p50}, p90 {p90}, p99 {p99}; {rate} runs/s ({measured.runs} runs)"
 
 
 def _compared(pair: Paired) -> str:
