@@ -97,8 +97,10 @@ class Executable:
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """As :meth:`run`, with outputs in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
         result = self.run(*arrays, out=out, **named)
-        arrays, named = by_name(arrays, named)
-        return result if out is not None else like((*arrays, *named.values()), result)
+        if out is not None:
+            return result
+        given, further = by_name(arrays, named)
+        return like((*given, *further.values()), result)
 
     def session(self, states: Mapping[str, str] | None = None, *, room: int = ROOM) -> Session:
         """Runs that go on from each other, with the model's states kept: key/value caches, recurrent states.
