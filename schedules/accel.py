@@ -49,7 +49,7 @@ def schedule_for_accelerator(
     form = options.form
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
     if form not in forms:
-        raise HardwareError(f"form = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
+        raise HardwareError(f"algorithm = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
     if description_of(func) is not None:
         raise UnsupportedOperator(f"{name}: weights in blocks of few bits on {hardware.name}; accepted: a CPU")
     if recurrence_of(func) is not None:

@@ -206,14 +206,14 @@ def _registers(
 def _conv_tiling(program: ConvProgram, hardware: Hardware, options: Options) -> ConvTiling:
     """The direct form, as it is decided for this convolution."""
     if options.form not in (None, "direct"):
-        raise HardwareError(f"form = {options.form!r} with primitives = True; accepted for convolutions: 'direct'")
+        raise HardwareError(f"algorithm = {options.form!r} with primitives = True; accepted for convolutions: 'direct'")
     if options.config is None and options.decision is None:
         options = replace(options, form="direct")
     around = around_conv(program, False, options)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, ConvTiling)
     if tiling.form != "direct":
-        raise HardwareError(f"form = {tiling.form!r} with primitives = True; accepted for convolutions: 'direct'")
+        raise HardwareError(f"algorithm = {tiling.form!r} with primitives = True; accepted for convolutions: 'direct'")
     return tiling
 
 

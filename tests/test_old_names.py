@@ -68,6 +68,18 @@ def test_arguments_of_schedules(db):
         assert tt.ApplyTiling(CPU, cuts=db).options.configs is db
 
 
+def test_form_is_called_algorithm():
+    with warned("decide(form=...)", "algorithm="):
+        found = tt.decide(SHAPE, CPU, form="pack")
+    assert found == tt.decide(SHAPE, CPU, algorithm="pack") and found.algorithm == found.form == "pack"
+    assert tt.config_of(found, SHAPE, CPU).algorithm == "pack"
+    with warned("tiling_schedule(form=...)", "algorithm="):
+        old = tt.tiling_schedule(product(), CPU, form="pack").mod.script()
+    assert old == tt.tiling_schedule(product(), CPU, algorithm="pack").mod.script()
+    with warned("packed_operator(form=...)", "algorithm="):
+        tt.packed_operator(product(), form="pack")
+
+
 def test_arguments_of_searches():
     with warned("neighbourhood(ahead=...)", "prepacked="):
         assert neighbourhood(SHAPE, CPU, ahead=True).start == neighbourhood(SHAPE, CPU, prepacked=True).start

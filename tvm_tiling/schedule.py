@@ -56,8 +56,8 @@ Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
-    """This CPU (or `hardware`) as a TVM target, with all its cores. Code for another architecture is for Linux. The
-    threads of kernels are set when the first kernel compiled for this CPU is loaded; use_all_cores sets them at once."""
+    """This CPU (or `hardware`) as a TVM target, with all its cores. Code for another architecture is for Linux.
+    The first kernel loaded that was compiled for this CPU sets the threads of kernels; use_all_cores sets them at once."""
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no cpu to compile for")
@@ -86,12 +86,12 @@ def _plain(attribute: Any) -> str | list[str] | None:
 first_kernel.register(_is_for_this_cpu)
 
 
-@old_arguments(cut="config", cuts="configs")
+@old_arguments(cut="config", cuts="configs", form="algorithm")
 def tiling_schedule(
     op: Operator,
     target: Target = "llvm",
     *,
-    form: str | None = None,
+    algorithm: str | None = None,
     mode: Mode = "best",
     prefer: Prefer = "utilisation",
     microkernel: tuple[int, int] | None = None,
@@ -108,7 +108,7 @@ def tiling_schedule(
     op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix multiplications and
     convolutions.
 
-    `form` forces an algorithm: for a matrix multiplication "normal", "inline", "nocopy", "pack" or "stream", for a
+    `algorithm` forces one: for a matrix multiplication "normal", "inline", "nocopy", "pack" or "stream", for a
     convolution "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" uses the analytical
     formulas without search, on accelerators; `prefer` is the objective there, as in decide(). `microkernel` = (rows,
     vectors) is the register tile of a matrix multiplication. `weights="packed"`: the second operand is expected
@@ -123,14 +123,14 @@ def tiling_schedule(
     decision with TVM's schedule primitives only: its trace replays to the same module, and the decision is an
     annotation of the root block; docs/schedules.md describes the cost and the supported operators.
 
-    Raises UnsupportedOperator if no rule supports the operator, and HardwareError for an invalid target, form or
+    Raises UnsupportedOperator if no rule supports the operator, and HardwareError for an invalid target, algorithm or
     configuration.
     """
     hardware = hardware_of(target)
     if weights not in ("plain", "packed"):
         raise UnsupportedOperator(f"weights = {weights!r}; accepted: 'plain', 'packed'")
     options = Options(
-        form=form,
+        form=algorithm,
         microkernel=microkernel,
         mode=mode,
         prefer=prefer,
@@ -296,12 +296,12 @@ class PackedOperator:
         self._main(*arguments)
 
 
-@old_arguments(cut="config")
+@old_arguments(cut="config", form="algorithm")
 def packed_operator(
     op: te.Tensor | Operation | tirx.PrimFunc,
     target: Target = "llvm",
     *,
-    form: str | None = None,
+    algorithm: str | None = None,
     microkernel: tuple[int, int] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
@@ -314,7 +314,7 @@ def packed_operator(
     """
     hardware = hardware_of(target)
     options = Options(
-        form=form, microkernel=microkernel, prepacked=True, winograd=winograd, tolerance=tolerance, config=config
+        form=algorithm, microkernel=microkernel, prepacked=True, winograd=winograd, tolerance=tolerance, config=config
     )
     scheduled = schedule_operator(prim_func_of(op), "main", hardware, options)
     module = tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack})

@@ -1,6 +1,5 @@
-"""The machine of a target: this CPU, another CPU by the name of a preset or a file, or a simulated accelerator,
-"vsim/<preset>" or "vsim/<file.toml>", for which TVM has tags of the same names. TVM is not loaded for targets that are
-not TVM's own."""
+"""The machine that a target names: this CPU, or a preset or TOML file, for accelerators also as "vsim/<preset>", which
+is a tag in TVM. TVM is imported only for its own targets."""
 
 from __future__ import annotations
 
@@ -32,9 +31,9 @@ def this_cpu() -> Hardware:
 
 
 def hardware_of(target: Target, threads: int | None = None) -> Hardware:
-    """The machine of a target: "llvm" is this CPU, "<preset>" and "<file.toml>" another CPU, "vsim/<preset>" and
-    "vsim/<file.toml>" an accelerator, as are the TVM targets of these names; a Hardware is returned unchanged.
-    `threads`: with this number of CPU cores. Raises HardwareError for anything else."""
+    """The machine that a target names: "llvm" is this CPU; a preset or a TOML file is the machine described there, for
+    accelerators also written "vsim/<preset>" and "vsim/<file.toml>", or a TVM target of these names; a Hardware is
+    returned unchanged. `threads`: with this number of CPU cores. Raises HardwareError for anything else."""
     found = _hardware_of(target)
     return found if threads is None else found.with_cores(threads)
 
@@ -49,14 +48,12 @@ def _hardware_of(target: Target) -> Hardware:
     if named == "llvm":
         return this_cpu()
     if isinstance(target, str) and (target in preset_names() or target.endswith(".toml")):
-        machine = Hardware.load(target)
-        if machine.cpu is None:
-            raise HardwareError(f"target {target!r} is a simulated accelerator; use '{PREFIX}{target}'")
-        return machine
+        found = Hardware.load(target)
+        return found if found.cpu is not None else Machine(found).hardware
     said = repr(named) if isinstance(named, str) else f"of type {type(named).__name__}"
     raise HardwareError(
-        f"target {said} is not supported; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', the "
-        "name or the TOML file of a CPU, or a tvm.target.Target of kind llvm"
+        f"target {said} is not supported; expected 'llvm', a preset, a TOML file, a Hardware, or a tvm.target.Target "
+        "of kind llvm"
     )
 
 

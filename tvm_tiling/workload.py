@@ -202,8 +202,9 @@ LAYOUTS = ("NHWC", "NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c")
 class ConvWorkload(_SumOfProducts):
     """A convolution: `n` images of [d x] h x w x ci, `co` kernels of [kd x] kh x kw x ci/groups.
 
-    `padding` is (top, left, bottom, right). `layout` names the axes of input and output. One dimension is h = kh = 1;
-    three dimensions have d and kd, whose stride, padding (front, back), dilation and output padding end in `_d`.
+    `padding` is (top, left, bottom, right); a single number stands for all, as in padding=1. `layout` names the axes of
+    input and output. One dimension is h = kh = 1; three dimensions have d and kd, whose stride, padding (front, back),
+    dilation and output padding end in `_d`.
 
     `transposed`: output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows,
     columns) are added at the bottom and the right, `output_padding_d` planes at the back.
@@ -253,9 +254,13 @@ class ConvWorkload(_SumOfProducts):
             ("output_padding", 2, 0),
         ):
             value = getattr(self, name)
-            numbers = tuple(value) if isinstance(value, (list, tuple)) else ()
+            numbers = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+            if len(numbers) == 1:
+                numbers *= length
             if len(numbers) != length or any(type(v) is not int or v < least for v in numbers):
-                raise WorkloadError(f"conv: {name} = {value!r}, must be {length} whole numbers of at least {least}")
+                raise WorkloadError(
+                    f"conv: {name} = {value!r}; expected {length} whole numbers of at least {least}, or one for all"
+                )
             object.__setattr__(self, name, numbers)
         if self.layout not in LAYOUTS:
             raise WorkloadError(f"conv: unknown layout {self.layout!r}: {nearest(self.layout, LAYOUTS)}")

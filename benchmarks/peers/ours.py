@@ -93,11 +93,11 @@ def build(
         laid_out = kernel.pack(as_tensor(second))
         return lambda first, _, out: kernel(first, laid_out, out)
     tt: Any = importlib.import_module("tvm_tiling")
-    schedule = tt.tiling_schedule(tir(workload), target="llvm", form=form, microkernel=microkernel)
+    schedule = tt.tiling_schedule(tir(workload), target="llvm", algorithm=form, microkernel=microkernel)
     return tvm.compile(schedule.mod, target=tt.llvm_target())["main"]
 
 
 def packed_kernel(workload: Workload, microkernel: tuple[int, int] | None = None, form: str | None = None) -> Any:
     """The compiled workload for a second operand that is prepacked; its `tiling` is the decision."""
     tt: Any = importlib.import_module("tvm_tiling")
-    return tt.packed_operator(tir(workload), target="llvm", microkernel=microkernel, form=form)
+    return tt.packed_operator(tir(workload), target="llvm", microkernel=microkernel, algorithm=form)

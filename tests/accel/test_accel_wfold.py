@@ -224,6 +224,6 @@ def test_fewer_loops_than_six_are_refused():
 
 
 def test_a_form_that_is_none_is_refused():
-    with pytest.raises(tt.HardwareError, match=r"form = 'gemm' on wfold16; accepted: None, 'wfold'"):
-        tt.tiling_schedule(convolution(), target=WFOLD16, form="gemm")
-    assert tt.tiling_schedule(convolution(w=16), target=WFOLD16, form="wfold") is not None
+    with pytest.raises(tt.HardwareError, match=r"algorithm = 'gemm' on wfold16; accepted: None, 'wfold'"):
+        tt.tiling_schedule(convolution(), target=WFOLD16, algorithm="gemm")
+    assert tt.tiling_schedule(convolution(w=16), target=WFOLD16, algorithm="wfold") is not None

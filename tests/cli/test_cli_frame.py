@@ -64,7 +64,7 @@ def test_an_error_is_one_line_and_code_1(capsys, command):
         raise UnsupportedOperator("node 3: Sqrtt has no rule,\naccepted: Sqrt")
 
     command(fail)
-    assert run(capsys, "thing") == (1, "", "error: node 3: Sqrtt has no rule, accepted: Sqrt\n")
+    assert run(capsys, "thing") == (1, "", "error: node 3: Sqrtt has no rule; expected Sqrt\n")
 
 
 def test_debug_shows_where(capsys, command):
@@ -95,12 +95,26 @@ def test_interrupt_is_130(capsys, command):
     assert run(capsys, "thing")[0] == 130
 
 
-@pytest.mark.parametrize("words", [("nothing",), ("thing", "--bogus"), ("--bogus",), ()])
-def test_wrong_usage_is_2(capsys, command, words):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("zzz",), "unknown command 'zzz'; expected thing; see tvm-tiling --help"),
+        (("thin",), "unknown command 'thin'; did you mean thing? See tvm-tiling --help"),
+        (("thing", "--bogus"), "unknown option --bogus; expected --help; see tvm-tiling thing --help"),
+        (("--debugg", "thing"), "unknown option --debugg; did you mean --debug? See tvm-tiling --help"),
+        (("thing", "more"), "unexpected argument 'more'; see tvm-tiling thing --help"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_2(capsys, command, words, said):
     command(lambda: None)
-    code, out, err = run(capsys, *words)
-    assert code == 2
-    assert "Usage: tvm-tiling" in out + err and "Traceback" not in err
+    assert run(capsys, *words) == (2, "", f"error: {said}\n")
+
+
+def test_no_command_is_the_help(capsys, command):
+    command(lambda: None)
+    code, out, err = run(capsys)
+    assert code == 2 and "Usage: tvm-tiling" in out + err
+    assert run(capsys, "-h") == run(capsys, "--help") and run(capsys, "thing", "-h")[0] == 0
 
 
 def test_version(capsys):

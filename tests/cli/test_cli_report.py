@@ -46,12 +46,14 @@ def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, show
     ("words", "why"),
     [
         (("bad.json",), "bad.json is corrupted"),
-        (("none.json",), "'none.json' is neither a file nor an operator; accepted: "),
-        (("suite.json", "--hardware", "vta"), "suite.json is a result; of the options it takes --output and --json"),
+        (("none.json",), "'none.json' is neither a file nor an operator"),
+        (("suite.json", "--hardware", "vta"), "suite.json is a result; only --output"),
         (("model.json", "--batch", "4"), "model.json is a result"),
-        (("gemm", "64", "64", "64"), "an operator is simulated; accepted: --hardware"),
-        (("gemm", "64", "64", "64", "--hardware", "icelake-server-2c"), "is a CPU; accepted: an accelerator"),
-        (("p.vsim", "--input", "x.npz"), "are for models that run here"),
+        (
+            ("gemm", "64", "64", "64", "--hardware", "icelake-server-2c"),
+            "is a CPU; operators and programs are simulated",
+        ),
+        (("p.vsim", "--input", "x.npz"), "apply to models on this CPU"),
         (("p.vsim", "-o", "none/r.html"), "none does not exist"),
     ],
 )

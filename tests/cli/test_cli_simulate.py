@@ -55,10 +55,7 @@ def test_recurrent_layers_take_the_cycles_of_their_decision(capsys):
     assert (code, err) == (0, "")
     assert json.loads(out)["cycles"] == weights + decide(layer, Hardware.load("rnn16k")).cycles + result
     code, _, err = run(capsys, "simulate", "lstm", *words, "dtype=float32")
-    assert (
-        code == 1
-        and "float32 accumulated in float32 is not supported on the column engine; accepted: int16 in int32" in err
-    )
+    assert code == 1 and "float32 summed in float32 on the column engine; expected int16 in int32" in err
     code, _, err = run(capsys, "simulate", "lstm", *words, "--hardware", "vta")
     assert code == 1 and "has no column engine for recurrent layers" in err and err.count("\n") == 1
 
@@ -66,7 +63,7 @@ def test_recurrent_layers_take_the_cycles_of_their_decision(capsys):
 @pytest.mark.parametrize("command", [("tune",), ("db", "match", "shapes.db")], ids=" ".join)
 def test_nothing_is_searched_for_recurrent_layers(capsys, command):
     code, _, err = run(capsys, *command, "lstm steps=9 input_size=64 hidden_size=128")
-    assert code == 1 and "'lstm', has no use here: accepted: conv, gemm; recurrent layers" in err
+    assert code == 1 and "'lstm': recurrent layers are not tuned" in err
     assert err.count("\n") == 1
 
 
@@ -79,7 +76,7 @@ def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_pat
     code, _, err = run(capsys, "simulate", "gemm", "64", "x", "64")
     assert code == 1 and "word 3" in err
     code, _, err = run(capsys, "simulate", program, "--hardware", "zen4-server-8c")
-    assert code == 1 and "not an accelerator" in err
+    assert code == 1 and "is a CPU; expected an accelerator" in err
 
 
 def test_the_map_of_an_operator_is_printed_and_on_the_page(capsys, tmp_path, monkeypatch):
@@ -93,7 +90,7 @@ def test_the_map_of_an_operator_is_printed_and_on_the_page(capsys, tmp_path, mon
     code, out, _ = run(capsys, *words, "--json")
     assert code == 0 and sum(line.get("macs", 0) for line in json.loads(out)["map"]["lines"]) == 96 * 512 * 192
     code, _, err = run(capsys, "simulate", "gru", "steps=3", "input_size=16", "hidden_size=16", "--map")
-    assert code == 1 and "accepted: a product or a convolution" in err
+    assert code == 1 and "--map expects a gemm or a conv" in err
 
 
 def test_a_sweep_takes_values_one_behind_the_other(capsys, program):
@@ -134,12 +131,15 @@ def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"), "unknown objective 'power'"),
-        (("--field", "near_tile.bw_a", "--field", "near_tile.bw_b", "--values", "8"), "2 --field and 1 --values"),
+        (
+            ("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"),
+            "--pareto power is not an",
+        ),
+        (("--field", "near_tile.bw_a", "--field", "near_tile.bw_b", "--values", "8"), "2 --field with 1 --values"),
         (("--field", "clock_mhz", "--values", "8", "--field", "clock_mhz", "--values", "9"), "is given twice"),
         (
             ("--field", "near_tile.bw_a", "--values", "1..1000+1", "--field", "near_tile.bw_b", "--values", "1..999+1"),
-            "999000 combinations of values; accepted: 1 to 100000",
+            "999000 combinations of values; expected 1 to 100000",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_what_is_no_sweep_is_refused(capsys, program, words, said):
 
 def test_a_sweep_in_which_nothing_runs_fails(capsys, program):
     code, out, err = run(capsys, "sweep", program, "--field", "near_tile.buf_a", "--values", "1,2")
-    assert code == 1 and "no value of near_tile.buf_a" in err and out
+    assert code == 1 and "runs on no machine of the sweep" in err and out
     code, _, err = run(capsys, "sweep", program, "--field", "near_tile.buf_c", "--values", "1")
     assert code == 1 and "unknown field 'buf_c'" in err
 
@@ -171,7 +171,7 @@ def test_values_and_ranges(text, values):
 
 @pytest.mark.parametrize("text", ["", "1,,2", "8..", "8..64", "64..8*2", "8..64*1", "0..8*2", "1..5+0", "1.2.3..9*2"])
 def test_what_is_no_value_or_range(text):
-    with pytest.raises(HardwareError, match="accepted"):
+    with pytest.raises(HardwareError, match="expected"):
         parse_values(text)
 
 
@@ -261,8 +261,11 @@ def test_a_preference_is_simulated_and_of_one_decision_alone(capsys):
     (point,) = json.loads(swept)["points"]
     assert point["report"]["cycles"] == frugal["cycles"]
     for given, accepted in (
-        (("lstm", "steps=2", "input_size=8", "hidden_size=8", "--prefer", "edp"), "a product or a convolution"),
-        (("gemm", "8", "8", "8", "--prefer", "speed"), "'edp'"),
+        (
+            ("lstm", "steps=2", "input_size=8", "hidden_size=8", "--prefer", "edp"),
+            "applies to a single gemm or conv",
+        ),
+        (("gemm", "8", "8", "8", "--prefer", "speed"), "edp"),
     ):
         code, out, err = run(capsys, "simulate", *given)
         assert (code, out) == (1, "") and err.startswith("error: ") and err.count("\n") == 1 and accepted in err

@@ -34,6 +34,16 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_is_config(printed, width
     assert [cell for cell in (*figures, *words) if cell not in out] == []
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("width", [160, 80, 40])
+def test_columns_is_honoured_in_pipes_and_no_line_ends_in_spaces(capsys, monkeypatch, terminal, width):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_table(HEADINGS, ROWS)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= width and not any(line != line.rstrip() for line in lines)
+
+
 def test_columns_give_way_to_records(printed):
     assert printed(80).splitlines()[0].split() != ["load_a"]
     first, *rest = printed(40).splitlines()

@@ -68,6 +68,23 @@ def test_trials_are_logged_and_drawn(capsys, tmp_path):
     assert [line["number"] for line in lines[1:]] == list(range(1, len(lines)))
 
 
+@pytest.mark.parametrize(
+    ("words", "resume", "seeded", "warned"),
+    [
+        ((), True, True, ""),
+        (("--no-resume", "--no-seeds"), False, False, ""),
+        (("--anew",), False, True, "warning: --anew is deprecated; use --no-resume\n"),
+        (("--unseeded",), True, False, "warning: --unseeded is deprecated; use --no-seeds\n"),
+    ],
+)
+def test_sessions_that_start_afresh(capsys, monkeypatch, words, resume, seeded, warned):
+    asked = []
+    monkeypatch.setattr("tvm_tiling.tuning.tune.tune", lambda _, **options: asked.append(options) or sys.exit(0))
+    _, _, err = run(capsys, "tune", "gemm", "64", "64", "64", *words)
+    assert [(options["resume"], options["seeded"]) for options in asked] == [(resume, seeded)]
+    assert err == warned
+
+
 @pytest.mark.parametrize(("words", "warned"), [(("--prepacked",), False), (("--ahead",), True)])
 def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
     asked = []
@@ -80,11 +97,14 @@ def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("nothing.onnx",), "'nothing.onnx' is neither a file nor an operator; accepted: a model, or an operator"),
+        (("nothing.onnx",), "'nothing.onnx' is neither a file nor an operator; expected a model, or an operator"),
         (("gemm", "64"), "gemm: n is missing"),
-        (("gemm", "64", "64", "64", "--target", "cuda"), "target 'cuda' is not supported"),
-        (("gemm", "64", "64", "64", "--runner", "ssh://x"), "runner 'ssh://x'; accepted: 'local', or 'rpc://"),
-        (("gemm", "64", "64", "64", "--batch", "4"), "for a model only"),
+        (("gemm", "64", "64", "64", "--target", "cuda"), "unknown hardware preset 'cuda'"),
+        (
+            ("gemm", "64", "64", "64", "--runner", "ssh://x"),
+            "--runner ssh://x is not supported; expected 'local', or 'rpc://",
+        ),
+        (("gemm", "64", "64", "64", "--batch", "4"), "of a model"),
         (("gemm", "64", "64", "64", "--database", "/no/such/folder/x.db"), "/no/such/folder"),
         (("gemm", "64", "64", "64", "--log", "/no/such/folder/x.jsonl"), "directory /no/such/folder does not exist"),
         (("gemm", "64", "64", "64", "--html", "/no/such/folder/x.html"), "directory /no/such/folder does not exist"),
@@ -135,7 +155,7 @@ def test_who_joins_says_what_it_waits_for_and_that_it_came():
         with started("fleet", "start", "--workers", "0", "--port", str(port), text=True) as fleet:
             assert fleet.stdout.readline().strip() == runner
             lines = iter(joined.stderr.readline, "")
-            assert any(f"is at {runner}" in line for line in lines)
+            assert any(f"is registered at {runner}" in line for line in lines)
             joined.send_signal(signal.SIGINT)
             assert joined.wait(60) == 130
             fleet.send_signal(signal.SIGINT)

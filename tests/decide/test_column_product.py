@@ -86,12 +86,12 @@ def test_other_shapes_are_refused_by_the_units_that_are_there():
 def test_types_modes_and_forms_that_the_engine_has_not():
     narrow = dataclasses.replace(RNN, column=dataclasses.replace(RNN.column, dtypes=("int8", "int16")))
     assert tt.decide(vector_product(8, 8), narrow).op == "column"
-    with pytest.raises(tt.HardwareError, match="hardware 'rnn16k': operands of float32, accepted: int8, int16"):
+    with pytest.raises(tt.HardwareError, match="rnn16k does not support operands of float32; expected int8, int16"):
         tt.decide(vector_product(8, 8, dtype="float32"), narrow)
     with pytest.raises(tt.HardwareError, match="mode = 'seed' does not apply"):
         tt.decide(vector_product(8, 8), RNN, mode="seed")
-    with pytest.raises(tt.HardwareError, match="form = 'pack' does not apply"):
-        tt.decide(vector_product(8, 8), RNN, form="pack")
+    with pytest.raises(tt.HardwareError, match="algorithm = 'pack' does not apply"):
+        tt.decide(vector_product(8, 8), RNN, algorithm="pack")
 
 
 def test_the_decision_is_explained():

@@ -113,7 +113,11 @@ def blocked(**choices) -> Config:
         (blocked(inner_order="km"), DatabaseError, "inner_order = 'km', accepted: 'mn', 'nm'"),
         (blocked(microkernel=(6,)), DatabaseError, "microkernel = (6,), accepted: 2 whole numbers"),
         (Config.of("gemm", "normal", {"depth": 3}), DatabaseError, "without 'microkernel'; it has depth"),
-        (Config.of("gemm", "wfold", {}), DatabaseError, "form = 'wfold', accepted here: normal, inline, pack, stream"),
+        (
+            Config.of("gemm", "wfold", {}),
+            DatabaseError,
+            "algorithm = 'wfold', accepted here: normal, inline, pack",
+        ),
         (Config.of("conv", "direct", {}), DatabaseError, "op = 'conv', the workload is a gemm"),
         (Config.of("gemm", "stream", {"side": 1}), HardwareError, "here are 64 rows"),
     ],

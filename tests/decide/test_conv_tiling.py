@@ -27,7 +27,7 @@ def test_forms_that_were_compared_are_shown_with_their_time_or_refused():
 def test_only_what_belongs_to_the_machine_is_shown():
     shown = {row.name: (row.section, row.value) for row in TILING.explained() if row.section != "compared"}
     assert shown == {
-        "form": ("form", "direct"),
+        "algorithm": ("algorithm", "direct"),
         "stride_fold": ("fold", "1"),
         "tile_rows": ("CPU", "2"),
         "copy_input": ("CPU", "no"),
@@ -36,7 +36,7 @@ def test_only_what_belongs_to_the_machine_is_shown():
         "winograd": ("also", "no"),
     }
     assert TILING.explain().startswith(
-        "conv tiling, mode best\n  form\n    form              direct       the cheapest"
+        "conv tiling, mode best\n  algorithm\n    algorithm         direct       the cheapest"
     )
 
 

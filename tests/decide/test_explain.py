@@ -14,6 +14,7 @@ import pytest
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.config import tiling_of
 from tvm_tiling.decide.conv.open_winograd import decide_open_winograd
+from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.open_rows import decide_open_rows
 from tvm_tiling.decide.levels.level_vector import decide_vector_on_levels
@@ -43,7 +44,7 @@ def product(machine: tt.Hardware, **other: object) -> Maker:
 
 
 def image(machine: tt.Hardware, form: str | None = None, **other: object) -> Maker:
-    return lambda: tt.decide(tt.ConvWorkload(**{**IMAGE, **other}), machine, form=form)
+    return lambda: tt.decide(tt.ConvWorkload(**{**IMAGE, **other}), machine, algorithm=form)
 
 
 def config_image() -> Decision:
@@ -158,7 +159,7 @@ def test_every_decision_explains(kind, make):
     rows = [line.strip() for line in lines[1:]]
     assert found.reasons
     for reason in found.reasons:
-        assert any(row.startswith(f"{reason.field} ") and reason.why in row for row in rows), reason.field
+        assert any(row.startswith(f"{shown_name(reason.field)} ") and reason.why in row for row in rows), reason.field
     assert "Tiling(" not in "\n".join(lines) and "Reason(" not in "\n".join(lines)
     plain = json.loads(found.to_json())
     assert plain == json.loads(json.dumps(found.to_dict())) and plain["op"] == found.op
@@ -184,4 +185,4 @@ def test_no_choice_is_left_out(kind, make):
         value = getattr(found, field.name)
         parts = value if isinstance(value, tuple) else (value,)
         if field.name not in HEADLINE and value != field.default and not any(map(is_dataclass, parts)):
-            assert field.name in named or field.name == "candidates", field.name
+            assert shown_name(field.name) in named or field.name == "candidates", field.name

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvm_tiling as tt
+from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
@@ -158,7 +159,7 @@ def test_every_choice_has_a_reason_and_is_explained(w, hardware):
         value = getattr(t, field.name)
         if field.name in NOT_CHOICES or value is None:
             continue
-        assert field.name in text
+        assert shown_name(field.name) in text
         if t.form != "stream":
             assert t.why(field.name) or field.name in ("split_k", "need_acc_buffer", "acc_bytes", "tile_m", "tile_n")
     assert all(getattr(t, reason.field) == reason.value and reason.why for reason in t.reasons)
@@ -324,14 +325,14 @@ def decision_time(w: GemmWorkload, hardware: Hardware) -> float:
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"form": "fast"}, "form = 'fast' is no form"),
+        ({"form": "fast"}, "algorithm = 'fast' is not a kernel variant"),
         ({"microkernel": (30, 4)}, "needs 125 vector registers, this CPU has 32"),
         ({"microkernel": (0, 4)}, "(m, z) of at least 1"),
         ({"microkernel": "4x4"}, "two whole numbers"),
         ({"microkernel": (4, 4, 4)}, "two whole numbers"),
         ({"microkernel": (4.0, 4)}, "two whole numbers"),
         ({"microkernel": (4, 4), "form": "stream"}, "no register tile"),
-        ({"microkernel": (4, 4), "form": "inline"}, "form = 'inline' copies the rows beyond the 9"),
+        ({"microkernel": (4, 4), "form": "inline"}, "algorithm = 'inline' copies the rows beyond the 9"),
         ({"form": "stream"}, "serves at most"),
     ],
 )

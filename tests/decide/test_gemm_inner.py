@@ -106,6 +106,6 @@ def test_explain_shows_the_fields_of_a_cpu_where_there_are_any():
     )
     shown = {words[0]: words[1:] for words in map(str.split, cpu.explain().splitlines())}
     assert shown["mr"] == ["6", "rows", "of", "the", "register", "tile"]
-    assert shown["nr"] == ["16"] and shown["form"] == ["pack"] and shown["pack_b"] == ["pack"]
+    assert shown["nr"] == ["16"] and shown["algorithm"] == ["pack"] and shown["pack_b"] == ["pack"]
     assert shown["threads_m"] == ["2"] and shown["predicted_seconds"] == ["0.00125", "s"]
     assert shown["kc"] == ["256", "half", "of", "L1"]  # a reason for what is no field

@@ -31,5 +31,5 @@ def test_a_known_config_that_does_not_apply_is_told_once():
 
 
 def test_a_given_config_that_does_not_apply_is_an_error():
-    with pytest.raises(DatabaseError, match="form = 'none'"):
+    with pytest.raises(DatabaseError, match="algorithm = 'none'"):
         known_tiling(WORKLOAD, CPU, Options(config=IMPOSSIBLE), Surroundings())

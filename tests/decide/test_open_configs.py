@@ -93,7 +93,7 @@ def test_what_cannot_be_is_said_in_one_sentence(change, error, words):
 
 
 def test_a_configuration_of_another_form_is_refused():
-    with pytest.raises(DatabaseError, match="form = 'normal' of a gemm for a product of open rows"):
+    with pytest.raises(DatabaseError, match="algorithm = 'normal' of a gemm for a product of open rows"):
         open_tiling_of(Config.of("gemm", "normal", {}), product(), EIGHT, AHEAD)
 
 

@@ -167,8 +167,8 @@ def test_machines_modes_and_options_without_use_are_refused():
         tt.decide(layer(), tt.Hardware.load("neartile"))
     with pytest.raises(tt.HardwareError, match=r"mode = 'worst': .*accepted: best, seed"):
         tt.decide(layer(), RNN16K, mode="worst")
-    with pytest.raises(tt.HardwareError, match=r"form = 'pack' does not apply to a rnn on page 04, .*; accepted: None"):
-        tt.decide(layer(), RNN16K, form="pack")
+    with pytest.raises(tt.HardwareError, match=r"algorithm = 'pack' does not apply to a rnn on page 04, .*: None"):
+        tt.decide(layer(), RNN16K, algorithm="pack")
     with pytest.raises(tt.UnsupportedOperator, match="rnn_cycles: a GemmWorkload, accepted: an RnnWorkload"):
         tt.rnn_cycles(tt.GemmWorkload(m=1, n=1, k=1), RNN16K, ep=1, vp=1)
 

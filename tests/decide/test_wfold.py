@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tvm_tiling.decide.conv.stride_fold import StrideFold
 from tvm_tiling.decide.decide import decide
+from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.fold.fold_nest import FoldNest
 from tvm_tiling.decide.fold.fold_walk import image_cycles
 from tvm_tiling.decide.fold.granularity import granularity
@@ -243,14 +244,14 @@ def test_every_field_has_a_reason_and_is_explained(mode):
     assert "tile_rows" in rest and all(getattr(t, name) is None for name in rest)  # a CPU's
     text = t.explain()
     assert text.startswith(f"conv tiling, mode {mode}\n") and "CPU" not in text
-    assert all(f"    {name} " in text for name in named)
+    assert all(f"    {shown_name(name)} " in text for name in named)
     assert json.loads(t.to_json()) == json.loads(json.dumps(t.to_dict()))
     assert json.loads(t.to_json())["op"] == "conv"
 
 
 def test_the_machine_is_chosen_by_its_units():
     both = dataclasses.replace(WFOLD16, near_tile=Hardware.load("neartile").near_tile)
-    assert decide(conv(), both).form == decide(conv(), WFOLD16, form="wfold").form == "wfold"
+    assert decide(conv(), both).form == decide(conv(), WFOLD16, algorithm="wfold").form == "wfold"
     assert decide(GemmWorkload(m=64, n=64, k=64), both).partition_m
 
 
@@ -420,7 +421,7 @@ def test_no_choice_is_faster_than_mode_best(w, hardware):
         (UnsupportedOperator, lambda: seed(groups=2, stride=(1, 2)), "would interleave groups = 2; accepted: groups=1"),
         (UnsupportedOperator, lambda: seed(transposed=True), "no transposed convolution, accepted: transposed=False"),
         (TilingError, lambda: decide(conv(), WFOLD16, mode="worst"), "mode = 'worst', accepted: 'best', 'seed'"),
-        (HardwareError, lambda: decide(conv(), WFOLD16, form="gemm"), "form = 'gemm' is not a form"),
+        (HardwareError, lambda: decide(conv(), WFOLD16, algorithm="gemm"), "algorithm = 'gemm' is not an algorithm"),
         (
             HardwareError,
             lambda: decide(conv(), WFOLD16, prefer="traffic"),
@@ -428,8 +429,8 @@ def test_no_choice_is_faster_than_mode_best(w, hardware):
         ),
         (
             HardwareError,
-            lambda: decide(GemmWorkload(m=8, n=8, k=8), WFOLD16, form="gemm"),
-            "form = 'gemm' is not a form",
+            lambda: decide(GemmWorkload(m=8, n=8, k=8), WFOLD16, algorithm="gemm"),
+            "algorithm = 'gemm' is not an algorithm",
         ),
         (HardwareError, lambda: decide_wfold(conv(), Hardware.load("neartile")), "has no w_fold unit"),
         (

@@ -89,7 +89,7 @@ def check(conv: Conv, source: Source, hardware: tt.Hardware, *, form: str | None
     operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
     result = Guarded(want.shape, str(source.out.dtype))
     try:
-        sch = tt.tiling_schedule(source.out, hardware, form=form, weights="packed" if packed else "plain")
+        sch = tt.tiling_schedule(source.out, hardware, algorithm=form, weights="packed" if packed else "plain")
     except TilingError:
         if form is None:
             raise

@@ -132,7 +132,7 @@ def test_edge_tiles_spill_nothing_either(shape):
 def test_registers_are_no_heap_memory():
     operator = topi.matmul(te.placeholder((16, 64), name="A"), te.placeholder((64, 48), name="B"))
     machine = tt.Hardware.load("skylake-desktop-8c")
-    sch = tt.tiling_schedule(operator, replace(machine, cpu=replace(machine.cpu, cores=1)), form="normal")
+    sch = tt.tiling_schedule(operator, replace(machine, cpu=replace(machine.cpu, cores=1)), algorithm="normal")
     source = tvm.compile(sch.mod, target=tt.llvm_target(machine)).mod.inspect_source("ll")
     assert json.loads(str(sch.mod["main"].attrs["tvm_tiling.decision"]))["pack_b"] == "none"
     assert "AllocWorkspace" not in source

@@ -93,7 +93,7 @@ def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels
     workload = tt.ConvWorkload(
         n=1, h=size, w=size, ci=channels, co=outputs, kh=3, kw=3, padding=(1, 1, 1, 1), dtype=dtype, acc_dtype="float32"
     )
-    tiling = tt.decide(workload, form="winograd")
+    tiling = tt.decide(workload, algorithm="winograd")
     assert tiling.form == "winograd"
     half, single = (
         run_winograd(x.astype(t), w.astype(t), workload, str(np.dtype(t)), ahead) for t in (kind, np.float32)
@@ -110,7 +110,7 @@ def test_winograd_of_floats_of_which_one_operand_lies_in_16_bits(dtype, part):
     tensors = [te.placeholder(shape, name=name, dtype=kinds[name]) for name, shape in shapes.items()]
     wide = [topi.cast(tensor, "float32") for tensor in tensors]
     function = te.create_prim_func([*tensors, topi.nn.conv(*wide, 1, (1, 1, 1, 1), 1, 1, "NHWC", "HWIO")])
-    kernel = tvm.compile(tt.tiling_schedule(function, form="winograd").mod, target=tt.llvm_target())["main"]
+    kernel = tvm.compile(tt.tiling_schedule(function, algorithm="winograd").mod, target=tt.llvm_target())["main"]
     rng = np.random.default_rng(3)
     types = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
     arrays = [rng.standard_normal(shape).astype(types[kinds[name]]) for name, shape in shapes.items()]
@@ -145,10 +145,10 @@ def run_winograd(x, w, workload, dtype, ahead):
     function = convolution(x.shape, w.shape, workload.padding, dtype)
     image, weights = (as_tensor(array, dtype) for array in (x, w))
     if ahead:
-        kernel = tt.packed_operator(function, form="winograd")
+        kernel = tt.packed_operator(function, algorithm="winograd")
         weights = kernel.pack(weights)
     else:
-        kernel = tvm.compile(tt.tiling_schedule(function, form="winograd").mod, target=tt.llvm_target())["main"]
+        kernel = tvm.compile(tt.tiling_schedule(function, algorithm="winograd").mod, target=tt.llvm_target())["main"]
     result = tvm.runtime.tensor(np.zeros((1, workload.ho, workload.wo, workload.co), np.float32))
     kernel(image, weights, result)
     return result.numpy()

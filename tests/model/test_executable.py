@@ -42,9 +42,30 @@ def test_runs_by_order_and_by_name(compiled):
     np.testing.assert_allclose(exe.run(x0=x), want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_mapping_is_inputs_by_name(compiled):
+    exe, x, want = compiled
+    for result in (exe.run({"x0": x}), exe({"x0": x})):
+        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-5)
+    assert exe.benchmark({"x0": x}, seconds=0).runs >= 5
+
+
+def test_repr_tells_inputs_and_outputs(compiled):
+    shown = repr(compiled[0])
+    assert shown.startswith("<Executable: ") and "input x0: 1 x 3 x 33 x 33 float32" in shown and "outputs: " in shown
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "1"])
+def test_impossible_times_are_refused(compiled, seconds):
+    with pytest.raises(WorkloadError, match=r"seconds = .*; expected a finite number of at least 0"):
+        compiled[0].benchmark(compiled[1], seconds=seconds)
+
+
 @pytest.mark.parametrize(
     ("arrays", "named", "said"),
     [
+        (({"y0": np.zeros(SHAPE, "float32")},), {}, "the model has no input 'y0': accepted: x0"),
+        (({0: np.zeros(SHAPE, "float32")},), {}, "inputs by name: 0 is not a name; expected a string"),
+        (({"x0": np.zeros(SHAPE, "float32")},), {"x0": 1}, "input 'x0' is given twice"),
         ((), {}, "input 'x0' is missing; the model takes 'x0'"),
         ((np.zeros(SHAPE, "float32"),) * 2, {}, "2 inputs are given, but the model takes 1: 'x0'"),
         ((), {"y0": np.zeros(SHAPE, "float32")}, "the model has no input 'y0': accepted: x0"),

@@ -340,7 +340,7 @@ def check(
 ) -> dict[str, object]:
     """Schedule, compile and run the product and compare it with NumPy; returns the decision."""
     hardware = hardware or native()
-    sch = tt.tiling_schedule(operator(p), hardware, form=form, microkernel=microkernel, weights=weights)
+    sch = tt.tiling_schedule(operator(p), hardware, algorithm=form, microkernel=microkernel, weights=weights)
     taken = decision(sch.mod["main"])
     lib = tvm.compile(sch.mod, target=tt.llvm_target(hardware))
     operands = inputs or inputs_of(p, seed)

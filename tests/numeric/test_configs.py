@@ -136,14 +136,14 @@ def test_a_known_config_that_the_operator_cannot_have_is_left_to_the_formulas():
     func = plain_operator(GemmWorkload(m=100, n=200, k=300))
     scheduled = schedule_operator(func, "f", hardware, Options(configs=source))
     assert source.asked and scheduled.tiling.form != "stream" and not scheduled.tiling.why("config")
-    with pytest.raises(HardwareError, match="form = 'stream' serves at most 4 rows"):
+    with pytest.raises(HardwareError, match="algorithm = 'stream' serves at most 4 rows"):
         schedule_operator(func, "f", hardware, Options(config=source.config))
 
 
 def test_a_config_and_a_form_are_one_too_many():
     config = Config.of("gemm", "stream", {})
     with pytest.raises(HardwareError, match="accepted: a configuration alone"):
-        tt.tiling_schedule(plain_operator(GemmWorkload(m=4, n=20, k=30)), form="normal", config=config)
+        tt.tiling_schedule(plain_operator(GemmWorkload(m=4, n=20, k=30)), algorithm="normal", config=config)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])

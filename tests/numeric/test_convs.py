@@ -26,9 +26,9 @@ ROUNDED = {"winograd": 1e-3}
 def computed(source: Source, inputs: list[np.ndarray], shape: tuple[int, ...], *, packed: bool, form: str | None):
     """(result, form taken) of our kernel."""
     if packed:
-        kernel = tt.packed_operator(source.out, form=form)
+        kernel = tt.packed_operator(source.out, algorithm=form)
         return result_of(kernel, inputs, shape, str(source.out.dtype)), kernel.tiling.form
-    sch = tt.tiling_schedule(source.out, form=form)
+    sch = tt.tiling_schedule(source.out, algorithm=form)
     kernel = tvm.compile(sch.mod, target=tt.llvm_target())["main"]
     return result_of(kernel, inputs, shape, str(source.out.dtype)), form
 
@@ -222,7 +222,7 @@ def test_any_admissible_form_can_be_forced(form, conv, packed):
     candidates = {c.form: c for c in tt.decide(workload, this_cpu()).candidates}
     if candidates[form].predicted_seconds is None:
         with pytest.raises(TilingError) as refused:
-            tt.tiling_schedule(source.out, form=form)
+            tt.tiling_schedule(source.out, algorithm=form)
         assert str(refused.value) == candidates[form].why
         return
     assert check(conv, source, packed=packed, form=form) == form
@@ -272,7 +272,7 @@ def test_bias_scale_activation_and_residual_are_fused(layout, form):
     more = [rng.integers(-4, 5, [int(s) for s in t.shape]).astype("float32") for t in (scale, bias, residual)]
     shape = (1, 1, 1, -1) if layout == "NHWC" else (1, -1, 1, 1)
     want = np.maximum(plain * more[0].reshape(shape) + more[1].reshape(shape) + more[2], 0)
-    sch = tt.tiling_schedule(out, form=form, winograd=False)
+    sch = tt.tiling_schedule(out, algorithm=form, winograd=False)
     assert len(sch.mod.functions) == 1
     by_name = dict(zip(("X", "W", "scale", "bias", "residual"), (*inputs, *more), strict=True))
     arguments = [tvm.runtime.tensor(by_name[p.name]) for p in sch.mod["main"].params[:-1]]

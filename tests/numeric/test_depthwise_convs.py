@@ -86,7 +86,7 @@ def test_bytes_without_borders_multiply_taps_at_once(kernel, stride, channels):
     (x, weights), want = arrays(conv, source)
     ends = [np.where(array < 0, -128, 127).astype(array.dtype) for array in (x, weights)]
     shape = (2, *conv.points, channels)
-    packed = tt.packed_operator(source.out, form="depthwise")
+    packed = tt.packed_operator(source.out, algorithm="depthwise")
     np.testing.assert_array_equal(result_of(packed, [x, weights], shape, "int32"), want)
     plain, _ = computed(source, ends, shape, packed=False, form="depthwise")
     np.testing.assert_array_equal(result_of(packed, ends, shape, "int32"), plain)
@@ -176,7 +176,7 @@ def computed3(source: Source, bias: te.Tensor, inputs: list[np.ndarray], shape: 
 
     import tvm_tiling as tt
 
-    kernel = tt.packed_operator(te.create_prim_func([source.x, source.w, bias, source.out]), form="depthwise")
+    kernel = tt.packed_operator(te.create_prim_func([source.x, source.w, bias, source.out]), algorithm="depthwise")
     x, w, b = (tvm.runtime.tensor(array) for array in inputs)
     out = tvm.runtime.empty(shape, "float32")
     kernel(x, kernel.pack(w), b, out)

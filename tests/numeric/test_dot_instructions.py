@@ -165,10 +165,10 @@ def test_numbers_behind_the_last_channels_are_not_multiplied(workload, prepacked
     out = tvm.runtime.tensor(np.zeros(operands.result_shape, np.float32))
     func = plain_operator(workload)
     if prepacked:
-        packed = packed_operator(func, form="direct")
+        packed = packed_operator(func, algorithm="direct")
         packed(image, packed.pack(kernels), out)
     else:
-        mod = tt.tiling_schedule(func, form="direct").mod
+        mod = tt.tiling_schedule(func, algorithm="direct").mod
         tvm.compile(mod, target=tt.llvm_target())["main"](image, kernels, out)
     finite = np.isfinite(expected)
     assert np.array_equal(finite, np.isfinite(out.numpy())) and not finite.all()

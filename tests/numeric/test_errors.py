@@ -98,7 +98,7 @@ def test_what_is_no_operator(op):
 
 @pytest.mark.parametrize("target", ["cuda", "llvm -mcpu=skylake", 7, tvm.target.Target("c")])
 def test_a_target_that_is_not_served(target):
-    assert "is not supported; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
+    assert "is not supported; expected 'llvm', a preset" in message(tt.HardwareError, matmul(), target)
 
 
 def test_a_machine_without_a_unit_for_it():
@@ -113,7 +113,10 @@ def test_a_machine_without_a_unit_for_it():
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"form": "fast"}, "form = 'fast' is no form of a product on a CPU; accepted: normal, nocopy, inline"),
+        (
+            {"form": "fast"},
+            "algorithm = 'fast' is not a kernel variant of a gemm on a CPU; accepted: normal, nocopy",
+        ),
         ({"form": "stream"}, "serves at most"),
         ({"form": "inline"}, "copies the rows beyond"),
         ({"microkernel": (100, 4)}, "needs 405 vector registers"),

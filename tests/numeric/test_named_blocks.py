@@ -78,7 +78,7 @@ def test_the_weights_packing_has_a_block_too():
 
 
 def test_a_block_has_its_loops_as_variables_and_says_what_it_accesses():
-    sch = tt.tiling_schedule(product(64, 96, 64), machine(), microkernel=(4, 2), form="normal")
+    sch = tt.tiling_schedule(product(64, 96, 64), machine(), microkernel=(4, 2), algorithm="normal")
     tile = sch.get_sblock("tile")
     extents = [int(sch.get(loop).extent) for loop in sch.get_loops(tile)]
     assert extents == [2, 1, 1, 1, 16, 1]  # task, batch, columns, K, rows of tiles, panels
@@ -102,7 +102,7 @@ def test_variables_are_spatial_reductions_or_opaque():
 
 
 def test_edges_are_blocks_of_their_own():
-    sch = tt.tiling_schedule(product(66, 64, 72), machine(cores=1), microkernel=(4, 2), form="normal")
+    sch = tt.tiling_schedule(product(66, 64, 72), machine(cores=1), microkernel=(4, 2), algorithm="normal")
     tiles = ["tile", "tile_1", "tile_2", "tile_3"]
     assert [name for name in children(sch, "root") if not name.startswith("pack_b")] == tiles
     written = [sch.get(sch.get_sblock(tile)).writes[0].region for tile in tiles]
@@ -200,7 +200,7 @@ def test_a_consumer_moves_to_every_loop_around_a_tile(case):
 
 def test_with_rows_left_over_a_consumer_moves_to_the_loops_around_all_tiles():
     (m, k, n) = (66, 64, 64)
-    kernel = tt.tiling_schedule(product(m, k, n), microkernel=(4, 2), form="normal").mod["main"]
+    kernel = tt.tiling_schedule(product(m, k, n), microkernel=(4, 2), algorithm="normal").mod["main"]
     sch = fused(kernel, m, n)
     loops = sch.get_loops(sch.get_sblock("tile"))
     with pytest.raises(s_tir.ScheduleError, match="all the producer"):
@@ -211,7 +211,7 @@ def test_with_rows_left_over_a_consumer_moves_to_the_loops_around_all_tiles():
 
 def test_tvm_refuses_a_consumer_where_shares_of_the_cores_differ():
     (m, k, n) = (60, 512, 32)
-    kernel = tt.tiling_schedule(product(m, k, n), machine(), microkernel=(4, 2), form="normal").mod["main"]
+    kernel = tt.tiling_schedule(product(m, k, n), machine(), microkernel=(4, 2), algorithm="normal").mod["main"]
     sch = fused(kernel, m, n)
     with pytest.raises(s_tir.ScheduleError, match="stage pipeline"):
         sch.reverse_compute_at(sch.get_sblock("consumer"), sch.get_loops(sch.get_sblock("tile"))[0])
@@ -243,7 +243,7 @@ def test_the_code_is_the_same_without_blocks(form):
     op = product(37, 129, 70) if matmul else convolution(14, 16, 48, 3)
 
     def code() -> tuple[str, int]:
-        module = tt.tiling_schedule(op, form=None if matmul else form).mod
+        module = tt.tiling_schedule(op, algorithm=None if matmul else form).mod
         return tvm.compile(module, target=tt.llvm_target()).mod.inspect_source("asm"), module.script().count("sblock(")
 
     named, blocks = code()

@@ -108,7 +108,7 @@ def test_convolutions_equal_the_emitted_kernels_and_replay(case):
     func = func_of(op)
     sch = tt.tiling_schedule(func, machine(), primitives=True)
     inputs = random_inputs(func)
-    emitted = tt.tiling_schedule(func, machine(), form="direct").mod["main"]
+    emitted = tt.tiling_schedule(func, machine(), algorithm="direct").mod["main"]
     np.testing.assert_allclose(run(sch.mod["main"], inputs), run(emitted, inputs), rtol=1e-3, atol=1e-4)
     replays(op, sch)
 
@@ -223,7 +223,7 @@ def test_folds_are_reached_from_the_package():
     tt.fold_strides(sch, block)
     tt.fold_width(sch, block, pci=8, ws=2)
     inputs = random_inputs(func_of(op))
-    emitted = tt.tiling_schedule(func_of(op), machine(), form="direct").mod["main"]
+    emitted = tt.tiling_schedule(func_of(op), machine(), algorithm="direct").mod["main"]
     np.testing.assert_allclose(run(sch.mod["main"], inputs), run(emitted, inputs), rtol=1e-3, atol=1e-4)
     replays(op, sch)
 

@@ -110,7 +110,7 @@ def test_what_is_fused_behind():
     inputs, want = arrays(STEM, source)
     added = np.arange(STEM.co, dtype="float32") - 3
     func = te.create_prim_func([source.x, source.w, bias, out])
-    sch = tt.tiling_schedule(func, form="wfold")
+    sch = tt.tiling_schedule(func, algorithm="wfold")
     result = tvm.runtime.empty(want.shape, "float32")
     tensors = [tvm.runtime.tensor(a) for a in (*inputs, added)]
     tvm.compile(sch.mod, target=tt.llvm_target())["main"](*tensors, result)
@@ -118,7 +118,7 @@ def test_what_is_fused_behind():
 
 
 def test_folded_extents_are_shown():
-    sch = tt.tiling_schedule(topi_conv(STEM, "NHWC", "HWIO").out, form="wfold", weights="packed")
+    sch = tt.tiling_schedule(topi_conv(STEM, "NHWC", "HWIO").out, algorithm="wfold", weights="packed")
     found = decide_wfold_cpu(STEM.workload("NHWC"), this_cpu().cpu, input_run=3, output_run=7, prepacked=True)
     rows = FoldedRows.of(STEM.workload("NHWC"), 1, found.lanes, found.ws)
     text = sch.mod["main"].script()

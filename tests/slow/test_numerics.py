@@ -115,7 +115,7 @@ def test_convolutions(form, conv):
     x = rng.standard_normal(conv.shape_x).astype("float32")
     w = rng.standard_normal(conv.shape_w).astype("float32")
     exact = conv.result(x, w)
-    mod = tt.tiling_schedule(source.out, form=form).mod
+    mod = tt.tiling_schedule(source.out, algorithm=form).mod
     decision = json.loads(mod["main"].attrs["tvm_tiling.decision"])
     tile = f" of {decision['winograd']['m']} x {decision['winograd']['m']}" if form == "winograd" else ""
     library = tvm.compile(mod, target=tt.llvm_target())

@@ -1,4 +1,4 @@
-"""The command line `tvm-tiling`: a frame, and one file per command."""
+"""The tvm-tiling command, one module per subcommand; a module is imported when its command is called."""
 
 from .app import main
 

@@ -1,19 +1,20 @@
-"""The frame of the command line: the table of commands, and how errors end.
+"""The command-line frame: the table of commands and how errors end.
 
-Exit codes: 0, 1 for an error (one line "error: ..." on standard error), 2 for wrong usage, 130 when interrupted,
-143 when ended by SIGTERM, which keeps as much as Ctrl-C does. A Python traceback is shown with --debug only.
+Exit codes: 0, 1 for an error, 2 for wrong usage, 130 after Ctrl-C, 143 after SIGTERM, which keeps as much as Ctrl-C
+does. An error is one line, "error: ...", on standard error. --debug shows the Python traceback instead.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 
@@ -21,13 +22,15 @@ from ..errors import TilingError
 from ..lean_import import tvm_without_torch
 from ..limits import VARIABLE, Limits
 from .output import examples
+from .threads import restricted_to
+from .wording import in_command_terms, usage_sentence
 
 
 class Command(NamedTuple):
-    """A row of the table. `module` is loaded when the command is called; its `command` is a function, or a typer.Typer
-    that groups several commands. A function's words are parsed by the module's `Parsing` where it has one, and its help
-    is its docstring and, at the end, the module's `EXAMPLES`, command lines. `help`: what the list of commands says, in
-    HELP_WIDTH columns, so that 80 of them show it whole."""
+    """A row of the table. `module` is imported when the command is called; its `command` is a function, or a
+    typer.Typer that groups several commands. The module may define `Parsing`, the class that parses the arguments, and
+    `EXAMPLES`, command lines for the end of the help; the rest of the help is the function's docstring. `help`: the
+    line in the list of commands, at most HELP_WIDTH columns, so that it fits a terminal of 80."""
 
     name: str
     module: str
@@ -36,29 +39,30 @@ class Command(NamedTuple):
 
 HELP_WIDTH = 66
 COMMANDS = (
-    Command("explain", "tvm_tiling.cli.explain", "Show how an operator or a model is cut, and why."),
-    Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
-    Command("export", "tvm_tiling.cli.export", "Write a model as a C library without TVM and Python."),
-    Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
-    Command("generate", "tvm_tiling.cli.generate", "Write tokens behind a prompt by a language model."),
-    Command("report", "tvm_tiling.cli.report", "Show where time goes: a model, a simulation, a comparison."),
-    Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, on a model or suites."),
-    Command("tune", "tvm_tiling.cli.tune", "Search for faster cuts of a model or an operator by measuring."),
-    Command("simulate", "tvm_tiling.cli.simulate", "Time a model, an operator or a program on an accelerator."),
-    Command("sweep", "tvm_tiling.cli.sweep", "Time it while one field of the accelerator varies."),
-    Command("convert", "tvm_tiling.cli.convert", "Turn a Relay model into a Relax one."),
-    Command("db", "tvm_tiling.cli.db", "List, match, generate, move and check measured shapes."),
-    Command("fleet", "tvm_tiling.cli.fleet", "Start workers that measure for tune."),
-    Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
-    Command("demo", "tvm_tiling.cli.demo", "Compile and run a network and products beside others."),
-    Command("doctor", "tvm_tiling.cli.doctor", "Check this installation, and say how to fix it."),
+    Command("explain", "tvm_tiling.cli.explain", "Show the tiling of an operator or a model, with reasons."),
+    Command("compile", "tvm_tiling.cli.compile", "Compile a model to a single self-contained file."),
+    Command("export", "tvm_tiling.cli.export", "Export a model as a C library without TVM or Python."),
+    Command("run", "tvm_tiling.cli.run", "Run a model once."),
+    Command("generate", "tvm_tiling.cli.generate", "Generate text or tokens with a language model."),
+    Command("report", "tvm_tiling.cli.report", "Report where the time of a model or a simulation goes."),
+    Command("bench", "tvm_tiling.cli.bench", "Benchmark a model or operator suites against other libraries."),
+    Command("tune", "tvm_tiling.cli.tune", "Search for faster tilings by measuring."),
+    Command("simulate", "tvm_tiling.cli.simulate", "Simulate a model or an operator on an accelerator."),
+    Command("sweep", "tvm_tiling.cli.sweep", "Sweep hardware parameters of an accelerator."),
+    Command("convert", "tvm_tiling.cli.convert", "Convert a Relay model to Relax."),
+    Command("db", "tvm_tiling.cli.db", "Manage databases of measured shapes."),
+    Command("fleet", "tvm_tiling.cli.fleet", "Manage workers that measure for tune."),
+    Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check hardware descriptions."),
+    Command("demo", "tvm_tiling.cli.demo", "Compile and benchmark a small network; no download needed."),
+    Command("doctor", "tvm_tiling.cli.doctor", "Check this installation."),
 )
-COMPLETING = "_TVM_TILING_COMPLETE"  # set by a shell that asks what may come next; what was typed is in the others
+HELP = {"help_option_names": ["-h", "--help"]}
+COMPLETING = "_TVM_TILING_COMPLETE"  # set by a shell that completes a line; the variables in TYPED hold the line
 TYPED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line on `arguments` (left out: those of the process) and exit."""
+    """Run the command line on `arguments`, by default those of the process, and exit."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words, limits = _without_limits([word for word in words if word != "--debug"])
@@ -71,26 +75,38 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 text = ",".join([*filter(None, [before]), *limits])
                 Limits().with_text(text)
                 _put_limits(text)
-            with tvm_without_torch():
-                typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
+            with restricted_to(words), tvm_without_torch():
+                command = _with_plain_arguments(typer.main.get_command(_frame(words or _typed())))
+                code = command.main(args=words, prog_name="tvm-tiling", standalone_mode=False)
         finally:
             sys.stdout.flush()
             _put_limits(before)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe has gone. Nothing more can be written, not even when Python flushes at its exit.
+        # Nothing reads the pipe any more, and Python must not flush into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
+        if hasattr(error, "format_message"):  # of Typer, or of Click below older releases of Typer
+            _misused(error)
         if debug:
             raise
         _fail(error)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misused(error: Exception) -> NoReturn:
+    """End with code 2: the help of a group that is called without a command, or one sentence."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.ctx.get_help(), file=sys.stderr)  # type: ignore[attr-defined]
+    else:
+        print(f"error: {usage_sentence(error, [row.name for row in COMMANDS])}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _without_limits(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words without --model-limit, wherever it stands, and what follows it each time."""
+    """Take every --model-limit out of the words: the other words, and the values of the option."""
     left: list[str] = []
     given: list[str] = []
     at = 0
@@ -107,7 +123,7 @@ def _without_limits(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _put_limits(text: str | None) -> None:
-    """Limits for this process and those that it starts."""
+    """Set the limits of this process and its children."""
     if text is None:
         os.environ.pop(VARIABLE, None)
     else:
@@ -115,25 +131,28 @@ def _put_limits(text: str | None) -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """End in order: what was measured is kept, children and folders go."""
+    """Exit through the finally clauses: measurements are kept, child processes and temporary folders go."""
     sys.exit(143)
 
 
 def _fail(error: Exception) -> NoReturn:
-    text = " ".join(str(error).split())
+    text = in_command_terms(" ".join(str(error).split()))
     if not isinstance(error, (TilingError, OSError)):
-        text = f"unexpected {type(error).__name__}: {text} (this is a defect; --debug shows where)"
+        text = f"unexpected {type(error).__name__}: {text} (a defect of tvm-tiling; --debug shows the traceback)"
     print(f"error: {text}", file=sys.stderr)
     sys.exit(1)
 
 
 def _frame(words: Sequence[str]) -> typer.Typer:
-    """The application. Only the command that `words` calls is loaded; the others are there by name and help."""
+    """The application. Only the command that `words` call is imported; the others have their name and help alone."""
     app = typer.Typer(
-        help="Fast TVM kernels without tuning: tilings decided from formulas.",
+        help="Fast TVM kernels without tuning: loop tilings are chosen analytically.",
         epilog=examples("tvm-tiling demo", "tvm-tiling report model.onnx -o report.html", "tvm-tiling doctor"),
         no_args_is_help=True,
         rich_markup_mode=None,
+        context_settings=HELP,
+        options_metavar="[OPTIONS]",
+        subcommand_metavar="COMMAND [ARGS]...",
     )
     app.callback()(_options)
     called = next((word for word in words if not word.startswith("-")), None)
@@ -154,15 +173,30 @@ def _frame(words: Sequence[str]) -> typer.Typer:
     return app
 
 
+def _with_plain_arguments(command: Any) -> Any:
+    """The command, with arguments in usage and help by their metavars alone: MODEL instead of {MODEL} <str>."""
+    for own in (command, *(each for row in getattr(command, "commands", {}).values() for each in _and_its_own(row))):
+        for parameter in own.params:
+            if parameter.param_type_name == "argument":
+                name = parameter.metavar or parameter.name.upper()
+                parameter.get_usage_pieces = functools.partial(lambda name, _: [name], name)
+                parameter.get_help_record = functools.partial(lambda *found: found[:2], name, parameter.help or "")
+    return command
+
+
+def _and_its_own(command: Any) -> Iterable[Any]:
+    return command, *getattr(command, "commands", {}).values()
+
+
 def _typed() -> list[str]:
-    """The words behind the program's name in a line that a shell completes; none where it does not."""
+    """The words after the program's name in a line that a shell completes; [] outside completion."""
     if COMPLETING not in os.environ:
         return []
     return next((os.environ[name] for name in TYPED if name in os.environ), "").split()[1:]
 
 
 def _not_loaded() -> None:
-    """Stands for a command that is not called."""
+    """Stand in for a command that is not called."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -172,7 +206,7 @@ def _print_version(wanted: bool) -> None:
         try:
             print(version("tvm-tiling"))
         except PackageNotFoundError:
-            print("unknown: run from source, not installed")
+            print("unknown (run from source, not installed)")
         raise typer.Exit
 
 
@@ -182,7 +216,9 @@ def _options(
     limit: list[str] = typer.Option(  # noqa: B008
         [],
         "--model-limit",
-        help="Raise what a model may ask for, as in tensor_bytes=16G; may repeat. SECURITY.md lists them.",
+        metavar="NAME=NUMBER",
+        help="Raise a limit on what a model may allocate or compute, as in tensor_bytes=16G; repeatable. SECURITY.md "
+        "lists the limits.",
     ),
 ) -> None:
-    """Options before the command. `main` has taken two of them out already, which are declared for the help alone."""
+    """Options before the command. `main` handles --debug and --model-limit itself; they are declared for the help."""

@@ -1,6 +1,6 @@
-"""`tvm-tiling bench`: compare speed with other libraries, of a model or on suites of shapes.
+"""`tvm-tiling bench`: benchmark a model, or suites of operators, against other libraries.
 
-The suites and their driver are the folder benchmarks/ of a checkout; an installed package has none.
+The suites and their driver are in the directory benchmarks/ of a checkout; an installed package has none.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from .model_options import (
     MODEL_OPTIONS,
     PRECISION,
     SHAPE,
+    TARGET,
+    THREADS,
     TOLERANCE,
     WEIGHT_BLOCK,
     WEIGHTS,
     ModelOptions,
+    choose,
     is_model,
+    seconds_option,
 )
 from .output import print_json
 
@@ -35,7 +39,7 @@ RESULTS = Path("results")
 
 
 class BenchError(TilingError):
-    """What was asked for cannot be measured here."""
+    """The benchmark cannot be run here."""
 
 
 EXAMPLES = (
@@ -48,47 +52,57 @@ EXAMPLES = (
 def command(
     suite: str = typer.Argument(
         "",
-        metavar="MODEL|SUITE",
-        help="A model file, or what `tvm-tiling compile` wrote; or a suite, or a file.toml; left out: the short set "
-        "of every suite, with reports in results/.",
+        metavar="[MODEL|SUITE]",
+        help="A model file, a file written by `tvm-tiling compile`, the name of a suite, or a suite as a TOML file; "
+        "default: the short set of every suite, with reports in results/.",
     ),
-    peers: str = typer.Option("", help="Names with commas; left out: all but the slow ones."),
-    short: bool = typer.Option(False, "--short", help="Only the short set."),
-    match: str = typer.Option("", "--filter", help="Only cases whose name contains this."),
-    dtype: str = typer.Option("", help="Only this element type."),
-    cold: bool = typer.Option(False, "--cold", help="Flush the caches before every call."),
-    output: Path = typer.Option(None, "--output", "-o", help="Write the result here, after every case."),  # noqa: B008
-    html: Path = typer.Option(None, "--html", help="Write a report here."),  # noqa: B008
-    resume: bool = typer.Option(False, "--resume", help="Keep the cases that --output already has."),
+    peers: str = typer.Option(
+        "", metavar="NAMES", help="Libraries to compare a suite with, separated by commas; default: all but slow ones."
+    ),
+    short: bool = typer.Option(False, "--short", help="Suite: run the short set."),
+    match: str = typer.Option("", "--filter", metavar="TEXT", help="Suite: run cases whose name contains this text."),
+    dtype: str = typer.Option("", metavar="TYPE", help="Suite: run cases of this element type."),
+    cold: bool = typer.Option(False, "--cold", help="Suite: flush the caches before every call."),
+    output: Path = typer.Option(  # noqa: B008
+        None, "--output", "-o", metavar="FILE", help="Suite: write the result here after every case."
+    ),
+    html: Path = typer.Option(None, "--html", metavar="FILE", help="Suite: write an HTML report."),  # noqa: B008
+    resume: bool = typer.Option(False, "--resume", help="Suite: keep the cases that --output already has."),
     input_file: str = INPUT,
+    target: str = TARGET,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    threads: int | None = THREADS,
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
-    seconds: float = typer.Option(2.0, min=0.01, help="A model: how long to measure, and again beside onnxruntime."),
+    seconds: float = seconds_option("Model: how long to measure, and again for the comparison with onnxruntime."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Time a model, beside onnxruntime where it is an ONNX file and that is installed; or compare speed on a suite.
+    """Benchmark a model, compared with onnxruntime if it is an ONNX file and onnxruntime is installed; or a suite.
 
-    The suites are in the folder benchmarks/ of a checkout; an installed package has none.
+    Suites are in the directory benchmarks/ of a checkout; an installed package has none.
     """
-    sizes = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations)
+    sizes = ModelOptions(
+        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
+    )
     if is_model(suite):
         if peers or short or match or dtype or cold or output or html or resume:
-            raise BenchError("of a suite's options a model takes --json alone")
+            raise BenchError(f"{suite} is a model; --peers, --filter, --html and the like apply to suites")
         from .bench_model import bench
 
         bench(suite, sizes, input_file, seconds, as_json)
         return
-    if input_file or sizes.given:
-        raise BenchError(f"--input, {MODEL_OPTIONS} are for models")
+    if input_file or sizes.given or target:
+        raise BenchError(f"--input, --target, {MODEL_OPTIONS} apply to models")
     run = _driver("run")
     known = _driver("suite").suite_names()
+    if not suite.endswith(".toml"):
+        choose("suite", suite, known)
     chosen = {
         "peers": tuple(name for name in peers.split(",") if name) or run.DEFAULT_PEERS,
         "match": match,
@@ -100,7 +114,7 @@ def command(
         jobs = [run.Settings(suite=suite, short=short, json=output, html=html, **chosen)]
     else:
         if output or html:
-            raise BenchError(f"--output and --html are for one suite; name one of: {', '.join(known)}")
+            raise BenchError(f"--output and --html apply to one suite; expected one of {', '.join(known)}")
         jobs = [
             run.Settings(suite=name, short=True, json=RESULTS / f"{name}.json", html=RESULTS / f"{name}.html", **chosen)
             for name in known
@@ -123,10 +137,10 @@ def _measure(run: Any, settings: Any, quiet: bool) -> dict[str, Any]:
 
 
 def _driver(module: str) -> Any:
-    """A module of the checkout's benchmarks/."""
+    """Import a module from the benchmarks/ of the checkout."""
     if not (CHECKOUT / "benchmarks" / "run.py").is_file():
         raise BenchError(
-            "the suites are not part of the installed package: clone the repository and run `make bench` in it"
+            "suites are not part of the installed package; clone the repository and run `make bench` in it"
         )
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))

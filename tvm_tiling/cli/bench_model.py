@@ -1,4 +1,4 @@
-"""`tvm-tiling bench MODEL`: the latency of a model, operator by operator, and beside onnxruntime."""
+"""`tvm-tiling bench MODEL`: the latency of a model, of its operators, and of onnxruntime for comparison."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TilingError
+from ..errors import TilingError, WorkloadError
 from ..hardware import Hardware
 from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
 from ..runtime.threads import own_core, usable_core_count
 from .model_options import ModelOptions, inputs_of, is_executable, opened
-from .output import print_json, working
+from .output import duration, print_json, working
 from .table import print_report
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def timed_model(path: str, report: Report, measured: Benchmark, rival: Mapping[str, Any] | None = None) -> TimedModel:
-    """Measures this machine's peaks, in some two seconds. `rival`: what onnxruntime took beside it."""
+    """A report with the measured peaks of this machine, which takes two seconds. `rival`: onnxruntime's result."""
     from ..peak import measure_peak
     from ..report.timed_model import TimedModel
     from ..schedule import llvm_target
@@ -44,26 +44,35 @@ def timed_model(path: str, report: Report, measured: Benchmark, rival: Mapping[s
 
 
 SETTLE = 0.15  # seconds; onnxruntime's idle threads spin before they sleep
-# Largest difference accepted, beside the largest output: room for Winograd's rounding through many layers.
+# Largest accepted difference relative to the largest output. It allows for Winograd's rounding in deep networks.
 TOLERANCE = 1e-3
-# The same of a model in another precision than float32, whose report says how far it is: what is wrong, not rounded.
+# The same for precisions other than float32: it finds wrong results, not rounding, which the report states.
 ROUNDED_TOLERANCE = 0.5
 
 
 class WrongResult(TilingError):
-    """Two ways to compute a model disagree."""
+    """Two implementations of a model disagree."""
+
+
+class CannotRun(TilingError):
+    """onnxruntime does not run a model."""
 
 
 def bench(model: str, sizes: ModelOptions, input_file: str, seconds: float, as_json: bool) -> None:
     """Measure and print."""
-    executable = opened(model, sizes)
+    executable = on_cpu(opened(model, sizes), model)
     inputs = inputs_of(executable, input_file)
     with working("measuring"):
         measured = executable.benchmark(seconds=seconds, **inputs)
     report = executable.report()
     why_not = without_onnxruntime(model)
-    with working("measuring beside onnxruntime"):
-        pair = None if why_not else beside_onnxruntime(model, executable, inputs, seconds)
+    pair = None
+    if not why_not:
+        try:
+            with working("measuring onnxruntime"):
+                pair = beside_onnxruntime(model, executable, inputs, seconds)
+        except CannotRun as error:
+            why_not = str(error)
     if as_json:
         rival = pair.to_dict() if pair is not None else {"status": "skipped", "reason": why_not}
         print_json(timed_model(model, report, measured, rival).to_dict())
@@ -73,34 +82,43 @@ def bench(model: str, sizes: ModelOptions, input_file: str, seconds: float, as_j
     print_report(report)
 
 
+def on_cpu(executable: Executable, model: str) -> Executable:
+    """The executable. WorkloadError if part of it runs on a simulated accelerator, whose time is not measured."""
+    if hasattr(executable, "simulate"):
+        raise WorkloadError(f"{model} runs on a simulated accelerator; use tvm-tiling simulate for its cycles")
+    return executable
+
+
 def latency_text(measured: Benchmark) -> str:
-    """Latency and throughput for people."""
-    p50, p90, p99 = (f"{seconds * 1e3:.3g}" for seconds in (measured.p50, measured.p90, measured.p99))
-    return f"p50 {p50} ms, p90 {p90} ms, p99 {p99} ms, {measured.throughput:.3g} runs/s ({measured.runs} runs)"
+    """Latency percentiles and throughput as text."""
+    p50, p90, p99 = map(duration, (measured.p50, measured.p90, measured.p99))
+    rate = f"{measured.throughput:,.0f}" if measured.throughput >= 1000 else f"{measured.throughput:.3g}"
+    return f"latency p50 {p50}, p90 {p90}, p99 {p99}; {rate} runs/s ({measured.runs} runs)"
 
 
 def _compared(pair: Paired) -> str:
     if pair.reason:
         return f"failed, {pair.reason}"
-    doubtful = "; doubtful, other work kept threads off their cores" if pair.doubtful else ""
+    doubtful = "; unreliable: other processes used the cores" if pair.doubtful else ""
     return (
-        f"{pair.peer.median * 1e3:.3g} ms beside {pair.ours.median * 1e3:.3g} ms in {len(pair.ratios)} pairs, "
-        f"speedup {pair.ratio:.2f} (spread {pair.spread:.2f}){doubtful}"
+        f"median {duration(pair.peer.median)}, tvm-tiling {duration(pair.ours.median)} in {len(pair.ratios)} "
+        f"paired runs, speedup {pair.ratio:.2f} (spread {pair.spread:.2f}){doubtful}"
     )
 
 
 def without_onnxruntime(model: str) -> str:
-    """Why a model file cannot be run by onnxruntime here; empty where it can."""
+    """Why onnxruntime cannot run a model file here; empty if it can."""
     if is_executable(model):
-        return "for it takes the ONNX file, and this one is compiled"
+        return "the file is compiled; onnxruntime needs the ONNX file"
     with open(model, "rb") as file:
-        if file.read(8)[4:] == b"TFL3":
-            return "for this is no ONNX file"
-    return "" if importlib.util.find_spec("onnxruntime") else "for it is not installed"
+        start = file.read(8)
+    if start[4:] == b"TFL3" or start[:4] == b"GGUF":
+        return "the file is not in ONNX format"
+    return "" if importlib.util.find_spec("onnxruntime") else "it is not installed"
 
 
 def beside_onnxruntime(model: str | bytes, executable: Executable, inputs: Mapping[str, Any], seconds: float) -> Paired:
-    """Runs in turns, with as many threads each; outputs are compared first, and WrongResult says which differ."""
+    """Paired runs with the same number of threads. Outputs are compared first; WrongResult names one that differs."""
     run = onnxruntime_run(model, inputs)
     check(run(), executable, inputs, "onnxruntime")
     own = Side(lambda: executable.run(**inputs), own_core)
@@ -108,18 +126,21 @@ def beside_onnxruntime(model: str | bytes, executable: Executable, inputs: Mappi
 
 
 def onnxruntime_run(model: str | bytes, inputs: Mapping[str, Any]) -> Any:
-    """A callable that runs the model on all cores and returns its outputs in order."""
+    """A function that runs the model on all cores and returns its outputs in order."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usable_core_count()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise CannotRun(f"it refuses the model: {next(iter(str(error).splitlines()), type(error).__name__)}") from None
     return lambda: session.run(None, dict(inputs))
 
 
 def check(expected: Any, executable: Executable, inputs: Mapping[str, Any], whose: str) -> float:
-    """The largest difference beside the largest output; WrongResult where it is more than rounding explains."""
+    """The largest difference relative to the largest output. WrongResult if rounding cannot explain it."""
     import numpy as np
 
     accepted = TOLERANCE if executable.precision.precision == "float32" else ROUNDED_TOLERANCE
@@ -129,12 +150,12 @@ def check(expected: Any, executable: Executable, inputs: Mapping[str, Any], whos
     for name, ours, theirs in zip(executable.signature.output_names, outputs, expected, strict=True):
         if not theirs.size:
             continue
-        # Types such as bool have no difference.
+        # Types such as bool have no subtraction.
         ours, theirs = ours.astype(np.float64), np.asarray(theirs).astype(np.float64)
         difference = float(np.abs(ours - theirs).max()) / max(float(np.abs(theirs).max()), 1e-30)
         if not difference <= accepted:
             raise WrongResult(
-                f"output {name!r} differs from {whose}'s by {difference:.2g} of its largest value, accepted: "
+                f"output {name!r} differs from {whose}'s by {difference:.2g} of its largest value; expected at most "
                 f"{accepted:.2g}"
             )
         largest = max(largest, difference)

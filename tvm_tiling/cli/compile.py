@@ -1,4 +1,4 @@
-"""`tvm-tiling compile`: a model file to one file that runs without the model and without a compiler."""
+"""`tvm-tiling compile`: compile a model to one file, which runs without the model and without a compiler."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..atomic_file import refuse_unwritable
+from ..errors import WorkloadError
 from .model_options import (
     ACTIVATIONS,
     BATCH,
@@ -19,11 +20,14 @@ from .model_options import (
     LOGITS,
     PRECISION,
     SHAPE,
+    TARGET,
+    THREADS,
     TOLERANCE,
     WEIGHT_BLOCK,
     WEIGHTS,
     ModelOptions,
-    targets,
+    is_executable,
+    machine_of,
 )
 from .output import print_json
 
@@ -36,26 +40,24 @@ EXAMPLES = (
     "tvm-tiling compile model.onnx --precision int8 --calibration x.npz -o int8.tar",
     "tvm-tiling compile model.onnx --database shapes.db",
     "tvm-tiling compile model.onnx --target neoverse-v1 -o arm.tar",
-    "tvm-tiling compile model.onnx --target vsim/vta --calibration x.npz -o accelerated.tar",
+    "tvm-tiling compile model.onnx --target vta --calibration x.npz -o accelerated.tar",
 )
 
 
 def command(
-    model: str = typer.Argument(
-        metavar="MODEL", help="A model file: ONNX, TFLite, GGUF or Relay, told by its content."
+    model: str = typer.Argument(metavar="MODEL", help="An ONNX, TFLite, GGUF or Relay file, recognised by content."),
+    output: Path = typer.Option(  # noqa: B008
+        Path("model.tar"), "--output", "-o", metavar="FILE", help="Where to write the compiled model."
     ),
-    output: Path = typer.Option(Path("model.tar"), "--output", "-o", help="Where the executable goes."),  # noqa: B008
-    params: str = typer.Option("", "--params", help="The parameters of a Relay model, a .params file."),
+    params: str = typer.Option("", "--params", metavar="FILE", help="Parameters of a Relay model, a .params file."),
+    target: str = TARGET,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
-    target: str = typer.Option(
-        "llvm",
-        "--target",
-        autocompletion=targets,
-        help="llvm: this CPU; a CPU preset or TOML file; or vsim/<preset>, vsim/<file.toml>.",
+    threads: int | None = THREADS,
+    database: str = typer.Option(
+        "", "--database", metavar="URL", help="Take measured tilings from this database: a file or a URL."
     ),
-    database: str = typer.Option("", "--database", help="Measured shapes to take cuts from: a file or a URL."),
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
@@ -63,24 +65,30 @@ def command(
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
     logits: str = LOGITS,
-    winograd: bool = typer.Option(True, help="Whether Winograd's form may be taken, with errors up to 1e-4."),
-    cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
-    as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
+    winograd: bool = typer.Option(True, help="Allow Winograd convolutions, with relative errors up to 1e-4."),
+    cache: bool = typer.Option(True, help="Use the cache of compiled models."),
+    as_json: bool = typer.Option(False, "--json", help="Print a description of the compiled model as JSON."),
 ) -> None:
-    """Compile a model to one file that runs without it and without a compiler. Nothing is tried out: every
-    configuration comes from formulas, or from --database where that knows better."""
+    """Compile a model to one file, which runs without the model and without a compiler.
+
+    Tilings are chosen analytically, without trial runs, or taken from --database where it has faster ones.
+    """
     from ..model.compile import compile_model
     from ..model.precision.record import FLOAT32
     from ..model.report import mebibytes
 
+    if is_executable(model):
+        raise WorkloadError(f"{model} is compiled already; expected a model")
     refuse_unwritable(output)
-    typed = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits)
-    options = typed.settled()
+    typed = ModelOptions(
+        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits, target
+    )
+    options, machine = typed.settled(), machine_of(target)
     start = time.perf_counter()
     with _shapes(database) as configs:
         executable = compile_model(
             model,
-            target=target,
+            target=machine or "llvm",
             params=params or None,
             database=configs,
             winograd=winograd,
@@ -96,8 +104,8 @@ def command(
         return
     operators = sum(operator.calls for variant in executable.variants for operator in variant.operators)
     from_cache = " from the cache" if executable.from_cache else ""
-    at_most = "" if peak is None else f", {mebibytes(peak)} of memory at most"
-    print(f"{model}: {operators} operators compiled in {seconds:.1f} s{from_cache}{at_most}, written to {output}")
+    memory = "" if peak is None else f", peak memory {mebibytes(peak)}"
+    print(f"{model}: {operators} operators compiled in {seconds:.1f} s{from_cache}{memory}, written to {output}")
     if executable.precision != FLOAT32:
         print(executable.precision)
     for variant in executable.variants:
@@ -107,16 +115,16 @@ def command(
 
 
 def _shapes(url: str) -> AbstractContextManager[ShapeDatabase | None]:
-    """The database, which has to be there; nothing where none is named."""
+    """The database at `url`, which must exist; None without a url."""
     if not url:
         return contextlib.nullcontext()
-    from ..tuning.shapes.database import ShapeDatabase  # which brings SQLAlchemy
+    from ..tuning.shapes.database import ShapeDatabase  # imports SQLAlchemy
 
     return ShapeDatabase(url, create=False)
 
 
 def _peak_memory() -> int | None:
-    """Bytes that this process has held at most; None where the system does not tell."""
+    """Peak resident memory of this process in bytes; None if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows

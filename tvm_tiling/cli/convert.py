@@ -1,4 +1,4 @@
-"""`tvm-tiling convert`: a Relay model to a Relax one, for those who only want to leave Relay behind."""
+"""`tvm-tiling convert`: convert a Relay model to a Relax module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError, WorkloadError
-from .model_options import SHAPE, ModelOptions
+from .model_options import SHAPE, ModelOptions, require_file
 from .output import print_json, working
 from .table import print_table
 
@@ -19,26 +19,33 @@ EXAMPLES = (
 
 
 def command(
-    model: str = typer.Argument(metavar="MODEL", help="A Relay model: text, JSON, or a tar of it; by its content."),
+    model: str = typer.Argument(metavar="MODEL", help="A Relay model: text, JSON, or a tar archive of either."),
     output: Path = typer.Option(  # noqa: B008
-        Path("model.relax.json"), "--output", "-o", help="Where the Relax module goes; tvm.ir.load_json reads it."
+        Path("model.relax.json"),
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where to write the Relax module; tvm.ir.load_json reads it.",
     ),
-    params: str = typer.Option("", "--params", help="Its parameters, a .params file; left out: those of the archive."),
-    batch: int = typer.Option(0, "--batch", min=0, help="Size of the first dimension where the model leaves it open."),
+    params: str = typer.Option(
+        "", "--params", metavar="FILE", help="Parameters, a .params file; default: those in the archive."
+    ),
+    batch: int = typer.Option(0, "--batch", metavar="N", min=0, help="Size of a dynamic batch dimension."),
     shape: list[str] = SHAPE,
-    as_json: bool = typer.Option(False, "--json", help="Print what was mapped to what as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print the mapping of operators as JSON."),
 ) -> None:
-    """Turn a model that TVM up to 0.19 saved into a Relax module with its weights, and say what became of it."""
+    """Convert a model saved by TVM 0.19 or older to a Relax module with its weights; show the mapping of operators."""
     import tvm
 
     from ..frontend.relay.archive import is_relay
     from ..frontend.relay.import_relay import ACCEPTED, read_relay
     from ..frontend.relay.params import mapped
 
+    require_file(model)
     refuse_unwritable(output)
     shapes = ModelOptions("", (), shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):
-        raise WorkloadError("--shape without sizes, accepted: name=1,3,224,224")
+        raise WorkloadError("--shape has no sizes; expected name=1,3,224,224")
     content = mapped(Path(model))
     if not is_relay(content):
         raise ModelFormatError(f"{model} is not a Relay model; {ACCEPTED}")
@@ -67,13 +74,13 @@ def command(
             }
         )
         return
-    written = "a release that the file does not name" if release is None else f"TVM {release}"
+    written = "an unknown release of TVM" if release is None else f"TVM {release}"
     total = sum(count for _, _, count in rows)
-    print(f"{model}: {total} operators of Relay, written by {written}, are Relax in {output}")
+    print(f"{model}, saved by {written}: {total} Relay operators converted to Relax, written to {output}")
     for name, extents, dtype in zip(imported.input_names, imported.input_shapes, imported.input_dtypes, strict=True):
         print(f"input {name}: {dtype} {extents}")
     if found.unused:
-        print(f"parameters that the model does not have: {', '.join(found.unused)}")
+        print(f"unused parameters: {', '.join(found.unused)}")
     if found.numbered:
-        print(f"parameters of the compiled model: {', '.join(f'{name} is {what}' for name, what in found.numbered)}")
-    print_table(("Relay", "became", "calls"), rows)
+        print(f"renamed parameters: {', '.join(f'{name} is {what}' for name, what in found.numbered)}")
+    print_table(("Relay", "Relax", "calls"), rows)

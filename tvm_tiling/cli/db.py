@@ -1,4 +1,4 @@
-"""`tvm-tiling db`: look into databases of measured shapes, fill them, move and check them."""
+"""`tvm-tiling db`: manage databases of measured shapes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,31 @@ from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
 from ..tuning.shapes.random_shapes import RandomShapes
-from .model_options import AHEAD, PREPACKED, ModelOptions, presets
+from ..tuning.shapes.schema import KINDS
+from .model_options import (
+    AHEAD,
+    PREPACKED,
+    THREADS,
+    ModelOptions,
+    choose,
+    machine_of,
+    require_file,
+    seconds_option,
+    target_option,
+)
 from .output import JSON, examples, print_json
 from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
 
-URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
-HARDWARE = typer.Option("", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU.")
+URL = typer.Argument(metavar="DATABASE", help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
+TARGET = target_option()
+HEADINGS = ("kind", "shape", "cost", "tiling")
 
 
 @command.command("list", epilog=examples("tvm-tiling db list shapes.db"))
 def list_machines(url: str = URL, as_json: bool = JSON) -> None:
-    """List the machines that entries are of."""
+    """List the machines in a database with their numbers of entries."""
     with _opened(url) as db:
         held = db.holdings()
     if as_json:
@@ -45,51 +57,60 @@ def list_machines(url: str = URL, as_json: bool = JSON) -> None:
         )
 
 
-@command.command(epilog=examples("tvm-tiling db show shapes.db --hardware vta --limit 10"))
+@command.command(epilog=examples("tvm-tiling db show shapes.db --target vta --limit 10"))
 def show(
     url: str = URL,
-    hardware: str = typer.Option(
-        "", "--hardware", autocompletion=presets, help="Only entries of this preset, TOML file, or llvm: this CPU."
-    ),
-    kind: str = typer.Option("", "--kind", help="Only initial, boundary or range entries."),
-    limit: int = typer.Option(50, "--limit", min=1, help="How many entries at most."),
+    target: str = target_option("all machines"),
+    kind: str = typer.Option("", "--kind", metavar="KIND", help="Only entries of this kind: initial, boundary, range."),
+    limit: int = typer.Option(50, "--limit", metavar="N", min=1, help="Most entries to show."),
     as_json: bool = JSON,
 ) -> None:
-    """Show entries: shape, cut and cost."""
-    target = hardware_of("llvm") if hardware == "llvm" else Hardware.load(hardware) if hardware else None
+    """Show entries: shape, cost and tiling."""
+    choose("--kind", kind, KINDS)
+    machine = _machine(target) if target else None
     with _opened(url) as db:
         found: list[tuple[Fingerprint, Entry]] = []
-        for entry in db.entries(target=target, kind=kind or None):
+        for entry in db.entries(target=machine, kind=kind or None):
             if len(found) == limit:
                 break
             found.append(entry)
     if as_json:
-        print_json([{"fingerprint": machine.to_dict(), **_record(entry)} for machine, entry in found])
+        print_json([{"fingerprint": own.to_dict(), **_record(entry)} for own, entry in found])
     else:
         print_table(
-            ("machine", "kind", "shape", "cost", "cut"),
-            [(machine.machine, e.kind, _shape(e), _kept_cost(e, machine), e.config) for machine, e in found],
+            ("machine", *HEADINGS), [(own.machine, e.kind, _shape(e), _kept_cost(e, own), e.config) for own, e in found]
         )
 
 
-@command.command(epilog=examples("tvm-tiling db match shapes.db gemm 512 512 512 dtype=int8 --hardware vta"))
+@command.command(epilog=examples("tvm-tiling db match shapes.db gemm 512 512 512 dtype=int8 --target vta"))
 def match(
     url: str = URL,
-    operator: list[str] = typer.Argument(help='An operator as in explain: "gemm M K N", "conv h=56 ...".'),  # noqa: B008
-    hardware: str = HARDWARE,
-    order: str = typer.Option("steps", "--order", help="steps, or estimate: the lowest estimate of all steps."),
-    epilogue: str = typer.Option("", "--epilogue", help="What is fused behind, as entries name it."),
-    dim: list[str] = typer.Option([], "--dim", help="A product of a range of rows: m=1..512."),  # noqa: B008
+    operator: list[str] = typer.Argument(  # noqa: B008
+        metavar="OPERATOR", help='An operator as in explain: "gemm M K N", "conv h=56 ...".'
+    ),
+    target: str = TARGET,
+    order: str = typer.Option(
+        "steps", "--order", metavar="ORDER", help="steps: the first matching step; estimate: the lowest estimate."
+    ),
+    epilogue: str = typer.Option(
+        "", "--epilogue", metavar="TEXT", help="Fused element-wise operators, as `db show` prints them."
+    ),
+    dim: list[str] = typer.Option(  # noqa: B008
+        [], "--dim", metavar="m=FIRST..LAST", help="Range of rows of a gemm: m=1..512."
+    ),
     prepacked: bool = PREPACKED,
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
-    """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, within
-    which interval it lies in nine cases of ten, and whether it is taken or the formulas' own decision. With --dim the
-    one that serves a product of all numbers of rows of a range."""
+    """Find the entry that compile uses for a shape.
+
+    The output has the matching step, the estimated cost with its 90 percent interval, and whether the entry or the
+    analytical tiling is predicted to be faster. With --dim, the entry for a gemm with any number of rows in the range.
+    """
     from .operator_text import parse_product
 
-    workload, machine = parse_product(" ".join(operator)), _machine(hardware)
+    choose("--order", order, ("steps", "estimate"))
+    workload, machine = parse_product(" ".join(operator)), _machine(target)
     own = fingerprint_of(machine)
     asked: dict[str, Any] = {"target": machine, "epilogue": epilogue, "prepacked": prepacked or ahead}
     if dim:
@@ -102,7 +123,7 @@ def match(
         held = [] if hit or estimate else db.holdings()
     if held and own.digest not in {h.fingerprint.digest for h in held}:
         raise DatabaseError(
-            f"{url} holds nothing of {own}; accepted: one of {'; '.join(str(h.fingerprint) for h in held)}"
+            f"{url} has no entries of {own}; expected one of {'; '.join(str(h.fingerprint) for h in held)}"
         )
     if as_json:
         found: dict[str, Any] | None = None
@@ -117,26 +138,23 @@ def match(
         print_json({"workload": workload.to_dict(), "fingerprint": own.to_dict(), "hit": found, "formulas": formulas})
         return
     if hit is None:
-        print(f"{shape_text(workload)}: no entry serves it; the formulas decide")
+        print(f"{shape_text(workload)}: no matching entry; the tiling is chosen analytically")
     else:
         print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}{_between(interval, own)}")
         if hit.choice is not None:
             print(hit.choice.why)
     if estimate is not None:
         print(
-            f"the formulas' decision: estimated {_cost(estimate.cost, own)}{_between(estimate.interval, own)}, from "
-            f"{estimate.known} costs that were measured"
+            f"analytical tiling: estimated {_cost(estimate.cost, own)}{_between(estimate.interval, own)} from "
+            f"{estimate.known} measured costs"
         )
     if hit is not None:
         print()
-        print_table(
-            ("kind", "shape", "cost", "cut"),
-            [(hit.entry.kind, _shape(hit.entry), _kept_cost(hit.entry, own), hit.entry.config)],
-        )
+        print_table(HEADINGS, [(hit.entry.kind, _shape(hit.entry), _kept_cost(hit.entry, own), hit.entry.config)])
 
 
 def _match_rows(url: str, workload: Any, dims: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
-    """The entry that serves a product of a range of rows."""
+    """Print the entry of a gemm with a range of rows."""
     from ..tuning.operator import rows_of
 
     rows = rows_of(workload, dims, asked["target"])
@@ -149,19 +167,17 @@ def _match_rows(url: str, workload: Any, dims: dict[str, Any], asked: dict[str, 
         print_json({"workload": workload.to_dict(), "rows": [rows.first, rows.last], "hit": hit})
         return
     if entry is None or measured is None:
-        print(f"rows {rows}: no entry serves them; the formulas decide")
+        print(f"rows {rows}: no matching entry; the tiling is chosen analytically")
         return
-    print(f"rows {rows}: {measured}, {measured.spread:.1%} either way")
-    print("the entry's configuration is taken\n" if taken else "the formulas' configuration is taken\n")
+    print(f"rows {rows}: {measured}, +/- {measured.spread:.1%}")
+    print("the tiling of the entry is used\n" if taken else "the analytical tiling is used\n")
     machine = fingerprint_of(asked["target"])
-    print_table(
-        ("kind", "shape", "cost", "cut"), [(entry.kind, _shape(entry), _kept_cost(entry, machine), entry.config)]
-    )
+    print_table(HEADINGS, [(entry.kind, _shape(entry), _kept_cost(entry, machine), entry.config)])
 
 
 @command.command(
     epilog=examples(
-        'tvm-tiling db generate shapes.db --shape "gemm 256 256 256 dtype=int8" --limit 1 --hardware vta',
+        'tvm-tiling db generate shapes.db --shape "gemm 256 256 256 dtype=int8" --limit 1 --target vta',
         "tvm-tiling db generate shapes.db --model model.onnx --random 10",
         "tvm-tiling db generate shapes.db --model model.onnx --random 200 --budget 40 --limit 0",
     )
@@ -169,47 +185,63 @@ def _match_rows(url: str, workload: Any, dims: dict[str, Any], asked: dict[str, 
 def generate(
     url: str = URL,
     operator: list[str] = typer.Option(  # noqa: B008
-        [], "--shape", help='An operator as in explain, in quotation marks: "gemm 512 512 512"; may be repeated.'
+        [],
+        "--shape",
+        metavar="OPERATOR",
+        help='An operator as in explain, in quotation marks: "gemm 512 512 512"; repeatable.',
     ),
-    model: list[str] = typer.Option([], "--model", help="The products and convolutions of a model; may be repeated."),  # noqa: B008
-    random: int = typer.Option(0, "--random", min=0, help="So many random products and as many convolutions."),
-    seed: int = typer.Option(0, "--seed", help="Of the random shapes."),
+    model: list[str] = typer.Option(  # noqa: B008
+        [],
+        "--model",
+        metavar="MODEL",
+        help="Measure the matrix multiplications and convolutions of a model; repeatable.",
+    ),
+    random: int = typer.Option(0, "--random", metavar="N", min=0, help="N random gemms and N random convolutions."),
+    seed: int = typer.Option(0, "--seed", metavar="N", help="Seed of the random shapes."),
     budget: int = typer.Option(
-        0,
-        "--budget",
-        min=0,
-        help="Measure at most this many shapes, those that serve most of the given ones; 0: all.",
+        0, "--budget", metavar="N", min=0, help="Measure at most N shapes, those that cover most of the others; 0: all."
     ),
-    seconds: float = typer.Option(
-        0.0, "--seconds", min=0.0, help="Start no new shape after this many seconds; 0: no limit."
+    seconds: float = seconds_option("Start no further shape after this time; 0: no limit.", 0.0, 0.0),
+    target: str = TARGET,
+    threads: int | None = THREADS,
+    limit: int = typer.Option(LIMIT, "--limit", metavar="N", min=0, help="Most boundary shapes of each shape."),
+    factor: int = typer.Option(
+        FACTOR,
+        "--factor",
+        metavar="N",
+        min=2,
+        help="Divisor of an axis in each step towards boundary shapes.",
     ),
-    hardware: str = HARDWARE,
-    limit: int = typer.Option(LIMIT, "--limit", min=0, help="Boundary shapes of each shape at most."),
-    factor: int = typer.Option(FACTOR, "--factor", help="What an axis is divided by at each step of the reduction."),
     tolerance: float = typer.Option(
-        TOLERANCE, "--tolerance", help="How far costs may be from their proportion to sizes."
+        TOLERANCE,
+        "--tolerance",
+        metavar="X",
+        min=0.0,
+        help="Largest deviation from costs proportional to size.",
     ),
-    threshold: float = typer.Option(THRESHOLD, "--threshold", help="Most of the roofline's least cost; 0: any."),
-    candidates: int = typer.Option(MOST, "--candidates", help="Cuts of each shape that are measured."),
+    threshold: float = typer.Option(
+        THRESHOLD, "--threshold", metavar="X", min=0.0, help="Largest cost relative to the roofline; 0: any."
+    ),
+    candidates: int = typer.Option(MOST, "--candidates", metavar="N", min=1, help="Tilings to measure of each shape."),
     prepacked: bool = PREPACKED,
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
-    """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended."""
+    """Measure shapes and reduce them to boundary shapes. An interrupted generation resumes when it is started again."""
     from ..tuning.progress import GenerationBar
     from .operator_text import parse_product
 
-    machine = _machine(hardware)
+    machine = _machine(target)
     shapes = [parse_product(text) for text in operator]
     shapes += [workload for path in model for workload in _of_model(path, machine)]
     drawn = [RandomShapes(op=op, count=random, seed=seed) for op in ("gemm", "conv")] if random else []
     if not shapes and not drawn:
-        raise DatabaseError("no shapes to measure; accepted: --shape, --model or --random")
+        raise DatabaseError("there are no shapes to measure; use --shape, --model or --random")
     with ShapeDatabase(url) as db, GenerationBar() as bar:
         if budget:
             plan = db.plan(budget, target=machine, shapes=shapes, random=drawn)
             shapes, drawn = list(plan.shapes), []
-            told = f"{len(plan.shapes)} shapes are to serve {plan.served} of {plan.wanted}"
+            told = f"measuring {len(plan.shapes)} shapes, which cover {plan.served} of {plan.wanted}"
             print(f"{told}: {plan.multiples} as multiples, the others as neighbours", file=sys.stderr)
         report = db.generate(
             target=machine,
@@ -228,10 +260,10 @@ def generate(
         print_json(report.to_dict())
         return
     print(
-        f"{report.shapes} shapes on {machine.name}: {report.initial} kept with {report.boundary} boundary shapes, "
+        f"{report.shapes} shapes on {machine.name}: {report.initial} stored with {report.boundary} boundary shapes, "
         f"{report.dear} above the threshold, {len(report.failed)} failed; {report.measured} measurements"
-        + (f", {report.earlier} shapes done earlier" if report.earlier else "")
-        + (f", {report.left} left: the same command goes on" if report.left else "")
+        + (f", {report.earlier} shapes from earlier sessions" if report.earlier else "")
+        + (f", {report.left} remaining: repeat the command to continue" if report.left else "")
     )
     for reason, count in Counter(reason for _, reason in report.failed).most_common(5):
         print(f"  {count} failed: {reason}", file=sys.stderr)
@@ -239,25 +271,27 @@ def generate(
 
 @command.command(epilog=examples("tvm-tiling db export shapes.db shapes.jsonl"))
 def export(
-    url: str = URL, path: str = typer.Argument(help="A file that is not there yet."), as_json: bool = JSON
+    url: str = URL, path: str = typer.Argument(metavar="FILE", help="A new file."), as_json: bool = JSON
 ) -> None:
-    """Write all entries as JSON lines."""
+    """Write all entries to a file, one line of JSON each."""
     with _opened(url) as db:
-        _count("entries written to", path, db.export(path), as_json)
+        _count("written to", path, db.export(path), as_json)
 
 
 @command.command("import", epilog=examples("tvm-tiling db import other.db shapes.jsonl"))
 def import_(
-    url: str = URL, path: str = typer.Argument(help="A file that `db export` wrote."), as_json: bool = JSON
+    url: str = URL,
+    path: str = typer.Argument(metavar="FILE", help="A file written by `db export`."),
+    as_json: bool = JSON,
 ) -> None:
-    """Add what `db export` wrote, all of it or nothing."""
+    """Add the entries of an exported file, all or none. Of equal shapes the faster entry stays."""
     with ShapeDatabase(url) as db:
-        _count("entries read from", path, db.import_(path), as_json)
+        _count("read from", path, db.import_(path), as_json)
 
 
 @command.command(epilog=examples("tvm-tiling db check shapes.db"))
 def check(url: str = URL, as_json: bool = JSON) -> None:
-    """Look at every row; exit with 1 if something is wrong."""
+    """Check every row; exit with code 1 if any is invalid."""
     with _opened(url) as db:
         report = db.check()
     if as_json:
@@ -267,25 +301,27 @@ def check(url: str = URL, as_json: bool = JSON) -> None:
             print(f"error: {problem}", file=sys.stderr)
         if report.ok:
             print(
-                f"{url}: ok, {report.entries} entries of {report.keys} keys on {report.fingerprints} machines, schema "
-                f"{report.schema}"
+                f"{url}: ok, {_counted(report.entries, 'entry', 'entries')} of "
+                f"{_counted(report.keys, 'key', 'keys')} on "
+                f"{_counted(report.fingerprints, 'machine', 'machines')}, schema {report.schema}"
             )
     if not report.ok:
         raise typer.Exit(1)
 
 
 def _opened(url: str) -> ShapeDatabase:
-    """A database that is there."""
+    """An existing database."""
     return ShapeDatabase(url, create=False)
 
 
-def _machine(hardware: str) -> Hardware:
-    return Hardware.load(hardware) if hardware else hardware_of("llvm")
+def _machine(target: str) -> Hardware:
+    return machine_of(target) or hardware_of("llvm")
 
 
 def _of_model(path: str, machine: Hardware) -> Iterable[Any]:
     """The workloads of a model's operators."""
-    from ..tuning.shapes.model_shapes import model_workloads  # brings TVM
+    require_file(path)
+    from ..tuning.shapes.model_shapes import model_workloads  # imports TVM
 
     return model_workloads(path, machine)
 
@@ -295,7 +331,9 @@ def _record(entry: Entry) -> dict[str, Any]:
         "kind": entry.kind,
         "workload": entry.workload.to_dict(),
         "epilogue": entry.epilogue,
-        "ahead": entry.prepacked,
+        "prepacked": entry.prepacked,
+        "tiling": entry.config.to_dict(),
+        "ahead": entry.prepacked,  # former names, until the next version
         "cut": entry.config.to_dict(),
         "cost": entry.cost,
         "energy_pj": entry.energy_pj,
@@ -312,9 +350,9 @@ def _shape(entry: Entry) -> str:
 
 
 def _kept_cost(entry: Entry, machine: Fingerprint) -> str:
-    """An entry's cost, of a range its gain, and whether the machine was too busy for it."""
-    gain = "" if entry.rows is None else f", gain {entry.rows.gain:.3f}"
-    return _cost(entry.cost, machine) + gain + ", doubtful" * entry.doubtful
+    """An entry's cost, the speedup of a range, and whether the machine was too busy for a reliable measurement."""
+    gain = "" if entry.rows is None else f", speedup {entry.rows.gain:.3f}"
+    return _cost(entry.cost, machine) + gain + ", unreliable" * entry.doubtful
 
 
 def _cost(cost: float, machine: Fingerprint) -> str:
@@ -329,4 +367,8 @@ def _count(what: str, path: str, count: int, as_json: bool) -> None:
     if as_json:
         print_json({"path": path, "entries": count})
     else:
-        print(f"{count} {what} {path}")
+        print(f"{_counted(count, 'entry', 'entries')} {what} {path}")
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

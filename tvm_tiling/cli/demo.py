@@ -1,6 +1,6 @@
-"""`tvm-tiling demo`: a network and three matrix products, compiled, checked and measured beside TVM and libraries.
+"""`tvm-tiling demo`: compile, check and benchmark a network and three matrix multiplications.
 
-No tuning and no download; about a minute on two cores.
+No tuning and no download; it takes about a minute on two cores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..errors import ModelFormatError
 from ..measure import machine_record
 from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
 from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
-from .demo_rival import DemoError, Progress
+from .demo_rival import Progress
 from .output import print_json, stepping
 
 SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
@@ -25,18 +25,21 @@ EXAMPLES = ("tvm-tiling demo", "tvm-tiling demo --size 256 --json", "tvm-tiling 
 
 
 def command(
-    model: str = typer.Argument("", metavar="[MODEL]", help="An ONNX file; left out: a network of the demo's own."),
-    size: int = typer.Option(LARGEST, help=f"Length of the products' edges, {SMALLEST} to {LARGEST}."),
+    model: str = typer.Argument("", metavar="[MODEL]", help="An ONNX file; default: a small built-in ResNet."),
+    size: int = typer.Option(
+        LARGEST,
+        metavar="N",
+        min=SMALLEST,
+        max=LARGEST,
+        help=f"Size of the matrix multiplications, {SMALLEST} to {LARGEST}.",
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print decisions and measurements as JSON."),
 ) -> None:
-    """Compile and run a network, and three matrix products, beside TVM's default pipeline, onnxruntime, NumPy, PyTorch.
-
-    With a MODEL, that network alone.
+    """Compile a network and three matrix multiplications, and compare their speed with TVM's default pipeline,
+    onnxruntime, NumPy and PyTorch. With a MODEL, only that network is compared.
     """
-    if not SMALLEST <= size <= LARGEST:
-        raise DemoError(f"--size {size}, accepted: {SMALLEST} to {LARGEST}")
     if model and not Path(model).is_file():
-        raise ModelFormatError(f"{model} is not a file; accepted: an ONNX model")
+        raise ModelFormatError(f"{model} does not exist; expected an ONNX file")
     products = [] if model else demo_products(size)
     network = bool(model) or importlib.util.find_spec("onnx") is not None
     with stepping(network * network_steps() + product_steps(products) + 1) as step:
@@ -55,7 +58,7 @@ def command(
         return
     _print(machine, networks, results)
     if not network:
-        print("the network was left out, for the onnx package is not installed: pip install 'tvm-tiling[onnx]'")
+        print("the network was skipped because onnx is not installed: pip install 'tvm-tiling[onnx]'")
 
 
 def _network(model: str, step: Progress) -> NetworkDemonstration:
@@ -76,4 +79,4 @@ def _print(machine: dict[str, Any], networks: list[NetworkDemonstration], produc
         print_products(products)
     measured = [*(result.runs for result in networks), *(result.runs for result in products)]
     if any(run.doubtful for runs in measured for run in runs.values()):
-        print("doubtful: other work kept threads off their cores in most samples; repeat this on an idle machine")
+        print("unreliable: other processes used the cores in most samples; repeat the demo on an idle machine")

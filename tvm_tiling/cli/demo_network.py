@@ -1,4 +1,4 @@
-"""The demo's network: compiled, checked, timed beside TVM's default pipeline and onnxruntime, decisions shown."""
+"""The network of the demo: compile, check, and compare with TVM's default pipeline and onnxruntime."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHOWN = 12  # operators
 
 @dataclass(frozen=True)
 class NetworkDemonstration:
-    """One network: how long it took to compile, by whom it was checked, and the rivals' paired runs."""
+    """Results for one network: compile times, the check against a reference, and paired runs with each library."""
 
     title: str
     compile_seconds: float
     default_compile_seconds: float
     checked_by: str
-    largest_difference: float  # beside the largest output
+    largest_difference: float  # relative to the largest output
     report: Report
     runs: dict[str, Paired]
 
@@ -51,12 +51,12 @@ class NetworkDemonstration:
 
 
 def network_steps() -> int:
-    """How many steps demonstrate_network() tells of."""
+    """The number of steps that demonstrate_network() reports."""
     return 4 + _has_onnxruntime()
 
 
 def demonstrate_network(title: str, model: str | bytes, step: Progress) -> NetworkDemonstration:
-    """Compile, compare outputs, and only then measure. `model`: the path or the bytes of an ONNX file."""
+    """Compile, compare outputs, then measure. `model`: the path or the bytes of an ONNX file."""
     from ..model.compile import compile_model
 
     step(f"{title}: compiling")
@@ -75,9 +75,9 @@ def demonstrate_network(title: str, model: str | bytes, step: Progress) -> Netwo
     executable.benchmark(seconds=MEASURED, **inputs)
     runs = {}
     if _has_onnxruntime():
-        step(f"{title}: measuring beside onnxruntime")
+        step(f"{title}: measuring onnxruntime")
         runs["onnxruntime"] = beside_onnxruntime(model, executable, inputs, MEASURED)
-    step(f"{title}: measuring beside TVM default")
+    step(f"{title}: measuring TVM default")
     runs["TVM default"] = _beside(executable, inputs, default)
     return NetworkDemonstration(title, compiled, default_compiled, checked_by, difference, executable.report(), runs)
 
@@ -87,7 +87,7 @@ def _has_onnxruntime() -> bool:
 
 
 def _tvm_default(model: str | bytes, inputs: Mapping[str, Any]) -> Callable[[], list[Any]]:
-    """What a model gets that nobody tunes: a callable that runs it and returns its outputs."""
+    """The model compiled by TVM without tuning: a function that runs it and returns its outputs."""
     import numpy as np
     import tvm
 
@@ -115,19 +115,20 @@ def _beside(executable: Executable, inputs: Mapping[str, Any], rival: Callable[[
 
 
 def print_network(result: NetworkDemonstration) -> None:
-    """Speeds, the slowest operators with their decisions, and what concerns the network as a whole."""
+    """Print latencies, and the slowest operators with their algorithms."""
     report = result.report
     forms = Counter(operator.form or operator.kind for operator in report.operators for _ in range(operator.calls))
     print(f"{result.title}: {', '.join(f'{count} {form}' for form, count in forms.most_common())}")
     print(
-        f"compiled in {result.compile_seconds:.1f} s, no trial runs (TVM default: {result.default_compile_seconds:.1f} "
-        f"s); equal to {result.checked_by} within {result.largest_difference:.1g} of the largest output"
+        f"compiled in {result.compile_seconds:.1f} s without trial runs (TVM default: "
+        f"{result.default_compile_seconds:.1f} s); largest difference from {result.checked_by}: "
+        f"{result.largest_difference:.1g} of the largest output"
     )
     print_slowest(report, SHOWN)
     ours = statistics.median(seconds for run in result.runs.values() for seconds in run.ours.seconds)
     rows = [("tvm-tiling", f"{ours * 1e3:.3g}", "", "")]
     rows += [
-        (name, f"{run.peer.median * 1e3:.3g}", f"{run.ratio:.2f}", middle_half(run) + ", doubtful" * run.doubtful)
+        (name, f"{run.peer.median * 1e3:.3g}", f"{run.ratio:.2f}", middle_half(run) + ", unreliable" * run.doubtful)
         for name, run in result.runs.items()
     ]
-    print_table(("", "ms", "our speedup", "middle half"), rows)
+    print_table(("", "latency ms", "our speedup", "middle half"), rows)

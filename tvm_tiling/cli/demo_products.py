@@ -1,6 +1,6 @@
-"""The demo's products: three of them decided, compiled, checked and measured beside TVM's default and libraries.
+"""The matrix multiplications of the demo: decide, compile, check, and compare with TVM's default and libraries.
 
-Ours and each rival run in turns on the same data (page 10).
+Each comparison is a paired benchmark on the same data.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..runtime.threads import bind_workers, own_core, usable_core_count
 from .demo_rival import SLOW, DemoError, Progress, few_pairs, middle_half
 from .table import print_table
 
-SMALLEST, LARGEST = 16, 1024  # TVM's default takes seconds for one product of 1024 cubed
-SETTLE = 0.15  # seconds; idle threads spin before they sleep, OpenBLAS's for 26 ms and TVM's for some 100 ms
+SMALLEST, LARGEST = 16, 1024  # TVM's default takes seconds for m = k = n = 1024
+SETTLE = 0.15  # seconds; idle threads spin before they sleep, OpenBLAS's for 26 ms and TVM's for about 100 ms
 UNIT_ROUNDOFF = 2.0**-24  # float32
-SHOWN = ("form", "mr", "nr", "partition_n", "partition_k", "threads_m", "threads_n", "pack_b")
+SHOWN = ("algorithm", "mr", "nr", "partition_n", "partition_k", "threads_m", "threads_n", "pack_b")
 
 
 @dataclass(frozen=True)
 class Product:
-    """C (m x n) = A (m x k) * B (k x n) of float32, with max(C + bias, 0) behind it where `dense`."""
+    """C (m x n) = A (m x k) * B (k x n) in float32; `dense`: followed by max(C + bias, 0)."""
 
     title: str
     m: int
@@ -39,18 +39,18 @@ class Product:
 
     @property
     def where(self) -> str:
-        """The product's name for progress and errors."""
+        """The name in progress messages and errors."""
         return f"{self.title}, {self.m} x {self.k} x {self.n}"
 
     @property
     def flops(self) -> int:
-        """Operations of the product alone."""
+        """Operations of the multiplication alone."""
         return 2 * self.m * self.k * self.n
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Someone to compare with: what it computes, how it is run, and where its result is found."""
+    """A library to compare with: how it is run, and how its output is read."""
 
     name: str
     side: Side
@@ -58,11 +58,11 @@ class Rival:
     settle: float = 0.0
 
 
-Maker = Callable[[list[Any]], Rival]  # from A, B and perhaps the bias
+Maker = Callable[[list[Any]], Rival]  # takes A, B and, of a dense layer, the bias
 
 
 def demo_products(size: int) -> list[Product]:
-    """A dense layer with bias and ReLU, a decoding step (one row), and sizes that are three primes below `size`."""
+    """A dense layer with bias and ReLU, a decoding step (one row), and a multiplication with three prime sizes."""
     m, k, n = [p for p in range(2, size) if all(p % d for d in range(2, math.isqrt(p) + 1))][-3:]
     return [
         Product("dense layer", size, size, size, dense=True),
@@ -72,7 +72,7 @@ def demo_products(size: int) -> list[Product]:
 
 
 def product_steps(products: list[Product]) -> int:
-    """How many steps demonstrate() tells of, for all of them."""
+    """The number of steps that demonstrate() reports for all of them."""
     return len(products) * (2 + len(_libraries()) + 1)
 
 
@@ -81,18 +81,18 @@ def product_steps(products: list[Product]) -> int:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One product: the decision, how long it took to make and to compile, and the rivals' paired runs."""
+    """Results for one multiplication: the decision, times to decide and compile, and paired runs with each library."""
 
     product: Product
     tiling: GemmTiling
     decide_seconds: float
     compile_seconds: float
-    errors: dict[str, float]  # the largest of any element, beside a float64 product; all within tolerance
+    errors: dict[str, float]  # largest difference of any element from a float64 result; all within tolerance
     runs: dict[str, Paired]
 
     @property
     def seconds(self) -> float:
-        """Our time: the median of all samples."""
+        """Our median time over all samples."""
         return statistics.median(s for run in self.runs.values() for s in run.ours.seconds)
 
     def gflops(self, seconds: float) -> float:
@@ -119,7 +119,7 @@ class Demonstration:
 
 
 def demonstrate(product: Product, step: Progress) -> Demonstration:
-    """Decide, compile, compare with NumPy, and only then measure. DemoError where a result is wrong."""
+    """Decide, compile, compare with NumPy, then measure. DemoError if a result is wrong."""
     import numpy as np
     import tvm
 
@@ -146,7 +146,7 @@ def demonstrate(product: Product, step: Progress) -> Demonstration:
     makers: list[Maker] = [*_libraries().values(), functools.partial(_tvm_default, func)]
     for make in makers:
         rival = make(arrays)
-        step(f"{where}: measuring beside {rival.name}")
+        step(f"{where}: measuring {rival.name}")
         before = time.perf_counter()
         rival.side.run()
         first = time.perf_counter() - before
@@ -154,7 +154,7 @@ def demonstrate(product: Product, step: Progress) -> Demonstration:
         errors[rival.name] = _error(rival, expected, product)
         runs[rival.name] = few_pairs(ours.side, rival.side, first) if first > SLOW else _settled(ours, rival)
         if runs[rival.name].reason:
-            raise DemoError(f"{where}, beside {rival.name}: {runs[rival.name].reason}")
+            raise DemoError(f"{where}, {rival.name}: {runs[rival.name].reason}")
     step(f"{where}: done")
     return Demonstration(product, scheduled.tiling, decided - start, compiled - decided, errors, runs)
 
@@ -164,7 +164,7 @@ def _settled(ours: Rival, rival: Rival) -> Paired:
 
 
 def tir(product: Product) -> Any:
-    """The product as TVM gets it from te: unscheduled TIR of A, B, the bias if there is one, and the output."""
+    """Unscheduled TIR of the multiplication: A, B, the bias if any, and the output."""
     from tvm import te, tirx
 
     m, k, n = product.m, product.k, product.n
@@ -179,7 +179,7 @@ def tir(product: Product) -> Any:
 
 
 def _expected(arrays: list[Any]) -> Any:
-    """The answer in float64."""
+    """The result in float64."""
     import numpy as np
 
     a, b, *bias = (array.astype(np.float64) for array in arrays)
@@ -187,14 +187,16 @@ def _expected(arrays: list[Any]) -> Any:
 
 
 def _error(rival: Rival, expected: Any, product: Product) -> float:
-    """The largest difference of any element; DemoError if it is not explained by rounding.
+    """The largest difference of any element. DemoError if rounding cannot explain it.
 
-    Of values in [-1, 1), 4*k*2^-24 is allowed: the rounding errors of k sums grow like k*2^-24/3, and a product that is
-    left out or counted twice differs by a third.
+    For values in [-1, 1), the limit is 4*k*2^-24: rounding errors of k sums grow like k*2^-24/3, and a product that is
+    omitted or counted twice contributes a third.
     """
     error, allowed = float(abs(rival.output() - expected).max()), 4 * product.k * UNIT_ROUNDOFF
     if not error <= allowed:
-        raise DemoError(f"{product.where}: {rival.name} differs from NumPy by {error:.3g}, accepted: {allowed:.3g}")
+        raise DemoError(
+            f"{product.where}: {rival.name} differs from NumPy by {error:.3g}; expected at most {allowed:.3g}"
+        )
     return error
 
 
@@ -211,7 +213,7 @@ def _of_tvm(name: str, kernel: Any, arrays: list[Any]) -> Rival:
 
 
 def _tvm_default(func: Any, arrays: list[Any]) -> Rival:
-    """What a model gets that nobody tunes."""
+    """The kernel of TVM's default pipeline, without tuning."""
     import tvm
 
     from ..schedule import llvm_target
@@ -252,7 +254,7 @@ def _torch(arrays: list[Any]) -> Rival:
 
 
 def _libraries() -> dict[str, Maker]:
-    """The libraries that are installed, each with what makes a rival of it."""
+    """The installed libraries."""
     found: dict[str, Maker] = {"NumPy": _numpy}
     if importlib.util.find_spec("torch") is not None:
         found["PyTorch"] = _torch
@@ -263,23 +265,23 @@ def _libraries() -> dict[str, Maker]:
 
 
 def print_products(results: list[Demonstration]) -> None:
-    """Each product with its choices and its speeds, and what they come to."""
+    """Print each multiplication with its tiling and speeds, then a summary."""
     for result in results:
         p = result.product
-        behind = ", then bias and ReLU" if p.dense else ""
-        print(f"{p.title}: ({p.m} x {p.k}) * ({p.k} x {p.n}), float32{behind}")
+        epilogue = ", bias and ReLU" if p.dense else ""
+        print(f"{p.title}: ({p.m} x {p.k}) * ({p.k} x {p.n}), float32{epilogue}")
         print(
-            f"decided and written in {result.decide_seconds * 1e3:.0f} ms, compiled in "
-            f"{result.compile_seconds * 1e3:.0f} ms, no trial runs"
+            f"tiling chosen and code generated in {result.decide_seconds * 1e3:.0f} ms, compiled in "
+            f"{result.compile_seconds * 1e3:.0f} ms, without trial runs"
         )
         print_table(("choice", "value", "why"), _choices(result.tiling))
-        print_table(("", "ms", "GFLOP/s", "our speedup", "middle half", "largest error"), _speeds(result))
+        print_table(("", "time ms", "GFLOP/s", "our speedup", "middle half", "largest error"), _speeds(result))
         print()
     print(_summary(results))
 
 
 def _choices(tiling: GemmTiling) -> Iterator[tuple[str, str, str]]:
-    """The choices that matter most, as far as they have reasons, each reason once."""
+    """The most important choices that have reasons, each reason once."""
     reasons = set()
     for row in tiling.explained():
         if row.name in SHOWN and row.why and row.why not in reasons:
@@ -293,16 +295,16 @@ def _speeds(result: Demonstration) -> Iterator[tuple[str, ...]]:
 
     yield row("tvm-tiling", result.seconds, "", "")
     for name, run in result.runs.items():
-        yield row(name, run.peer.median, f"{run.ratio:.2f}", middle_half(run) + ", doubtful" * run.doubtful)
+        yield row(name, run.peer.median, f"{run.ratio:.2f}", middle_half(run) + ", unreliable" * run.doubtful)
 
 
 def _summary(results: list[Demonstration]) -> str:
-    """Geometric means over the products, against TVM and against the faster library of each."""
+    """Geometric mean speedups over TVM and over the fastest library of each multiplication."""
     tvm = _mean([result.runs["TVM default"].ratio for result in results])
     library = _mean([min(result.runs[name].ratio for name in _libraries()) for result in results])
     names = " and ".join(_libraries())
     which = names if len(_libraries()) == 1 else f"the faster of {names}"
-    return f"Geometric mean of the three: {tvm:.0f} times TVM's default pipeline, {library:.2f} times {which}."
+    return f"Geometric mean speedup of the three: {tvm:.0f} over TVM's default pipeline, {library:.2f} over {which}."
 
 
 def _mean(ratios: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""The demo's network: a residual network of 18 layers with seeded weights, as the bytes of an ONNX file."""
+"""The network of the demo: an 18-layer ResNet with seeded random weights, as the bytes of an ONNX file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CLASSES = 1000
 
 @dataclass
 class _Graph:
-    """Nodes and weights as they are added; `rng` draws the weights."""
+    """A graph under construction; `rng` draws the weights."""
 
     rng: np.random.Generator
     nodes: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Adds an operator and names its output."""
+        """Add an operator; returns the name of its output."""
         output = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [output], name=output, **attributes))
         return output
@@ -34,7 +34,7 @@ class _Graph:
         return name
 
     def conv(self, x: str, ci: int, co: int, kernel: int, stride: int = 1) -> str:
-        """A convolution and its batch norm; kernels keep the variance of what passes them."""
+        """A convolution with batch normalisation; its kernels preserve the variance of their input."""
         kernels = self.rng.standard_normal((co, ci, kernel, kernel)) * np.sqrt(2 / (ci * kernel * kernel))
         pad = kernel // 2
         y = self.node("Conv", x, self.weight(kernels), strides=[stride] * 2, pads=[pad] * 4)
@@ -43,7 +43,7 @@ class _Graph:
         return self.node("BatchNormalization", y, *map(self.weight, (scale, shift, mean, variance)))
 
     def block(self, x: str, ci: int, co: int, stride: int) -> str:
-        """Two convolutions beside a shortcut."""
+        """Two convolutions with a shortcut."""
         y = self.node("Relu", self.conv(x, ci, co, 3, stride))
         y = self.conv(y, co, co, 3)
         shortcut = x if ci == co and stride == 1 else self.conv(x, ci, co, 1, stride)
@@ -51,9 +51,9 @@ class _Graph:
 
 
 def resnet_bytes(image: int = 128, channels: int = 32) -> bytes:
-    """The file of a network for a square image of `image` pixels (1 x 3 x image x image, float32).
+    """The ONNX file of a network for images of 1 x 3 x image x image in float32.
 
-    The first stage has `channels` channels, every further one twice as many. The bytes are always the same.
+    The first stage has `channels` channels, and each further stage twice as many. The bytes are deterministic.
     """
     graph = _Graph(np.random.default_rng(0))
     x = graph.node("Relu", graph.conv("image", 3, channels, 7, 2))

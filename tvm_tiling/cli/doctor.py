@@ -1,4 +1,4 @@
-"""`tvm-tiling doctor`: is this installation whole, and does it use the machine? Every line says how to fix it."""
+"""`tvm-tiling doctor`: check the installation and its use of the machine; every problem comes with a fix."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ EXAMPLES = ("tvm-tiling doctor", "tvm-tiling doctor --json")
 
 
 def command(as_json: bool = JSON) -> None:
-    """Check versions, threads, caches and optional parts; exit with 1 if something fails."""
+    """Check versions, threads, caches and optional dependencies; exit with code 1 if a check fails."""
     with working("checking"):
         checks = list(all_checks())
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        print_table(("", "check", "found", "remedy"), [(c.status, c.name, c.found, c.hint) for c in checks])
+        print_table(("", "check", "found", "fix"), [(c.status, c.name, c.found, c.hint) for c in checks])
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(1)
 
@@ -50,7 +50,7 @@ def all_checks() -> Iterator[Check]:
     try:
         cpu = detect_cpu()
     except HardwareError as error:
-        yield Check("cpu", "fail", str(error), "use such a machine, or a simulated target")
+        yield Check("cpu", "fail", str(error), "use a supported CPU, or simulate an accelerator")
         return
     yield check_cpu(cpu)
     yield check_caches(cpu)
@@ -60,7 +60,7 @@ def all_checks() -> Iterator[Check]:
 
 
 def check_python(found: tuple[int, ...]) -> Check:
-    """The interpreter, given as (major, minor)."""
+    """The version of the interpreter, (major, minor)."""
     text = ".".join(map(str, found))
     if found < OLDEST_PYTHON:
         return Check("python", "fail", text, "install Python 3.10 or later")
@@ -68,15 +68,15 @@ def check_python(found: tuple[int, ...]) -> Check:
 
 
 def check_compiler(environment: Mapping[str, str]) -> Check:
-    """The C compiler that links compiled models; TVM looks for it in these variables and under these names."""
+    """The C compiler that links compiled models, found by the same variables and names as in TVM."""
     named = [environment[name] for name in ("CXX", "CC") if environment.get(name)]
     found = next(
         (path for name in (*named, "g++", "gcc", "clang++", "clang", "c++", "cc") if (path := shutil.which(name))), ""
     )
     if found:
         return Check("c compiler", "ok", found)
-    without = "missing: models run in TVM's thread pool, behind other libraries' threads where those spin"
-    return Check("c compiler", "warn", without, "apt install gcc, or what your system has")
+    without = "missing: models run in TVM's thread pool, which is slower beside other libraries' spinning threads"
+    return Check("c compiler", "warn", without, "apt install gcc, or your system's equivalent")
 
 
 def check_cross_compilers() -> Iterator[Check]:
@@ -95,9 +95,9 @@ def check_cross_compilers() -> Iterator[Check]:
 
 
 def check_cpu(cpu: Cpu) -> Check:
-    """The processor; a warning where anything but its caches had to be assumed."""
+    """The processor; a warning if properties other than its caches are assumed."""
     found = (
-        f"{cpu.mcpu or f'{cpu.arch}, model not known'}: {cpu.cores} cores, {cpu.threads} threads, "
+        f"{cpu.mcpu or f'{cpu.arch}, unknown model'}: {cpu.cores} cores, {cpu.threads} threads, "
         f"{cpu.vector_bits}-bit vectors, {cpu.fma_units} FMA per cycle"
     )
     assumed = [field for field in cpu.assumed if not field.startswith("caches")]
@@ -107,50 +107,51 @@ def check_cpu(cpu: Cpu) -> Check:
 
 
 def check_caches(cpu: Cpu) -> Check:
-    """Cache geometry: read from the system, or assumed."""
+    """Cache geometry; a warning if the system does not report it."""
     found = ", ".join(f"L{cache.level} {cache.size // 1024} KiB {cache.ways}-way" for cache in cpu.caches)
     assumed = [field for field in cpu.assumed if field.startswith("caches")]
     if assumed:
-        return Check("caches", "warn", f"{found}; the system hides {', '.join(assumed)}", _DESCRIBE)
+        return Check("caches", "warn", f"{found}; not reported by the system: {', '.join(assumed)}", _DESCRIBE)
     return Check("caches", "ok", found)
 
 
-_DESCRIBE = "correct the output of `tvm-tiling hardware detect --toml` in a file and pass that as --hardware"
+_DESCRIBE = "write `tvm-tiling hardware detect --toml` to a file, correct it, and use --target FILE"
 
 
 def check_compile_cache() -> Check:
-    """The folder of compiled models: its size against its limit, and whether others may write to it."""
+    """The directory of compiled models: size, limit and permissions."""
     try:
         folder = CacheFolder()
     except TilingError as error:
-        return Check("compile cache", "fail", str(error), "set TVM_TILING_CACHE_SIZE to a size, or not at all")
+        return Check("compile cache", "fail", str(error), "set TVM_TILING_CACHE_SIZE to a size, or unset it")
     held = folder.held()
     found = (
-        f"{held.models} models, {held.kernels} kernels, {held.bytes >> 20} of {folder.limit >> 20} MiB in {folder.path}"
+        f"{held.models} models and {held.kernels} kernels, {held.bytes >> 20} of {folder.limit >> 20} MiB used, in "
+        f"{folder.path}"
     )
     if why := folder.refused():
         return Check("compile cache", "warn", f"not used: {why}; {folder.path}", f"chmod go-w {folder.path}, or chown")
     parent = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        return Check("compile cache", "warn", f"{found}: cannot be written", "set TVM_TILING_CACHE to another folder")
+        return Check("compile cache", "warn", f"{found}: not writable", "set TVM_TILING_CACHE to another directory")
     return Check("compile cache", "ok", found)
 
 
 def check_affinity(allowed: int, there: int) -> Check:
-    """The processors that this process may run on, of those that are there."""
+    """The processors of the affinity mask against those of the system."""
     if allowed >= there:
         return Check("affinity", "ok", f"all {there} processors")
-    fix = "run it without taskset or the container's cpuset, if it is to use all of them"
+    fix = "to use all of them, run without taskset and without a cpuset of the container"
     return Check("affinity", "warn", f"this process may use {allowed} of {there} processors", fix)
 
 
 def check_limit(limit: float | None, processors: int) -> Check:
-    """The container's CPU limit against the processors of the affinity mask."""
+    """The CPU limit of the control group against the processors of the affinity mask."""
     if limit is None or limit >= processors:
-        return Check("cpu limit", "ok", f"none below the {processors} processors of the affinity mask")
+        return Check("cpu limit", "ok", f"none, or at least the {processors} processors of the affinity mask")
     return Check(
         "cpu limit",
         "warn",
-        f"control groups allow {limit:g} of {processors} processors",
-        "raise the container's limit (--cpus, resources.limits.cpu) to a whole number of processors, or all of them",
+        f"control groups limit this process to {limit:g} of {processors} processors",
+        "raise the limit of the container (--cpus, resources.limits.cpu) to a whole number of processors",
     )

@@ -1,9 +1,7 @@
-"""What `tvm-tiling doctor` says of installed packages, those that this one requires and those of its extras, and of TVM
-itself: whether it starts, which one, what it crashes in, its threads. TVM is asked in a child process, since a broken
-one may take its process down.
+"""Checks of installed packages, required and optional, and of TVM: whether it starts, its version, its threads. TVM is
+tested in a child process, because a broken installation may crash.
 
-Which versions go together is read from this package's own metadata, so that nothing has to be kept in step with
-pyproject.toml.
+Accepted versions come from this package's metadata, that is, from pyproject.toml.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 
 @dataclass(frozen=True)
 class Check:
-    """`status` is "ok", "warn" (works, but not as well as it could) or "fail"; `remedy` says how to fix it."""
+    """The result of a check. `status`: "ok", "warn" (works with limitations) or "fail". `hint`: how to fix it."""
 
     name: str
     status: str
@@ -32,35 +30,35 @@ class Check:
 
 
 DISTRIBUTION = "tvm-tiling"
-# What goes wrong with another version of what is pinned exactly.
+# Effects of another version of a package that is pinned exactly.
 WRONG = {
-    "apache-tvm": "the names this package uses have moved between releases",
-    "apache-tvm-ffi": "TVM 0.27 crashes with other ones: a segmentation fault in save_json, tensorize, MetaSchedule",
-    "apache-tvm-ffi-orcjit": "it goes with one apache-tvm-ffi, and others were not tried",
+    "apache-tvm": "its internal API changes between releases",
+    "apache-tvm-ffi": "TVM 0.27 crashes with other versions (segmentation fault in save_json, tensorize, MetaSchedule)",
+    "apache-tvm-ffi-orcjit": "other versions are untested with this apache-tvm-ffi",
 }
-# Distributions that bring the same package.
+# Distributions that provide the same package.
 SAME = {"xgboost-cpu": ("xgboost",)}
-# What fails without it, where not everything does.
+# Features that fail without a package; without any other one, nothing works.
 PARTS = {
     "psutil": "tuning with MetaSchedule fails",
     "cloudpickle": "tuning with MetaSchedule fails",
-    "apache-tvm-ffi-orcjit": "nothing runs that was compiled without a C compiler",
-    "xgboost-cpu": "learning what costs and MetaSchedule's own cost model fail",
-    "sqlalchemy": "databases of shapes and tune fail",
+    "apache-tvm-ffi-orcjit": "models compiled without a C compiler do not run",
+    "xgboost-cpu": "learned cost models and MetaSchedule's cost model fail",
+    "sqlalchemy": "shape databases and tune fail",
 }
-# Extra -> what it brings that has to be there, and what there is not without it.
+# Extra -> its main package, and what is missing without it.
 EXTRAS = {
     "onnx": ("onnx", "no ONNX models"),
     "torch": ("torch", "no PyTorch models"),
     "tflite": ("tflite", "no TFLite models"),
-    "sim": ("numba", "simulations take a hundred times as long"),
+    "sim": ("numba", "simulations are up to 100x slower"),
     "rpc": ("tornado", "no fleet and no --runner rpc://"),
-    "postgres": ("psycopg", "no databases on a PostgreSQL server"),
+    "postgres": ("psycopg", "no PostgreSQL databases"),
 }
 
 
 class Asked(NamedTuple):
-    """A distribution, the versions that are accepted, such as ">=1.26,<3", and the extra that asks for it."""
+    """A requirement: a distribution, its accepted versions, such as ">=1.26,<3", and the extra that requires it."""
 
     name: str
     versions: SpecifierSet
@@ -68,7 +66,7 @@ class Asked(NamedTuple):
 
 
 def requirements(lines: Iterable[str]) -> list[Asked]:
-    """What a distribution's metadata ask for on this system and Python, always and for extras."""
+    """The requirements in a distribution's metadata for this system and Python, including extras."""
     found = []
     for read in map(Requirement, lines):
         for extra in ("", *EXTRAS):
@@ -79,7 +77,7 @@ def requirements(lines: Iterable[str]) -> list[Asked]:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Its version, None where there is none."""
+    """The installed version; None if the distribution is not installed."""
     for name in (distribution, *SAME.get(distribution, ())):
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
@@ -87,7 +85,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def own_requirements() -> list[Asked] | None:
-    """What this package asks for; None where it is run from source and not installed."""
+    """The requirements of this package; None if it is run from source and not installed."""
     try:
         return requirements(metadata.requires(DISTRIBUTION) or ())
     except metadata.PackageNotFoundError:
@@ -95,9 +93,9 @@ def own_requirements() -> list[Asked] | None:
 
 
 def check_packages(asked: list[Asked] | None, installed: Callable[[str], str | None]) -> Iterator[Check]:
-    """Everything required, then what the extras bring. `installed` gives a version, None where there is none."""
+    """Check required packages, then those of extras. `installed` maps a distribution to its version or None."""
     if asked is None:
-        problem = "run from source, not installed: versions are not checked"
+        problem = "run from source, not installed; versions are not checked"
         yield Check(DISTRIBUTION, "warn", problem, "pip install --editable .")
         return
     yield from (_required(each, installed(each.name)) for each in asked if not each.extra)
@@ -115,8 +113,8 @@ def _required(asked: Asked, found: str | None) -> Check:
     if asked.versions.contains(found, prereleases=True):
         return Check(name, "ok", found)
     if name in WRONG:
-        return Check(name, "fail", f"{found}, not {str(asked.versions).lstrip('=')}: {WRONG[name]}", hint)
-    return Check(name, "warn", f"{found}, accepted: {asked.versions}", hint)
+        return Check(name, "fail", f"{found}; expected {str(asked.versions).lstrip('=')}: {WRONG[name]}", hint)
+    return Check(name, "warn", f"{found}; expected {asked.versions}", hint)
 
 
 def _optional(asked: Asked, without: str, found: str | None) -> Check:
@@ -125,11 +123,11 @@ def _optional(asked: Asked, without: str, found: str | None) -> Check:
         return Check(asked.name, "ok", f"not installed, optional: {without}", hint)
     if asked.versions.contains(found, prereleases=True):
         return Check(asked.name, "ok", found)
-    return Check(asked.name, "warn", f"{found}, accepted: {asked.versions}", hint)
+    return Check(asked.name, "warn", f"{found}; expected {asked.versions}", hint)
 
 
 PROBE_SECONDS = 120
-# Each line of the answer is as far as it came. The last step crashes where TVM and its FFI do not go together.
+# Each line of output marks a step that succeeded. The last step crashes if TVM and its FFI are incompatible.
 PROBE = """
 import json
 import tvm, tvm_ffi
@@ -144,8 +142,8 @@ print('saved', flush=True)
 
 @dataclass(frozen=True)
 class Answer:
-    """What the child said: versions of TVM and its FFI, threads and place where it started, `error` where it did not
-    come to its end, such as "killed by signal 11"."""
+    """The child's answer: versions of TVM and its FFI, threads and location if TVM started; `error` if the child
+    failed, such as "killed by signal 11"."""
 
     tvm: str = ""
     ffi: str = ""
@@ -155,7 +153,7 @@ class Answer:
 
 
 def probe() -> Answer:
-    """Ask."""
+    """Test TVM in a child process."""
     try:
         child = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -175,31 +173,31 @@ def probe() -> Answer:
 def check_tvm(
     answer: Answer, cores: int, installed: Callable[[str], str | None], environment: Mapping[str, str]
 ) -> Iterator[Check]:
-    """Its start, the versions that are really loaded, and its threads on a machine of so many cores."""
+    """Check that TVM starts, the versions that are loaded, and its threads against `cores`."""
     if not answer.tvm:
         yield Check("tvm", "fail", f"does not start: {answer.error}", "pip install --force-reinstall tvm-tiling")
         return
     loaded = {"apache-tvm": answer.tvm, "apache-tvm-ffi": answer.ffi}
     other = [
-        f"{name} {found}, not the installed {installed(name)}"
+        f"{name} {found} instead of the installed {installed(name)}"
         for name, found in loaded.items()
         if installed(name) not in (None, found)
     ]
     if answer.error:
-        why = f"starts, and fails when it writes a function as JSON: {answer.error}"
-        yield Check("tvm", "fail", f"{why}; apache-tvm-ffi {answer.ffi} does not go with it", _PINS)
+        why = f"starts, but fails to serialise a function: {answer.error}"
+        yield Check("tvm", "fail", f"{why}; apache-tvm-ffi {answer.ffi} is incompatible", _PINS)
     elif other:
         yield Check("tvm", "warn", f"{answer.place} is {'; '.join(other)}", "remove the other copy from PYTHONPATH")
     else:
-        yield Check("tvm", "ok", f"{answer.tvm} starts and writes a function as JSON")
+        yield Check("tvm", "ok", f"{answer.tvm} starts and serialises a function")
     yield _threads(answer, cores, environment)
 
 
-_PINS = "pip install --force-reinstall tvm-tiling, which pins the versions that go together"
+_PINS = "pip install --force-reinstall tvm-tiling, which pins compatible versions"
 
 
 def _threads(answer: Answer, cores: int, environment: Mapping[str, str]) -> Check:
-    """TVM's own number of threads; this package asks for all cores by itself."""
+    """TVM's own number of threads; this package sets all cores itself."""
     threads, name = answer.threads, "TVM_NUM_THREADS"
     if threads == cores:
         return Check("tvm threads", "ok", f"{threads} of {cores} cores")
@@ -207,6 +205,6 @@ def _threads(answer: Answer, cores: int, environment: Mapping[str, str]) -> Chec
         found = f"{name}={environment[name]}: {threads} threads on {cores} cores"
         return Check("tvm threads", "warn", found, f"unset {name}, or export {name}={cores}")
     if threads < cores:
-        found = f"TVM alone would use {threads} of {cores} cores (it halves the count on x86)"
-        return Check("tvm threads", "warn", found, f"this package asks for all; for plain TVM: export {name}={cores}")
-    return Check("tvm threads", "warn", f"TVM would start {threads} threads on {cores} cores", f"export {name}={cores}")
+        found = f"TVM alone uses {threads} of {cores} cores (it halves the count on x86)"
+        return Check("tvm threads", "warn", found, f"only for TVM without this package: export {name}={cores}")
+    return Check("tvm threads", "warn", f"TVM starts {threads} threads on {cores} cores", f"export {name}={cores}")

@@ -1,6 +1,6 @@
-"""`tvm-tiling explain`: how an operator, or every operator of a model, is cut on a machine, and why.
+"""`tvm-tiling explain`: the tiling of an operator, or of every operator of a model, and the reason for every choice.
 
-Loads no TVM for an operator.
+For an operator, TVM is not imported.
 """
 
 from __future__ import annotations
@@ -16,15 +16,29 @@ from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
-from .model_options import BATCH, DIM, PRECISION, PREFER, SHAPE, ModelOptions, is_model, presets
+from .model_options import (
+    BATCH,
+    DIM,
+    GOALS,
+    PRECISION,
+    PREFER,
+    SHAPE,
+    TARGET,
+    THREADS,
+    ModelOptions,
+    choose,
+    deprecated_text,
+    is_model,
+    machine_of,
+)
 from .operator_text import Workload, parse_operator
 from .output import print_json
 from .table import print_table
 
 EXAMPLES = (
     "tvm-tiling explain gemm 64 16384 64",
-    "tvm-tiling explain conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 --hardware wfold16",
-    "tvm-tiling explain lstm steps=100 input_size=256 hidden_size=512 --hardware rnn16k",
+    "tvm-tiling explain conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 --target wfold16",
+    "tvm-tiling explain lstm steps=100 input_size=256 hidden_size=512 --target rnn16k",
     "tvm-tiling explain model.onnx --json",
 )
 
@@ -32,50 +46,58 @@ EXAMPLES = (
 def command(
     operator: list[str] = typer.Argument(  # noqa: B008
         metavar="OPERATOR|MODEL",
-        help="A model file, or what `tvm-tiling compile` wrote; or an operator: "
-        '"gemm M K N", sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); or with keys, as in '
+        help="A model, a compiled file, or an operator. "
+        '"gemm M K N" has its sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); with keys: '
         '"gemm m=64 k=16384 n=64 dtype=int8 trans_b=1 batch=4 lda=16400". '
         '"conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3" (top, left, bottom, right). '
-        '"lstm steps=100 input_size=256 hidden_size=512", gru and rnn likewise, also batch, layers, bidirectional. '
-        "The quotation marks may be left out.",
+        '"lstm steps=100 input_size=256 hidden_size=512", also gru and rnn, with batch, layers and bidirectional. '
+        "The quotation marks are optional.",
     ),
-    hardware: str = typer.Option(
-        "", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU."
+    target: str = TARGET,
+    mode: str = typer.Option(
+        "best", metavar="MODE", help="best, or seed: the formulas without refinements (accelerators)."
     ),
-    mode: str = typer.Option("best", help="best, or seed: the formulas as printed (accelerators)."),
     prefer: str = PREFER,
-    form: str = typer.Option(
-        "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold on a W-fold accelerator."
+    algorithm: str = typer.Option(
+        "",
+        "--algorithm",
+        metavar="NAME",
+        help="Force a kernel variant: normal, nocopy, inline, pack or stream for a gemm on a CPU; an algorithm of "
+        "convolution; wfold on a W-fold accelerator.",
     ),
+    form: str = deprecated_text("--form", "--algorithm"),
     weights: str = typer.Option(
-        "plain", help="plain, or packed: prepacked when a model is compiled (an operator's, on a CPU)."
+        "plain", metavar="KIND", help="Weights of an operator on a CPU: plain, or packed, as in compiled models."
     ),
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    threads: int | None = THREADS,
     precision: str = PRECISION,
-    as_json: bool = typer.Option(False, "--json", help="Print workload, machine and decision as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print workload, hardware and decision as JSON."),
 ) -> None:
-    """Show how an operator, or every operator of a model, is cut, and why. Sizes of a product are in the order m k n.
+    """Show the tiling of an operator, or of every operator of a model, with the reason for every choice.
 
-    Of a model nothing is compiled or run. On other machines than this one, name it by --hardware.
+    The sizes of a gemm are in the order m k n. Nothing is compiled or run.
     """
-    sizes = ModelOptions(batch, dim, shape, precision)
+    options = ModelOptions(batch, dim, shape, precision, target=target)
+    algorithm = algorithm or form
     if len(operator) == 1 and is_model(operator[0]):
-        if (mode, prefer, form, weights) != ("best", "utilisation", "", "plain"):
-            raise WorkloadError(
-                "--mode, --prefer, --form and --weights are for an operator; a model's are all decided as best"
-            )
+        if (mode, prefer, algorithm, weights) != ("best", "utilisation", "", "plain"):
+            raise WorkloadError("--mode, --prefer, --algorithm and --weights apply to operators, not to models")
         from .explain_model import explain
 
-        explain(operator[0], hardware, sizes, as_json)
+        explain(operator[0], options, as_json)
         return
-    if sizes.given:
-        raise WorkloadError("--batch, --dim, --shape and --precision are for models; an operator's text has its own")
+    if options.given:
+        raise WorkloadError("--batch, --dim, --shape and --precision apply to models; an operator states its sizes")
+    choose("--mode", mode, ("best", "seed"))
+    choose("--prefer", prefer, GOALS)
+    choose("--weights", weights, ("plain", "packed"))
     workload = parse_operator(" ".join(operator))
-    machine = Hardware.load(hardware) if hardware else Hardware.detect()
+    machine = machine_of(target) or Hardware.detect()
     start = time.perf_counter()
-    tiling = decide(workload, machine, mode=mode, prefer=prefer, form=form or None, weights=weights)  # type: ignore[arg-type]
+    tiling = decide(workload, machine, mode=mode, prefer=prefer, algorithm=algorithm or None, weights=weights)  # type: ignore[arg-type]
     seconds = time.perf_counter() - start
     if as_json:
         print_json(
@@ -96,7 +118,7 @@ def command(
 
 
 def operator_line(workload: Workload) -> str:
-    """The workload in one line: sizes, what is not the default, and its work."""
+    """The workload in one line: sizes, fields that differ from their defaults, and operations."""
     plain: dict[str, Any] = workload.to_dict()
     kind = plain.pop("op")
     if isinstance(workload, GemmWorkload):
@@ -114,17 +136,23 @@ def operator_line(workload: Workload) -> str:
         further = {key: plain[key] for key, value in usual.items() if plain[key] != value}
     elif isinstance(workload, RnnWorkload):
         r = workload
-        sizes = f"{r.cell} of {r.hidden_size} units on {r.input_size} inputs, {r.steps} steps of {r.batch}"
+        sizes = f"{r.cell} of {r.hidden_size} units on {r.input_size} inputs, {r.steps} steps, batch {r.batch}"
         standard = {"layers": 1, "bidirectional": False, "linear_before_reset": True, "activation": "tanh"}
         further = {key: plain[key] for key, value in standard.items() if plain[key] != value}
     else:
         c = workload
-        sizes = f"{c.n} x {c.h} x {c.w} x {c.ci} by {c.co} kernels of {c.kh} x {c.kw} to {c.ho} x {c.wo}"
+        sizes = f"{c.n} x {c.h} x {c.w} x {c.ci} with {c.co} kernels of {c.kh} x {c.kw} to {c.ho} x {c.wo}"
         further = {key: plain[key] for key in ("stride", "padding", "dilation", "groups")}
     further |= {key: plain[key] for key in ("out_dtype", "encoding") if key in plain}
     rest = "".join(f", {key} {_plain(value)}" for key, value in further.items())
-    types = f"{workload.types.operands} summed in {workload.acc_dtype}"
-    return f"{kind} {sizes}, {types}{rest}: {workload.flops / 1e9:.3g} Gop"
+    types = f"{workload.types.operands} accumulated in {workload.acc_dtype}"
+    return f"{kind} {sizes}, {types}{rest}: {_si(workload.flops)}op"
+
+
+def _si(count: float) -> str:
+    """A count with an SI prefix."""
+    exponent = min(4, max(0, (len(str(int(count))) - 1) // 3))
+    return f"{count / 1000**exponent:.3g} {('', 'k', 'M', 'G', 'T')[exponent]}"
 
 
 def _plain(value: Any) -> str:

@@ -1,14 +1,14 @@
-"""`tvm-tiling explain MODEL`: every operator of a model with its decision, and why. Nothing is compiled or run."""
+"""`tvm-tiling explain MODEL`: the tiling of every operator of a model, with reasons. Nothing is compiled or run."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from ..errors import WorkloadError
+from ..errors import HardwareError, WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
-from .model_options import ModelOptions, is_executable
+from .model_options import ModelOptions, is_executable, machine_of
 from .output import print_json, working
 from .table import print_decided, print_table
 
@@ -17,25 +17,42 @@ if TYPE_CHECKING:
     from ..model.report import OperatorRecord
 
 
-def explain(model: str, machine: str, sizes: ModelOptions, as_json: bool) -> None:
-    """Print the decisions on a model file, or those that a compiled one keeps; `machine` is a preset or a TOML file,
-    empty for this CPU."""
+DECIDED = ("float32", "bfloat16", "float16")  # precisions whose tilings are known without running the model
+
+
+def explain(model: str, options: ModelOptions, as_json: bool) -> None:
+    """Print the decisions for a model file, or those that a compiled file contains."""
     start = time.perf_counter()
     if is_executable(model):
-        if machine or sizes.given:
+        if options.target or options.given:
             raise WorkloadError(
-                f"{model} is compiled already; --hardware, --batch, --dim, --shape and --precision are for models"
+                f"{model} is compiled already; --target, --batch, --dim, --shape and --precision apply to models"
             )
         explanations, where = _kept(model), "the machine it was compiled for"
+        steps = {"reading the file": time.perf_counter() - start}
     else:
-        from ..model.explain import explain_model
-
-        hardware = Hardware.load(machine) if machine else Hardware.detect()
-        with working(f"deciding on {model}"):
-            explanations, where = (
-                explain_model(model, hardware, precision=sizes.precision, **sizes.sizes()),
-                hardware.name,
+        machine = machine_of(options.target) or Hardware.detect()
+        options.check_precision()
+        if options.precision not in DECIDED:
+            raise WorkloadError(
+                f"--precision {options.precision} is settled by running the model; expected {', '.join(DECIDED)}, or a "
+                "file compiled with it"
             )
+        if machine.cpu is None:
+            raise HardwareError(
+                f"--target {options.target} is an accelerator; use tvm-tiling simulate for models on accelerators"
+            )
+        with working(f"deciding on {model}"):
+            from ..model.explain import explain_model  # imports TVM
+
+            loaded = time.perf_counter()
+            explanations = explain_model(model, machine, precision=options.precision, **options.sizes())
+        where = machine.name
+        steps = {
+            "loading TVM": loaded - start,
+            "reading the model": sum(explanation.read_seconds for explanation in explanations),
+            "choosing tilings": sum(explanation.decide_seconds for explanation in explanations),
+        }
     seconds = time.perf_counter() - start
     if as_json:
         print_json(
@@ -43,12 +60,14 @@ def explain(model: str, machine: str, sizes: ModelOptions, as_json: bool) -> Non
                 "model": model,
                 "hardware": where,
                 "seconds": seconds,
+                "steps": steps,
                 "variants": [explanation.to_dict() for explanation in explanations],
             }
         )
         return
+    told = ", ".join(f"{step} {spent:.1f} s" for step, spent in steps.items())
     for explanation in explanations:
-        _print(model, where, explanation, seconds)
+        _print(model, where, explanation, f"{seconds:.1f} s ({told})")
 
 
 def _kept(path: str) -> list[Explanation]:
@@ -58,14 +77,16 @@ def _kept(path: str) -> list[Explanation]:
     return [Explanation(variant.signature, variant.operators) for variant in load(path).variants]
 
 
-def _print(model: str, where: str, explanation: Explanation, seconds: float) -> None:
+def _print(model: str, where: str, explanation: Explanation, took: str) -> None:
     calls = sum(operator.calls for operator in explanation.operators)
-    print(f"{model} on {where}: {calls} operators, decided in {seconds:.1f} s")
+    print(f"{model} on {where}: {calls} operators in {took}")
     for line in explanation.signature.lines():
         print(line)
     sample = ", ".join(f"{name}={size}" for name, size in explanation.signature.sample.items())
     at = f" at {sample}" if sample else ""
-    print(f"predicted of convolutions and products together{at}: {explanation.predicted_seconds * 1e3:.3g} ms\n")
+    print(
+        f"predicted time of convolutions and matrix multiplications{at}: {explanation.predicted_seconds * 1e3:.3g} ms\n"
+    )
     print_decided(explanation.operators)
     for operator in explanation.operators:
         if operator.decision is not None:
@@ -75,8 +96,13 @@ def _print(model: str, where: str, explanation: Explanation, seconds: float) -> 
 
 
 def _headline(operator: OperatorRecord) -> str:
+    """The nodes of an operator with its kernel, calls and predicted time."""
     predicted = operator.predicted_seconds or 0.0
-    times = f", called {operator.calls} times" if operator.calls > 1 else ""
+    times = f", {operator.calls} calls" if operator.calls > 1 else ""
     each = f"{predicted / max(1, operator.calls) * 1e6:.0f} us predicted"
-    nodes = f"\nnodes: {', '.join(operator.nodes)}" if operator.nodes else ""
-    return f"{operator.name}: {operator.kind}{times}, {each}{nodes}"
+    named = ", ".join(operator.nodes)
+    return (
+        f"{named}\nkernel {operator.name}: {operator.kind}{times}, {each}"
+        if named
+        else (f"{operator.name}: {operator.kind}{times}, {each}")
+    )

@@ -1,4 +1,4 @@
-"""`tvm-tiling export`: a model, or a compiled one, to a folder with a C library."""
+"""`tvm-tiling export`: export a model as a C library."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from .model_options import (
     MODEL,
     PRECISION,
     SHAPE,
+    TARGET,
+    THREADS,
     TOLERANCE,
     WEIGHT_BLOCK,
     WEIGHTS,
@@ -31,11 +33,15 @@ EXAMPLES = (
 
 def command(
     model: str = MODEL,
-    folder: Path = typer.Argument(metavar="FOLDER", help="Where the library goes: a new or empty folder."),  # noqa: B008
-    name: str = typer.Option("", "--name", help="Of the library and its functions; left out: the folder's."),
+    folder: Path = typer.Argument(metavar="DIRECTORY", help="A new or empty directory for the library."),  # noqa: B008
+    name: str = typer.Option(
+        "", "--name", metavar="NAME", help="Name of the library and prefix of its functions; default: the directory's."
+    ),
+    target: str = TARGET,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    threads: int | None = THREADS,
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
@@ -43,11 +49,15 @@ def command(
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
     logits: str = LOGITS,
-    as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print the list of files as JSON."),
 ) -> None:
-    """Write a model as a C library that needs neither TVM nor Python: header, source, kernels, weights, files for CMake
-    and pkg-config, and examples in C and C++."""
-    typed = ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits)
+    """Export a model as a C library that needs neither TVM nor Python.
+
+    The directory contains header, source, kernels, weights, files for CMake and pkg-config, and examples in C and C++.
+    """
+    typed = ModelOptions(
+        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits, target
+    )
     executable = opened(model, typed, foreign=True)
     written = executable.export(folder, name=name or None)
     files = sorted(path.name for path in written.iterdir())
@@ -55,5 +65,5 @@ def command(
         print_json({"folder": str(written), "files": files})
         return
     size = sum(path.stat().st_size for path in written.iterdir())
-    print(f"{model}: written to {written}, {len(files)} files of {size / 1e6:.1f} MB")
-    print(f"build it: cmake -S {folder} -B {folder}-build && cmake --build {folder}-build")
+    print(f"{model}: written to {written}, {len(files)} files, {size / 1e6:.1f} MB")
+    print(f"to build it: cmake -S {folder} -B {folder}-build && cmake --build {folder}-build")

@@ -1,4 +1,4 @@
-"""`tvm-tiling fleet`: a TVM tracker with workers, for `tune --runner rpc://host:port/key`."""
+"""`tvm-tiling fleet`: manage a TVM tracker and its workers, for `tune --runner rpc://host:port/key`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,30 @@ command = typer.Typer(no_args_is_help=True)
 LOOPBACK = "127.0.0.1"
 LOOK_SECONDS = 2.0
 HOST_HELP = (
-    "Address to listen at. Whoever reaches a tracker's workers has them run what it likes: other than loopback only in "
-    "a network of your own."
+    "Address to listen on. Anyone who can reach the workers can run code on this machine: use an address other than "
+    "loopback only in a trusted network."
 )
 
 
 @command.command(epilog=examples("tvm-tiling fleet start --workers 1 --port 9190"))
 def start(
-    workers: int = typer.Option(1, "--workers", min=0, help="Workers that measure on this machine."),
-    predicting: int = typer.Option(0, "--predicting", min=0, help="Workers that only predict, to try a fleet out."),
-    delay: float = typer.Option(0.5, "--delay", min=0.0, help="Seconds that a predicting worker takes."),
-    key: str = typer.Option("cpu", "--key", help="Name of the kind of machine; sessions ask for it."),
-    host: str = typer.Option(LOOPBACK, "--host", help=HOST_HELP),
-    port: int = typer.Option(9190, "--port", min=0, max=65535, help="The tracker's; 0: any that is free."),
+    workers: int = typer.Option(1, "--workers", metavar="N", min=0, help="Workers that measure on this machine."),
+    predicting: int = typer.Option(
+        0, "--predicting", metavar="N", min=0, help="Workers that predict instead of measuring, to test a fleet."
+    ),
+    delay: float = typer.Option(
+        0.5, "--delay", metavar="S", min=0.0, help="Seconds that a predicting worker waits before it answers."
+    ),
+    key: str = typer.Option("cpu", "--key", metavar="NAME", help="Name of this kind of machine, part of --runner."),
+    host: str = typer.Option(LOOPBACK, "--host", metavar="ADDRESS", help=HOST_HELP),
+    port: int = typer.Option(
+        9190, "--port", metavar="N", min=0, max=65535, help="Port of the tracker; 0: any free port."
+    ),
 ) -> None:
-    """Start a tracker and workers, and print what --runner takes; Ctrl-C ends them.
+    """Start a tracker and workers, and print the address for --runner. Ctrl-C stops them.
 
-    A worker that ends is restarted, and only its trial is lost. Several measuring workers on one machine
-    disturb each other: more than one is for trying things out.
+    A worker that exits is restarted; only its trial is lost. Measuring workers on one machine disturb each other, so
+    use more than one only for tests.
     """
     from ..tuning.workers.fleet import Fleet
 
@@ -54,10 +60,12 @@ def start(
 
 @command.command(epilog=examples("tvm-tiling fleet join rpc://127.0.0.1:9190/cpu"))
 def join(
-    runner: str = typer.Argument(metavar="RPC", help="rpc://host:port/key of a tracker."),
-    host: str = typer.Option(LOOPBACK, "--host", help=f"{HOST_HELP} Sessions have to reach it there."),
+    runner: str = typer.Argument(metavar="RUNNER", help="Address of a tracker: rpc://host:port/key."),
+    host: str = typer.Option(
+        LOOPBACK, "--host", metavar="ADDRESS", help=f"{HOST_HELP} Tuning sessions connect to this address."
+    ),
 ) -> None:
-    """Measure on this machine for a tracker, until Ctrl-C."""
+    """Run a worker on this machine for a tracker until Ctrl-C."""
     from ..tuning.measuring.runner import Address, RunnerError
     from ..tuning.workers.fleet import ending
     from ..tuning.workers.fleet import join as join_tracker
@@ -81,11 +89,11 @@ def join(
 @command.command(epilog=examples("tvm-tiling fleet status rpc://127.0.0.1:9190/cpu"))
 def status(
     runner: str = typer.Argument(
-        metavar="RPC", help="rpc://host:port/key of a tracker; workers of all keys are shown."
+        metavar="RUNNER", help="Address of a tracker: rpc://host:port/key. Workers of all keys are listed."
     ),
     as_json: bool = JSON,
 ) -> None:
-    """List the workers of a tracker: where they are, what they measure, and how many trials they have answered."""
+    """List the workers of a tracker with their addresses, current operators and numbers of trials."""
     from ..tuning.measuring.runner import Address
     from ..tuning.workers.tracker import statuses
 
@@ -97,11 +105,11 @@ def status(
         (w.key, w.address, _or_unknown(w.process), _doing(w), _or_unknown(w.trials), _or_unknown(w.failed))
         for w in found
     ]
-    print_table(("key", "address", "process", "does", "trials", "failed"), rows)
+    print_table(("key", "address", "process", "state", "trials", "failed"), rows)
 
 
 def _where(address: Address, process: int) -> str:
-    """What a worker that was started here waits for."""
+    """The state of the worker that was started here."""
     from ..tuning.measuring.runner import RunnerError
     from ..tuning.workers.tracker import statuses
 
@@ -110,15 +118,15 @@ def _where(address: Address, process: int) -> str:
     except RunnerError as error:
         return f"waiting for a tracker: {error}"
     if any(worker.process == process for worker in found):
-        return f"worker {process} is at {address}, and free for whoever tunes with --runner {address}"
-    return f"worker {process} starts"
+        return f"worker {process} is registered at {address}; use tvm-tiling tune --runner {address}"
+    return f"worker {process} is starting"
 
 
 def _doing(worker: WorkerStatus) -> str:
     if worker.busy is None:
-        return "not told"
-    return worker.operator or ("waits for a question" if worker.busy else "free")
+        return "unknown"
+    return worker.operator or ("waiting for a request" if worker.busy else "free")
 
 
 def _or_unknown(value: int | None) -> str:
-    return "not told" if value is None else str(value)
+    return "unknown" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""`tvm-tiling generate`: tokens by a language model."""
+"""`tvm-tiling generate`: generate text or tokens with a language model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from .model_options import (
     DIM,
     MODEL,
     SHAPE,
+    TARGET,
+    THREADS,
     WEIGHT_BLOCK,
     WEIGHTS,
     ModelOptions,
@@ -30,32 +32,41 @@ EXAMPLES = (
     'tvm-tiling generate decoder.gguf --prompt "Once upon a time" --activations int8',
     'tvm-tiling generate decoder.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --top-p 0.9 --seed 1',
 )
-ACCEPTED = "accepted: --tokens 1,2,3, or --prompt TEXT with --tokenizer tokenizer.json or of a GGUF file"
+EXPECTED = "use --tokens 1,2,3, or --prompt TEXT with a GGUF file or --tokenizer tokenizer.json"
 
 
 def command(
     model: str = MODEL,
-    tokens: str = typer.Option("", "--tokens", help="Ids of the prompt: 1,2,3."),
-    prompt: str = typer.Option("", "--prompt", help="The prompt as text; needs --tokenizer, or one in a GGUF file."),
+    tokens: str = typer.Option("", "--tokens", metavar="IDS", help="Prompt as token ids: 1,2,3."),
+    prompt: str = typer.Option(
+        "", "--prompt", metavar="TEXT", help="Prompt as text; needs --tokenizer, or a GGUF file with a tokenizer."
+    ),
     tokenizer: str = typer.Option(
-        "", "--tokenizer", help="A tokenizer.json, read by the package `tokenizers`, or a GGUF file that has one."
+        "", "--tokenizer", metavar="FILE", help="A tokenizer.json, or a GGUF file with a tokenizer."
     ),
-    max_new: int = typer.Option(64, "--max-new", help="The most new tokens."),
+    max_new: int = typer.Option(64, "--max-new", metavar="N", min=1, help="Most tokens to generate."),
     top_p: float | None = typer.Option(
-        None, "--top-p", help="Draw from the most likely tokens of so much probability; left out: the likeliest."
+        None,
+        "--top-p",
+        metavar="P",
+        help="Sample from the most likely tokens whose probabilities add up to P; default: the most likely token.",
     ),
-    temperature: float = typer.Option(1.0, "--temperature", help="Divides logits before a token is drawn."),
-    seed: int = typer.Option(0, "--seed", help="Of the draws."),
-    stop: str = typer.Option("", "--stop", help="Ids that end it: 2, or 2,3; left out: those that a GGUF file names."),
+    temperature: float = typer.Option(1.0, "--temperature", metavar="T", help="Divisor of the logits in sampling."),
+    seed: int = typer.Option(0, "--seed", metavar="N", help="Seed of the sampling."),
+    stop: str = typer.Option(
+        "", "--stop", metavar="IDS", help="Token ids that end the generation: 2 or 2,3; default: those of a GGUF file."
+    ),
+    target: str = TARGET,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    threads: int | None = THREADS,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
-    as_json: bool = typer.Option(False, "--json", help="Print tokens, text and rates as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print tokens, text and throughput as JSON."),
 ) -> None:
-    """Write new tokens behind a prompt, with the model's caches kept from step to step, and how many a second."""
+    """Continue a prompt with a language model. The key/value caches are kept between steps."""
     from ..model.generate import generate
 
     source = tokenizer or (model if prompt and is_gguf(model) else "")
@@ -65,15 +76,17 @@ def command(
     elif prompt and not tokens and words is not None:
         given = words.encode(prompt)
     else:
-        raise WorkloadError(f"a prompt by tokens or by text is needed; {ACCEPTED}")
+        raise WorkloadError(f"{'two prompts are given' if tokens and prompt else 'the prompt is missing'}; {EXPECTED}")
     logits = "last" if is_gguf(model) else "all"
-    typed = ModelOptions(batch, dim, shape, weights=weights, block=block, activations=activations, logits=logits)
+    typed = ModelOptions(
+        batch, dim, shape, weights=weights, block=block, activations=activations, logits=logits, target=target
+    )
     executable = opened(model, typed)
     found: list[int] = []
     shown = ""
 
     def show(token: int) -> None:
-        """Text as far as it has grown: a token may be part of a letter, which is shown when it is whole."""
+        """Print the text so far. A token may hold part of a character, which is printed when it is complete."""
         nonlocal shown
         found.append(token)
         text = words.decode(found) if words is not None else f"{shown}{token} "
@@ -97,14 +110,14 @@ def command(
         print_json({"tokens": list(made.tokens), **text, **rates})
         return
     typer.echo()
-    told = f"prompt: {made.prompt} tokens, {made.prompt_rate:.1f} a second; new: {len(made.tokens)}"
-    typer.echo(f"{told}, {made.rate:.1f} a second", err=True)
+    prompted = f"prompt: {made.prompt} tokens, {made.prompt_rate:.1f} tokens/s"
+    typer.echo(f"{prompted}; generated: {len(made.tokens)} tokens, {made.rate:.1f} tokens/s", err=True)
 
 
 def _ids(option: str, text: str) -> list[int]:
     parts = text.split(",")
-    if not all(part.strip().isdigit() for part in parts):
-        raise WorkloadError(f"{option} {text}: no ids, accepted: 1,2,3")
+    if not all(part.strip().isascii() and part.strip().isdigit() and len(part) < 19 for part in parts):
+        raise WorkloadError(f"{option} {text} is not a list of token ids; expected 1,2,3")
     return [int(part) for part in parts]
 
 
@@ -118,9 +131,9 @@ def _tokenizer(path: str) -> Tokenizer:
         from tokenizers import Tokenizer as Made
     except ImportError:
         raise WorkloadError(
-            "--tokenizer needs the package tokenizers (pip install 'tvm_tiling[text]'); or give ids by --tokens"
+            "--tokenizer needs the package tokenizers: pip install 'tvm-tiling[text]'; or use --tokens"
         ) from None
     try:
         return OfPackage(Made.from_file(path))
     except Exception as error:
-        raise WorkloadError(f"{path}: no tokenizer ({' '.join(str(error).split())[:100]})") from None
+        raise WorkloadError(f"{path} is not a tokenizer ({' '.join(str(error).split())[:100]})") from None

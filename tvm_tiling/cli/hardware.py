@@ -1,4 +1,4 @@
-"""`tvm-tiling hardware`: list, show, detect and check machine descriptions."""
+"""`tvm-tiling hardware`: list, show, detect and check hardware descriptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
 
-TOML = typer.Option(False, "--toml", help="Print a TOML file that --hardware and `hardware check` accept.")
+TOML = typer.Option(False, "--toml", help="Print TOML for a file that --target accepts.")
 
 
 @command.command("list", epilog=examples("tvm-tiling hardware list"))
@@ -34,30 +34,32 @@ def list_presets(as_json: bool = JSON) -> None:
 
 @command.command(epilog=examples("tvm-tiling hardware show vta", "tvm-tiling hardware show vta --toml > mine.toml"))
 def show(
-    hardware: str = typer.Argument(help="A preset or a TOML file."), as_json: bool = JSON, as_toml: bool = TOML
+    hardware: str = typer.Argument(metavar="TARGET", help="A preset or a TOML file."),
+    as_json: bool = JSON,
+    as_toml: bool = TOML,
 ) -> None:
-    """Show one description, field by field."""
+    """Show a description field by field."""
     _print(Hardware.load(hardware), as_json, as_toml)
 
 
 @command.command(epilog=examples("tvm-tiling hardware detect --toml > cpu.toml"))
 def detect(as_json: bool = JSON, as_toml: bool = TOML) -> None:
-    """Describe this CPU as this process may use it."""
+    """Describe this CPU, limited to the cores that this process may use."""
     _print(Hardware.detect(), as_json, as_toml)
 
 
 @command.command(epilog=examples("tvm-tiling hardware check mine.toml"))
 def check(
-    files: list[str] = typer.Argument(help="TOML files or presets."),  # noqa: B008
+    files: list[str] = typer.Argument(metavar="TARGET...", help="TOML files or presets."),  # noqa: B008
     as_json: bool = JSON,
 ) -> None:
-    """Check descriptions; exit with 1 if one of them is wrong."""
+    """Check descriptions; exit with code 1 if any is invalid."""
     results: list[dict[str, Any]] = []
     for file in files:
         try:
             machine = Hardware.load(Path(file) if Path(file).is_file() else file)
             if machine.cpu is None:
-                Machine(machine)  # which refuses what no accelerator can be
+                Machine(machine)  # raises HardwareError for an impossible accelerator
             results.append({"file": file, "ok": True, "name": machine.name, "fingerprint": machine.fingerprint()})
         except HardwareError as error:
             results.append({"file": file, "ok": False, "error": str(error)})
@@ -87,7 +89,7 @@ def _record(machine: Hardware) -> dict[str, Any]:
 
 
 def _rows(machine: Hardware) -> Iterator[tuple[str, str]]:
-    """Field and value of everything but the name, one row per cache; costs of kernels with units, stated or not."""
+    """Field and value of everything but the name, one row per cache; kernel costs with units, also if default."""
     for unit, own in machine.to_dict().items():
         if unit != "name":
             yield from _cells(unit, own)
@@ -99,7 +101,7 @@ def _rows(machine: Hardware) -> Iterator[tuple[str, str]]:
 
 
 def _cells(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """A row for every plain value in `value`, tables and lists of tables opened up; what is None is left out."""
+    """A row for every plain value in `value`; nested tables are flattened and None is omitted."""
     if name == "cpu.costs":
         return
     if name == "cpu.caches":
@@ -137,7 +139,7 @@ def _summary(machine: Hardware) -> str:
     if machine.near_tile is not None:
         unit = machine.near_tile
         buffers = "/".join(str(size // 1024) for size in (unit.buf_a, unit.buf_b, unit.acc_max))
-        parts.append(f"matrix engine, {unit.macs_per_cycle:g} MAC/cycle, buffers A/B/sums {buffers} KiB")
+        parts.append(f"matrix engine, {unit.macs_per_cycle:g} MAC/cycle, buffers A/B/accumulators {buffers} KiB")
     if machine.w_fold is not None:
         folder = machine.w_fold
         buffers = f"{folder.first_buffer_rows}/{folder.second_buffer_rows} rows"

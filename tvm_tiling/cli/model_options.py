@@ -1,7 +1,8 @@
-"""What the commands that take a model have in common: their options, inputs from files, a model or an executable."""
+"""Options and inputs shared by the commands that take a model."""
 
 from __future__ import annotations
 
+import math
 import tarfile
 import zipfile
 import zlib
@@ -12,58 +13,51 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import ModelFormatError, WorkloadError
+from ..errors import HardwareError, ModelFormatError, WorkloadError, nearest
+from ..hardware import Hardware
 from ..hardware.file import preset_names
 from ..operand_types import BLOCK
 from .output import working
+from .threads import THREADS as THREADS  # beside the options that it comes with
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
 
-MODEL = typer.Argument(metavar="MODEL", help="A model file, or what `tvm-tiling compile` wrote.")
-INPUT = typer.Option("", "--input", help="Inputs by name in an .npz file; left out: random numbers.")
-BATCH = typer.Option("", "--batch", help="Size of the first dimension where the model leaves it open: 4, or 1,4,8.")
-DIM = typer.Option([], "--dim", help="Size of an open dimension by its name: seq=128, or seq=64,128.")
-SHAPE = typer.Option([], "--shape", help="Whole shape of an input that leaves it open: name=1,3,224,224.")
-PRECISION = typer.Option(
-    "float32",
-    "--precision",
-    help="What the CPU keeps and multiplies of a float32 model: float32, bfloat16, float16, int8, or auto, the fastest "
-    "that is close enough. int8 and auto need --calibration.",
-)
-CALIBRATION = typer.Option(
-    [],
-    "--calibration",
-    help="An .npz file of inputs that results are compared on, and tensors quantised by; may repeat.",
-)
-TOLERANCE = typer.Option(
-    None, "--tolerance", help="The error beside float32 that --precision auto accepts; left out: 0.01."
-)
-WEIGHTS = typer.Option(
-    "", "--weights", help="Keep the weights of products in int4 or int8, a scale for each --block of them."
-)
-WEIGHT_BLOCK = typer.Option(BLOCK, "--block", help="Weights that share a scale: 16, 32, 64, 128 or 256.")
-ACTIVATIONS = typer.Option(
-    "",
-    "--activations",
-    help="How far the rows that weights in blocks multiply may be rounded: int8, int16 or float32; left out: as the "
-    "model says, else int16.",
-)
-LOGITS = typer.Option("all", "--logits", help="Of a GGUF model: all, or last, those that generation takes.")
-PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")
-PREFER = typer.Option(
-    "utilisation",
-    "--prefer",
-    help="What a decision is best in, on accelerators with a matrix engine: utilisation (cycles), traffic (bytes from "
-    "memory, of what is about as fast), energy, or edp (energy times cycles).",
-)
-
-MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration, --tolerance, --weights and --activations"
-ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
+PRECISIONS = ("float32", "bfloat16", "float16", "int8", "auto")
+WEIGHT_TYPES = ("int4", "int8")
+ROW_TYPES = ("int8", "int16", "float32")
+LOGITS_OF = ("all", "last")
+GOALS = ("utilisation", "traffic", "energy", "edp")
+ACCELERATOR = "an accelerator, a preset or a TOML file"
+THIS_CPU = ("cpu", "llvm")  # names of this machine as a target
+PREFIX = "vsim/"  # which targets of the Python API have before an accelerator
 
 
-def _old_flag(old: str, new: str) -> Any:
-    """A flag by the name it had in the version before; used, it warns."""
+def presets(incomplete: str) -> list[str]:
+    """Shell completion of hardware presets."""
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def targets(incomplete: str) -> list[str]:
+    """Shell completion of targets."""
+    known = ("cpu", *preset_names(), *(f"{PREFIX}{name}" for name in preset_names() if incomplete.startswith(PREFIX)))
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def target_option(default: str = "this CPU", accepted: str = "cpu (this machine), a preset or a TOML file") -> Any:
+    """--target with its older name --hardware; `default` says what applies without it."""
+    return typer.Option(
+        "",
+        "--target",
+        "--hardware",
+        metavar="TARGET",
+        autocompletion=targets,
+        help=f"Hardware: {accepted}; default: {default}.",
+    )
+
+
+def deprecated_flag(old: str, new: str) -> Any:
+    """A hidden flag under its former name, which warns when it is used."""
 
     def warn(given: bool) -> bool:
         if given:
@@ -73,13 +67,93 @@ def _old_flag(old: str, new: str) -> Any:
     return typer.Option(False, old, hidden=True, callback=warn)
 
 
-AHEAD = _old_flag("--ahead", "--prepacked")
+def deprecated_text(old: str, new: str) -> Any:
+    """A hidden option under its former name, which warns when it is used."""
+
+    def warn(given: str) -> str:
+        if given:
+            typer.echo(f"warning: {old} is deprecated; use {new}", err=True)
+        return given
+
+    return typer.Option("", old, hidden=True, callback=warn)
+
+
+def _seconds(value: float) -> float:
+    if not math.isfinite(value):
+        raise WorkloadError(f"--seconds {value}: expected a finite number")
+    return value
+
+
+def seconds_option(what: str, default: float = 2.0, least: float = 0.01) -> Any:
+    """--seconds: how long to measure."""
+    return typer.Option(default, "--seconds", metavar="S", min=least, callback=_seconds, help=what)
+
+
+MODEL = typer.Argument(metavar="MODEL", help="A model file, or a file written by `tvm-tiling compile`.")
+TARGET = target_option()
+INPUT = typer.Option("", "--input", metavar="FILE", help="Inputs by name, an .npz file; default: random values.")
+BATCH = typer.Option("", "--batch", metavar="SIZES", help="Size of a dynamic batch dimension: 4, 1,4,8 or 1..16.")
+DIM = typer.Option(
+    [],
+    "--dim",
+    metavar="NAME=SIZES",
+    help="Size of a dynamic dimension: seq=128, seq=64,128 or seq=1..512; repeatable.",
+)
+SHAPE = typer.Option(
+    [], "--shape", metavar="NAME=SIZES", help="Shape of an input with dynamic dimensions: x=1,3,224,224; repeatable."
+)
+PRECISION = typer.Option(
+    "float32",
+    "--precision",
+    metavar="TYPE",
+    help="Type in which a CPU stores and multiplies float32 operands: float32, bfloat16, float16, int8, or auto, the "
+    "fastest that is accurate enough. int8 and auto need --calibration.",
+)
+CALIBRATION = typer.Option(
+    [],
+    "--calibration",
+    metavar="FILE",
+    help="Representative inputs, an .npz file, for quantisation and for the error of a precision; repeatable.",
+)
+TOLERANCE = typer.Option(
+    None,
+    "--tolerance",
+    metavar="ERROR",
+    help="Largest relative error against float32 that --precision auto accepts; default: 0.01.",
+)
+WEIGHTS = typer.Option(
+    "", "--weights", metavar="TYPE", help="Store the weights of matrix multiplications as int4 or int8 in blocks."
+)
+WEIGHT_BLOCK = typer.Option(BLOCK, "--block", metavar="N", help="Weights that share a scale: 16, 32, 64, 128 or 256.")
+ACTIVATIONS = typer.Option(
+    "",
+    "--activations",
+    metavar="TYPE",
+    help="Type to which activations are rounded before they are multiplied by weights in blocks: int8, int16 or "
+    "float32 (not rounded); default: the model's own, else int16.",
+)
+LOGITS = typer.Option(
+    "all", "--logits", metavar="WHICH", help="Logits of a GGUF model: all, or last, the last position alone."
+)
+PREPACKED = typer.Option(
+    False, "--prepacked", help="The operator's weights are prepacked, as the weights of a compiled model are."
+)
+PREFER = typer.Option(
+    "utilisation",
+    "--prefer",
+    metavar="GOAL",
+    help="Objective on accelerators with a matrix engine: utilisation (fewest cycles), traffic (fewest bytes from "
+    "memory among tilings that are about as fast), energy, or edp (energy-delay product).",
+)
+AHEAD = deprecated_flag("--ahead", "--prepacked")
+
+MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration, --tolerance, --weights and --activations"
+EXPECTED_ARRAYS = "expected a file written by numpy.savez"
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What settles how a model is compiled, as it was typed: --batch, --dim, --shape, --precision, --calibration,
-    --tolerance, --weights, --block and --activations; `logits` are those that a command needs."""
+    """The options that determine how a model is compiled, as they were typed. `logits` is set by the command."""
 
     batch: str = ""
     dims: Sequence[str] = ()
@@ -91,10 +165,11 @@ class ModelOptions:
     block: int = BLOCK
     activations: str = ""
     logits: str = "all"
+    target: str = ""
 
     @property
     def given(self) -> bool:
-        """Whether any was typed."""
+        """Whether any of them was typed, apart from the target."""
         return bool(self.batch or self.dims or self.shapes or self.weights or self.activations or self.of_precision)
 
     @property
@@ -103,13 +178,18 @@ class ModelOptions:
         return self.precision != "float32" or bool(self.calibration) or self.tolerance is not None
 
     def settled(self) -> dict[str, Any]:
-        """The arguments of compile(); WorkloadError quotes what is not a size, or an option without its other one."""
+        """The arguments of compile(). WorkloadError quotes an option that cannot be used."""
+        self.check_precision()
+        choose("--weights", self.weights, WEIGHT_TYPES)
+        choose("--activations", self.activations, ROW_TYPES)
+        choose("--logits", self.logits, LOGITS_OF)
         if self.tolerance is not None and self.precision != "auto":
-            raise WorkloadError(f"--tolerance {self.tolerance:g} belongs to --precision auto")
-        if self.precision in ("int8", "auto") and not self.calibration:
-            raise WorkloadError(
-                f"--precision {self.precision} runs the model on inputs; accepted: them, by --calibration inputs.npz"
-            )
+            raise WorkloadError(f"--tolerance {self.tolerance:g} needs --precision auto")
+        on_cpu = machine_of(self.target) is None
+        if on_cpu and self.precision in ("int8", "auto") and not self.calibration:
+            raise WorkloadError(f"--precision {self.precision} needs inputs; use --calibration inputs.npz")
+        if on_cpu and self.precision == "float32" and self.calibration:
+            raise WorkloadError("--calibration has no effect with --precision float32 on a CPU; use --precision int8")
         numbers = {
             "precision": self.precision,
             "calibration": [arrays_of(file) for file in self.calibration] or None,
@@ -121,15 +201,45 @@ class ModelOptions:
         }
         return {**self.sizes(), **numbers}
 
+    def check_precision(self) -> None:
+        """WorkloadError for a --precision that does not exist."""
+        choose("--precision", self.precision, PRECISIONS)
+
     def sizes(self) -> dict[str, Any]:
-        """Those of open dimensions."""
-        dims = [_named("--dim", text, "seq=128, or seq=1..512", _open_sizes) for text in self.dims]
+        """The arguments of compile() for dynamic dimensions."""
+        dims = [_named("--dim", text, "seq=128, seq=64,128 or seq=1..512", _dynamic_sizes) for text in self.dims]
         shapes = [_named("--shape", text, "name=1,3,224,224", _sizes) for text in self.shapes]
+        for option, pairs in (("--dim", dims), ("--shape", shapes)):
+            if twice := next((name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1), None):
+                raise WorkloadError(f"{option} {twice} is given twice; expected once, with all sizes: {twice}=1,4")
         return {
-            "batch": _open_sizes("--batch", self.batch, self.batch, "4, or 1,4,8, or 1..16") if self.batch else None,
+            "batch": _dynamic_sizes("--batch", self.batch, self.batch, "4, 1,4,8 or 1..16") if self.batch else None,
             "dims": dict(dims),
             "shapes": dict(shapes),
         }
+
+
+def choose(option: str, value: str, known: Sequence[str]) -> None:
+    """WorkloadError unless `value` is empty or one of the known ones."""
+    if value and value not in known:
+        raise WorkloadError(
+            f"{option} {value} is not supported; {nearest(value, known).replace('accepted:', 'expected')}"
+        )
+
+
+def machine_of(target: str) -> Hardware | None:
+    """The machine of a --target: a preset or a TOML file; None for this CPU."""
+    if target in ("", *THIS_CPU):
+        return None
+    return Hardware.load(target.removeprefix(PREFIX))
+
+
+def accelerator_of(target: str, default: str) -> Hardware:
+    """The accelerator of a --target. HardwareError for a CPU."""
+    machine = machine_of(target or default)
+    if machine is None or machine.cpu is not None:
+        raise HardwareError(f"--target {target} is a CPU; expected an accelerator, see `tvm-tiling hardware list`")
+    return machine
 
 
 def _named(
@@ -137,31 +247,31 @@ def _named(
 ) -> tuple[str, Sequence[int]]:
     name, equals, sizes = text.rpartition("=")
     if not equals or not name:
-        raise WorkloadError(f"{option} {text}: no sizes with a name, accepted: {example}")
+        raise WorkloadError(f"{option} {text}: expected a name and sizes, as in {example}")
     return name, read(option, text, sizes, example)
 
 
-def _open_sizes(option: str, text: str, sizes: str, example: str) -> Sequence[int]:
-    """One size, several to be compiled each, or a range of them, first and last."""
+def _dynamic_sizes(option: str, text: str, sizes: str, example: str) -> Sequence[int]:
+    """One size, several of which each is compiled for itself, or a range from the first to the last."""
     first, dots, last = sizes.partition("..")
     if not dots:
         return _sizes(option, text, sizes, example)
     least = [0] if first.strip() == "0" else _sizes(option, text, first, example)
     ends = [*least, *_sizes(option, text, last, example)]
     if len(ends) != 2 or ends[0] > ends[1]:
-        raise WorkloadError(f"{option} {text}: no range of sizes, accepted: {example}")
+        raise WorkloadError(f"{option} {text} is not a range of sizes; expected {example}")
     return range(ends[0], ends[1] + 1)
 
 
 def _sizes(option: str, text: str, sizes: str, example: str) -> list[int]:
-    parts = sizes.split(",")
-    if not all(part.strip().isdigit() and int(part) for part in parts):
-        raise WorkloadError(f"{option} {text}: no sizes, accepted: {example}")
+    parts = [part.strip() for part in sizes.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 and int(part) for part in parts):
+        raise WorkloadError(f"{option} {text} is not a size; expected {example}")
     return [int(part) for part in parts]
 
 
 def is_model(text: str) -> bool:
-    """Whether a word names a file, or would if it were there, and neither a suite nor an operator."""
+    """Whether a word names a file, existing or not, rather than a suite or an operator."""
     return (
         Path(text).is_file()
         or "/" in text
@@ -169,46 +279,77 @@ def is_model(text: str) -> bool:
     )
 
 
-def opened(path: str, sizes: ModelOptions, cache: bool = True, foreign: bool = False) -> Executable:
-    """A saved executable, with `foreign` also one that this CPU cannot run, or a model, which is compiled."""
+def opened(path: str, options: ModelOptions, cache: bool = True, foreign: bool = False) -> Executable:
+    """A saved executable, or a model compiled with the options; to be run on this machine unless `foreign`."""
     from ..model.load import load
 
+    machine = machine_of(options.target)
     if not is_executable(path):
         from ..model.compile import compile_model
 
+        _refuse_other_architecture(machine, options.target)
+        settled = options.settled()
         with working(f"compiling {path}"):
-            return compile_model(path, cache=cache, **sizes.settled())
-    if sizes.given:
-        raise WorkloadError(f"{path} is compiled already; {MODEL_OPTIONS} are for models")
+            executable: Executable = compile_model(path, target=machine or "llvm", cache=cache, **settled)
+        if machine is not None and machine.cpu is not None and not foreign:
+            _refuse_foreign(executable, options.target)
+        return executable
+    if options.given or machine is not None:
+        raise WorkloadError(f"{path} is compiled already; --target, {MODEL_OPTIONS} apply to models")
     return load(path, foreign=foreign)
 
 
-def is_executable(path: str) -> bool:
-    """Whether the file is a saved executable, by its content; ModelFormatError where there is none."""
+def _refuse_other_architecture(machine: Hardware | None, target: str) -> None:
+    """HardwareError if the target is a CPU of another architecture, whose code does not run here."""
+    own = None if machine is None or machine.cpu is None else Hardware.detect().cpu
+    if own is not None and machine is not None and machine.cpu is not None and machine.cpu.arch != own.arch:
+        raise HardwareError(f"--target {target} is an {machine.cpu.arch} CPU; this command runs on {own.arch}")
+
+
+def _refuse_foreign(executable: Executable, target: str) -> None:
+    """HardwareError if this CPU lacks instructions of what was compiled for another one."""
+    for variant in executable.variants:
+        needed = variant.library.instructions
+        if needed is not None and (lacking := needed.lacking()):
+            raise HardwareError(
+                f"--target {target}: this CPU lacks {lacking}, so the model cannot run here; use tvm-tiling compile to "
+                "write a file for that machine"
+            )
+
+
+def require_file(path: str) -> None:
+    """ModelFormatError if there is no file at the path."""
+    if Path(path).is_dir():
+        raise ModelFormatError(f"{path} is a directory; expected a model, or a file written by `tvm-tiling compile`")
     if not Path(path).is_file():
-        raise ModelFormatError(f"{path} is not a file; accepted: a model, or what `tvm-tiling compile` wrote")
+        raise ModelFormatError(f"{path} does not exist; expected a model, or a file written by `tvm-tiling compile`")
+
+
+def is_executable(path: str) -> bool:
+    """Whether the file, judged by content, is a saved executable. ModelFormatError if there is no such file."""
+    require_file(path)
     if not tarfile.is_tarfile(path):
         return False
     from ..frontend.relay.archive import members
     from ..frontend.relay.params import mapped
     from ..model.saved import CONSTANTS
 
-    # A Relay model may be an archive too; only what save() wrote has constants apart.
+    # A Relay model may be an archive too; only saved executables have constants apart.
     return CONSTANTS in members(mapped(Path(path)), path)
 
 
 def is_gguf(path: str) -> bool:
-    """Whether a file is one of GGUF's."""
-    from ..model.cache import GGUF  # which brings no frontend
+    """Whether the file is in the GGUF format; False if it does not exist."""
+    from ..model.cache import GGUF  # without importing a frontend
 
     if not Path(path).is_file():
-        return False  # which opening it tells
+        return False
     with Path(path).open("rb") as file:
         return file.read(len(GGUF)) == GGUF
 
 
 def inputs_of(executable: Executable, file: str) -> dict[str, Any]:
-    """Inputs from an .npz file by name; without a file, random numbers from 0 to 1, the same each time."""
+    """Inputs by name from an .npz file; without a file, uniform random values in [0, 1) with a fixed seed."""
     import numpy as np
 
     signature = executable.signature
@@ -224,7 +365,7 @@ def inputs_of(executable: Executable, file: str) -> dict[str, Any]:
 
 
 def arrays_of(file: str) -> dict[str, Any]:
-    """The arrays of an .npz file by name; ModelFormatError for another file."""
+    """The arrays of an .npz file by name. ModelFormatError for anything else."""
     import numpy as np
 
     try:
@@ -234,17 +375,6 @@ def arrays_of(file: str) -> dict[str, Any]:
         with arrays:
             return {name: arrays[name] for name in arrays.files}
     except OSError as error:
-        raise ModelFormatError(f"{file} cannot be read: {error.strerror or error}; {ACCEPTED_ARRAYS}") from None
+        raise ModelFormatError(f"{file} cannot be read: {error.strerror or error}; {EXPECTED_ARRAYS}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise ModelFormatError(f"{file} holds no arrays by name, or is corrupted; {ACCEPTED_ARRAYS}") from None
-
-
-def presets(incomplete: str) -> list[str]:
-    """Names of presets that begin so, for shells that complete a line."""
-    return [name for name in preset_names() if name.startswith(incomplete)]
-
-
-def targets(incomplete: str) -> list[str]:
-    """What --target takes that begins so."""
-    names = ("llvm", *preset_names(), *(f"vsim/{preset}" for preset in preset_names()))
-    return [name for name in names if name.startswith(incomplete)]
+        raise ModelFormatError(f"{file} has no named arrays, or is corrupted; {EXPECTED_ARRAYS}") from None

@@ -1,9 +1,11 @@
-"""What commands print for machines, and what they say of what they do meanwhile."""
+"""Output shared by the commands: JSON, progress on standard error, the width of the terminal, examples in help."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,16 +17,32 @@ if TYPE_CHECKING:
 
 
 JSON = typer.Option(False, "--json", help="Print JSON.")
+PIPE_WIDTH = 200  # columns where standard output is not a terminal and COLUMNS is not set
+LEAST_WIDTH = 20
+
+
+def width() -> int:
+    """Columns to print in: COLUMNS if it is set, else the terminal's width, else PIPE_WIDTH for pipes and files."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdigit() and int(stated):
+        return max(LEAST_WIDTH, int(stated))
+    return max(LEAST_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPE_WIDTH
+
+
+def duration(seconds: float) -> str:
+    """A time with three digits in s, ms or us."""
+    unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
+    return f"{seconds * scale:.3g} {unit}"
 
 
 def print_json(value: Any) -> None:
-    """`value` as indented JSON with its keys in the given order."""
+    """Print `value` as indented JSON, keys in the given order."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Says on standard error what is done and for how long, while it is done; nothing where that is not a terminal."""
+    """Show a task and its elapsed time on standard error while it runs; nothing if that is not a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -35,8 +53,8 @@ def working(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stepping(steps: int) -> Iterator[Callable[[str], None]]:
-    """What is called at the start of each step with what it does, which a bar on standard error shows, or, where that
-    is no terminal, a line."""
+    """Yield a function to call with a description at the start of each step. A terminal shows a progress bar on
+    standard error; otherwise each step prints a line there."""
     if not sys.stderr.isatty():
         yield lambda text: print(text, file=sys.stderr)
         return
@@ -54,5 +72,5 @@ def _bar() -> Progress:
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: command lines, each on a line of its own."""
+    """The epilog of a command's help: one example per line."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

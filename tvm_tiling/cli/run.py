@@ -1,4 +1,4 @@
-"""`tvm-tiling run`: a model, or a compiled one, on inputs from a file."""
+"""`tvm-tiling run`: run a model once on inputs from a file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from ..atomic_file import atomic_file, refuse_unwritable
 from .model_options import (
+    ACTIVATIONS,
     BATCH,
     CALIBRATION,
     DIM,
@@ -16,6 +17,8 @@ from .model_options import (
     MODEL,
     PRECISION,
     SHAPE,
+    TARGET,
+    THREADS,
     TOLERANCE,
     WEIGHT_BLOCK,
     WEIGHTS,
@@ -35,23 +38,32 @@ EXAMPLES = (
 def command(
     model: str = MODEL,
     input_file: str = INPUT,
-    output: str = typer.Option("", "--output", "-o", help="Write the outputs to this .npz file."),
+    output: str = typer.Option("", "--output", "-o", metavar="FILE", help="Write the outputs to this .npz file."),
+    target: str = TARGET,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    threads: int | None = THREADS,
     precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     tolerance: float | None = TOLERANCE,
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
-    as_json: bool = typer.Option(False, "--json", help="Print shape, type, least and largest value of each output."),
+    activations: str = ACTIVATIONS,
+    as_json: bool = typer.Option(False, "--json", help="Print shape, type and range of each output as JSON."),
 ) -> None:
-    """Run a model once, on inputs from a file or on random numbers."""
+    """Run a model once, on inputs from a file or on random values.
+
+    With an accelerator as --target, the operators that it supports are executed by the simulator.
+    """
     import numpy as np
 
     if output:
         refuse_unwritable(output)
-    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance, weights, block))
+    typed = ModelOptions(
+        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
+    )
+    executable = opened(model, typed)
     result = executable.run(**inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)
@@ -72,10 +84,16 @@ def command(
     if as_json:
         print_json({"outputs": rows})
     else:
-        print_table(("output", "shape", "type", "least", "largest"), [list(row.values()) for row in rows])
+        print_table(("output", "shape", "type", "min", "max"), [_cells(row) for row in rows])
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """An output for people: numbers with six digits, nothing for the range of an empty tensor."""
+    extremes = ["" if (end := row[name]) is None else f"{float(end):.6g}" for name in ("min", "max")]
+    return [row["name"], " x ".join(map(str, row["shape"])) or "scalar", row["dtype"], *extremes]
 
 
 def _plain(value: Any) -> float | str:
-    """A number as JSON can hold it: what is not finite by its name."""
+    """A number that JSON can hold: NaN and infinities by name."""
     number = float(value)
     return number if math.isfinite(number) else str(number)

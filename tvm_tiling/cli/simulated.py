@@ -1,4 +1,4 @@
-"""What `simulate` and `sweep` work on: a program's file, a model, or an operator as text, recorded for a machine."""
+"""The subjects of `simulate` and `sweep`: the file of a program, a model, or an operator as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
-from .model_options import ModelOptions, arrays_of, is_executable
+from .model_options import ModelOptions, accelerator_of, arrays_of, is_executable
 from .operator_text import OPERATORS, Workload, parse_operator
 from .table import print_table, without_zeros
 
@@ -25,19 +25,17 @@ if TYPE_CHECKING:
     from ..accel.report.layer_map import LayerMap
     from ..model.accel.executable import AcceleratedExecutable
 
-MACHINE = "neartile"  # for operators and models, where none is named
-COLUMN_MACHINE = "rnn16k"  # for recurrent layers
+MACHINE = "neartile"  # default for operators and models
+COLUMN_MACHINE = "rnn16k"  # default for recurrent layers
 NO_OPTIONS = ModelOptions()
 
 
 @dataclass(frozen=True)
 class Subject:
-    """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
-    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else; `nodes`: the nodes of the
-    model that these are. `is_file`: the program
-    comes from a file of its own, so that nobody knows whether it is legal. `workload` is an operator's, whose decision
-    is best in what it is told to `prefer`.
-    """
+    """What to simulate, and where. `program`: a program, or a function that records it for a machine. `hardware`: the
+    machine to simulate. `left`: for a model, the reason why each operator on the CPU is there, by name; `nodes`: the
+    nodes of the model that it computes. `is_file`: the program comes from a file and may have hazards. `workload`: of
+    an operator, whose decision optimises `prefer`."""
 
     name: str
     hardware: Hardware
@@ -53,10 +51,10 @@ class Subject:
         return self.program if isinstance(self.program, Program) else self.program(self.hardware)
 
     def mapped(self) -> tuple[Program, LayerMap]:
-        """The operator's program for `hardware`, and how it is mapped there. ProgramError for anything but a product or
-        a convolution."""
+        """The operator's program for `hardware` with its loop mapping. ProgramError for anything but a matrix
+        multiplication or a convolution."""
         if not isinstance(self.workload, (GemmWorkload, ConvWorkload)):
-            raise ProgramError(f"{self.name}: a map is of loops; accepted: a product or a convolution")
+            raise ProgramError(f"{self.name} has no loop mapping; --map expects a gemm or a conv")
         from ..accel.report.layer_map import layer_map  # brings TVM
         from ..accel.workload_program import workload_blocks
 
@@ -64,51 +62,52 @@ class Subject:
         return recorded.program, layer_map(recorded)
 
     def decision(self) -> Decision | None:
-        """How an operator is cut on `hardware`; None of anything else."""
+        """The tiling of an operator on `hardware`; None for other subjects."""
         return None if self.workload is None else decide(self.workload, self.hardware, prefer=self.prefer)
 
 
 def subject_of(
-    words: Sequence[str], hardware: str, model: ModelOptions = NO_OPTIONS, prefer: str = "utilisation"
+    words: Sequence[str], target: str, model: ModelOptions = NO_OPTIONS, prefer: str = "utilisation"
 ) -> Subject:
-    """A file that Program.save wrote, a model or what was compiled of one for an accelerator, or else an operator such
-    as "gemm 64 64 64".
+    """The subject that `words` name: a program's file, a model, a model compiled for an accelerator, or an operator
+    such as "gemm 64 64 64".
 
-    `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators and models
-    the preset neartile, for recurrent layers rnn16k. These are computed in int16 where no type is named. `model` has
-    the sizes of a model, and names .npz files with inputs by which it is quantised; `prefer` is what the decision of a
-    product or a convolution is best in, as decide() has it. ProgramError for what is none of these,
-    OperatorTextError, with word and place, for an operator that cannot be read.
+    `target`: an accelerator; by default the one that a program was made for, neartile for operators and models, rnn16k
+    for recurrent layers, which are computed in int16 unless they name a type. `model`: options of a model. `prefer`:
+    the objective of a gemm or a conv. ProgramError if `words` name none of these, OperatorTextError, with the place of
+    the word, if an operator cannot be parsed.
     """
     name = " ".join(words)
     if prefer != "utilisation" and (Path(name).is_file() or not name.startswith(("gemm ", "conv "))):
-        raise ProgramError(f"{name}: --prefer is of one decision; accepted: a product or a convolution")
+        raise ProgramError(f"--prefer applies to a single gemm or conv; {name} is neither")
     if Path(name).is_file() and not _is_program(name):
-        return _model(name, hardware, model)
+        return _model(name, target, model)
     if model.given:
-        raise ProgramError(f"--batch, --dim, --shape and --calibration are for models; {name!r} is not a model")
+        raise ProgramError(
+            f"--batch, --dim, --shape, --precision and --calibration apply to models; '{name}' is not a model"
+        )
     if Path(name).is_file():
         program = Program.load(name)
-        return Subject(name, Hardware.load(hardware) if hardware else program.hardware, program, is_file=True)
-    if not words or name.split()[0] not in OPERATORS:
+        return Subject(name, accelerator_of(target, "") if target else program.hardware, program, is_file=True)
+    if not words or not name.split() or name.split()[0] not in OPERATORS:
         raise ProgramError(
-            f"{name!r} is neither a file nor an operator; accepted: a program that Program.save wrote, a model, or an "
-            f"operator that begins with one of {', '.join(OPERATORS)}"
+            f"'{name}' is neither a file nor an operator; expected a program, a model, or an operator that begins with "
+            f"one of {', '.join(OPERATORS)}"
         )
     workload = parse_operator(name)
     if isinstance(workload, RnnWorkload):
-        return _layers(name, workload, hardware)
+        return _layers(name, workload, target)
 
     def record(machine: Hardware) -> Program:
-        from ..accel.workload_program import workload_program  # brings TVM
+        from ..accel.workload_program import workload_program  # imports TVM
 
         return workload_program(workload, machine, prefer=prefer)  # type: ignore[arg-type]
 
-    return Subject(name, Hardware.load(hardware or MACHINE), record, workload=workload, prefer=prefer)  # type: ignore[arg-type]
+    return Subject(name, accelerator_of(target, MACHINE), record, workload=workload, prefer=prefer)  # type: ignore[arg-type]
 
 
-def _layers(name: str, workload: RnnWorkload, hardware: str) -> Subject:
-    """Recurrent layers, all steps of all sequences."""
+def _layers(name: str, workload: RnnWorkload, target: str) -> Subject:
+    """Recurrent layers: all steps of all sequences."""
     if not any(word.startswith(("dtype=", "acc_dtype=")) for word in name.split()):
         workload = replace(workload, dtype="int16", acc_dtype=None)
 
@@ -118,46 +117,54 @@ def _layers(name: str, workload: RnnWorkload, hardware: str) -> Subject:
 
         return sequence_program(workload, decide_rnn(workload, machine), machine, FixedPoint())
 
-    return Subject(name, Hardware.load(hardware or COLUMN_MACHINE), record, workload=workload)
+    return Subject(name, accelerator_of(target, COLUMN_MACHINE), record, workload=workload)
 
 
 def print_simulated(report: SimReport, subject: Subject) -> None:
-    """The report as tables, and last what is left to the CPU."""
+    """Print the report as tables, then the operators that run on the CPU."""
     from ..model.report import nodes_text
 
     print("\n".join(headline(report)))
-    left = [(name, nodes_text(subject.nodes.get(name, ())), why) for name, why in (subject.left or {}).items()]
-    further = [Table("On the CPU", ("on the CPU", "nodes", "why"), left)] if left else []
+    left = [(nodes_text(subject.nodes.get(name, ())), name, why) for name, why in (subject.left or {}).items()]
+    further = [Table("On the CPU", ("on the CPU", "kernel", "reason"), left)] if left else []
     for table in (*tables(report), *further):
         print()
         print_table(*without_zeros(table.headings, table.rows))
 
 
 def _is_program(path: str) -> bool:
-    """Whether a file is a program, or nothing else that could be meant."""
+    """Whether a file is a program, by its content or its suffix."""
     return is_program(path) or Path(path).suffix == ".vsim"
 
 
-def _model(path: str, hardware: str, options: ModelOptions) -> Subject:
-    """A model's part on the accelerator, compiled for the machine or compiled before."""
+def _model(path: str, target: str, options: ModelOptions) -> Subject:
+    """The part of a model that runs on the accelerator. The model is compiled for it unless the file is compiled."""
     from ..model.accel.executable import AcceleratedExecutable
 
     if is_executable(path):
         from ..model.load import load
 
         executable = load(path)
-        if options.given or not isinstance(executable, AcceleratedExecutable):
-            raise ProgramError(f"{path} is compiled{'' if options.given else ' for a CPU'}; accepted: a model")
-        on = Hardware.load(hardware) if hardware else executable.program.hardware
+        if options.given:
+            raise ProgramError(f"{path} is compiled already; --batch, --dim, --shape and --calibration apply to models")
+        if not isinstance(executable, AcceleratedExecutable):
+            raise ProgramError(f"{path} is compiled for a CPU; expected a model, or one compiled for an accelerator")
+        on = accelerator_of(target, "") if target else executable.program.hardware
         return Subject(path, on, executable.program, executable.left, _nodes(executable))
     from ..model.compile import compile_model
 
-    machine = Hardware.load(hardware or MACHINE)
+    machine = accelerator_of(target, MACHINE)
+    options.check_precision()
+    if options.precision != "float32":
+        raise ProgramError(
+            f"--precision {options.precision} applies to CPUs; {machine.name} computes in the types of its "
+            "description, use --calibration to quantise a float32 model"
+        )
     data = [arrays_of(file) for file in options.calibration] or None
     executable = compile_model(path, target=machine, calibration=data, **options.sizes())
     return Subject(path, machine, executable.program, executable.left, _nodes(executable))
 
 
 def _nodes(executable: AcceleratedExecutable) -> dict[str, Sequence[str]]:
-    """The nodes of each operator on the CPU."""
+    """The nodes of each operator on the CPU, by the operator's name."""
     return {operator.name: operator.nodes for operator in executable.operators}

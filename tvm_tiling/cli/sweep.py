@@ -1,7 +1,8 @@
-"""`tvm-tiling sweep`: fields of an accelerator over ranges of values, and the machines that no other one beats."""
+"""`tvm-tiling sweep`: sweep hardware parameters of an accelerator, and find the Pareto-optimal machines."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import sys
@@ -16,29 +17,43 @@ from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.sweep_page import sweep_page
-from .model_options import BATCH, DIM, PREFER, SHAPE, ModelOptions, presets
+from .model_options import (
+    ACCELERATOR,
+    BATCH,
+    CALIBRATION,
+    DIM,
+    GOALS,
+    PRECISION,
+    PREFER,
+    SHAPE,
+    THREADS,
+    ModelOptions,
+    choose,
+    target_option,
+)
 from .output import print_json
 from .simulated import subject_of
 from .table import print_table
 
 OPTION = "--values"
+MOST_VALUES = 4096  # of one range
 EXAMPLES = (
-    "tvm-tiling sweep gemm 512 512 512 dtype=int8 --hardware vta --field near_tile.buf_a --values 4096..65536*2",
+    "tvm-tiling sweep gemm 512 512 512 dtype=int8 --target vta --field near_tile.buf_a --values 4096..65536*2",
     "tvm-tiling sweep conv n=1 h=28 w=28 ci=64 co=64 kh=3 kw=3 dtype=int8 --field near_tile.bw_b --values 4 8",
-    "tvm-tiling sweep gemm 256 256 256 dtype=int8 --hardware vta --pareto cycles,area --field near_tile.buf_b "
+    "tvm-tiling sweep gemm 256 256 256 dtype=int8 --target vta --pareto cycles,area --field near_tile.buf_b "
     "--values 8192..131072*4 --field near_tile.bandwidth.external --values 4 8 16",
 )
 
 
 class Parsing(TyperCommand):
-    """Takes every word behind --values, up to the next option, for a value."""
+    """Take all words after --values, up to the next option, as values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, gathered(args))
 
 
 def gathered(words: Sequence[str]) -> list[str]:
-    """The words with those behind each --values put together as one, with commas."""
+    """Join the words after each --values with commas."""
     found: list[str] = []
     rest = list(words)
     while OPTION in rest:
@@ -52,46 +67,47 @@ def gathered(words: Sequence[str]) -> list[str]:
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|OPERATOR|PROGRAM",
-        help="A model, recorded once; a program, which stays as it is; or an operator, decided anew for each machine.",
+        help="A model or a program, recorded once; or an operator, whose tiling is decided again for each machine.",
     ),
     field: list[str] = typer.Option(  # noqa: B008
-        ..., "--field", help="A dotted path, as `hardware show` prints it: near_tile.bw_a. May be repeated."
+        ...,
+        "--field",
+        metavar="NAME",
+        help="A parameter as `hardware show` prints it, such as near_tile.bw_a; repeatable.",
     ),
     values: list[str] = typer.Option(  # noqa: B008
         ...,
         OPTION,
-        help="Of each field its values, FIRST..LAST*FACTOR or FIRST..LAST+STEP; every combination is timed.",
+        metavar="VALUES",
+        help="Values of each field: 4 8 16, FIRST..LAST*FACTOR or FIRST..LAST+STEP. All combinations are simulated.",
     ),
     by: str = typer.Option(
         "",
         "--pareto",
-        help="Mark the machines that no other one beats in all of these, of cycles, energy, edp (energy x delay) and "
-        "area; where several fields vary, by cycles,energy,area if left out.",
+        metavar="GOALS",
+        help="Mark Pareto-optimal machines in these objectives, of cycles, energy, edp (energy-delay product) and "
+        "area; default with several fields: cycles,energy,area.",
     ),
-    hardware: str = typer.Option(
-        "",
-        "--hardware",
-        autocompletion=presets,
-        help="A preset or a TOML file; left out: the program's own, else neartile.",
-    ),
+    target: str = target_option("that of the program, else neartile", ACCELERATOR),
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
-    calibration: list[str] = typer.Option(  # noqa: B008
-        [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
-    ),
+    threads: int | None = THREADS,
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
     prefer: str = PREFER,
-    output: str = typer.Option("", "--output", "-o", help="Write plots and table to this HTML file."),
-    as_json: bool = typer.Option(False, "--json", help="Print every figure of every machine as JSON."),
+    output: str = typer.Option("", "--output", "-o", metavar="FILE", help="Write an HTML report with plots."),
+    as_json: bool = typer.Option(False, "--json", help="Print the results of all machines as JSON."),
 ) -> None:
-    """Cycles, utilisation, energy and area against fields of the machine."""
+    """Sweep hardware parameters of an accelerator: cycles, utilisation, energy and area of every combination."""
     if output:
         refuse_unwritable(output)
     fields = _ranges(field, values)
     by = by or ("cycles,energy,area" if len(fields) > 1 else "")
     objectives = [word.strip() for word in by.split(",")] if by else []
     check_objectives(objectives)
-    found = subject_of(subject, hardware, ModelOptions(batch, dim, shape, calibration=calibration), prefer)
+    choose("--prefer", prefer, GOALS)
+    found = subject_of(subject, target, ModelOptions(batch, dim, shape, precision, calibration), prefer)
     total = math.prod(map(len, fields.values()))
     points = list(_with_progress(sweep(found.program, found.hardware, fields, check=found.is_file), total))
     front = pareto(points, objectives) if objectives else []
@@ -107,25 +123,26 @@ def command(
         print_table(table.headings, table.rows)
     if all(point.report is None for point in points):
         raise HardwareError(
-            f"{found.hardware.name}: no value of {' and '.join(fields)} gives a machine that it runs on"
+            f"{found.name} runs on no machine of the sweep; {found.hardware.name} with these values of "
+            f"{' and '.join(fields)} is invalid or too small"
         )
 
 
 def _ranges(fields: Sequence[str], values: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of each field, in their order."""
+    """The values of each field, in the order given."""
     if len(fields) != len(values):
         raise HardwareError(
-            f"{len(fields)} --field and {len(values)} --values; accepted: one --values for each --field"
+            f"{len(fields)} --field with {len(values)} --values; expected one --values for each --field"
         )
     for name in fields:
         if fields.count(name) > 1:
-            raise HardwareError(f"--field {name} is given twice; accepted: each field once, with all of its values")
+            raise HardwareError(f"--field {name} is given twice; expected once, with all of its values")
     return {name: parse_values(text) for name, text in zip(fields, values, strict=True)}
 
 
 def parse_values(text: str) -> list[Any]:
-    """Numbers, truth values and words of "64,128,256", "8..64*2", "8..64+8" or "skipped,padded"; HardwareError quotes
-    what is none."""
+    """The numbers, booleans and words of "64,128,256", "8..64*2", "8..64+8" or "skipped,padded". HardwareError quotes
+    anything else."""
     values: list[Any] = []
     for word in text.split(","):
         word = word.strip()
@@ -136,7 +153,7 @@ def parse_values(text: str) -> list[Any]:
             values += _range(word, first, last, span[3], step)
         elif not word or ".." in word:
             raise HardwareError(
-                f"--values {text}: {word!r} is not a value; accepted: 64,128,256 or 64..1024*2 or 64..1024+64"
+                f"--values {text}: {word!r} is not a value; expected 64,128,256, 64..1024*2 or 64..1024+64"
             )
         else:
             values.append(_value(word))
@@ -144,10 +161,16 @@ def parse_values(text: str) -> list[Any]:
 
 
 def _range(word: str, first: Any, last: Any, how: str, step: Any) -> Iterator[Any]:
-    numbers = all(isinstance(number, (int, float)) for number in (first, last, step))
+    numbers = all(isinstance(number, (int, float)) and math.isfinite(number) for number in (first, last, step))
     if not numbers or first > last or (how == "*" and (step <= 1 or first <= 0)) or (how == "+" and step <= 0):
-        raise HardwareError(f"--values {word}: no range; accepted: FIRST..LAST*FACTOR or FIRST..LAST+STEP that rises")
-    while first <= last:
+        raise HardwareError(
+            f"--values {word} is not an increasing range; expected FIRST..LAST*FACTOR or FIRST..LAST+STEP"
+        )
+    for count in itertools.count():
+        if first > last:
+            return
+        if count == MOST_VALUES:
+            raise HardwareError(f"--values {word} has more than {MOST_VALUES} values; expected a larger step")
         yield first
         first = first * step if how == "*" else first + step
 
@@ -162,7 +185,7 @@ def _value(word: str) -> Any:
 
 
 def _with_progress(points: Iterable[SweepPoint], total: int) -> Iterator[SweepPoint]:
-    """The points, with a bar on standard error where it is a terminal."""
+    """The points, with a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import track
 

@@ -1,4 +1,4 @@
-"""`tvm-tiling tune`: search for measured configurations of an operator or a model, and keep them in a database."""
+"""`tvm-tiling tune`: search for faster tilings of an operator or a model by measuring, and store them in a database."""
 
 from __future__ import annotations
 
@@ -8,16 +8,30 @@ from typing import Any
 import typer
 
 from ..atomic_file import refuse_unwritable
-from ..errors import ModelFormatError
-from .model_options import AHEAD, BATCH, PREPACKED, SHAPE, ModelOptions, arrays_of, targets
+from ..errors import ModelFormatError, WorkloadError
+from .model_options import (
+    AHEAD,
+    BATCH,
+    CALIBRATION,
+    DIM,
+    PRECISION,
+    PREPACKED,
+    SHAPE,
+    THREADS,
+    ModelOptions,
+    arrays_of,
+    deprecated_flag,
+    machine_of,
+    target_option,
+)
 from .operator_text import OPERATORS, parse_product
 from .output import print_json
 
 DATABASE = "shapes.db"
-
+TUNED = ("float32", "bfloat16", "float16")  # precisions of models on CPUs
 
 EXAMPLES = (
-    "tvm-tiling tune gemm 256 256 256 dtype=int8 --target vsim/vta --trials 4",
+    "tvm-tiling tune gemm 256 256 256 dtype=int8 --target vta --trials 4",
     "tvm-tiling tune gemm 1024 1024 1024 --trials 32 --database shapes.db",
     "tvm-tiling tune gemm 64 256 64 --trials 8 --log trials.jsonl --html tuning.html",
     "tvm-tiling tune gemm 1 256 256 --dim m=1..64 --prepacked --trials 4",
@@ -28,60 +42,73 @@ EXAMPLES = (
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|OPERATOR",
-        help='A model file, or an operator as in explain: "gemm M K N", "conv n=1 h=56 ...". The quotation marks may '
-        "be left out.",
+        help='A model, or an operator as in explain: "gemm M K N", "conv n=1 h=56 ...". The quotation marks are '
+        "optional.",
     ),
-    trials: int = typer.Option(64, "--trials", min=1, help="Cuts to measure at most, those of earlier calls included."),
+    trials: int = typer.Option(
+        64, "--trials", metavar="N", min=1, help="Most tilings to measure, including those of earlier sessions."
+    ),
     database: str = typer.Option(
-        DATABASE, "--database", help="Where results go: a file, or postgresql+psycopg://user@host/name."
+        DATABASE,
+        "--database",
+        metavar="URL",
+        help="Database for the results: a file, or postgresql+psycopg://user@host/name.",
     ),
-    runner: str = typer.Option("local", "--runner", help="local, or rpc://host:port/key: workers of a TVM tracker."),
-    target: str = typer.Option(
-        "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
+    runner: str = typer.Option(
+        "local", "--runner", metavar="RUNNER", help="local, or rpc://host:port/key: the workers of a TVM tracker."
     ),
+    target: str = target_option(),
     prepacked: bool = PREPACKED,
     ahead: bool = AHEAD,
-    anew: bool = typer.Option(False, "--anew", help="Measure again what earlier calls measured."),
-    unseeded: bool = typer.Option(
-        False, "--unseeded", help="Begin without the configurations of entries that match or are near."
+    no_resume: bool = typer.Option(False, "--no-resume", help="Measure again what earlier sessions measured."),
+    anew: bool = deprecated_flag("--anew", "--no-resume"),
+    no_seeds: bool = typer.Option(
+        False, "--no-seeds", help="Start without the tilings of equal and similar shapes in the database."
     ),
+    unseeded: bool = deprecated_flag("--unseeded", "--no-seeds"),
     batch: str = BATCH,
-    dim: list[str] = typer.Option(  # noqa: B008
-        [],
-        "--dim",
-        help="Size of an open dimension by its name, seq=128, or its range, seq=1..512; m=1..512 of a gemm.",
-    ),
+    dim: list[str] = DIM,
     shape: list[str] = SHAPE,
-    calibration: list[str] = typer.Option(  # noqa: B008
-        [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
-    ),
-    log: str = typer.Option(
-        "", "--log", help="Add every trial to this file as it comes, a line of JSON: predicted, measured, best so far."
-    ),
-    html: str = typer.Option("", "--html", help="Write the report, with the best cost so far as a plot, to this file."),
+    threads: int | None = THREADS,
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
+    log: str = typer.Option("", "--log", metavar="FILE", help="Append every trial to this file as a line of JSON."),
+    html: str = typer.Option("", "--html", metavar="FILE", help="Write an HTML report."),
     as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
 ) -> None:
-    """Search for faster cuts near the formulas' by measuring, and keep them in a database.
+    """Search for faster tilings by measuring, starting from the analytical ones, and store them in a database.
 
-    Ctrl-C ends the search early; everything that was measured is kept, and the next call goes on from there.
+    A range of rows of a gemm, --dim m=1..512, is tuned as a whole. Ctrl-C ends the search early; all measurements are
+    kept, and the next session continues from them.
     """
     from ..tuning.tune import tune
 
     if html:
         refuse_unwritable(html)
-    found, sizes = _subject(subject), ModelOptions(batch, dim, shape)
+    found, sizes = _subject(subject), ModelOptions(batch, dim, shape, precision, calibration)
+    machine = machine_of(target)
+    sizes.check_precision()
     options = sizes.sizes() if sizes.given else {}
+    if precision != "float32":
+        if not isinstance(found, str) or precision not in TUNED or (machine is not None and machine.cpu is None):
+            raise WorkloadError(
+                f"--precision {precision} is not supported here; models on CPUs are tuned in {', '.join(TUNED)}, "
+                "operators in their dtype"
+            )
+        options["precision"] = precision
     if calibration:
+        if machine is None or machine.cpu is not None:
+            raise WorkloadError("--calibration applies to accelerators; models on CPUs are tuned without it")
         options["calibration"] = [arrays_of(file) for file in calibration]
     report = tune(
         found,
-        target=target,
+        target=machine or "llvm",
         database=database,
         trials=trials,
         runner=runner,
         prepacked=prepacked or ahead,
-        resume=not anew,
-        seeded=not unseeded,
+        resume=not (no_resume or anew),
+        seeded=not (no_seeds or unseeded),
         log=log or None,
         **options,
     )
@@ -99,13 +126,12 @@ def command(
 
 
 def _subject(words: list[str]) -> Any:
-    """A model's path, or the workload that the words say."""
+    """The path of a model, or the workload that the words describe."""
     name = " ".join(words)
     if Path(name).is_file():
         return name
     if name.split()[:1] and name.split()[0] in OPERATORS:
         return parse_product(name)
     raise ModelFormatError(
-        f"{name!r} is neither a file nor an operator; accepted: a model, or an operator that begins with one of "
-        f"{', '.join(OPERATORS)}"
+        f"'{name}' is neither a file nor an operator; expected a model, or an operator that begins with gemm or conv"
     )

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
+from ..old_names import old_arguments
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
 from .as_scheduled import asked_for
 from .gemm.best import Prefer
@@ -20,6 +21,7 @@ from .surroundings import Surroundings
 WEIGHTS = ("plain", "packed")
 
 
+@old_arguments(form="algorithm")
 def decide(
     workload: GemmWorkload | ConvWorkload | RnnWorkload,
     hardware: Hardware | str | None = None,
@@ -29,7 +31,7 @@ def decide(
     acc_factor: float = 0.5,
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
-    form: str | None = None,
+    algorithm: str | None = None,
     weights: str = "plain",
 ) -> Decided:
     """The tiling of `workload` on `hardware` as tiling_schedule writes it: a Hardware, the name of a preset, a TOML
@@ -39,8 +41,9 @@ def decide(
     "utilisation", fewest cycles; "traffic", fewest bytes from memory of what is as fast, or at most 5 percent slower
     where cycles are those of a program; "energy", by the coefficients of the description; "edp", the product of energy
     and cycles. `acc_factor`, `outer_preset` and `inner_preset` belong to machines with buffers alone (design page 01);
-    `form` forces a kernel on a CPU, or "wfold" on a W-fold machine, which takes convolutions that way in any case, and
-    matrix multiplications as convolutions of one tap where it has no other engine. `weights` "packed" is for weights
+    `algorithm` forces a kernel variant or the algorithm of a convolution on a CPU, or "wfold" on a W-fold machine,
+    which takes convolutions that way in any case, and matrix multiplications as convolutions of one tap where it has no
+    other engine. `weights` "packed" is for weights
     that are prepacked when a model is compiled, on CPUs; "plain" ones are packed while a kernel runs.
 
     A convolution on a machine with buffers is a ConvPartition: its matrix multiplication with the blocks of the
@@ -49,7 +52,7 @@ def decide(
     LevelsTiling. The column engine takes matrix-vector multiplications: a ColumnTiling, and recurrent layers: an
     RnnTiling, as on a CPU an RnnCpuTiling.
     Raises HardwareError if the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown workload
-    or one that the form does not support.
+    or one that the algorithm does not support.
     """
     if not isinstance(workload, GemmWorkload | ConvWorkload | RnnWorkload):
         raise UnsupportedOperator(
@@ -63,7 +66,7 @@ def decide(
     if weights == "packed" and machine.cpu is None:
         raise HardwareError(f"weights = 'packed' is for CPUs, {machine.name} has no cpu; accepted: 'plain'")
     options = Options(
-        form=form,
+        form=algorithm,
         mode=mode,
         prefer=prefer,
         acc_factor=acc_factor,

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 # Titles in reading order, each with the fields under it.
 Sections: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
+# Names of fields as they are shown; records and files keep the fields' own.
+_SHOWN_AS = {"form": "algorithm"}
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 
 
@@ -24,6 +26,11 @@ class Row(NamedTuple):
     name: str
     value: str
     why: str
+
+
+def shown_name(field: str) -> str:
+    """The name under which a field is shown."""
+    return _SHOWN_AS.get(field, field)
 
 
 def record_rows(section: str, record: Any) -> Iterator[Row]:

@@ -22,6 +22,7 @@ from .configs.rule import ConfigRule, Tiling
 from .configs.wfold_configs import WFoldMachineConfigs
 from .conv.conv_tiling import ConvTiling
 from .conv.cpu_conv import decide_conv_on_cpu
+from .explain import shown_name
 from .fold.wfold import decide_wfold, product_as_convolution
 from .gemm.blocked import BlockedTiling, decide_blocked
 from .gemm.cpu_gemm import decide_on_cpu
@@ -74,8 +75,8 @@ def decided(workload: Workload, hardware: Hardware, options: Options, around: Su
         value = getattr(options, option.name)
         if option.name in REFUSED and value != option.default and option.name not in kind.options[type(workload)]:
             raise HardwareError(
-                f"{option.name} = {value!r} does not apply to a {workload.op} on {hardware.name}, a machine of "
-                f"kind {kind.name!r}; accepted: {option.default!r}"
+                f"{shown_name(option.name)} = {value!r} does not apply to a {workload.op} on {hardware.name}, a "
+                f"machine of kind {kind.name!r}; accepted: {option.default!r}"
             )
     return kind.decide(workload, hardware, options, around)
 
@@ -155,7 +156,7 @@ def _folds(workload: Workload, hardware: Hardware) -> bool:
 
 def _decide_wfold(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
     if options.form not in (None, "wfold"):
-        raise HardwareError(f"form = {options.form!r} is not a form on {hardware.name}; accepted: 'wfold'")
+        raise HardwareError(f"algorithm = {options.form!r} is not an algorithm on {hardware.name}; accepted: 'wfold'")
     assert isinstance(workload, Operator)
     layer = product_as_convolution(workload) if isinstance(workload, GemmWorkload) else workload
     return decide_wfold(layer, hardware, mode=options.mode)

@@ -85,7 +85,7 @@ class Options:
         settled = (self.form, self.microkernel, self.mode, self.prefer)
         if given and settled != (None, None, "best", "utilisation"):
             raise HardwareError(
-                f"form = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
+                f"algorithm = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
                 f"{self.prefer!r} beside {given}; accepted: {given} alone, which settles them, or none"
             )
         if self.decision is not None and self.config is not None:

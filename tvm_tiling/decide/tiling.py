@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from .explain import Row, Sections, as_text, record_rows, value_text
+from .explain import Row, Sections, as_text, record_rows, shown_name, value_text
 
 
 class Reason(NamedTuple):
@@ -36,6 +36,12 @@ class Decision:
         """The name of the rule that knows its choices (configs/config.py); None where there are none."""
         return None
 
+    @property
+    def algorithm(self) -> str | None:
+        """The kernel variant of a matrix multiplication, the algorithm of a convolution; None on machines that have
+        only one. It is the field `form` of records and files."""
+        return getattr(self, "form", None)
+
     def why(self, field: str) -> str:
         """The reason for one field, empty where it has none."""
         return next((r.why for r in self.reasons if r.field == field), "")
@@ -63,10 +69,10 @@ class Decision:
         told = set()
         for row in (*self._own_rows(), *self._parts()):
             told.add((row.name, row.why))
-            yield row
+            yield row._replace(name=shown_name(row.name))
         for field, value, why in self.reasons:
             if (field, why) not in told:
-                yield Row("also", field, value_text(field, value), why)
+                yield Row("also", shown_name(field), value_text(field, value), why)
 
     def _own_rows(self) -> Iterator[Row]:
         for section, names in self.sections:

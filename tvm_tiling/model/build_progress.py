@@ -42,5 +42,5 @@ class BuildLine(ProgressLine):
         super().__init__("compiling", "kernels")
 
     def __call__(self, progress: BuildProgress) -> None:
-        """Update the line."""
-        self._rich.update(self._task, total=progress.of, completed=progress.done)
+        """Show it."""
+        self._show(progress.done, progress.of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import WorkloadError
 from ..runtime.execution_policy import ExecutionPolicy
 from ..runtime.threads import check_threads
 from . import saved
@@ -18,7 +20,7 @@ from .passes.constants import Constants
 from .precision.record import FLOAT32, PrecisionRecord
 from .report import Benchmark, Memory, OperatorRecord, Report
 from .session import ROOM, Session
-from .signature import Signature, chosen
+from .signature import Signature, by_name, chosen
 from .variants import AnyVariant
 
 OUT, THREADS = "out", "threads"
@@ -73,9 +75,17 @@ class Executable:
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        """Inputs, outputs and how the model was compiled, on a few lines."""
+        more = len(self.variants) - 1
+        about = [f"{len(self.operators)} operators", f"{self.threads} threads", self.precision.precision]
+        about += [f"and {more} more variants"] if more else []
+        lines = (f"  {line}" for line in self.signature.lines())
+        return "\n".join([f"<{type(self).__name__}: {', '.join(about)}", *lines]) + ">"
+
     def run(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
-        """The model's outputs as NumPy arrays for inputs in graph order or by name; several outputs are returned as a
-        tuple.
+        """The model's outputs as NumPy arrays for inputs in graph order, by name, or in a mapping by name, as in
+        run({"x": x}); several outputs are returned as a tuple.
 
         Inputs are NumPy arrays, PyTorch tensors, or any object with DLPack in this computer's main memory. A contiguous
         input aligned to 64 bytes is not copied.
@@ -107,7 +117,10 @@ class Executable:
     def __call__(self, *arrays: Any, out: Any = None, threads: int | None = None, **named: Any) -> Any:
         """Like :meth:`run`, with outputs of the same kind as the first input: PyTorch tensors for PyTorch tensors."""
         result = self.run(*arrays, out=out, threads=threads, **named)
-        return result if out is not None else like((*arrays, *named.values()), result)
+        if out is not None:
+            return result
+        given, further = by_name(arrays, named)
+        return like((*given, *further.values()), result)
 
     def session(self, states: Mapping[str, str] | None = None, *, room: int = ROOM) -> Session:
         """Create a session of consecutive runs that keep the model's states: key/value caches, recurrent states.
@@ -139,6 +152,8 @@ class Executable:
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Benchmark:
         """Measure runs on these inputs for about `seconds` seconds, then each operator; the report includes the
         result."""
+        if not (isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0):
+            raise WorkloadError(f"seconds = {seconds!r}; expected a finite number of at least 0")
         values = self.signature.arrays(arrays, named)
         variant = self._variant(values)
         measured = variant.benchmark(values, seconds)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..decide.conv.winograd import TOLERANCE
@@ -22,10 +23,13 @@ from .signature import Signature
 
 @dataclass(frozen=True)
 class Explanation:
-    """One variant of a model: its signature, and its operators with their decisions, in order."""
+    """One variant of a model: its inputs and outputs, and its operators with their decisions, in execution order.
+    `read_seconds` and `decide_seconds`: how long it took to import the model and to decide."""
 
     signature: Signature
     operators: tuple[OperatorRecord, ...]
+    read_seconds: float = field(default=0.0, compare=False)
+    decide_seconds: float = field(default=0.0, compare=False)
 
     @property
     def predicted_seconds(self) -> float:
@@ -71,10 +75,13 @@ def explain_model(
     options = Options(winograd=winograd, tolerance=tolerance)
     explanations = []
     for setting in settings_of(batch, dims):
+        start = time.perf_counter()
         imported = load_model(
             model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params, limits=limits, leave_open=True
         )
+        read = time.perf_counter()
         with imported.at_sample():
             operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware, options)
-            explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
+            records, done = tuple(map(record_of, operators)), time.perf_counter()
+            explanations.append(Explanation(Signature.of(imported), records, read - start, done - read))
     return explanations

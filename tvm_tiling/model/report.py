@@ -176,19 +176,27 @@ class Report:
         return [*outside, *precision, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
-        nodes = "  nodes" if any(o.nodes for o in self.operators) else ""
+        kernel = "  kernel" if any(o.nodes for o in self.operators) else ""
         lines = [
-            f"{'operator':<44} {'kind':<12} {'form':<12} {'calls':>5} {'predicted':>12} {'measured':>12} {'share':>6}"
-            f"{nodes}"
+            f"{'operator':<44} {'kind':<12} {'algorithm':<12} {'calls':>5} {'predicted':>12} {'measured':>12} "
+            f"{'share':>6}{kernel}"
         ]
         for o in self.operators:
             share = self.share(o)
             lines.append(
-                f"{o.name[:44]:<44} {o.kind:<12} {o.form or '-':<12} {o.calls:>5} {_us(o.predicted_seconds):>12} "
+                f"{_label(o):<44} {o.kind:<12} {o.form or '-':<12} {o.calls:>5} {_us(o.predicted_seconds):>12} "
                 f"{_us(o.measured_seconds):>12} {'-' if share is None else f'{share:.1%}':>6}"
-                f"{'  ' + nodes_text(o.nodes) if o.nodes else ''}"
+                f"{'  ' + o.name if o.nodes else ''}"
             )
         return "\n".join([*lines, *self.lines()])
+
+
+def _label(operator: OperatorRecord) -> str:
+    """The first node of an operator and how many more it computes, in 44 characters; without nodes its function."""
+    if not operator.nodes:
+        return operator.name[:44]
+    more = f" +{len(operator.nodes) - 1}" if len(operator.nodes) > 1 else ""
+    return operator.nodes[0][: 44 - len(more)] + more
 
 
 def _us(seconds: float | None) -> str:

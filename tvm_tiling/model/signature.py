@@ -116,11 +116,14 @@ class Signature:
         return [*inputs, *sizes, f"outputs: {', '.join(self.output_names)}"]
 
     def arrays(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Inputs by order and by name as arrays in graph order; types are checked, shapes are not.
+        """Inputs in order, by name or in one mapping by name as arrays in the order of the graph, their types checked,
+        their shapes not. A dict, list or tuple by name holds the inputs whose names go on from its own, as in
+        state.key.0.
 
         A dict, list or tuple by name contains the inputs whose names start with its own, as in state.key.0. Raises
         WorkloadError with the input that is missing, unknown, given twice or of another type.
         """
+        given, named = by_name(given, named)
         if len(given) > len(self.input_names):
             raise WorkloadError(
                 f"{len(given)} inputs are given, but the model takes {len(self.input_names)}: {_list(self.input_names)}"
@@ -142,6 +145,19 @@ class Signature:
                 raise WorkloadError(f"input {name!r} is {value.dtype}, but the model takes {dtype}")
             checked.append(value)
         return checked
+
+
+def by_name(given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The inputs of a call in order and by name; a mapping as the only positional one holds inputs by name.
+    WorkloadError if a name is given twice or is not a string."""
+    if len(given) != 1 or not isinstance(given[0], Mapping):
+        return given, named
+    for name in given[0]:
+        if not isinstance(name, str):
+            raise WorkloadError(f"inputs by name: {name!r} is not a name; expected a string")
+        if name in named:
+            raise WorkloadError(f"input {name!r} is given twice; expected once")
+    return (), {**given[0], **named}
 
 
 def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..decide.explain import shown_name
 from ..decide.tiling import Decision
 from .figures import seconds
 from .markup import Html, join
@@ -48,7 +49,7 @@ def kept_body(decision: Mapping[str, Any]) -> Html:
 
 def _reasons(section: str, decision: Mapping[str, Any]) -> Iterator[Row]:
     for field, value, why in decision.get("reasons", ()):
-        yield section, field, _text(field, value), why
+        yield section, shown_name(field), _text(field, value), why
         section = ""
 
 

@@ -21,7 +21,7 @@ class Bar(ProgressLine):
 
     def __call__(self, progress: Progress) -> None:
         """Show the state of the search."""
-        self._rich.update(self._task, total=progress.of, completed=progress.done, note=note(progress))
+        self._show(progress.done, progress.of, note(progress))
 
     def title(self, title: str) -> None:
         """Show what is being searched."""
@@ -49,4 +49,4 @@ class GenerationBar(ProgressLine):
     def __call__(self, progress: GenerationProgress) -> None:
         """Show the progress."""
         note = f"{progress.measured} measured, {progress.boundary} boundary shapes; {progress.shape}"
-        self._rich.update(self._task, total=progress.of, completed=progress.done, note=note)
+        self._show(progress.done, progress.of, note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ from ..decide.as_scheduled import asked_for
 from ..decide.configs.neighbourhood import neighbourhood
 from ..decide.epilogue import said
 from ..decide.gemm.open_rows import OpenGemmTiling
-from ..errors import HardwareError, UnsupportedOperator
+from ..errors import HardwareError, UnsupportedOperator, WorkloadError
 from ..hardware.description import Hardware
+from ..operand_types import HALVES
 from ..sizes import Range, leading_of
 from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measurer
@@ -50,15 +52,19 @@ def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list
     """Return the matrix multiplications and convolutions of a model as accepted by compile, longest predicted time
     first.
 
-    `options` are those of compile that fix dynamic dimensions, `example_inputs`, `params` and `calibration`.
-    UnsupportedOperator for a model without such operators; errors of compile for unreadable models and unsupported
-    targets.
+    `options` are compile's that give dynamic dimensions their sizes, `example_inputs`, `params`, `calibration` and, on
+    a CPU, a `precision` that needs no calibration. A task has the name of the first node that it computes.
+    UnsupportedOperator for a model without any; errors of compile for what it cannot read or target.
     """
     found: dict[_Key, Task] = {}
+    taken: set[str] = set()
     predicted: dict[_Key, float] = {}
     for task, cost in (_on_cpu if hardware.cpu is not None else _on_accelerator)(model, hardware, options):
         key = _key(task)
-        found[key] = replace(found[key], calls=found[key].calls + task.calls) if key in found else task
+        if key in found:
+            found[key] = replace(found[key], calls=found[key].calls + task.calls)
+        else:
+            found[key] = replace(task, name=_fresh(task.name, taken))
         predicted[key] = predicted.get(key, 0.0) + task.calls * cost
     if not found:
         raise UnsupportedOperator(
@@ -71,17 +77,34 @@ def _key(task: Task) -> _Key:
     return task.workload, task.prepacked, task.epilogue, task.rows
 
 
+def _name(operator: Any) -> str:
+    """The first node that an operator computes; its function where the model has no names."""
+    return str(operator.nodes[0] if operator.nodes else operator.name)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """The name, with a number if another task has it already."""
+    numbered = (f"{name} #{number}" for number in itertools.count(2))
+    fresh = name if name not in taken else next(each for each in numbered if each not in taken)
+    taken.add(fresh)
+    return fresh
+
+
 def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
     """Yield each operator at each size with its predicted seconds per call."""
     from ..model.pipeline import decided
+    from ..model.precision.graphs import in_precision
 
+    precision = options.get("precision", "float32")
+    if precision not in ("float32", *HALVES):
+        raise WorkloadError(f"precision = {precision!r} is not tuned; accepted: {', '.join(('float32', *HALVES))}")
     if options.get("calibration") is not None:
         raise HardwareError(
             f"calibration: {hardware.name} is a CPU, and models are quantised for accelerators only; accepted: None"
         )
     for imported in _imported(model, options, open_ranges=True):
         with imported.at_sample():
-            operators = decided(imported.module, hardware)
+            operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware)
         for operator in operators:
             if operator.workload is None or operator.tiling is None:
                 continue
@@ -91,7 +114,7 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
                     continue  # computed rows, such as image windows, are not stored in databases
                 workload, prepacked = asked_for(workload, hardware, prepacked)
             task = Task(
-                name=operator.name,
+                name=_name(operator),
                 workload=workload,
                 prepacked=prepacked,
                 epilogue=said(operator.epilogue),
@@ -107,7 +130,9 @@ def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) 
 
     imported = single(list(_imported(model, options)), hardware)
     for operator in accelerated_operators(imported, hardware, options.get("calibration")):
-        task = Task(name=operator.name, workload=operator.workload, prepacked=False, epilogue="", calls=operator.calls)
+        task = Task(
+            name=_name(operator), workload=operator.workload, prepacked=False, epilogue="", calls=operator.calls
+        )
         yield task, float(operator.workload.macs)
 
 
@@ -117,7 +142,8 @@ def _imported(model: Any, options: Mapping[str, Any], *, open_ranges: bool = Fal
     from ..frontend import load_model
     from ..model.open_sizes import settings_of
 
-    given = {name: value for name, value in options.items() if name not in ("batch", "dims", "calibration")}
+    own = ("batch", "dims", "calibration", "precision")
+    given = {name: value for name, value in options.items() if name not in own}
     for setting in settings_of(options.get("batch"), options.get("dims")):
         stays = open_ranges and bool(setting.ranges or setting.batch_range)
         about: dict[str, Any] = {"leave_open": True, "may_be_empty": setting.may_be_empty} if stays else {}

@@ -76,7 +76,7 @@ def rule_for(
     operator on this machine has that name."""
     rules = _rules(workload, hardware, around)
     if form not in rules:
-        raise DatabaseError(f"config: form = {form!r}, accepted here: {', '.join(rules)}")
+        raise DatabaseError(f"config: algorithm = {form!r}, accepted here: {', '.join(rules)}")
     return rules[form]()
 
 

@@ -196,7 +196,7 @@ class ProductConfigs:
         product = as_product(w)
         if product is None or not convolution.source.matrix:
             raise UnsupportedOperator(
-                "form = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
+                "algorithm = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
         # With channels last the kernels are the right operand, and may be prepacked; else they are the left one.
         inner = Surroundings(

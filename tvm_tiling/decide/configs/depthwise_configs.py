@@ -154,8 +154,8 @@ class DepthwiseConfigs(Undivided):
         s = self.shape
         if s.w.taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
             raise HardwareError(
-                f"config: form = 'depthwise' with lanes along columns unrolls {s.w.taps} taps of a row and the border; "
-                f"accepted: at most {WIDEST_KERNEL} taps and borders of some vectors"
+                f"config: algorithm = 'depthwise' with lanes along columns unrolls {s.w.taps} taps of a row and the "
+                f"border; accepted: at most {WIDEST_KERNEL} taps and borders of some vectors"
             )
         vectors = min(vectors, 2, ceil_div(s.w.points, self.lanes))
         rows = min(rows, s.h.points)

@@ -137,7 +137,7 @@ class WinogradConfigs:
 
     def __init__(self, convolution: ConvAlgorithms) -> None:
         if not convolution.winograd_allowed:
-            raise UnsupportedOperator("form = 'winograd' is switched off by winograd=False")
+            raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
         w, source = convolution.w, convolution.source
         if why := refusal(w):
             raise UnsupportedOperator(f"conv: {why}")

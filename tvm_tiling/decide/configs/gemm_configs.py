@@ -129,7 +129,7 @@ class BlockedConfigs:
         w, choice = self.w, self.choice
         if config.form not in self.forms:
             raise DatabaseError(
-                f"config: form = {config.form!r} of a product; accepted: {', '.join(self.forms)}, stream"
+                f"config: algorithm = {config.form!r} of a product; accepted: {', '.join(self.forms)}, stream"
             )
         rows, vectors = integers(config, "microkernel", 2)
         refuse_registers((rows + 1) * vectors + 1, self.cpu.vector_registers, f"{rows} x {vectors}")
@@ -220,7 +220,7 @@ class StreamConfigs(Undivided):
         w, choice = self.w, self.choice
         if choice.no_stream:
             raise HardwareError(
-                f"config: form = 'stream' serves at most {choice.most_stream_rows} rows with B read in place, but "
+                f"config: algorithm = 'stream' serves at most {choice.most_stream_rows} rows with B read in place, but "
                 f"{choice.no_stream}; accepted: a blocked form"
             )
         side = integer(config, "side")

@@ -73,7 +73,8 @@ def open_tiling_of(
     cpu = _cpu(hardware)
     if config.op != workload.op or config.form != FORM:
         raise DatabaseError(
-            f"config: form = {config.form!r} of a {config.op} for a product of open rows; accepted: {FORM!r} of a gemm"
+            f"config: algorithm = {config.form!r} of a {config.op} for a product of open rows; accepted: {FORM!r} of a "
+            "gemm"
         )
     plain = _at_rows(config, workload, around, cpu, max(workload.m, integers(config, "microkernel", 2)[0]))
     assert plain.nr

@@ -43,8 +43,8 @@ class Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How an operator is cut. `form` is a kernel: on a CPU "normal", "inline", "pack" or "stream" of a product, a form
-    of conv/cpu_conv.py FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
+    """The tiling of an operator as data. `form` is a kernel: on a CPU "normal", "inline", "pack" or "stream" of a
+    gemm, one of conv/cpu_conv.py FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
 
     `choices` are sorted by name; their names are the form's own. `levels`, the outermost first, follow from form,
     choices and shape: they are for people, and for whoever compares capacities, and not part of what makes cuts equal.
@@ -59,6 +59,11 @@ class Config:
     def of(cls, op: str, form: str, choices: Mapping[str, Value], levels: Iterable[Blocks] = ()) -> Config:
         """A configuration of the choices in any order."""
         return cls(op=op, form=form, choices=tuple(sorted(choices.items())), levels=tuple(levels))
+
+    @property
+    def algorithm(self) -> str:
+        """The kernel variant or the algorithm; the field `form` of records and files."""
+        return self.form
 
     def choice(self, name: str) -> Value:
         """The value of one choice; DatabaseError, naming those there are, if the configuration has none of this

@@ -18,6 +18,11 @@ class Candidate(NamedTuple):
     predicted_seconds: float | None
     why: str
 
+    @property
+    def algorithm(self) -> str:
+        """The algorithm; the field `form` of records."""
+        return self.form
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvTiling(Decision):
@@ -93,7 +98,7 @@ class ConvTiling(Decision):
     winograd: WinogradTiling | None = None  # form "winograd"
 
     sections: ClassVar[Sections] = (
-        ("form", ("form",)),
+        ("algorithm", ("form",)),
         ("fold", ("stride_fold", "pci", "ws", "kw_pieces")),
         ("output", ("co_block", "pco", "wso")),
         ("loops", ("loop_order", "instruction_rows", "instruction_columns")),

@@ -79,7 +79,9 @@ def decide_conv_on_cpu(
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
-        raise HardwareError(f"form = {form!r} is no form of a convolution on a CPU; accepted: {', '.join(FORMS)}")
+        raise HardwareError(
+            f"algorithm = {form!r} is not an algorithm of convolutions on a CPU; accepted: {', '.join(FORMS)}"
+        )
     choice = ConvAlgorithms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
     if form is not None:
         return replace(choice.tiling(form), candidates=())
@@ -178,7 +180,7 @@ class ConvAlgorithms:
         w = self.w
         if w.stride[1] == 1 or w.groups > 1 or w.transposed or w.dilation[1] > 1:
             raise UnsupportedOperator(
-                f"form = 'stride_fold' folds a stride along W above 1 of one group without dilation, not stride "
+                f"algorithm = 'stride_fold' folds a stride along W above 1 of one group without dilation, not stride "
                 f"{w.stride[1]}, {w.groups} groups and dilation {w.dilation[1]}{', transposed' if w.transposed else ''}"
             )
         return [shape.folded() for shape in shapes_of(w)]
@@ -218,7 +220,7 @@ class ConvAlgorithms:
         product = as_product(w)
         if product is None or not self.source.matrix:
             raise UnsupportedOperator(
-                "form = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
+                "algorithm = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
         # With channels last the kernels are the right operand, and may be prepacked; else they are the left one.
         last = w.layout == "NHWC"
@@ -261,7 +263,7 @@ class ConvAlgorithms:
 
     def winograd(self) -> ConvTiling:
         if not self.winograd_allowed:
-            raise UnsupportedOperator("form = 'winograd' is switched off by winograd=False")
+            raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
         source, w = self.source, self.w
         try:
             config = decide_winograd(

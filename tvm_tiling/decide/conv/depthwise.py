@@ -74,7 +74,7 @@ class DepthwiseChoice:
     def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, prepacked: bool) -> None:
         if workload.groups != workload.ci:
             raise UnsupportedOperator(
-                f"form = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
+                f"algorithm = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
                 f"{workload.ci} channels"
             )
         self.w, self.cpu, self.output_run, self.prepacked = workload, cpu, output_run, prepacked
@@ -126,7 +126,7 @@ class DepthwiseChoice:
         if not self.by_channel:
             if taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
                 raise UnsupportedOperator(
-                    f"form = 'depthwise' unrolls the taps of a row where channels are not adjacent: at most "
+                    f"algorithm = 'depthwise' unrolls the taps of a row where channels are not adjacent: at most "
                     f"{WIDEST_KERNEL}, and borders of some vectors; here {taps} taps, padding {self.w.padding}, "
                     f"dilation {self.w.dilation}"
                 )

@@ -86,7 +86,7 @@ def decide_open_winograd(
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
     if not winograd:
-        raise UnsupportedOperator("form = 'winograd' is switched off by winograd=False")
+        raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
     if why := refusal(sample):
         raise UnsupportedOperator(f"conv: {why}")
     cycle = 1 / (cpu.mhz * 1e6)
@@ -105,7 +105,7 @@ def decide_open_winograd(
     ]
     other = _mean(tiling.predicted_seconds or 0.0 for tiling in others)
     if other <= best.mean * cycle:
-        raise UnsupportedOperator(f"form = 'winograd' is predicted to take {best.mean * cycle / other:.2f} times")
+        raise UnsupportedOperator(f"algorithm = 'winograd' is predicted to take {best.mean * cycle / other:.2f} times")
     config, ranges = best.config, _ranges(best, sample, cpu, packing == "ahead")
     sizes = ", ".join(f"{workload.h} x {workload.w}" for workload in workloads)
     mean = f"geometric mean for images of {sizes}"

@@ -238,8 +238,8 @@ class ProductChoice:
         if refused := self.no_stream:
             if forced:
                 raise HardwareError(
-                    f"form = 'stream' serves at most {self.most_stream_rows} rows with B read in place, but {refused}; "
-                    "accepted: 'normal', 'nocopy', 'inline', 'pack'"
+                    f"algorithm = 'stream' serves at most {self.most_stream_rows} rows with B read in place, but "
+                    f"{refused}; accepted: 'normal', 'nocopy', 'inline', 'pack'"
                 )
             return None
         cycles, config = min((self.stream_cycles(config), config) for config in self.stream_configs())

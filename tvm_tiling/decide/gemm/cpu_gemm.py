@@ -40,13 +40,17 @@ def decide_on_cpu(
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
-        raise HardwareError(f"form = {form!r} is no form of a product on a CPU; accepted: {', '.join(FORMS)}")
+        raise HardwareError(
+            f"algorithm = {form!r} is not a kernel variant of a gemm on a CPU; accepted: {', '.join(FORMS)}"
+        )
     if microkernel is not None:
         pair = isinstance(microkernel, tuple) and len(microkernel) == 2
         if not pair or not all(type(size) is int for size in microkernel):
             raise HardwareError(f"microkernel = {microkernel!r}, accepted: two whole numbers, (rows, vectors)")
         if form == "stream":
-            raise HardwareError("form = 'stream' has no register tile; accepted: a form or a microkernel, not both")
+            raise HardwareError(
+                "algorithm = 'stream' has no register tile; accepted: an algorithm or a microkernel, not both"
+            )
     choice = ProductChoice(workload, cpu, packing=packing, plain_a=plain_a, plain_b=plain_b, form=form)
     best: tuple[float, GemmTiling] | None = None
     if form in (None, "stream") and microkernel is None:
@@ -73,10 +77,10 @@ def _nothing_fits(choice: ProductChoice, form: str | None, microkernel: tuple[in
                 f"accepted: (m, z) of at least 1 with (m + 1) * z + 1 <= {cpu.vector_registers}"
             )
     if form in ("normal", "nocopy", "inline") and not choice.plain_a:
-        return f"form = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; accepted: 'pack'"
+        return f"algorithm = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; accepted: 'pack'"
     if form == "inline":
         return (
-            f"form = 'inline' copies the rows beyond the {choice.keep_rows} that fit L1's ways, and no "
+            f"algorithm = 'inline' copies the rows beyond the {choice.keep_rows} that fit L1's ways, and no "
             f"register tile of this product has more; accepted: 'normal', 'nocopy', 'pack'"
         )
-    return f"no register tile of this product meets form = {form!r} and microkernel = {microkernel}"
+    return f"no register tile of this product meets algorithm = {form!r} and microkernel = {microkernel}"

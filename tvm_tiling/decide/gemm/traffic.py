@@ -284,7 +284,9 @@ def refuse_types(
     if types.a != types.b:
         raise UnsupportedOperator(f"hardware {hardware.name!r}: operands of {types.operands}, accepted: of one type")
     if unit.dtypes and types.a not in unit.dtypes:
-        raise HardwareError(f"hardware {hardware.name!r}: operands of {types.a}, accepted: {', '.join(unit.dtypes)}")
+        raise HardwareError(
+            f"{hardware.name} does not support operands of {types.a}; expected {', '.join(unit.dtypes)}"
+        )
     if workload.encoding != PLAIN:
         raise HardwareError(f"hardware {hardware.name!r}: encoding = '{workload.encoding}', accepted: 'plain'")
     if workload.out_dtype is not None:

@@ -52,8 +52,9 @@ class AcceleratorReport:
         ]
         for o in self.operators:
             if o.bytes is None:
+                name = o.nodes[0] if o.nodes else o.name
                 why = ": ".join(filter(None, (nodes_text(o.nodes), o.why)))
-                lines.append(f"{o.name[:32]:<32} {o.where:<12} {'-':>12} {'-':>6} {'-':>12} {'-':>12} {'-':>12}  {why}")
+                lines.append(f"{name[:32]:<32} {o.where:<12} {'-':>12} {'-':>6} {'-':>12} {'-':>12} {'-':>12}  {why}")
             else:
                 moved = " ".join(f"{o.bytes[name]:>12}" for name in ("a", "b", "out"))
                 figures = f"{o.cycles:>12} {o.utilisation or 0:>6.1%} {moved}"

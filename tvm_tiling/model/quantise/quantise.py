@@ -39,11 +39,11 @@ def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence
     if floats and not machine.takes("float32"):
         if calibration is not None:
             raise HardwareError(
-                f"{hardware.name} supports neither float32 nor int8 multiplication; accepted: a machine that does"
+                f"{hardware.name} supports neither float32 nor int8; expected a machine with one of them"
             )
         raise HardwareError(
-            f"{hardware.name} does not support float32 multiplication, which the model uses; accepted: "
-            "calibration=[inputs], to quantise it to int8, or an int8 model (QDQ)"
+            f"{hardware.name} does not support float32 matrix multiplication; use calibration=[inputs] to quantise the "
+            "model to int8, or a model that is quantised (QDQ)"
         )
     return mod
 

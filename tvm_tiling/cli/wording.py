@@ -1,0 +1,149 @@
+"""Errors in the terms of the command line: options instead of the arguments of Python functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import nearest
+
+_ARGUMENTS = {
+    "activations": "--activations",
+    "batch": "--batch",
+    "block": "--block",
+    "calibration": "--calibration",
+    "delay": "--delay",
+    "factor": "--factor",
+    "candidates": "--candidates",
+    "algorithm": "--algorithm",
+    "form": "--algorithm",
+    "kind": "--kind",
+    "logits": "--logits",
+    "max_new": "--max-new",
+    "mode": "--mode",
+    "order": "--order",
+    "precision": "--precision",
+    "prefer": "--prefer",
+    "runner": "--runner",
+    "seconds": "--seconds",
+    "target": "--target",
+    "temperature": "--temperature",
+    "threshold": "--threshold",
+    "tolerance": "--tolerance",
+    "top_p": "--top-p",
+    "trials": "--trials",
+    "weights": "--weights",
+}
+_NAMES = "|".join(_ARGUMENTS)
+_QUOTED = r"'([^']*)'"
+
+
+def _option(match: re.Match[str]) -> str:
+    return f"{_ARGUMENTS[match[1]]} {match[2]}"
+
+
+# In this order. Each takes what the errors of compile(), decide(), tune() and the readers of models say of arguments.
+_REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"(with )?limits=Limits\([a-z_]+=\.\.\.\), ", ""),
+    (r"calibration=\[inputs\]", "--calibration inputs.npz"),
+    (r"dims={'([^']*)': \.\.\.}", r"--dim \1=N"),
+    (r"dims\['([^']*)'\]", r"--dim \1"),
+    (r"shapes={'([^']*)': \(\.\.\.\)}", r"--shape \1=N,N,..."),
+    (r"params={'([^']*)': value}", r"--params with a value for \1"),
+    (r"batch=(\.\.\.|N\b)", "--batch N"),
+    (r"^runner '([^']*)'", r"--runner \1"),
+    (r"^limit '([^']*)' is not a number with a name", r"--model-limit \1 is not NAME=NUMBER"),
+    (r"a path or the bytes of (an ONNX.* file), an onnx\.ModelProto.*", r"\1"),
+    (r"a file that save\(\) wrote", "a file written by simulate --save"),
+    (r"^pareto: '([^']*)' is no objective:", r"--pareto \1 is not an objective;"),
+    (r"(\S+) is not there\b", r"\1 does not exist"),
+    (r"is there already; accepted: a path where nothing is", "exists already; expected a new path"),
+    (r"it is a folder\b", "it is a directory"),
+    (r"calibration\[(\d+)\]", r"--calibration, file \1"),
+    (r"shapes\['([^']*)'\] = \(([\d, ]*?),?\)", r"--shape \1=\2"),
+    (r"shapes names ", "--shape names "),
+    (r"dims names ", "--dim names "),
+    (r"batch is given", "--batch is given"),
+    (r"batch and dims make", "--batch and --dim make"),
+    (r"batch, dims or shapes that", "--batch, --dim or --shape that"),
+    (r"pass shapes= of", "use --shape for"),
+    (rf"(?<![\w.-])({_NAMES}) ?= ?{_QUOTED}", _option),
+    (rf"^({_NAMES}) = (\S+?)(?=[,;:]| )", _option),
+    (r"\? accepted: ", "? expected "),
+    (r"[;:,]? accepted: ", "; expected "),
+    (r"; expected None$", ""),
+    (r"; expected None, ", "; expected "),
+    (r"^(--\S+ \S+); expected", r"\1 is not supported; expected"),
+)
+
+
+def in_command_terms(text: str) -> str:
+    """An error with arguments of Python functions written as options."""
+    for pattern, replacement in _REWRITTEN:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def usage_sentence(error: Any, commands: Sequence[str]) -> str:
+    """What Typer's parser refuses, as one sentence that ends with the command whose help tells more."""
+    context = error.ctx
+    path = context.command_path if context is not None else "tvm-tiling"
+    kind, message = type(error).__name__, " ".join(error.format_message().split()).rstrip(".")
+    parameter = getattr(error, "param", None)
+    if kind == "NoSuchOption":
+        known = ["--help"]
+        known += [name for own in context.command.params for name in own.opts if not getattr(own, "hidden", False)]
+        said = f"unknown option {error.option_name}; {_likely(error.option_name, known)}"
+    elif kind == "MissingParameter" and parameter is not None:
+        said = f"{_named(parameter)} is missing"
+    elif kind == "BadParameter" and parameter is not None:
+        said = f"{_named(parameter)}{_value(error)}"
+    elif found := re.fullmatch(r"No such command '(.*?)'.*", message):
+        known = list(getattr(context.command, "commands", {})) or list(commands)
+        said = f"unknown command '{found[1]}'; {_likely(found[1], known)}"
+    elif found := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        said = f"unexpected argument '{found[1]}'"
+    elif found := re.fullmatch(r"Option '(.*)' requires an argument", message):
+        said = f"{found[1]} needs a value"
+    else:
+        said = message[:1].lower() + message[1:]
+    return f"{said}{' S' if said.endswith('?') else '; s'}ee {path} --help"
+
+
+def _likely(word: str, known: Sequence[str]) -> str:
+    """The known name most like `word`, or all of them."""
+    hint, _, names = nearest(word, known).partition("accepted: ")
+    return hint.replace("'", "").strip() or f"expected {names}"
+
+
+def _named(parameter: Any) -> str:
+    """An option by its long name, an argument by its metavar."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name).strip("[]").upper()
+    return next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
+
+
+_VALUE = re.compile(r"'?(\S*?)'? is not (?:in the range|a valid) (.*)")
+_EXPECTED = (
+    (r".*greater than or equal to (\S+)", r"at least \1"),
+    (r".*less than or equal to (\S+)", r"at most \1"),
+    (r"(\S+?)<=x<=(\S+)", r"\1 to \2"),
+    (r"x>=(\S+)", r"at least \1"),
+    (r"x<=(\S+)", r"at most \1"),
+    (r".*int.*", "a whole number"),
+    (r".*(number|float).*", "a number"),
+)
+
+
+def _value(error: Any) -> str:
+    """A refused value and what is expected, from the words of Typer's parser or of Click's."""
+    message = str(error.message).rstrip(".")
+    details = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
+    value = f" {details[0]['input']}" if details else ""
+    if found := _VALUE.fullmatch(message):
+        value, message = f" {found[1]}", found[2]
+    for pattern, expected in _EXPECTED:
+        if re.fullmatch(pattern, message):
+            return f"{value}: expected {re.sub(pattern, expected, message)}"
+    return f"{value}: {message}"
