@@ -9,7 +9,7 @@ class Page(HTMLParser):
     """`open`: elements that are not closed. `outside`: what is asked for from elsewhere. `cells`: of all tables.
     `titles`: of sections and figures. `drawn`: how many bars, points, lines and stretches of time there are."""
 
-    ALONE = ("meta", "br", "link", "img", "hr", "input")
+    ALONE = ("meta", "br", "link", "img", "hr", "input", "wbr")
     DRAWN = ("circle", "polyline", "rect")
 
     def __init__(self, text):

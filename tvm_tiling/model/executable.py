@@ -141,6 +141,7 @@ class Executable:
             memory=self._memory(variant),
             compile_seconds=self.compile_seconds,
             precision=self.precision,
+            others=measured.others if measured is not None else None,
         )
 
     def _memory(self, variant: AnyVariant) -> Memory:

@@ -151,11 +151,11 @@ class PlannedVariant(VariantBase):
         try:
             with own_core():
                 instance.run(buffers)
-                samples = timed(lambda: instance.run(buffers), seconds)
+                samples, others = timed(lambda: instance.run(buffers), seconds)
                 operators = self._operator_times(instance, buffers, operator_runs(samples))
         except RunFailed as failed:
             raise _refused(failed) from None
-        return benchmark_of(samples, operators)
+        return benchmark_of(samples, operators, others)
 
     def _operator_times(self, instance: PlanInstance, buffers: Buffers, runs: int) -> dict[str, float]:
         """Median seconds of each operator's calls together; what other kernels take is named "runtime"."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..other_work import doubt
 from ..plain_text import printable
 from .precision.record import FLOAT32, PrecisionRecord
 
@@ -61,7 +62,8 @@ LATENCY = ("p50", "p90", "p99", "throughput")
 class Benchmark:
     """Seconds of a run: median (`p50`), interquartile range (`spread`), 90th and 99th percentile; and seconds of each
     operator, all its calls together. `throughput`: runs per second, one after the other. Of fewer than 100 runs the
-    99th percentile is close to the slowest of them."""
+    99th percentile is close to the slowest of them. `others`: share of the cores' time that other processes took
+    while the runs were timed; None if unknown."""
 
     median: float
     spread: float
@@ -70,6 +72,7 @@ class Benchmark:
     throughput: float
     runs: int
     operators: dict[str, float]
+    others: float | None = None
 
     @property
     def p50(self) -> float:
@@ -131,6 +134,7 @@ class Report:
     """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
 
     `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
+    `others`: share of the cores' time that other processes took during the measurement; None if unknown.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -138,6 +142,7 @@ class Report:
     memory: Memory
     compile_seconds: float
     precision: PrecisionRecord = FLOAT32
+    others: float | None = None
 
     def share(self, record: OperatorRecord) -> float | None:
         """Part of the measured time that an operator takes."""
@@ -154,6 +159,7 @@ class Report:
         """Plain values for JSON."""
         return {
             "seconds": self.seconds,
+            "others": self.others,
             "compile_seconds": self.compile_seconds,
             **self.precision.described(),
             "memory": self.memory.to_dict(),
@@ -166,7 +172,8 @@ class Report:
         outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
         compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
         precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()
-        return [*outside, *precision, f"memory: {self.memory}", *compiled]
+        doubtful = [doubt(self.others)] if doubt(self.others) else []
+        return [*doubtful, *outside, *precision, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
         nodes = "  nodes" if any(o.nodes for o in self.operators) else ""

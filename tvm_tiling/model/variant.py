@@ -121,9 +121,9 @@ class Variant(VariantBase):
                 call(*arguments)
             except (RuntimeError, TypeError, ValueError) as error:
                 raise refused(error) from None
-            samples = timed(lambda: call(*arguments), seconds)
+            samples, others = timed(lambda: call(*arguments), seconds)
             operators = self._operator_times(arguments, operator_runs(samples))
-        return benchmark_of(samples, operators)
+        return benchmark_of(samples, operators, others)
 
     def _operator_times(self, arguments: Sequence[tvm.runtime.Tensor], runs: int) -> dict[str, float]:
         """Median seconds of each operator's calls together; what else the virtual machine does is named "runtime"."""

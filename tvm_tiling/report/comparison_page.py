@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..figures import count, percent, scaled, seconds
 from .bars import Bar, bars
-from .figures import count, percent, scaled, seconds
 from .machine import machine_table
 from .markup import Html, join, tag
 from .page import Cell, Section, Tile, page, side_by_side, table, text
@@ -16,9 +16,9 @@ from .suite_result import Row, faster_peer, peer_columns, remarks, skipped_peers
 
 HOW = (
     "Ratios are medians of paired runs (ours, peer, ours, peer, ...); above 1, ours is faster. Outputs were compared "
-    "with a float64 answer first: float32 on operands in [-1, 1) may differ by 4k·2⁻²⁴ for a matrix product, by 10⁻⁴ "
-    "of the largest output for a convolution (room for Winograd's algorithm), int8 not at all. Every library's threads "
-    "are bound, each to a core of its own. Speeds in GFLOP/s, for int8 in giga-operations/s."
+    "with a float64 reference first: float32 on operands in [-1, 1) may differ by 4k·2⁻²⁴ for a matrix multiplication, "
+    "by 10⁻⁴ of the largest output for a convolution (room for Winograd's algorithm), int8 not at all. Every library's "
+    "threads are bound, each to its own core. Speeds are in Gop/s, as the model defines the operations."
 )
 NETWORKS = (
     "A network's line holds all of its layers; “whole network” counts each as often as it occurs: time by the faster "
@@ -41,7 +41,20 @@ def comparison_page(result: Mapping[str, Any]) -> str:
     ]
     skipped = [f"Skipped {name}: {reason}." for name, reason in skipped_peers(rows).items()]
     kind = f"{', short set' if settings['short'] else ''}{', caches flushed' if settings['cold'] else ''}"
-    return page(f"Speed on the suite “{settings['suite']}”{kind}", [HOW, *skipped], _tiles(result), sections)
+    return page(
+        f"Speed on the suite “{settings['suite']}”{kind}", [HOW, *skipped], _tiles(result), sections, _doubts(rows)
+    )
+
+
+def _doubts(rows: Sequence[Row]) -> list[str]:
+    """How many cases were measured on a machine too busy for it."""
+    doubtful = sum(any(entry.get("doubtful") for entry in (row["ours"], *row["peers"].values())) for row in rows)
+    if not doubtful:
+        return []
+    return [
+        f"Doubtful: in {doubtful} of {len(rows)} cases other work kept threads off their cores while they were "
+        "measured; repeat them on an idle machine."
+    ]
 
 
 def _tiles(result: Mapping[str, Any]) -> list[Tile]:
@@ -79,7 +92,7 @@ def _ratios(rows: Sequence[Row]) -> Html | None:
         (Cell(row["case"], "name"), Cell(f"{ratio:.2f}", "won" if ratio >= 1 else "lost"), name)
         for row, (name, ratio) in found[:8]
     ]
-    return side_by_side(drawn, table(("the worst", "ratio", "peer"), rows_of_worst))
+    return side_by_side(drawn, table(("worst cases", "ratio", "peer"), rows_of_worst))
 
 
 def _summary(summaries: Sequence[Mapping[str, Any]]) -> Html:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..decide.tiling import Decision
-from .figures import seconds
+from ..figures import seconds
 from .markup import Html, join
 from .page import table, text
 
-HEADINGS = ("", "choice", "value", "why")
+HEADINGS = ("part", "choice", "value", "reason")
 
 
 Row = tuple[str, str, str, str]

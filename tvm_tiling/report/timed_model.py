@@ -59,6 +59,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             seconds=plain["seconds"],
             memory=Memory(**memory),
             compile_seconds=plain["compile_seconds"],
+            others=plain.get("others"),
             precision=PrecisionRecord.from_dict(plain["precision"]) if "precision" in plain else FLOAT32,
         )
         latency = {name: plain[name] for name in LATENCY if plain.get(name) is not None}

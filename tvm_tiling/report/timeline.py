@@ -1,7 +1,7 @@
-"""The timeline of a simulated program over the cycles: a row for each engine, dark where it is busy, and one for each
-buffer, dark where it is full.
+"""The timeline of a simulated program over the cycles: a row for each engine and one for each buffer, the colour the
+stronger the busier or fuller they are.
 
-A program has up to millions of instructions, so a row is drawn in at most SLICES slices, each as dark as the share of
+A program has up to millions of instructions, so a row is drawn in at most SLICES slices, each as strong as the share of
 its cycles in which the engine is busy; neighbours of one shade are one rectangle.
 """
 
@@ -14,8 +14,9 @@ import numpy as np
 from ..accel.program.program import Program
 from ..accel.report.fill import Fill, fills
 from ..accel.timing.timing import Timing
-from .figures import percent, scaled
+from ..figures import percent, scaled
 from .markup import Html, tag
+from .page import color
 
 SLICES, SHADES = 480, 8
 WIDTH = 1000  # of a row's drawing, which is stretched to the page
@@ -23,7 +24,7 @@ TICKS = 4
 
 
 def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
-    """The drawing; None of a program that takes no time."""
+    """The drawing; None for a program that takes no time."""
     if not cycles or not len(program):
         return None
     queue = program.instructions["queue"]
@@ -42,7 +43,8 @@ def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
     )
     caption = tag(
         "figcaption",
-        "Engines over the cycles, dark where they are busy; buffers, dark where what the program uses of them is full",
+        "Engines and buffers over the cycles: the stronger the colour, the busier the engine and the fuller that part "
+        "of the buffer that the program uses",
     )
     return tag("figure", caption, *drawn, axis, class_="bars")
 
@@ -62,7 +64,7 @@ def _row(name: str, label: str, value: str, place: int, shaded: Iterable[tuple[f
     drawing = tag(
         "svg",
         *parts,
-        class_=f"row s{place % 8}",
+        class_=f"row {color(place)}",
         viewBox=f"0 0 {WIDTH} 1",
         preserveAspectRatio="none",
         role="img",
