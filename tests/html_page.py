@@ -27,7 +27,7 @@ class Page(HTMLParser):
         self.outside += [value for key, value in attrs if key in ("src", "data", "action", "srcset")]
         if "href" in values and not values["href"].startswith("#"):
             self.outside.append(values["href"])
-        self.scripts += tag == "script"
+        self.scripts += tag == "script" and values.get("type") != "application/json"
         if tag in self.DRAWN:
             self.drawn[tag] += 1
         self.drawn["bar"] += (values.get("class") or "") == "bar"

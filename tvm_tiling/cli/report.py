@@ -35,7 +35,10 @@ from .output import print_json, working
 from .table import print_report, print_table
 
 if TYPE_CHECKING:
+    from ..report.versus import Versus
     from ..tuning.trial import Trial
+
+NO_OPTIONS = ModelOptions()
 
 TRIALS = ("trial", "operator", "predicted", "measured", "best so far", "failed because")
 
@@ -43,6 +46,7 @@ EXAMPLES = (
     "tvm-tiling report model.onnx -o report.html",
     "tvm-tiling report model.tar --seconds 0.5 --json > report.json",
     "tvm-tiling report report.json -o report.html",
+    "tvm-tiling report model.tar --against model.onnx -o comparison.html",
     "tvm-tiling report trials.jsonl -o tuning.html",
     "tvm-tiling report gemm 512 512 512 dtype=int8 --hardware vta -o report.html",
 )
@@ -56,6 +60,13 @@ def command(
         "`tune --json` or `tune --log` wrote.",
     ),
     output: str = typer.Option("", "--output", "-o", help="Write the whole report to this HTML file."),
+    against: str = typer.Option(
+        "",
+        "--against",
+        metavar="MODEL|RESULT",
+        help="Compare with this baseline: of a model, another build of it, which is run in turns; of a result, another "
+        "one that `report --json` or `bench MODEL --json` wrote.",
+    ),
     hardware: str = typer.Option(
         "",
         "--hardware",
@@ -74,7 +85,7 @@ def command(
     seconds: float = typer.Option(2.0, min=0.01, help="How long to measure."),
     as_json: bool = typer.Option(False, "--json", help="Print every figure and decision as JSON."),
 ) -> None:
-    """Time a model, simulate an operator or read a result, and show where the time goes.
+    """Time a model, simulate an operator or read a result, and show where the time goes; or compare two of them.
 
     The HTML file needs nothing else: open it in a browser, send it, print it.
     """
@@ -83,7 +94,9 @@ def command(
     name = " ".join(subject)
     sizes = ModelOptions(batch, dim, shape, precision, () if hardware else calibration, tolerance, weights, block)
     result = _result(name)
-    if result is not None:
+    if against:
+        _compare(name, against, sizes, hardware, input_file, seconds, output, as_json)
+    elif result is not None:
         if hardware or calibration or input_file or sizes.given:
             raise WorkloadError(f"{name} is a result; of the options it takes --output and --json alone")
         _read(name, result, output, as_json)
@@ -135,7 +148,7 @@ def _for_this_cpu(name: str) -> bool:
 
 
 def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> None:
-    from ..report import suite_result
+    from ..report import suite_result, versus
     from ..report.page import write_page
     from ..report.save import result_page
     from ..report.timed_model import timed_from_dict
@@ -154,6 +167,8 @@ def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> N
         print_table(("group", "cases", "speedup", "worst", "worst case"), rows)
     elif result["format"] in FORMATS:
         print_table(TRIALS, [_trial(trial) for own in operators_of(result) for trial in own["log"]])
+    elif result["format"] == versus.FORMAT:
+        _print_compared(versus.versus_from_dict(result, name))
     else:
         print_report(timed_from_dict(result, name).report)
     _told(output)
@@ -210,6 +225,89 @@ def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, outpu
         print(f"{name}: {latency_text(measured)}\n")
         print_report(report)
     _told(output)
+
+
+def _compare(
+    name: str,
+    against: str,
+    sizes: ModelOptions,
+    hardware: str,
+    input_file: str,
+    seconds: float,
+    output: str,
+    as_json: bool,
+) -> None:
+    """A model or a result beside a baseline of the same kind."""
+    from ..report.save import save_report
+    from ..report.timed_model import FORMAT, timed_from_dict
+    from ..report.versus import Versus
+
+    results = [(each, _result(each)) for each in (name, against)]
+    if hardware:
+        raise WorkloadError("--against compares models on this CPU; --hardware does not apply")
+    if all(result is not None for _, result in results):
+        if sizes.given or input_file:
+            raise WorkloadError(f"{name} is a result; of the options it takes --against, --output and --json alone")
+        for each, result in results:
+            if result is None or result["format"] != FORMAT:
+                raise WorkloadError(f"{each} is not the result of a model; expected what `report --json` wrote")
+        subject, baseline = (timed_from_dict(result or {}, each) for each, result in results)
+        versus = Versus(subject=subject, baseline=baseline)
+    elif any(result is not None for _, result in results):
+        raise WorkloadError("--against takes two models or two results, and not one of each")
+    else:
+        versus = _compared(name, against, sizes, input_file, seconds)
+    if output:
+        save_report(versus, output)
+    if as_json:
+        print_json(versus.to_dict())
+    else:
+        _print_compared(versus)
+    _told(output)
+
+
+def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, seconds: float) -> Versus:
+    """Two builds of a model, run in turns on the same inputs, then each by itself for its operators."""
+    from ..measure import Condition, Side, StopRule, paired
+    from ..report.versus import Versus
+    from ..runtime.threads import own_core
+
+    subject, baseline = (opened(each, NO_OPTIONS if is_executable(each) else sizes) for each in (name, against))
+    taken = [(s.input_names, s.input_shapes, s.input_dtypes) for s in (subject.signature, baseline.signature)]
+    if taken[0] != taken[1]:
+        raise WorkloadError(f"{against} takes other inputs than {name}; expected two builds of one model")
+    inputs = inputs_of(subject, input_file)
+    ours, theirs = (Side(lambda exe=exe: exe.run(**inputs), own_core) for exe in (subject, baseline))  # type: ignore[misc]
+    with working("measuring in turns"):
+        pair = paired(ours, theirs, StopRule(most_seconds=seconds), Condition())
+    if pair.reason:
+        raise WorkloadError(f"the runs failed: {pair.reason}")
+    timed = []
+    with working("measuring operators"):
+        for each, executable in ((name, subject), (against, baseline)):
+            measured = executable.benchmark(seconds=seconds, **inputs)
+            timed.append((each, executable.report(), measured))
+    first, second = (timed_model(*each) for each in timed)
+    return Versus(subject=first, baseline=second, paired=pair.to_dict())
+
+
+def _print_compared(versus: Versus) -> None:
+    from ..model.report import nodes_text
+    from ..other_work import doubt
+    from ..report.versus import matched
+
+    for side, timed in (("subject", versus.subject), ("baseline", versus.baseline)):
+        if said := doubt(timed.report.others):
+            print(f"{side}: {said}")
+    if versus.speedup is not None:
+        print(f"{versus.subject.name} beside {versus.baseline.name}: speedup {versus.speedup:.2f}\n")
+    rows = []
+    for both in matched(versus.subject.report.operators, versus.baseline.report.operators):
+        times = [record and record.measured_seconds for record in (both.subject, both.baseline)]
+        forms = [record.form or record.kind if record else "" for record in (both.subject, both.baseline)]
+        cells = ["" if time is None else f"{time * 1e6:.0f}" for time in (*times, -both.saved)]
+        rows.append((nodes_text(both.record.nodes) or both.record.name, *forms, *cells))
+    print_table(("operator", "subject", "baseline", "subject us", "baseline us", "difference us"), rows)
 
 
 def _told(output: str) -> None:
