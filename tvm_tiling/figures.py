@@ -57,7 +57,8 @@ def column(name: str, values: Sequence[float | None], unit: str = "", *, binary:
     middle = known[len(known) // 2] if known else 1.0
     factor, prefixed = _binary(middle) if binary else _prefix(middle)
     written = prefixed if binary else f"{prefixed}{unit}"
-    cells = ["–" if value is None else _cell(value / factor) for value in values]
+    whole = factor == 1 and all(value is None or isinstance(value, int) for value in values)
+    cells = ["–" if value is None else count(int(value)) if whole else _cell(value / factor) for value in values]
     return f"{name}, {written}" if written else name, cells
 
 

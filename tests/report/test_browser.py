@@ -30,7 +30,7 @@ LIGHTNESS = """(names => names.map(name => {
   return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
 }))(["backgroundColor", "color"])"""
 # Elements that reach beyond the window, those within a table's own scroll area aside.
-BEYOND = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide") && e.getClientRects().length
+BEYOND = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide, .pane") && e.getClientRects().length
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
 # Tables and drawings that are wider than their place.
 CUT = """[...document.querySelectorAll(".wide, .track, figure")].filter(e => e.scrollWidth > e.clientWidth + 1)

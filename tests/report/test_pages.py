@@ -11,7 +11,7 @@ from html import unescape
 import numpy as np
 import pytest
 from html_page import Page
-from report_subjects import PEAK, comparison, model, program, simulation
+from report_subjects import PEAK, comparison, model, profile, program, simulation
 
 import tvm_tiling as tt
 import tvm_tiling.report.page
@@ -33,7 +33,8 @@ from tvm_tiling.report.save import page_of, result_page
 from tvm_tiling.report.simulation_advice import simulation_advice
 from tvm_tiling.report.sweep_page import sweep_page
 from tvm_tiling.report.timed_model import timed_from_dict, workload_text
-from tvm_tiling.report.timeline import SLICES, shades
+from tvm_tiling.report.timeline import SLICES, stretches
+from tvm_tiling.report.versus import Versus
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 
@@ -50,6 +51,9 @@ PAGES = {
     "simulation": lambda: page_of(simulation(), "p.vsim"),
     "comparison": lambda: page_of(comparison()),
     "sweep": sweep_text,
+    "profiled": lambda: page_of(dataclasses.replace(model(), profile=profile())),
+    "profile": lambda: page_of(profile(), "p"),
+    "versus": lambda: page_of(Versus(subject=model(), baseline=model(operators=9))),
 }
 
 
@@ -220,11 +224,11 @@ def test_the_shades_of_a_timeline_add_up_to_what_is_busy():
     rng = np.random.default_rng(0)
     edges = np.sort(rng.choice(100_000, 4000, replace=False))
     start, end = edges[::2], edges[1::2]
-    found = list(shades(start, end, 100_000))
+    found = list(stretches(start, end, 100_000))
     drawn = sum((last - first) * shade for first, last, shade in found)
     assert 0 <= drawn - (end - start).sum() / 100_000 <= 1 / 8
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(found))
-    assert list(shades(np.array([0, 60]), np.array([30, 100]), 100)) == [(0.0, 0.3, 1.0), (0.6, 1.0, 1.0)]
+    assert list(stretches(np.array([0, 60]), np.array([30, 100]), 100)) == [(0.0, 0.3, 1.0), (0.6, 1.0, 1.0)]
     assert len(found) <= SLICES
 
 

@@ -12,7 +12,9 @@ from ..accel.program.magic import is_program
 from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
+from ..measure import Condition, Side, StopRule, paired
 from ..plain_text import plain_json
+from ..runtime.threads import own_core
 from .bench_model import latency_text, timed_model
 from .model_options import (
     BATCH,
@@ -35,6 +37,8 @@ from .output import print_json, working
 from .table import print_report, print_table
 
 if TYPE_CHECKING:
+    from ..model.executable import Executable
+    from ..model.profile import Profile
     from ..report.versus import Versus
     from ..tuning.trial import Trial
 
@@ -45,6 +49,7 @@ TRIALS = ("trial", "operator", "predicted", "measured", "best so far", "failed b
 EXAMPLES = (
     "tvm-tiling report model.onnx -o report.html",
     "tvm-tiling report model.tar --seconds 0.5 --json > report.json",
+    "tvm-tiling report model.tar --trace trace.json",
     "tvm-tiling report report.json -o report.html",
     "tvm-tiling report model.tar --against model.onnx -o comparison.html",
     "tvm-tiling report trials.jsonl -o tuning.html",
@@ -83,17 +88,22 @@ def command(
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
     seconds: float = typer.Option(2.0, min=0.01, help="How long to measure."),
+    trace: str = typer.Option(
+        "", "--trace", help="Of a model on this CPU: write what each thread did to this file, for Perfetto."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print every figure and decision as JSON."),
 ) -> None:
     """Time a model, simulate an operator or read a result, and show where the time goes; or compare two of them.
 
     The HTML file needs nothing else: open it in a browser, send it, print it.
     """
-    if output:
-        refuse_unwritable(output)
+    for path in filter(None, (output, trace)):
+        refuse_unwritable(path)
     name = " ".join(subject)
     sizes = ModelOptions(batch, dim, shape, precision, () if hardware else calibration, tolerance, weights, block)
     result = _result(name)
+    if trace and (against or result is not None):
+        raise WorkloadError("--trace is of a model that runs here; simulate has a --trace of its own")
     if against:
         _compare(name, against, sizes, hardware, input_file, seconds, output, as_json)
     elif result is not None:
@@ -101,11 +111,13 @@ def command(
             raise WorkloadError(f"{name} is a result; of the options it takes --output and --json alone")
         _read(name, result, output, as_json)
     elif hardware or not _for_this_cpu(name):
+        if trace:
+            raise WorkloadError("--trace is of a model that runs here; simulate has a --trace of its own")
         if input_file or weights or sizes.of_precision:
             raise WorkloadError("--input, --precision, --tolerance and --weights are for models that run here")
         _simulate(subject, hardware, ModelOptions(batch, dim, shape, calibration=calibration), output, as_json)
     else:
-        _time(name, sizes, input_file, seconds, output, as_json)
+        _time(name, sizes, input_file, seconds, output, trace, as_json)
 
 
 def _result(name: str) -> Mapping[str, Any] | None:
@@ -207,7 +219,9 @@ def _simulate(subject: Sequence[str], hardware: str, model: ModelOptions, output
     _told(output)
 
 
-def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, output: str, as_json: bool) -> None:
+def _time(
+    name: str, sizes: ModelOptions, input_file: str, seconds: float, output: str, trace: str, as_json: bool
+) -> None:
     from ..report.save import save_report
 
     executable = opened(name, sizes)
@@ -215,8 +229,9 @@ def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, outpu
     with working("measuring"):
         measured = executable.benchmark(seconds=seconds, **inputs)
     report = executable.report()
+    profile = _profiled(executable, inputs, trace) if output or as_json or trace else None
     if output or as_json:
-        whole = timed_model(name, report, measured)
+        whole = timed_model(name, report, measured, profile=profile)
         if output:
             save_report(whole, output)
         if as_json:
@@ -225,6 +240,21 @@ def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, outpu
         print(f"{name}: {latency_text(measured)}\n")
         print_report(report)
     _told(output)
+
+
+def _profiled(executable: Executable, inputs: Mapping[str, Any], trace: str) -> Profile | None:
+    """A profile, also written to the file `trace`; None where the model has none and no file is asked for."""
+    try:
+        with working("profiling"):
+            profile = executable.profile(**inputs)
+    except WorkloadError:
+        if trace:
+            raise
+        return None
+    if trace:
+        profile.save(trace)
+        typer.echo(f"trace: {trace}", err=True)
+    return profile
 
 
 def _compare(
@@ -268,9 +298,7 @@ def _compare(
 
 def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, seconds: float) -> Versus:
     """Two builds of a model, run in turns on the same inputs, then each by itself for its operators."""
-    from ..measure import Condition, Side, StopRule, paired
     from ..report.versus import Versus
-    from ..runtime.threads import own_core
 
     subject, baseline = (opened(each, NO_OPTIONS if is_executable(each) else sizes) for each in (name, against))
     taken = [(s.input_names, s.input_shapes, s.input_dtypes) for s in (subject.signature, baseline.signature)]

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import WorkloadError
 from ..runtime.execution_policy import ExecutionPolicy
 from . import saved
 from .outputs import Outputs, like
@@ -20,7 +21,11 @@ from .session import ROOM, Session
 from .signature import Signature, chosen
 from .variants import AnyVariant
 
+if TYPE_CHECKING:
+    from .profile import Profile
+
 OUT = "out"
+RUNS = 11  # that a profile is the median of
 
 
 class Executable:
@@ -122,6 +127,22 @@ class Executable:
         self._measured = (variant, measured)
         return measured
 
+    def profile(self, *arrays: Any, runs: int = RUNS, **named: Any) -> Profile:
+        """When each operator runs on these inputs, and on which threads: the run of median length of `runs`. With
+        counters of the processor (perf_event) where the system allows them.
+
+        `.save(path)` writes the timeline for Perfetto. WorkloadError where the model has no profiles: it was compiled
+        by an earlier version, or without a C compiler, or the inputs are not the model's.
+        """
+        values = self.signature.arrays(arrays, named)
+        variant = self._variant(values)
+        if runs < 1:
+            raise WorkloadError(f"runs is {runs}; expected 1 or more")
+        try:
+            return variant.profile(values, runs)
+        except RuntimeError as error:
+            raise WorkloadError(f"the run cannot be profiled: {error}") from None
+
     def report(self) -> Report:
         """Operators with their decisions, and their times if `benchmark` has been called, the slowest first.
 
@@ -142,6 +163,7 @@ class Executable:
             compile_seconds=self.compile_seconds,
             precision=self.precision,
             others=measured.others if measured is not None else None,
+            graph=variant.graph,
         )
 
     def _memory(self, variant: AnyVariant) -> Memory:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..other_work import doubt
 from ..plain_text import printable
+from .graph import GraphStep
 from .precision.record import FLOAT32, PrecisionRecord
 
 # Operators whose work is multiply-adds; the rest moves data.
@@ -134,7 +135,8 @@ class Report:
     """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
 
     `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
-    `others`: share of the cores' time that other processes took during the measurement; None if unknown.
+    `others`: share of the cores' time that other processes took during the measurement; None if unknown. `graph`: the
+    steps of a run; none where they are not known.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -143,6 +145,7 @@ class Report:
     compile_seconds: float
     precision: PrecisionRecord = FLOAT32
     others: float | None = None
+    graph: tuple[GraphStep, ...] = ()
 
     def share(self, record: OperatorRecord) -> float | None:
         """Part of the measured time that an operator takes."""
@@ -164,6 +167,7 @@ class Report:
             **self.precision.described(),
             "memory": self.memory.to_dict(),
             "share_outside": self.outside,
+            "graph": [asdict(step) for step in self.graph],
             "operators": [{**asdict(o), "share": self.share(o)} for o in self.operators],
         }
 

@@ -14,13 +14,13 @@ LEAST_RUNS = 5
 OPERATOR_RUNS = 50  # at most; each operator's time is their median
 
 
-def timed(run: Callable[[], object], seconds: float) -> tuple[list[float], float | None]:
+def timed(run: Callable[[], object], seconds: float, least: int = LEAST_RUNS) -> tuple[list[float], float | None]:
     """Seconds of each run, runs being made for about `seconds`; and the share of the cores' time that other processes
     took meanwhile, None if unknown."""
     samples: list[float] = []
     with OtherWork() as others:
         until = time.perf_counter() + seconds
-        while len(samples) < LEAST_RUNS or time.perf_counter() < until:
+        while len(samples) < least or time.perf_counter() < until:
             start = time.perf_counter()
             run()
             samples.append(time.perf_counter() - start)

@@ -36,6 +36,8 @@ TERMS: Mapping[str, str] = {
     "predicted": "Computed from the machine description and the tiling before anything ran; not measured.",
     "ratio": "Above 1: measured is longer than predicted, or ours is faster than the peer.",
     "saved of the whole": "The difference as a share of what all operators of the baseline take.",
+    "per cycle": "Instructions per cycle, of all threads together.",
+    "threads busy": "Share of all threads' time that they worked while the operator ran: 100 percent if none waited.",
     "sizes": "Height × width × input channels → output channels, kernel / stride; or m × k × n.",
     "speed": "Operations as the model defines them (a multiply-add is two) per second.",
     "speedup": "The other's time over ours: above 1, ours is faster.",

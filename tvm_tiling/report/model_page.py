@@ -17,11 +17,13 @@ from ..other_work import doubt
 from .advice import advice, sentence
 from .bars import Bar, bars
 from .decisions import kept_body
+from .graph_view import graph_view
 from .machine import machine_table
 from .markup import Html, breakable, join, tag
 from .operator_work import executed_flops, peak_of, peak_seconds, type_of
 from .page import Cell, Section, Tile, folded, numbered, page, side_by_side, table, text
 from .plot import Axis, Series, plot, roofs_of
+from .profile_view import operators_view, threads_view
 from .timed_model import TimedModel, workload_of, workload_text
 
 MOST_BARS = 25
@@ -39,6 +41,8 @@ def model_page(timed: TimedModel) -> str:
     sections = [
         Section("Advice", _advice(timed)),
         Section("Where the time goes", _where(timed, operators)),
+        *_profile(timed, operators),
+        Section("Graph", graph_view(timed.report.graph, {o.name: (n, o) for n, o in operators})),
         Section("Predicted against measured", _predicted(operators)),
         Section("Roofline", _rooflines(timed, operators)),
         Section("Algorithms compared", _algorithms(operators)),
@@ -63,6 +67,17 @@ def doubts_of(timed: TimedModel) -> list[str]:
             "the pairs."
         )
     return [sentence for sentence in found if sentence]
+
+
+def _profile(timed: TimedModel, operators: Numbered) -> list[Section]:
+    """What each thread did, if a run was profiled."""
+    if timed.profile is None:
+        return []
+    numbers = {o.name: n for n, o in operators}
+    return [
+        Section("Threads over time", threads_view(timed.profile, numbers)),
+        Section("Operators by thread", operators_view(timed.profile, numbers)),
+    ]
 
 
 def _advice(timed: TimedModel) -> Html | None:

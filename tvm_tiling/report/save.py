@@ -11,12 +11,14 @@ from ..errors import DatabaseError, ModelFormatError, other_version
 from ..hardware.description import Hardware
 from ..measure import machine_record
 from ..model.accel.report import AcceleratorReport
+from ..model.profile import Profile
 from ..model.report import Report
 from ..tuning.outcome import ModelTuneReport, TuneReport
 from . import suite_result, timed_model, tuning_page, versus
 from .comparison_page import comparison_page
 from .model_page import model_page
 from .page import write_page
+from .profile_view import profile_page
 from .simulation_page import accelerator_page, simulation_page
 from .timed_model import TimedModel, timed_from_dict
 from .versus import Versus, versus_from_dict
@@ -37,8 +39,8 @@ _READABLE: Mapping[str, Sequence[int]] = {
 
 def save_report(subject: Any, path: str | os.PathLike[str], title: str = "", *, against: Any = None) -> None:
     """Write a report as one HTML file that needs nothing else: the report of a model (`exe.report()`), with its times
-    if `exe.benchmark()` has been called; of a simulation (`exe.simulate()`, `simulate()`); of a search (`tune()`);
-    or the result of a comparison as plain values.
+    if `exe.benchmark()` has been called; a profile (`exe.profile()`); the report of a simulation (`exe.simulate()`,
+    `simulate()`) or of a search (`tune()`); or the result of a comparison as plain values.
 
     `against`: of a model's report, another one, of another build or run, that it is compared with.
 
@@ -67,6 +69,8 @@ def page_of(subject: Any, title: str = "") -> str:
         subject = _timed(subject, title or "Model")
     if isinstance(subject, TimedModel):
         return model_page(subject)
+    if isinstance(subject, Profile):
+        return profile_page(subject, title)
     if isinstance(subject, Versus):
         return versus_page(subject)
     if isinstance(subject, TuneReport | ModelTuneReport):

@@ -50,7 +50,8 @@ def _limit(report: SimReport) -> str:
     """What remains when nothing waits."""
     rest = f"{report.bound} needs {count(report.lower_bound)} cycles, {percent(report.roofline, 0)} of those taken"
     if report.roofline >= NEAR_BOUND:
-        return f"The program is {_kind(report)}: {rest}. Only a faster {report.bound}, or less work for it, helps."
+        helps = f"Only more throughput of {report.bound}, or less work for it, helps."
+        return f"The program is {_kind(report)}: {rest}. {helps}"
     return f"The lower bound is {_kind(report)}: {rest}."
 
 

@@ -39,14 +39,11 @@ def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
     for place, (name, number) in enumerate(rows):
         start, end = timing.start[queue == number], timing.end[queue == number]
         busy = percent(int((end - start).sum()) / cycles)
-        drawn.append(_row(name, f"When {name} is busy", busy, place, shades(start, end, cycles)))
+        drawn.append(still_row(name, f"When {name} is busy", busy, place, stretches(start, end, cycles)))
     for place, (name, fill) in enumerate(fills(program, timing).items(), start=len(rows)):
         most = f"at most {percent(int(fill.bytes.max()) / fill.size)}"
-        drawn.append(_row(f"in {name}", f"How full {name} is", most, place, fill_shades(fill, cycles)))
-    ticks = [tag("span", scaled(cycles * tick / TICKS).replace(" ", "")) for tick in range(TICKS + 1)]
-    axis = tag(
-        "div", tag("span", class_="name"), tag("span", *ticks, class_="axis"), tag("span", class_="value"), class_="bar"
-    )
+        drawn.append(still_row(f"in {name}", f"How full {name} is", most, place, fill_stretches(fill, cycles)))
+    axis = still_scale(cycles)
     caption = tag(
         "figcaption",
         "Engines and buffers over the cycles: the stronger the colour, the busier the engine and the fuller that part "
@@ -61,7 +58,16 @@ def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
     return tag("figure", caption, note, _zoomed(program, timing, cycles), still)
 
 
-def _row(name: str, label: str, value: str, place: int, shaded: Iterable[tuple[float, float, float]]) -> Html:
+def still_scale(end: float, unit: str = "") -> Html:
+    """The marks below the rows, from 0 to `end`."""
+    ticks = [tag("span", scaled(end * tick / TICKS, unit).replace(" ", "")) for tick in range(TICKS + 1)]
+    return tag(
+        "div", tag("span", class_="name"), tag("span", *ticks, class_="axis"), tag("span", class_="value"), class_="bar"
+    )
+
+
+def still_row(name: str, label: str, value: str, place: int, shaded: Iterable[tuple[float, float, float]]) -> Html:
+    """A row of rectangles, from and to shares of its width, each with its opacity; `value` behind it."""
     parts = [
         tag(
             "rect",
@@ -92,7 +98,7 @@ def _zoomed(program: Program, timing: Timing, cycles: int) -> Html:
     operators = [
         Span(start, end - start, names.number(program.regions[place].name))
         for place, start, end in region_spans(program, timing)
-        if end > start
+        if end > start and len(program.regions) > 1
     ]
     rows += [ZoomRow("operators" if not n else "", lane, n) for n, lane in enumerate(lanes(operators)[:MOST_LANES])]
     queue = program.instructions["queue"]
@@ -112,10 +118,10 @@ def _zoomed(program: Program, timing: Timing, cycles: int) -> Html:
                 if last > first
             ]
         else:
-            spans = _slices(shades(start, end, cycles, FINE), cycles)
+            spans = _slices(stretches(start, end, cycles, FINE), cycles)
         rows.append(ZoomRow(queue_name, spans, len(rows)))
     for buffer, fill in fills(program, timing).items():
-        rows.append(ZoomRow(f"in {buffer}", _slices(fill_shades(fill, cycles, FINE), cycles), len(rows)))
+        rows.append(ZoomRow(f"in {buffer}", _slices(fill_stretches(fill, cycles, FINE), cycles), len(rows)))
     return zoom_data("Engines and buffers over the cycles", cycles, rows, names, unit="", factor=1.0)
 
 
@@ -130,7 +136,7 @@ def _slices(stretches: Iterable[tuple[float, float, float]], cycles: int) -> lis
     ]
 
 
-def shades(
+def stretches(
     start: np.ndarray, end: np.ndarray, cycles: int, slices: int = SLICES
 ) -> Iterator[tuple[float, float, float]]:
     """(from, to, share busy) of stretches of one shade, places as shares of all cycles; idle ones are left out.
@@ -144,19 +150,19 @@ def shades(
     last = np.searchsorted(start, edges, side="right")
     begun = np.maximum(last - 1, 0)
     whole = np.where(last > 0, before[begun] + np.clip(edges - start[begun], 0, (end - start)[begun]), 0.0)
-    yield from _stretches(np.diff(whole) / np.diff(edges))
+    yield from _merged(np.diff(whole) / np.diff(edges))
 
 
-def fill_shades(fill: Fill, cycles: int, slices: int = SLICES) -> Iterator[tuple[float, float, float]]:
+def fill_stretches(fill: Fill, cycles: int, slices: int = SLICES) -> Iterator[tuple[float, float, float]]:
     """The same of a buffer: how full it is in each stretch, on average."""
     times = np.concatenate([[0], fill.times, [cycles]])
     held = np.concatenate([[0], fill.bytes / fill.size])
     before = np.concatenate([[0], np.cumsum(held * np.diff(times))])
     edges = np.linspace(0, cycles, min(slices, cycles) + 1)
-    yield from _stretches(np.diff(np.interp(edges, times, before)) / np.diff(edges))
+    yield from _merged(np.diff(np.interp(edges, times, before)) / np.diff(edges))
 
 
-def _stretches(share: np.ndarray) -> Iterator[tuple[float, float, float]]:
+def _merged(share: np.ndarray) -> Iterator[tuple[float, float, float]]:
     """The slices of one shade after another as one stretch."""
     level = np.ceil(share * SHADES - 1e-9).astype(int)
     changes = (np.flatnonzero(np.diff(level)) + 1).tolist()

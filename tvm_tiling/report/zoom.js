@@ -199,5 +199,43 @@
     }
   }
 
+  /* ---- graphs: wider and narrower; a step that is chosen shows its edges --------------------------------------- */
+
+  for (const figure of document.querySelectorAll("figure.graph")) {
+    const pane = figure.querySelector(".pane"), svg = pane.querySelector("svg"), whole = svg.viewBox.baseVal.width;
+    let scale = 1;
+    const show = (next) => {
+      const across = (pane.scrollLeft + pane.clientWidth / 2) / scale, down = (pane.scrollTop + pane.clientHeight / 2) / scale;
+      scale = Math.max(0.1, Math.min(3, next));
+      svg.style.width = `${Math.round(whole * scale)}px`;
+      pane.scrollLeft = across * scale - pane.clientWidth / 2;
+      pane.scrollTop = down * scale - pane.clientHeight / 2;
+    };
+    const button = (text, label, act) => {
+      const found = make("button", { type: "button", "aria-label": label, title: label }, text);
+      found.addEventListener("click", act);
+      return found;
+    };
+    const fit = () => {
+      const box = svg.viewBox.baseVal;
+      show(Math.min(1, (pane.clientWidth - 2) / whole, Math.max(0.3, (pane.clientHeight - 2) / box.height)));
+    };
+    pane.before(make("div", { class: "tools" },
+      button("−", "Smaller", () => show(scale / 1.4)), button("+", "Larger", () => show(scale * 1.4)),
+      button("Fit", "Fit into the window", fit), button("1:1", "Natural size", () => show(1))));
+    svg.addEventListener("click", (event) => {
+      const step = event.target.closest(".step"), number = step && step.dataset.step, was = step && step.classList.contains("on");
+      for (const each of svg.querySelectorAll(".on")) each.classList.remove("on");
+      if (!step || was) return;
+      step.classList.add("on");
+      for (const edge of svg.querySelectorAll(".edge")) {
+        if (edge.dataset.from !== number && edge.dataset.to !== number) continue;
+        edge.classList.add("on");
+        const other = edge.dataset.from === number ? edge.dataset.to : edge.dataset.from;
+        svg.querySelector(`.step[data-step="${other}"]`)?.classList.add("on");
+      }
+    });
+  }
+
   for (const source of document.querySelectorAll("script.timeline")) new Timeline(source);
 })();

@@ -48,14 +48,19 @@ def take_over(library: NativeLibrary | None, cores: int) -> bool:
     return True
 
 
+def first_library() -> NativeLibrary | None:
+    """The library whose launch runs the loops of all models; None where no model has threads of its own."""
+    with _lock:
+        return None if _first is None else _first[0]
+
+
 class Beside:
     """Runs of models beside each other, each on one core, which begin when they are added. One caller at a time."""
 
     def __init__(self, functions: Sequence[Sequence[Any]], most: int) -> None:
         """For `most` runs. `functions`: of every model one for each thread, the caller's first: TVM's functions, or
         addresses of instances of a plan. RuntimeError where the threads are not to be had."""
-        with _lock:
-            library = None if _first is None else _first[0]
+        library = first_library()
         if library is None:
             raise RuntimeError("no model has threads of its own")
         flat = [function for model in functions for function in model]

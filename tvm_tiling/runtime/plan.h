@@ -35,6 +35,10 @@ tvm_tiling_instance* tvm_tiling_plan_create(const tvm_tiling_plan* plan, const v
 /* Run the model; `seconds` takes each step's time unless it is 0. Not 0 where a kernel fails. */
 int tvm_tiling_plan_run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds);
 
+/* Run the model, and call `sample` before and behind each step, with a place for `wide` numbers in `samples`. */
+int tvm_tiling_plan_profile(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs,
+                            void (*sample)(int64_t* into), int64_t wide, int64_t* samples);
+
 /* Make an instance one of another plan of the same tensors and steps, for other sizes, on the same constants. The plan
    stands until the next call or the instance's end. Not 0 where there is no memory, and then the instance is as it was. */
 int tvm_tiling_plan_resize(tvm_tiling_instance* instance, const tvm_tiling_plan* plan);

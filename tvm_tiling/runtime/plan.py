@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from .arrays import ALIGNMENT
 
@@ -67,11 +67,20 @@ class Step:
     arguments: tuple[int, ...]
 
 
+Writes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def writes_of(plain: Mapping[str, Any]) -> Writes:
+    """What a saved plan says of the arguments that kernels write; nothing in files of earlier versions."""
+    return tuple((str(kernel), _numbers(places)) for kernel, places in plain.get("writes", ()))
+
+
 @dataclass(frozen=True)
 class ExecutionPlan:
     """`arena`: bytes of memory for what a run computes on its way. `inputs`, `outputs`: what is given and taken.
     `results`: for each output the tensor that has its value; one that does not lie in that output is copied.
-    `scalars`: whole numbers that kernels take, in plans of models whose sizes a run brings (open_plan.py)."""
+    `scalars`: whole numbers that kernels take, in plans of models whose sizes a run brings (open_plan.py). `writes`: of
+    each kernel, which of its arguments it writes; plans of earlier versions do not say it."""
 
     arena: int
     inputs: tuple[TensorType, ...]
@@ -80,6 +89,7 @@ class ExecutionPlan:
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     scalars: tuple[int, ...] = ()
+    writes: Writes = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -95,6 +105,7 @@ class ExecutionPlan:
             "tensors": [[each.place, each.offset, list(each.shape), each.dtype] for each in self.tensors],
             "steps": [[step.kernel, list(step.arguments)] for step in self.steps],
             "results": list(self.results),
+            "writes": [[kernel, list(places)] for kernel, places in self.writes],
         }
 
     @classmethod
@@ -110,6 +121,7 @@ class ExecutionPlan:
             ),
             steps=tuple(Step(str(kernel), _numbers(arguments)) for kernel, arguments in plain["steps"]),
             results=_numbers(plain["results"]),
+            writes=writes_of(plain),
         )
 
     def check(self, constants: Sequence[int]) -> None:
