@@ -331,9 +331,8 @@ def _print_compared(versus: Versus) -> None:
         print(f"{versus.subject.name} beside {versus.baseline.name}: speedup {versus.speedup:.2f}\n")
     rows = []
     for both in matched(versus.subject.report.operators, versus.baseline.report.operators):
-        times = [record and record.measured_seconds for record in (both.subject, both.baseline)]
         forms = [record.form or record.kind if record else "" for record in (both.subject, both.baseline)]
-        cells = ["" if time is None else f"{time * 1e6:.0f}" for time in (*times, -both.saved)]
+        cells = ["" if time is None else f"{time * 1e6:.0f}" for time in (*both.seconds, -both.saved)]
         rows.append((nodes_text(both.record.nodes) or both.record.name, *forms, *cells))
     print_table(("operator", "subject", "baseline", "subject us", "baseline us", "difference us"), rows)
 

@@ -57,9 +57,16 @@ class Both:
     baseline: OperatorRecord | None
 
     @property
+    def seconds(self) -> tuple[float | None, float | None]:
+        """Measured time of the subject and of the baseline; None where one does not have it or did not measure it."""
+        ours, theirs = self.subject, self.baseline
+        return ours.measured_seconds if ours else None, theirs.measured_seconds if theirs else None
+
+    @property
     def saved(self) -> float:
         """Seconds per run that the subject takes less than the baseline; what only one of them has counts whole."""
-        return _seconds(self.baseline) - _seconds(self.subject)
+        ours, theirs = self.seconds
+        return (theirs or 0.0) - (ours or 0.0)
 
     @property
     def record(self) -> OperatorRecord:
@@ -84,10 +91,6 @@ def matched(subject: Sequence[OperatorRecord], baseline: Sequence[OperatorRecord
 
 def _key(record: OperatorRecord) -> tuple[Any, ...]:
     return ("nodes", *record.nodes) if record.nodes else ("name", record.name)
-
-
-def _seconds(record: OperatorRecord | None) -> float:
-    return 0.0 if record is None else record.measured_seconds or 0.0
 
 
 def differing_choices(both: Both) -> Iterator[tuple[str, str, str]]:

@@ -100,9 +100,10 @@ def _differences(operators: Sequence[Both]) -> Html | None:
 
 def _times(operators: Sequence[Both]) -> Html | None:
     points = [
-        (n, both, both.baseline.measured_seconds, both.subject.measured_seconds)
+        (n, both, theirs, ours)
         for n, both in enumerate(operators, start=1)
-        if both.subject and both.baseline and both.subject.measured_seconds and both.baseline.measured_seconds
+        for ours, theirs in (both.seconds,)
+        if ours and theirs
     ]
     if not points:
         return None
@@ -116,12 +117,10 @@ def _times(operators: Sequence[Both]) -> Html | None:
 
 
 def _operators(operators: Sequence[Both]) -> Html:
-    ours, our_cells = column("subject", [both.subject and both.subject.measured_seconds for both in operators], "s")
-    theirs, their_cells = column(
-        "baseline", [both.baseline and both.baseline.measured_seconds for both in operators], "s"
-    )
+    ours, our_cells = column("subject", [both.seconds[0] for both in operators], "s")
+    theirs, their_cells = column("baseline", [both.seconds[1] for both in operators], "s")
     saved, saved_cells = column("difference", [-both.saved for both in operators], "s")
-    total = sum((both.baseline and both.baseline.measured_seconds) or 0.0 for both in operators)
+    total = sum(both.seconds[1] or 0.0 for both in operators)
     rows = []
     for place, both in enumerate(operators):
         forms = [record.form or record.kind if record else "–" for record in (both.subject, both.baseline)]
@@ -145,7 +144,7 @@ def _operators(operators: Sequence[Both]) -> Html:
 
 
 def _ratio(both: Both) -> str:
-    ours, theirs = ((record and record.measured_seconds) or 0.0 for record in (both.subject, both.baseline))
+    ours, theirs = both.seconds
     return f"{theirs / ours:.2f}" if ours and theirs else "–"
 
 

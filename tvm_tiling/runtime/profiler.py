@@ -60,13 +60,13 @@ class Profiler:
         counters. RuntimeError where no model has threads of its own, or an older version compiled it."""
         library = first_library()
         names = ("tvm_tiling_profile_begin", "tvm_tiling_profile_end", "tvm_tiling_sample")
-        addresses = [None if library is None else library.address(name) for name in names]
-        if library is None or None in addresses:
+        addresses = [library.address(name) or 0 for name in names] if library is not None else []
+        if library is None or 0 in addresses:
             raise RuntimeError("the first model of this process was compiled without profiling")
         self._library: NativeLibrary = library
         self._begin = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p)(addresses[0])
         self._end = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(addresses[1])
-        self.sampler: int = addresses[2] or 0
+        self.sampler = addresses[2]
         self._sample = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.sampler)
         self.counters: tuple[Counter, ...] = ()
         self.refused = ""
