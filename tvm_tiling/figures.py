@@ -42,7 +42,9 @@ def size(count: float | None) -> str:
 
 def percent(share: float | None, digits: int = 1) -> str:
     """A share of one; a dash for None."""
-    return "–" if share is None else f"{100 * share:.{digits}f} %"
+    if share is None:
+        return "–"
+    return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")  # 0.0: no zero is below zero
 
 
 def count(number: int) -> str:
@@ -65,6 +67,8 @@ def column(name: str, values: Sequence[float | None], unit: str = "", *, binary:
 def _cell(value: float) -> str:
     if value == 0:
         return "0"
+    if value < 0:
+        return f"−{_cell(-value)}"
     return count(round(value)) if abs(value) >= 1000 else _significant(value, 3)
 
 

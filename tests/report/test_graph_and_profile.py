@@ -60,7 +60,7 @@ def test_the_drawing_has_every_edge_and_the_slowest_step_is_strongest():
     times = {o.name: o.measured_seconds / o.calls for o in model().report.operators}
     order = sorted(range(len(heat)), key=lambda n: -times[graph()[n].operator])
     assert heat[order[0]] == max(heat) and heat[order[-1]] == min(heat)
-    assert "1 × 56 × 56 × 64 fl" in text and "(measured)" in text
+    assert "1 × 56 × 56 × 64 · " in text and "(measured)" in text
     assert "(predicted; nothing was measured)" in page_of(model(measured=False))
 
 
@@ -116,6 +116,14 @@ def test_what_was_not_counted_is_said():
     text = page_of(dataclasses.replace(profile(), refused="this one has none", counters=("task clock",)))
     assert "No hardware counters: this one has none; counted by the system: task clock." in text
     assert "per cycle" not in Page(text).cells
+
+
+def test_a_profile_unlike_other_runs_is_doubted():
+    assert 'class="banner"' not in page_of(profile(), "p")
+    slow = dataclasses.replace(profile(), unprofiled=3e-4)
+    text = page_of(slow, "p")
+    assert text.index("took 3.0 times as long as runs without profiling") < text.index("<h1>")
+    assert "took 3.0 times as long" in page_of(dataclasses.replace(model(), profile=slow))
 
 
 def test_a_profile_is_kept_with_the_model_and_shown_again():

@@ -118,6 +118,8 @@ def test_a_simulations_page_has_engines_memories_and_operators(pages):
 
 def test_a_comparison_shows_who_won_and_what_went_wrong(pages):
     page = Page(pages["comparison"])
+    numbers = [place for place in re.findall(r'class="label"[^>]*>([\d, +]+)<', pages["comparison"])]
+    assert sorted(name for text in numbers for name in text.split(", ")) == list("123456")  # ours, of each case
     assert "0.70" in page.cells and "Failed, wrong or doubtful" in page.titles
     assert "differs from the &lt;right&gt; answer" in pages["comparison"]
     assert "Skipped none" in pages["comparison"] and "none" not in page.cells
@@ -243,6 +245,7 @@ def test_figures_have_the_prefix_that_fits():
     ]
     assert (size(None), size(100), size(1536), size(5 << 20)) == ("–", "100 B", "1.50 KiB", "5.00 MiB")
     assert scaled(123456.0, "op/s") == "123 kop/s" and scaled(-2e9) == "-2.00 G" and percent(0.1234) == "12.3 %"
+    assert (percent(-0.0381), percent(-0.0001)) == ("−3.8 %", "0.0 %")
 
 
 def test_a_column_has_one_unit():

@@ -116,14 +116,14 @@ def _summary(summaries: Sequence[Mapping[str, Any]]) -> Html:
 def _rooflines(result: Mapping[str, Any]) -> Html | None:
     rows = result["rows"]
     kinds = list(dict.fromkeys(row["dtype"] for row in rows))
-    return (
-        side_by_side(*(_roofline(result["peak"], [r for r in rows if r["dtype"] == k], k) for k in kinds))
-        if rows
-        else None
-    )
+    if not rows:
+        return None
+    numbers = {row["case"]: number for number, row in enumerate(rows, start=1)}
+    drawn = (_roofline(result["peak"], [row for row in rows if row["dtype"] == kind], kind, numbers) for kind in kinds)
+    return join([text("Numbers are those of the cases in the table below."), side_by_side(*drawn)])
 
 
-def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str) -> Html | None:
+def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str, numbers: Mapping[str, int]) -> Html | None:
     """Speed over operations for each byte, both logarithmic: ours and every peer below the roofs."""
     arithmetic = (peak["gops_int8"] if dtype in ("int8", "uint8") else None) or peak["gflops"]
     intensities = [row["flops"] / row["bytes"] for row in rows]
@@ -132,9 +132,10 @@ def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str) -> Html 
         entries = [(row, row["ours"] if name == "ours" else row["peers"].get(name, {})) for row in rows]
         supported = [(row, entry["gops"]) for row, entry in entries if entry.get("gops")]
         points = [(row["flops"] / row["bytes"], gops * 1e9) for row, gops in supported]
+        labels = [str(numbers[row["case"]]) for row, _ in supported] if name == "ours" else []
         hover = [f"{row['case']}: {name}, {gops:.0f}" for row, gops in supported]
         if points:
-            series.append(Series(name, points, hover=hover))
+            series.append(Series(name, points, hover=hover, labels=labels))
     roofs = roofs_of(peak, arithmetic, min(intensities) / 2, max(intensities) * 2)
     x, y = Axis("operations per byte, each byte moved once", log=True), Axis("operations per second", log=True)
     return plot(f"Roofline, {dtype}", x, y, [*series, *roofs])
@@ -169,11 +170,12 @@ def _gops(row: Row, name: str) -> float:
 def _cases(rows: Sequence[Row]) -> Html:
     peers = peer_columns(rows)
     lines: list[tuple[str | Cell, ...]] = []
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
         best = faster_peer(row)
         ratio = Cell("–") if best is None else Cell(f"{best[1]:.2f}", "won" if best[1] >= 1 else "lost")
         lines.append(
             (
+                str(number),
                 Cell(row["case"], "name"),
                 speed(row["ours"]),
                 *(_peer(row["peers"][name]) if name in row["peers"] else Cell("") for name in peers),
@@ -182,7 +184,7 @@ def _cases(rows: Sequence[Row]) -> Html:
                 percent(row["ours"]["of_roofline"], 0),
             )
         )
-    return table(("case", "ours", *peers, "ratio", "faster peer", "of roofline"), lines)
+    return table(("#", "case", "ours", *peers, "ratio", "faster peer", "of roofline"), lines)
 
 
 def _peer(entry: Mapping[str, Any]) -> Cell:

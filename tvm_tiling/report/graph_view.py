@@ -102,7 +102,7 @@ def _box(
     x, y = place
     name = step.operator if operator is None else nodes_text(operator[1].nodes, 1) or step.operator
     first = _short(name if operator is None else f"{operator[0]}  {name}")
-    shape = step.shapes[0] if step.shapes else ""
+    shape = step.shapes[0].removesuffix(" float32") if step.shapes else ""
     second = " · ".join(filter(None, (_short(shape, CHARACTERS - 10), seconds(taken) if taken else "")))
     told = [step.operator, f"writes {', '.join(step.shapes)}"]
     if operator is not None:

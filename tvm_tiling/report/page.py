@@ -113,7 +113,7 @@ def _content(value: object) -> str | int | float:
     return value if isinstance(value, (str, int, float)) else str(value)
 
 
-_FIGURE = re.compile(r"^(–|[-+±]?[\d.,\u202f]+(e[-+]?\d+)?( ?[%×]| ?[A-Za-zµ/]{1,6})?)?$")
+_FIGURE = re.compile(r"^(–|[-−+±]?[\d.,\u202f]+(e[-+]?\d+)?( ?[%×]| ?[A-Za-zµ/]{1,6})?)?$")
 
 
 def _cell(cell: Cell, heading: str, right: bool) -> Html:

@@ -16,6 +16,8 @@ from .zoomed import Names, Span, ZoomRow, zoom_data
 
 NANOSECONDS = 1e9
 COLORS = 12  # that operators have in turn, by their number
+LIKE = 1.3
+"""Up to this many times the length of other runs, a profiled run is taken for one of them."""
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 UNITS = {"task clock": ("s", 1e-9)}
 """Of counters that are not plain numbers: the unit, and what one count is in it."""
@@ -34,7 +36,17 @@ def profile_page(profile: Profile, title: str = "") -> str:
         Section("Threads over time", threads_view(profile, numbers)),
         Section("Operators by thread", operators_view(profile, numbers)),
     ]
-    return page(title or "Profile", notes(profile), tiles, sections)
+    return page(title or "Profile", notes(profile), tiles, sections, doubts(profile))
+
+
+def doubts(profile: Profile) -> list[str]:
+    """What is said of a profile that is not like runs without profiling."""
+    if profile.seconds <= LIKE * profile.unprofiled:
+        return []
+    return [
+        f"Doubtful: the profiled run took {profile.seconds / profile.unprofiled:.1f} times as long as runs without "
+        "profiling. Operators are very short, or other processes took the cores; repeat it on an idle machine."
+    ]
 
 
 def notes(profile: Profile) -> list[str]:
@@ -87,6 +99,7 @@ def threads_view(profile: Profile, numbers: Mapping[str, int]) -> Html:
     note = text(
         f"The run of median length of {profile.runs}, {seconds(profile.seconds)}. As many runs without profiling took "
         f"{seconds(profile.unprofiled)} in the median: the difference is what profiling and other processes take.",
+        *doubts(profile),
         *notes(profile),
     )
     return join([note, tag("figure", caption, data, tag("div", *drawn, scale, class_="bars static"))])

@@ -16,7 +16,7 @@
   const compareTexts = new Intl.Collator("en", { numeric: true }).compare;
 
   const numberOf = (text) => {
-    const plain = text.replace(/[\u202f,\s]/g, "");
+    const plain = text.replace(/[\u202f,\s]/g, "").replace("−", "-");
     return /^[-+±]?[\d.]+(e[-+]?\d+)?(%|×)?$/.test(plain) ? parseFloat(plain.replace("±", "")) : NaN;
   };
 
@@ -60,7 +60,7 @@
 
   const makeFilterable = (table) => {
     const rows = [...table.tBodies[0].rows];
-    if (rows.length < FILTERED_FROM) return;
+    if (rows.length < FILTERED_FROM || rows[0].cells.length < 3) return;
     const shown = make("output", { class: "faint" });
     const field = make("input", { type: "search", placeholder: "Filter rows", "aria-label": "Filter rows" });
     field.addEventListener("input", () => {

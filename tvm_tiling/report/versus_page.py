@@ -134,7 +134,7 @@ def _operators(operators: Sequence[Both]) -> Html:
                 forms[1],
                 our_cells[place],
                 their_cells[place],
-                Cell(saved_cells[place].replace("-", "−"), kind),
+                Cell(saved_cells[place], kind),
                 percent(both.saved / total) if total else "–",
                 _ratio(both),
             )
