@@ -9,7 +9,7 @@ class Page(HTMLParser):
     """`open`: elements that are not closed. `outside`: what is asked for from elsewhere. `cells`: of all tables.
     `titles`: of sections and figures. `drawn`: how many bars, points, lines and stretches of time there are."""
 
-    ALONE = ("meta", "br", "link", "img", "hr", "input")
+    ALONE = ("meta", "br", "link", "img", "hr", "input", "wbr")
     DRAWN = ("circle", "polyline", "rect")
 
     def __init__(self, text):
@@ -27,7 +27,7 @@ class Page(HTMLParser):
         self.outside += [value for key, value in attrs if key in ("src", "data", "action", "srcset")]
         if "href" in values and not values["href"].startswith("#"):
             self.outside.append(values["href"])
-        self.scripts += tag == "script"
+        self.scripts += tag == "script" and values.get("type") != "application/json"
         if tag in self.DRAWN:
             self.drawn[tag] += 1
         self.drawn["bar"] += (values.get("class") or "") == "bar"

@@ -7,6 +7,8 @@ from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.decide import decide
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.model.graph import GraphStep
+from tvm_tiling.model.profile import Profile, ProfiledStep, ProfiledTask
 from tvm_tiling.model.report import Memory, OperatorRecord, Report
 from tvm_tiling.report.suite_result import FORMAT, VERSION
 from tvm_tiling.report.timed_model import TimedModel
@@ -49,9 +51,44 @@ def model(operators=12, measured=True):
     records.sort(key=lambda o: -(o.measured_seconds or o.predicted_seconds or 0.0))
     memory = Memory(activations=6 << 20, weights=9 << 20, constants=100)
     seconds = sum(o.measured_seconds for o in records) if measured else None
-    report = Report(operators=tuple(records), seconds=seconds, memory=memory, compile_seconds=3.5)
+    steps = graph() if operators == 12 else ()
+    report = Report(operators=tuple(records), seconds=seconds, memory=memory, compile_seconds=3.5, graph=steps)
     rival = {"ratio": 1.25, "status": "ok"}
     return TimedModel(name="net.onnx", report=report, machine=MACHINE, peak=PEAK, spread=1e-4, runs=20, rival=rival)
+
+
+def graph():
+    """The steps of model(): each reads from the one before, and the last convolution from the first as well."""
+    names = [f"fused_conv2d{place}_add_relu" for place in range(12)] + ["matmul", "max_pool2d"]
+    reads = [(n - 1,) for n in range(len(names))]
+    reads[11] = (10, 0)
+    return tuple(GraphStep(name, read, ("1 × 56 × 56 × 64 float32",)) for name, read in zip(names, reads, strict=True))
+
+
+def profile():
+    """Three steps on two threads: one in parallel, one alone, one in parallel whose second thread comes late."""
+    names = ("fused_conv2d0_add_relu", "max_pool2d", "fused_conv2d1_add_relu")
+    times = ((0.0, 4e-4), (4.1e-4, 5e-4), (5e-4, 9e-4))
+    steps = [
+        ProfiledStep(name, start, end, {"cycles": 10, "instructions": 20})
+        for name, (start, end) in zip(names, times, strict=True)
+    ]
+    tasks = [
+        ProfiledTask(0, 0, 0.0, 3.9e-4, {"cycles": 1000, "instructions": 2500}),
+        ProfiledTask(0, 1, 1e-5, 4e-4, {"cycles": 1000, "instructions": 1500}),
+        ProfiledTask(2, 0, 5e-4, 9e-4, {"cycles": 2000, "instructions": 1000}),
+        ProfiledTask(2, 1, 7e-4, 9e-4, {"cycles": 1000, "instructions": 1000}),
+    ]
+    return Profile(
+        steps=tuple(steps),
+        tasks=tuple(tasks),
+        threads=2,
+        seconds=9e-4,
+        unprofiled=8.8e-4,
+        runs=11,
+        counters=("cycles", "instructions"),
+        nodes={"max_pool2d": ("pool <1>",)},
+    )
 
 
 def _record(name, kind, workload, ratio, measured):

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     (
         "errors",
+        "figures",
         "lean_import",
         "limits",
         "old_names",
@@ -34,7 +35,7 @@ ROOMS = (
     ("operand_types", "sizes", "workload", "hardware"),
     ("decide",),
     ("runtime",),
-    ("refusal", "match", "lowering", "measure", "peak", "target"),
+    ("refusal", "match", "lowering", "measure", "other_work", "peak", "target"),
     ("schedules", "schedule"),
     ("accel",),
     ("frontend", "model"),
@@ -83,6 +84,7 @@ BY_NAME = {
 }
 WITHOUT_TVM = (
     "errors",
+    "figures",
     "limits",
     "sizes",
     "plain_text",

@@ -57,7 +57,7 @@ Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
     """This CPU (or `hardware`) as a TVM target, with all its cores. Code for another architecture is for Linux.
-    The first kernel loaded that was compiled for this CPU sets the threads of kernels; use_all_cores sets them at once."""
+    The first kernel loaded that was compiled for this CPU sets up the threads; use_all_cores sets them up at once."""
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no cpu to compile for")

@@ -197,7 +197,7 @@ def test_capacities_of_doubled_buffers_are_shown_as_such():
     report = simulate(product())
     assert report.memories["a"].capacity == 8192 and report.memories["a"].doubled
     assert not report.memories["acc"].doubled
-    assert "2 x 4096" in report.summary() and "8192" not in report.summary()
+    assert "2 x 4.00 KiB" in report.summary() and "8.00 KiB" not in report.summary()
     single = replace(MACHINE, near_tile=replace(MACHINE.near_tile, double_buffer=False))
     assert "2 x" not in simulate(product(), single).summary()
 

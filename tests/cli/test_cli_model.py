@@ -171,6 +171,17 @@ def test_report_tells_shares_and_memory(compiled, capsys):
     assert "outside convolutions and products: " in out and "memory: " in out and "compiled in " not in out
 
 
+def test_two_builds_are_compared_in_turns(files, compiled, capsys, tmp_path):
+    page = tmp_path / "r.html"
+    words = ("report", compiled, "--against", str(files / "net.onnx"), "--seconds", "0.1", "--json", "-o", str(page))
+    code, out, err = run(capsys, *words)
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["paired"]["pairs"] >= 3 and told["paired"]["ratio"] > 0
+    names = [{o["name"] for o in told[side]["operators"]} for side in ("subject", "baseline")]
+    assert names[0] == names[1] and "Measured in turns" in page.read_text(encoding="utf-8")
+
+
 def test_bench_beside_onnxruntime(files, capsys):
     pytest.importorskip("onnxruntime")
     code, out, _ = run(capsys, "bench", str(files / "net.onnx"), "--seconds", "0.02", "--json")

@@ -49,6 +49,10 @@ def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, show
         (("none.json",), "'none.json' is neither a file nor an operator"),
         (("suite.json", "--hardware", "vta"), "suite.json is a result; only --output"),
         (("model.json", "--batch", "4"), "model.json is a result"),
+        (("model.json", "--against", "p.vsim"), "--against takes two models or two results, and not one of each"),
+        (("model.json", "--against", "suite.json"), "suite.json is not the result of a model"),
+        (("model.json", "--against", "model.json", "--batch", "4"), "--output and --json apply"),
+        (("model.json", "--against", "model.json", "--target", "vta"), "--target vta does not apply"),
         (
             ("gemm", "64", "64", "64", "--hardware", "icelake-server-2c"),
             "is a CPU; operators and programs are simulated",
@@ -61,3 +65,20 @@ def test_what_cannot_be_reported_is_one_line_before_anything_is_done(folder, cap
     code, out, err = run(capsys, *words)
     assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1, err
     assert "defect" not in err and not (folder / "r.html").exists()
+
+
+def test_two_results_are_compared(folder, capsys):
+    slower = model().to_dict()
+    slower["seconds"] *= 2
+    (folder / "slower.json").write_text(json.dumps(slower))
+    code, out, err = run(capsys, "model.json", "--against", "slower.json", "-o", "r.html")
+    assert (code, err) == (0, "report: r.html\n")
+    assert "speedup 2.00" in out and "difference us" in out
+    assert "What makes the difference" not in out
+    assert "one after the other" in (folder / "r.html").read_text()
+    code, out, _ = run(capsys, "model.json", "--against", "slower.json", "--json")
+    assert code == 0 and json.loads(out)["baseline"]["seconds"] == slower["seconds"]
+    (folder / "v.json").write_text(out)
+    code, out, _ = run(capsys, "v.json", "-o", "again.html")
+    assert code == 0 and "speedup 2.00" in out
+    assert (folder / "again.html").read_text() == (folder / "r.html").read_text()

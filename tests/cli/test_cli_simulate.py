@@ -125,7 +125,7 @@ def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
     assert code == 0 and rows[0][:3] == ["front", "near_tile.bw_a", "near_tile.buf_a"]
     assert [row[1:3] for row in rows if row[0] == "*"] == [["64", "2048"]]
     page = (tmp_path / "s.html").read_text()
-    assert "near_tile.bw_a and near_tile.buf_a of mine" in page and "area mm2 against cycles" in page
+    assert "near_tile.bw_a and near_tile.buf_a of mine" in page and "area, mm² against cycles" in page
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ class Browser:
         os.close(self._from)
         self._folder.cleanup()
 
-    def show(self, path: Path, width=1200, height=900, dark=False, media="screen") -> Seen:
-        """Load a file in a window of that size."""
+    def show(self, path: Path, width=1200, height=900, dark=False, media="screen", scripts=True) -> Seen:
+        """Load a file in a window of that size, with its scripts or without."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         seen = self._pages[session] = Seen(self, session)
@@ -109,6 +109,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", size, session)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]}, session)
+        self.call("Emulation.setScriptExecutionDisabled", {"value": not scripts}, session)
         self._loaded = False
         self.call("Page.navigate", {"url": path.resolve().as_uri()}, session)
         while not self._loaded:

@@ -30,19 +30,40 @@ LIGHTNESS = """(names => names.map(name => {
   return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
 }))(["backgroundColor", "color"])"""
 # Elements that reach beyond the window, those within a table's own scroll area aside.
-BEYOND = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide") && e.getClientRects().length
+BEYOND = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide, .pane") && e.getClientRects().length
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
+# Tables and drawings that are wider than their place.
+CUT = """[...document.querySelectorAll(".wide, .track, figure")].filter(e => e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.outerHTML.slice(0, 80))"""
+# Charts that are higher than their content, as if stretched to their neighbours'.
+STRETCHED = """[...document.querySelectorAll(".plots > figure.bars")].filter(e =>
+  e.getBoundingClientRect().bottom - e.lastElementChild.getBoundingClientRect().bottom > 4).map(e => e.innerText)"""
 SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height))"""
 
 
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", PAGES)
-def test_a_phone_shows_it_without_scrolling_sideways(browser, files, name):
-    seen = browser.show(files / f"{name}.html", width=390, height=844)
+def test_it_is_shown_without_scrolling_sideways(browser, files, name, width, dark):
+    seen = browser.show(files / f"{name}.html", width=width, height=844, dark=dark)
     assert (seen.requests, seen.complaints) == ([], [])
-    assert seen.evaluate("document.documentElement.scrollWidth") == 390
+    assert seen.evaluate("document.documentElement.scrollWidth") == width
+    if width == 1280:
+        assert seen.evaluate(CUT) == []
     assert seen.evaluate(BEYOND) == []
     if seen.evaluate("document.querySelectorAll('svg text').length"):
         assert seen.evaluate(SMALLEST_TEXT) >= 9
+
+
+@pytest.mark.parametrize("name", ["model", "simulation"])
+def test_charts_keep_their_own_height_and_sizes_one_line(browser, files, name):
+    seen = browser.show(files / f"{name}.html", width=1280)
+    assert seen.evaluate(STRETCHED) == []
+    heights = seen.evaluate(
+        "[...document.querySelectorAll('td.sizes')].map(e => { const r = document.createRange();"
+        " r.selectNodeContents(e); return r.getBoundingClientRect().height; })"
+    )
+    assert all(height < 30 for height in heights)
 
 
 @pytest.mark.parametrize("name", ["model", "comparison"])

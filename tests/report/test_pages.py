@@ -6,27 +6,35 @@ import dataclasses
 import itertools
 import json
 import re
+from html import unescape
 
 import numpy as np
 import pytest
 from html_page import Page
-from report_subjects import comparison, model, program, simulation
+from report_subjects import PEAK, comparison, model, profile, program, simulation
 
 import tvm_tiling as tt
+import tvm_tiling.report.page
 from tvm_tiling.accel.report.sweep import sweep
 from tvm_tiling.errors import ModelFormatError
+from tvm_tiling.figures import column, count, percent, scaled, seconds, size
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.model.precision.record import Compared, PrecisionRecord
+from tvm_tiling.model.report import OperatorRecord
+from tvm_tiling.report.advice import advice
 from tvm_tiling.report.bars import Bar, bars
-from tvm_tiling.report.figures import percent, scaled, seconds, size
+from tvm_tiling.report.labels import CHARACTER, box
 from tvm_tiling.report.markup import Html, join, tag
 from tvm_tiling.report.model_page import model_page
-from tvm_tiling.report.page import Cell, table
+from tvm_tiling.report.operator_work import executed_flops, peak_of
+from tvm_tiling.report.page import Cell, legend, table
 from tvm_tiling.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Series, plot
 from tvm_tiling.report.save import page_of, result_page
+from tvm_tiling.report.simulation_advice import simulation_advice
 from tvm_tiling.report.sweep_page import sweep_page
 from tvm_tiling.report.timed_model import timed_from_dict, workload_text
-from tvm_tiling.report.timeline import SLICES, shades
+from tvm_tiling.report.timeline import SLICES, stretches
+from tvm_tiling.report.versus import Versus
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 
@@ -36,12 +44,16 @@ def sweep_text():
     return sweep_page(points, "a <product>", hardware)
 
 
+SCRIPTS = 2  # of the page itself: report.js and zoom.js
 PAGES = {
     "model": lambda: page_of(model()),
     "unmeasured": lambda: page_of(model(measured=False)),
     "simulation": lambda: page_of(simulation(), "p.vsim"),
     "comparison": lambda: page_of(comparison()),
     "sweep": sweep_text,
+    "profiled": lambda: page_of(dataclasses.replace(model(), profile=profile())),
+    "profile": lambda: page_of(profile(), "p"),
+    "versus": lambda: page_of(Versus(subject=model(), baseline=model(operators=9))),
 }
 
 
@@ -53,7 +65,7 @@ def pages():
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole_and_needs_nothing_else(pages, name):
     page = Page(pages[name])
-    assert not page.open and not page.outside and not page.scripts
+    assert not page.open and not page.outside and page.scripts == SCRIPTS
     assert len(page.names) == len(set(page.names)) > 1
     anchors = re.findall(r'href="#([^"]+)"', pages[name])
     assert anchors == page.names
@@ -67,24 +79,24 @@ def test_a_models_page_has_every_part(pages):
         "Where the time goes",
         "Predicted against measured",
         "Roofline",
-        "Forms compared",
+        "Algorithms compared",
         "Memory and traffic",
         "Decisions and reasons",
     ):
         assert title in page.titles
     for operator in timed.report.operators:
-        assert operator.name in page.cells and operator.why in page.cells
+        assert any(operator.name in cell for cell in page.cells) and operator.why in page.cells
         reasons = [why for _, _, why in (operator.decision or {}).get("reasons", ())]
         assert set(reasons) <= set(page.cells)
     pairs = sum(o.predicted_seconds is not None for o in timed.report.operators)
     assert page.drawn["circle"] == 2 * pairs  # against the prediction, and below the roofs
-    assert "1.25 ×" in pages["model"] and "a &lt;fast&gt; chip" in pages["model"]
+    assert "time of onnxruntime over ours" in pages["model"] and "a &lt;fast&gt; chip" in pages["model"]
 
 
 def test_what_was_not_measured_is_left_out(pages):
     titles = Page(pages["unmeasured"]).titles
     assert "Predicted against measured" not in titles and "Roofline" not in titles
-    assert "nothing was measured" in pages["unmeasured"] and "Forms compared" in titles
+    assert "nothing was measured" in pages["unmeasured"] and "Algorithms compared" in titles
 
 
 def test_a_models_page_is_made_of_its_json_again(pages):
@@ -98,14 +110,16 @@ def test_a_models_page_is_made_of_its_json_again(pages):
 def test_a_simulations_page_has_engines_memories_and_operators(pages):
     page, report = Page(pages["simulation"]), simulation()
     for engine, time in report.engines.items():
-        assert engine in page.cells and str(time.busy) in page.cells
+        assert engine in page.cells and count(time.busy) in page.cells
     assert {"Where the cycles go", "Roofline", "Energy", "Operators"} <= set(page.titles)
-    assert page.cells.count("first <block>") == 2  # as a region, and with its traffic
+    assert page.cells.count("first <block>") == 1  # operators have one table
     assert page.drawn["rect"] >= 3  # stretches in which an engine is busy
 
 
 def test_a_comparison_shows_who_won_and_what_went_wrong(pages):
     page = Page(pages["comparison"])
+    numbers = [place for place in re.findall(r'class="label"[^>]*>([\d, +]+)<', pages["comparison"])]
+    assert sorted(name for text in numbers for name in text.split(", ")) == list("123456")  # ours, of each case
     assert "0.70" in page.cells and "Failed, wrong or doubtful" in page.titles
     assert "differs from the &lt;right&gt; answer" in pages["comparison"]
     assert "Skipped none" in pages["comparison"] and "none" not in page.cells
@@ -160,11 +174,11 @@ def test_latency_is_shown_and_kept():
     latency = {"p50": 1e-3, "p90": 1.25e-3, "p99": 2.5e-3, "throughput": 960.0}
     timed = dataclasses.replace(model(), latency=latency)
     text = model_page(timed)
-    assert "a run, p90" in text and "p99 2.5" in text and "960" in text
+    assert "latency, p90" in text and "p99 2.5" in text and "960" in text
     plain = timed.to_dict()
     assert timed_from_dict(plain, "x").latency == latency
     earlier = timed_from_dict({name: value for name, value in plain.items() if name not in latency}, "x")
-    assert earlier.latency is None and "a run, p90" not in model_page(earlier)
+    assert earlier.latency is None and "latency, p90" not in model_page(earlier)
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -179,7 +193,7 @@ def test_text_is_escaped_and_markup_passes():
 
 def test_columns_of_figures_stand_to_the_right():
     text = table(("name", "time", "share"), [("a", "1.5 ms", Cell("3 %", "won")), ("7 x 7", "–", None)])
-    assert re.findall(r'<th(?: class="n")?>', text) == ["<th>", '<th class="n">', '<th class="n">']
+    assert re.findall(r"<th([^>]*)>", text)[1:] == [' scope="col"', *[' scope="col" class="n"'] * 2]
     assert '<td class="won n">3 %</td>' in text
 
 
@@ -212,11 +226,11 @@ def test_the_shades_of_a_timeline_add_up_to_what_is_busy():
     rng = np.random.default_rng(0)
     edges = np.sort(rng.choice(100_000, 4000, replace=False))
     start, end = edges[::2], edges[1::2]
-    found = list(shades(start, end, 100_000))
+    found = list(stretches(start, end, 100_000))
     drawn = sum((last - first) * shade for first, last, shade in found)
     assert 0 <= drawn - (end - start).sum() / 100_000 <= 1 / 8
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(found))
-    assert list(shades(np.array([0, 60]), np.array([30, 100]), 100)) == [(0.0, 0.3, 1.0), (0.6, 1.0, 1.0)]
+    assert list(stretches(np.array([0, 60]), np.array([30, 100]), 100)) == [(0.0, 0.3, 1.0), (0.6, 1.0, 1.0)]
     assert len(found) <= SLICES
 
 
@@ -231,6 +245,84 @@ def test_figures_have_the_prefix_that_fits():
     ]
     assert (size(None), size(100), size(1536), size(5 << 20)) == ("–", "100 B", "1.50 KiB", "5.00 MiB")
     assert scaled(123456.0, "op/s") == "123 kop/s" and scaled(-2e9) == "-2.00 G" and percent(0.1234) == "12.3 %"
+    assert (percent(-0.0381), percent(-0.0001)) == ("−3.8 %", "0.0 %")
+
+
+def test_a_column_has_one_unit():
+    assert column("time", [1.79e-4, 5.97e-7, None, 0.0], "s") == ("time, µs", ["179", "0.597", "–", "0"])
+    assert column("held", [1 << 20, 3 << 20], binary=True) == ("held, MiB", ["1.00", "3.00"])
+    assert column("energy", [8.4e-10, 1.5e-6, 9e-10], "J") == ("energy, pJ", ["840", "1\u202f500\u202f000", "900"])
+    assert column("cycles", [None]) == ("cycles", ["–"])
+
+
+def test_no_two_series_have_one_colour():
+    names = [f"series {place}" for place in range(40)]
+    classes = re.findall(r'<li class="(s\d+)">', legend(names))
+    assert len(set(classes)) == len(names)
+    style = tvm_tiling.report.page._style()
+    colors = {name: re.search(rf"\.{name} {{ --own: ([^;]+);", style)[1] for name in classes}
+    assert len(set(colors.values())) == len(names)
+
+
+def test_points_have_labels_that_do_not_cover_each_other():
+    points = [(float(x), float(x * x % 7 + 1)) for x in range(1, 13)]
+    names = [str(place) for place in range(len(points))]
+    roofs = [Series(f"roof {y}", [(1.0, y), (12.0, y + 1)], line=True, dots=False, named=True) for y in (2.0, 5.0)]
+    text = plot("p", Axis("x"), Axis("y"), [Series("s", points, labels=names), *roofs])
+    found = re.findall(r'class="label" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">([^<]+)<', text)
+    written = [name for *_, label in found for name in label.split(", ")]
+    assert sorted(written) == sorted([*names, "roof 2.0", "roof 5.0"])
+    boxes = [box(float(x), float(y), anchor, CHARACTER * len(label)) for x, y, anchor, label in found]
+    assert all(one.overlap(other) == 0 for one, other in itertools.combinations(boxes, 2))
+    assert "legend" not in text  # names at the lines need none
+
+
+def test_points_at_one_place_share_a_label():
+    text = plot("p", Axis("x"), Axis("y"), [Series("s", [(1.0, 1.0)] * 6 + [(9.0, 9.0)], labels=list("abcdefg"))])
+    assert re.findall(r'class="label"[^>]*>([^<]+)<', text) == ["a, b, c, d +2", "g"]
+
+
+def test_the_share_of_the_peak_counts_what_winograd_executes():
+    workload = ConvWorkload(n=1, h=8, w=8, ci=32, co=64, kh=3, kw=3, padding=(1, 1, 1, 1))
+    given = {"name": "c", "kind": "convolution", "calls": 2, "flops": 2 * workload.flops, "form": "winograd"}
+    record = OperatorRecord(**given, decision={"winograd": {"m": 4, "points": 6}}, workload=workload.to_dict())
+    assert executed_flops(record) == 2 * (2 * 36 * 4 * 32 * 64)  # 36 products for each of 4 tiles and each call
+    assert executed_flops(dataclasses.replace(record, form="direct")) == 2 * workload.flops
+    timed = model(operators=1)
+    fast = dataclasses.replace(record, measured_seconds=record.flops / 250e9)  # faster than 200 Gop/s, by Winograd
+    report = dataclasses.replace(timed.report, operators=(fast,), seconds=fast.measured_seconds)
+    html = model_page(dataclasses.replace(timed, report=report))
+    assert "250 Gop/s" in html
+    assert percent(executed_flops(record) / record.flops * 250 / 200) in Page(html).cells
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("float32", 200e9), ("int8", 800e9), ("float16", 400e9), ("bfloat16", 200e9)]
+)
+def test_every_type_has_its_own_peak(dtype, most):
+    measured = {"gflops": 200.0, "gops_int8": 800.0, "gflops_half": {"float16": 400.0}}
+    assert peak_of(measured, dtype) == most
+    assert peak_of(None, dtype) is None
+    assert peak_of({**measured, "gops_int8": None}, "int8") is None
+
+
+def test_a_busy_machine_is_said_above_the_title():
+    timed = model()
+    quiet = dataclasses.replace(timed.report, others=0.01)
+    assert 'class="banner"' not in model_page(dataclasses.replace(timed, report=quiet))
+    busy = dataclasses.replace(timed, report=dataclasses.replace(timed.report, others=0.31))
+    html = model_page(busy)
+    assert html.index('class="banner"') < html.index("<h1>")
+    assert "other processes took 31 % of the cores" in unescape(html) and "latency, median</abbr> (doubtful)" in html
+    assert timed_from_dict(json.loads(json.dumps(busy.to_dict())), "x").report.others == 0.31
+    rival = dataclasses.replace(timed, rival={**timed.rival, "doubtful": True})
+    assert "comparison with onnxruntime is doubtful" in model_page(rival)
+
+
+def test_doubtful_cases_of_a_suite_are_counted_in_the_headline():
+    result = comparison()
+    result["rows"][0]["peers"]["numpy"]["doubtful"] = result["rows"][2]["ours"]["doubtful"] = True
+    assert "in 2 of 6 cases other work kept threads off their cores" in page_of(result)
 
 
 def test_sizes_of_workloads_for_people():
@@ -238,3 +330,60 @@ def test_sizes_of_workloads_for_people():
     assert workload_text(conv) == "2 of 14 × 14 × 8 → 16, 3 × 3 / 2, 4 groups"
     assert workload_text(GemmWorkload(m=1, k=2, n=3)) == "1 × 2 × 3 (m × k × n)"
     assert workload_text(None) == ""
+
+
+# ---- advice ----------------------------------------------------------------------------------------------------------
+
+
+def advised(workload, kind, seconds, **more):
+    """The advice for one operator that takes so long, on a machine of 200 Gop/s and 20 GB/s."""
+    given = {"name": "o", "kind": kind, "calls": 1, "flops": 0, "measured_seconds": seconds, **more}
+    if workload is not None:
+        given |= {"flops": workload.flops, "workload": workload.to_dict()}
+    timed = model()
+    memory = dataclasses.replace(timed.report.memory, weights=1 << 30)
+    report = dataclasses.replace(timed.report, operators=(OperatorRecord(**given),), seconds=seconds, memory=memory)
+    return advice(dataclasses.replace(timed, report=report, peak={**PEAK, "gflops_half": {"float16": 400.0}}))
+
+
+def test_a_layer_that_reads_weights_is_to_be_batched():
+    product = GemmWorkload(m=1, k=2048, n=1024)  # 8 MiB of weights, 0.42 ms at 20 GB/s
+    (first, *_) = advised(product, "product", 5e-4)
+    assert "memory-bound" in first.what and "--batch" in first.what and "--weights int8" in first.what
+    assert first.gain == pytest.approx(5e-4 - product.flops / 200e9) and first.numbers == [1]  # then compute-bound
+    assert not advised(dataclasses.replace(product, batch=8), "product", 4e-3)  # each multiplies a matrix of its own
+
+
+def test_a_compute_bound_layer_is_to_be_narrower_and_a_slow_one_tuned():
+    workload = ConvWorkload(n=1, h=56, w=56, ci=256, co=256, kh=3, kw=3, padding=(1, 1, 1, 1))
+    best = workload.flops / 200e9
+    (only,) = advised(workload, "convolution", 1.1 * best)
+    assert "2.0 times that of float32 (--precision float16)" in only.what
+    assert only.gain == pytest.approx(0.55 * best)
+    search, narrower = advised(workload, "convolution", 4 * best)
+    assert "tvm-tiling tune" in search.what and search.gain == pytest.approx(3 * best)
+    assert narrower.gain == pytest.approx(2 * best)
+
+
+def test_what_multiplies_nothing_is_named():
+    (only,) = advised(None, "other", 1e-3)
+    assert "100 % of the time" in only.what and only.gain == 1e-3
+    timed = model()
+    assert advice(dataclasses.replace(timed, report=dataclasses.replace(timed.report, seconds=None))) == []
+
+
+def test_advice_comes_in_order_and_is_called_a_prediction():
+    timed = model()
+    found = advice(timed)
+    assert [each.gain for each in found] == sorted((each.gain for each in found), reverse=True)
+    html = model_page(timed)
+    assert html.index(">Advice<") < html.index(">Where the time goes<")
+    assert "they were not measured" in html and html.count("Predicted to save at most") == len(found)
+
+
+def test_a_simulation_says_what_its_engine_waits_for():
+    report = simulation()
+    told = simulation_advice(report)
+    assert told[0].startswith("matrix waits 99 % of the cycles (1\N{NARROW NO-BREAK SPACE}768) because its operands")
+    assert told[-1].startswith("The lower bound is memory-bound: ")
+    assert "lower bound is memory-bound" in page_of(report)

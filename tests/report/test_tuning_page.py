@@ -70,8 +70,8 @@ def points(text: str) -> list[list[tuple[float, float]]]:
 def test_the_page_shows_every_trial():
     text = page_of(report(), "Tuning of a <product>")
     page = Page(text)
-    assert not page.open and not page.outside and not page.scripts
-    assert page.titles == ["Convergence", "a <product>", "Failures", "Every trial"]
+    assert not page.open and not page.outside
+    assert page.titles == ["Convergence", "a <product>", "Failures", "Every trial", "Glossary"]
     measured = sum(cost is not None for cost in COSTS)
     assert page.drawn["circle"] == 2 * measured  # what was measured, and what was predicted of it
     assert page.cells.count(WHY) == 3  # of two trials, and among the reasons
@@ -140,4 +140,4 @@ def test_another_version_is_refused():
 
 def test_a_search_without_trials_has_a_page():
     page = Page(page_of(dataclasses.replace(report(()), log=())))
-    assert page.titles == ["Every trial"] and not page.open
+    assert page.titles == ["Every trial", "Glossary"] and not page.open

@@ -17,11 +17,18 @@ from .table import print_report
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
+    from ..model.profile import Profile
     from ..model.report import Benchmark, Report
     from ..report.timed_model import TimedModel
 
 
-def timed_model(path: str, report: Report, measured: Benchmark, rival: Mapping[str, Any] | None = None) -> TimedModel:
+def timed_model(
+    path: str,
+    report: Report,
+    measured: Benchmark,
+    rival: Mapping[str, Any] | None = None,
+    profile: Profile | None = None,
+) -> TimedModel:
     """A report with the measured peaks of this machine, which takes two seconds. `rival`: onnxruntime's result."""
     from ..peak import measure_peak
     from ..report.timed_model import TimedModel
@@ -40,6 +47,7 @@ def timed_model(path: str, report: Report, measured: Benchmark, rival: Mapping[s
         runs=measured.runs,
         latency=measured.latency,
         rival=rival,
+        profile=profile,
     )
 
 

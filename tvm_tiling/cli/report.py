@@ -11,7 +11,9 @@ import typer
 from ..accel.program.magic import is_program
 from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError, ModelFormatError, WorkloadError
+from ..measure import Condition, Side, StopRule, paired
 from ..plain_text import plain_json
+from ..runtime.threads import own_core
 from .bench_model import latency_text, on_cpu, timed_model
 from .model_options import (
     ACTIVATIONS,
@@ -38,14 +40,21 @@ from .output import print_json, working
 from .table import print_report, print_table
 
 if TYPE_CHECKING:
+    from ..model.executable import Executable
+    from ..model.profile import Profile
+    from ..report.versus import Versus
     from ..tuning.trial import Trial
+
+NO_OPTIONS = ModelOptions()
 
 TRIALS = ("trial", "operator", "predicted", "measured", "best so far", "failure")
 
 EXAMPLES = (
     "tvm-tiling report model.onnx -o report.html",
     "tvm-tiling report model.tar --seconds 0.5 --json > report.json",
+    "tvm-tiling report model.tar --trace trace.json",
     "tvm-tiling report report.json -o report.html",
+    "tvm-tiling report model.tar --against model.onnx -o comparison.html",
     "tvm-tiling report trials.jsonl -o tuning.html",
     "tvm-tiling report gemm 512 512 512 dtype=int8 --target vta -o report.html",
 )
@@ -71,15 +80,25 @@ def command(
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
+    against: str = typer.Option(
+        "",
+        "--against",
+        metavar="MODEL|RESULT",
+        help="Compare with this baseline: another build of the model, or another result of `report --json` or "
+        "`bench MODEL --json`. Models run in turns.",
+    ),
     seconds: float = seconds_option("How long to measure."),
+    trace: str = typer.Option(
+        "", "--trace", metavar="FILE", help="Write what each thread did in a run of the model here, for Perfetto."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print all measurements and decisions as JSON."),
 ) -> None:
-    """Time a model, simulate an operator or read a result, and show where the time goes.
+    """Time a model, simulate an operator or read a result, and show where the time goes; or compare two of them.
 
     The HTML report is a single file without external resources.
     """
-    if output:
-        refuse_unwritable(output)
+    for path in filter(None, (output, trace)):
+        refuse_unwritable(path)
     name = " ".join(subject)
     machine = machine_of(target)
     accelerated = machine is not None and machine.cpu is None
@@ -87,20 +106,28 @@ def command(
         batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
     )
     result = _result(name)
-    if result is not None:
+    if trace and (against or result is not None):
+        raise WorkloadError("--trace applies to a model on this CPU; for a simulation use tvm-tiling simulate --trace")
+    if against:
+        _compare(name, against, sizes, input_file, seconds, output, as_json)
+    elif result is not None:
         if target or input_file or sizes.given:
             raise WorkloadError(f"{name} is a result; only --output and --json apply to it")
         _read(name, result, output, as_json)
     elif accelerated or not _for_this_cpu(name):
         if machine is not None and not accelerated:
             raise HardwareError(f"--target {target} is a CPU; operators and programs are simulated on accelerators")
+        if trace:
+            raise WorkloadError(
+                "--trace applies to a model on this CPU; for a simulation use tvm-tiling simulate --trace"
+            )
         if input_file or weights or activations or precision != "float32" or tolerance is not None:
             raise WorkloadError(
                 "--input, --precision, --tolerance, --weights and --activations apply to models on this CPU"
             )
         _simulate(subject, target, sizes, output, as_json)
     else:
-        _time(name, sizes, input_file, seconds, output, as_json)
+        _time(name, sizes, input_file, seconds, output, trace, as_json)
 
 
 def _result(name: str) -> Mapping[str, Any] | None:
@@ -144,7 +171,7 @@ def _for_this_cpu(name: str) -> bool:
 
 
 def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> None:
-    from ..report import suite_result
+    from ..report import suite_result, versus
     from ..report.page import write_page
     from ..report.save import result_page
     from ..report.timed_model import timed_from_dict
@@ -163,6 +190,8 @@ def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> N
         print_table(("group", "cases", "speedup", "worst", "worst case"), rows)
     elif result["format"] in FORMATS:
         print_table(TRIALS, [_trial(trial) for own in operators_of(result) for trial in own["log"]])
+    elif result["format"] == versus.FORMAT:
+        _print_compared(versus.versus_from_dict(result, name))
     else:
         print_report(timed_from_dict(result, name).report)
     _say_written(output)
@@ -199,7 +228,9 @@ def _simulate(subject: Sequence[str], target: str, model: ModelOptions, output: 
     _say_written(output)
 
 
-def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, output: str, as_json: bool) -> None:
+def _time(
+    name: str, sizes: ModelOptions, input_file: str, seconds: float, output: str, trace: str, as_json: bool
+) -> None:
     from ..report.save import save_report
 
     executable = on_cpu(opened(name, sizes), name)
@@ -207,8 +238,9 @@ def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, outpu
     with working("measuring"):
         measured = executable.benchmark(seconds=seconds, **inputs)
     report = executable.report()
+    profile = _profiled(executable, inputs, trace) if output or as_json or trace else None
     if output or as_json:
-        whole = timed_model(name, report, measured)
+        whole = timed_model(name, report, measured, profile=profile)
         if output:
             save_report(whole, output)
         if as_json:
@@ -217,6 +249,100 @@ def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, outpu
         print(f"{name}: {latency_text(measured)}\n")
         print_report(report)
     _say_written(output)
+
+
+def _profiled(executable: Executable, inputs: Mapping[str, Any], trace: str) -> Profile | None:
+    """A profile, also written to the file `trace`; None if the model has none and no file is requested."""
+    try:
+        with working("profiling"):
+            profile = executable.profile(**inputs)
+    except WorkloadError:
+        if trace:
+            raise
+        return None
+    if trace:
+        profile.save(trace)
+        typer.echo(f"trace: {trace}", err=True)
+    return profile
+
+
+def _compare(
+    name: str,
+    against: str,
+    sizes: ModelOptions,
+    input_file: str,
+    seconds: float,
+    output: str,
+    as_json: bool,
+) -> None:
+    """A model or a result beside a baseline of the same kind."""
+    from ..report.save import save_report
+    from ..report.timed_model import FORMAT, timed_from_dict
+    from ..report.versus import Versus
+
+    results = [(each, _result(each)) for each in (name, against)]
+    if sizes.target:
+        raise WorkloadError(f"--against compares models on this CPU; --target {sizes.target} does not apply")
+    if all(result is not None for _, result in results):
+        if sizes.given or input_file:
+            raise WorkloadError(f"{name} is a result; only --against, --output and --json apply to it")
+        for each, result in results:
+            if result is None or result["format"] != FORMAT:
+                raise WorkloadError(f"{each} is not the result of a model; expected what `report --json` wrote")
+        subject, baseline = (timed_from_dict(result or {}, each) for each, result in results)
+        versus = Versus(subject=subject, baseline=baseline)
+    elif any(result is not None for _, result in results):
+        raise WorkloadError("--against takes two models or two results, and not one of each")
+    else:
+        versus = _compared(name, against, sizes, input_file, seconds)
+    if output:
+        save_report(versus, output)
+    if as_json:
+        print_json(versus.to_dict())
+    else:
+        _print_compared(versus)
+    _say_written(output)
+
+
+def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, seconds: float) -> Versus:
+    """Two builds of a model, run in turns on the same inputs, then each by itself for its operators."""
+    from ..report.versus import Versus
+
+    subject, baseline = (opened(each, NO_OPTIONS if is_executable(each) else sizes) for each in (name, against))
+    taken = [(s.input_names, s.input_shapes, s.input_dtypes) for s in (subject.signature, baseline.signature)]
+    if taken[0] != taken[1]:
+        raise WorkloadError(f"{against} takes other inputs than {name}; expected two builds of one model")
+    inputs = inputs_of(subject, input_file)
+    ours, theirs = (Side(lambda exe=exe: exe.run(**inputs), own_core) for exe in (subject, baseline))  # type: ignore[misc]
+    with working("measuring in turns"):
+        pair = paired(ours, theirs, StopRule(most_seconds=seconds), Condition())
+    if pair.reason:
+        raise WorkloadError(f"the runs failed: {pair.reason}")
+    timed = []
+    with working("measuring operators"):
+        for each, executable in ((name, subject), (against, baseline)):
+            measured = executable.benchmark(seconds=seconds, **inputs)
+            timed.append((each, executable.report(), measured))
+    first, second = (timed_model(*each) for each in timed)
+    return Versus(subject=first, baseline=second, paired=pair.to_dict())
+
+
+def _print_compared(versus: Versus) -> None:
+    from ..model.report import nodes_text
+    from ..other_work import doubt
+    from ..report.versus import matched
+
+    for side, timed in (("subject", versus.subject), ("baseline", versus.baseline)):
+        if said := doubt(timed.report.others):
+            print(f"{side}: {said}")
+    if versus.speedup is not None:
+        print(f"{versus.subject.name} beside {versus.baseline.name}: speedup {versus.speedup:.2f}\n")
+    rows = []
+    for both in matched(versus.subject.report.operators, versus.baseline.report.operators):
+        forms = [record.form or record.kind if record else "" for record in (both.subject, both.baseline)]
+        cells = ["" if time is None else f"{time * 1e6:.0f}" for time in (*both.seconds, -both.saved)]
+        rows.append((nodes_text(both.record.nodes) or both.record.name, *forms, *cells))
+    print_table(("operator", "subject", "baseline", "subject us", "baseline us", "difference us"), rows)
 
 
 def _say_written(output: str) -> None:

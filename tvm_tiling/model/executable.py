@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,11 @@ from .session import ROOM, Session
 from .signature import Signature, by_name, chosen
 from .variants import AnyVariant
 
+if TYPE_CHECKING:
+    from .profile import Profile
+
 OUT, THREADS = "out", "threads"
+RUNS = 11  # whose median a profile is
 
 
 class Executable:
@@ -160,6 +164,22 @@ class Executable:
         self._measured = (variant, measured)
         return measured
 
+    def profile(self, *arrays: Any, runs: int = RUNS, **named: Any) -> Profile:
+        """When each operator runs on these inputs, and on which threads: the run of median length of `runs`. With
+        counters of the processor (perf_event) where the system allows them.
+
+        `.save(path)` writes the timeline for Perfetto. WorkloadError where the model has no profiles: it was compiled
+        by an earlier version, or without a C compiler, or the inputs are not the model's.
+        """
+        values = self.signature.arrays(arrays, named)
+        variant = self._variant(values)
+        if runs < 1:
+            raise WorkloadError(f"runs is {runs}; expected 1 or more")
+        try:
+            return variant.profile(values, runs)
+        except RuntimeError as error:
+            raise WorkloadError(f"the run cannot be profiled: {error}") from None
+
     def report(self) -> Report:
         """Operators with their decisions, and with their times after `benchmark`, the slowest first.
 
@@ -179,6 +199,8 @@ class Executable:
             memory=self._memory(variant),
             compile_seconds=self.compile_seconds,
             precision=self.precision,
+            others=measured.others if measured is not None else None,
+            graph=variant.graph,
         )
 
     def _memory(self, variant: AnyVariant) -> Memory:

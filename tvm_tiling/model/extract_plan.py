@@ -73,6 +73,7 @@ class _Reading:
         self._steps: list[tuple[str, list[_Tensor]]] = []
         self._allocated: list[_Memory] = []
         self._written: dict[str, set[int]] = {}  # kernel name to the indices of the tensors that it writes
+        self._writes: dict[str, tuple[int, ...]] = {}  # the same by the name that steps have
         self._inputs = []
         for number, parameter in enumerate(main.params):
             kind = _type_of(parameter, parameter.name)
@@ -150,11 +151,15 @@ class _Reading:
         tensors = [self._tensor(argument, name) for argument in call.args]
         if any(tensors[number].memory.place in (INPUT, CONSTANT) for number in self._written[name]):
             raise NoPlan(f"operator {name!r} writes to an input or constant")
+        # What nothing has used before is written here, also where the kernel does so by intrinsics.
+        new = {n for n, tensor in enumerate(tensors) if tensor.memory.place == ARENA and tensor.memory.first < 0}
         for tensor in tensors:
             memory = tensor.memory
             memory.first = len(self._steps) if memory.first < 0 else memory.first
             memory.last = len(self._steps)
-        self._steps.append((str(func.attrs["global_symbol"]) if "global_symbol" in func.attrs else name, tensors))
+        symbol = str(func.attrs["global_symbol"]) if "global_symbol" in func.attrs else name
+        self._writes[symbol] = tuple(sorted({*self._writes.get(symbol, ()), *self._written[name], *new}))
+        self._steps.append((symbol, tensors))
 
     def _tensor(self, expr: Any, name: str) -> _Tensor:
         found = self._value(expr, name)
@@ -189,7 +194,8 @@ class _Reading:
         steps = tuple(Step(name, tuple(map(number_of, tensors))) for name, tensors in self._steps)
         results = tuple(map(number_of, outputs))
         kinds = tuple(output.kind for output in outputs)
-        return ExecutionPlan(size, tuple(self._inputs), kinds, tuple(numbers), steps, results)
+        writes = tuple(self._writes.items())
+        return ExecutionPlan(size, tuple(self._inputs), kinds, tuple(numbers), steps, results, writes=writes)
 
 
 def _type_of(variable: relax.Var, name: str) -> TensorType:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from ..sizes import fixed
 from .outputs import Output, Outputs, outputs_of
 from .report import Benchmark
 from .variant_base import VariantBase, VariantParts
+
+if TYPE_CHECKING:
+    from .profile import Profile
 
 
 class PlannedVariant(VariantBase):
@@ -149,11 +153,40 @@ class PlannedVariant(VariantBase):
         try:
             with own_core(), limited(self.threads):
                 instance.run(buffers)
-                samples = timed(lambda: instance.run(buffers), seconds)
+                samples, others = timed(lambda: instance.run(buffers), seconds)
                 operators = self._operator_times(instance, buffers, operator_runs(samples))
         except RunFailed as failed:
             raise _refused(failed) from None
-        return benchmark_of(samples, operators)
+        return benchmark_of(samples, operators, others)
+
+    def profile(self, arrays: Sequence[np.ndarray], runs: int) -> Profile:
+        """The median of so many runs on these inputs, with what each thread did. RuntimeError where the library has no
+        profiles."""
+        from ..runtime.profiler import Profiler
+        from .profile import profile_of, recorded_runs
+        from .timing import timed
+
+        buffers = self.lend(arrays)
+        instance = self._instance(buffers)
+        profiler = Profiler()
+        steps = self._runner.plan.steps
+        try:
+            with own_core(), limited(self.threads):
+                instance.run(buffers)
+                samples, _ = timed(lambda: instance.run(buffers), 0.0, runs)
+                found = recorded_runs(
+                    profiler, len(steps), lambda: instance.watch(buffers, profiler.sampler, profiler.wide), runs
+                )
+        except RunFailed as failed:
+            raise _refused(failed) from None
+        return profile_of(
+            found,
+            [step.kernel.removesuffix("_packed") for step in steps],
+            profiler,
+            threads=self.threads,
+            unprofiled=statistics.median(samples),
+            operators=self.operators,
+        )
 
     def _operator_times(self, instance: PlanInstance, buffers: Buffers, runs: int) -> dict[str, float]:
         """Median total seconds of each operator's calls; the time of other kernels is named "runtime"."""

@@ -58,6 +58,7 @@ class _Reading:
         self._scalars: dict[Extent, int] = {}
         self._written: dict[tvm.ir.GlobalVar, set[int]] = {}  # parameters that a kernel stores to
         self._names: dict[tirx.Var, str] = {}
+        self._writes: dict[str, tuple[int, ...]] = {}  # the same by the name that steps have
         self._inputs: list[OpenType] = []
         parameters = list(self._main.params)
         inputs = int((self._main.attrs or {}).get(INPUTS, len(parameters)))
@@ -127,7 +128,9 @@ class _Reading:
         if any(number < len(given) for number in written):
             raise NoPlan(f"operator {name!r} writes to an argument")
         arguments = [self._argument(value, name) for value in given]
-        self._steps.append(Step(_symbol(func, function.name_hint), (*arguments, *map(self._use, results))))
+        symbol = _symbol(func, function.name_hint)
+        self._writes[symbol] = tuple(range(len(arguments), len(arguments) + len(results)))
+        self._steps.append(Step(symbol, (*arguments, *map(self._use, results))))
         return tuple(results) if isinstance(call.ty, relax.TupleType) else results[0]
 
     def _argument(self, value: Any, name: str) -> int:
@@ -175,6 +178,7 @@ class _Reading:
             steps=tuple(self._steps),
             scalars=tuple(self._scalars),
             results=results,
+            writes=tuple(self._writes.items()),
         )
 
     def _type(self, kind: Any, name: str) -> OpenType:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..other_work import doubt
 from ..plain_text import printable
+from .graph import GraphStep
 from .precision.record import FLOAT32, PrecisionRecord
 
 # Operators that consist of multiply-accumulates; the others move data.
@@ -65,7 +67,7 @@ class Benchmark:
     operator, all its calls together.
 
     `throughput`: runs per second, sequentially. With fewer than 100 runs the 99th percentile is close to the slowest
-    one.
+    one. `others`: share of the cores' time that other processes took while the runs were timed; None if unknown.
     """
 
     median: float
@@ -75,6 +77,7 @@ class Benchmark:
     throughput: float
     runs: int
     operators: dict[str, float]
+    others: float | None = None
 
     @property
     def p50(self) -> float:
@@ -135,7 +138,9 @@ def mebibytes(size: int) -> str:
 class Report:
     """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
 
-    `compile_seconds` is the compile time of this executable, 0 if it was loaded from a file or from the cache.
+    `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
+    `others`: share of the cores' time that other processes took during the measurement; None if unknown. `graph`: the
+    steps of a run; none where they are not known.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -143,6 +148,8 @@ class Report:
     memory: Memory
     compile_seconds: float
     precision: PrecisionRecord = FLOAT32
+    others: float | None = None
+    graph: tuple[GraphStep, ...] = ()
 
     def share(self, record: OperatorRecord) -> float | None:
         """Fraction of the measured time spent in an operator."""
@@ -160,10 +167,12 @@ class Report:
         """Plain values for JSON."""
         return {
             "seconds": self.seconds,
+            "others": self.others,
             "compile_seconds": self.compile_seconds,
             **self.precision.described(),
             "memory": self.memory.to_dict(),
             "share_outside": self.outside,
+            "graph": [asdict(step) for step in self.graph],
             "operators": [{**asdict(o), "share": self.share(o)} for o in self.operators],
         }
 
@@ -173,7 +182,8 @@ class Report:
         outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
         compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
         precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()
-        return [*outside, *precision, f"memory: {self.memory}", *compiled]
+        doubtful = [doubt(self.others)] if doubt(self.others) else []
+        return [*doubtful, *outside, *precision, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
         kernel = "  kernel" if any(o.nodes for o in self.operators) else ""

@@ -7,21 +7,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..measure import interquartile_range, percentile, throughput
+from ..other_work import OtherWork
 from .report import Benchmark
 
 LEAST_RUNS = 5
 OPERATOR_RUNS = 50  # at most; each operator's time is their median
 
 
-def timed(run: Callable[[], object], seconds: float) -> list[float]:
-    """Seconds of runs that are repeated for about this time."""
+def timed(run: Callable[[], object], seconds: float, least: int = LEAST_RUNS) -> tuple[list[float], float | None]:
+    """Seconds of each run, runs being made for about `seconds`; and the share of the cores' time that other processes
+    took meanwhile, None if unknown."""
     samples: list[float] = []
-    until = time.perf_counter() + seconds
-    while len(samples) < LEAST_RUNS or time.perf_counter() < until:
-        start = time.perf_counter()
-        run()
-        samples.append(time.perf_counter() - start)
-    return samples
+    with OtherWork() as others:
+        until = time.perf_counter() + seconds
+        while len(samples) < least or time.perf_counter() < until:
+            start = time.perf_counter()
+            run()
+            samples.append(time.perf_counter() - start)
+    return samples, others.share
 
 
 def operator_runs(samples: Sequence[float]) -> int:
@@ -29,7 +32,7 @@ def operator_runs(samples: Sequence[float]) -> int:
     return max(LEAST_RUNS, min(OPERATOR_RUNS, len(samples) // 4))
 
 
-def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Benchmark:
+def benchmark_of(samples: Sequence[float], operators: dict[str, float], others: float | None) -> Benchmark:
     """The statistics of the measurements."""
     return Benchmark(
         median=statistics.median(samples),
@@ -39,6 +42,7 @@ def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Bench
         throughput=throughput(samples),
         runs=len(samples),
         operators=operators,
+        others=others,
     )
 
 

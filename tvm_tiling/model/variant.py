@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,8 +16,10 @@ from ..runtime.array_io import Given, Inputs, as_arrays, spans
 from ..runtime.arrays import Span
 from ..runtime.gate import entrance
 from ..runtime.launcher import limited
+from ..runtime.profiler import Profiler
 from ..runtime.threads import own_core, set_pool
 from .outputs import Outputs, outputs_of
+from .profile import Profile, profile_of, recorded_runs
 from .report import Benchmark
 from .timing import benchmark_of, median_of_each, operator_runs, timed
 from .variant_base import VariantBase, VariantParts
@@ -128,9 +131,50 @@ class Variant(VariantBase):
                 call(*arguments)
             except (RuntimeError, TypeError, ValueError) as error:
                 raise refused(error) from None
-            samples = timed(lambda: call(*arguments), seconds)
+            samples, others = timed(lambda: call(*arguments), seconds)
             operators = self._operator_times(arguments, operator_runs(samples))
-        return benchmark_of(samples, operators)
+        return benchmark_of(samples, operators, others)
+
+    def profile(self, arrays: Sequence[np.ndarray], runs: int) -> Profile:
+        """The median of so many runs on these inputs, with what each thread did. RuntimeError where the process has no
+        profiles."""
+        call, inputs = self._call()
+        arguments = self._arguments(inputs.given(arrays))
+        profiler = Profiler()
+        known = {o.name for o in self.operators}
+        names: list[str] = []
+        noted: list[np.ndarray] = []
+
+        def instrument(_func: Any, symbol: str, before: bool, _result: Any, *_: Any) -> None:
+            noted.append(profiler.sample())
+            if before:
+                name = symbol.removesuffix("_packed")
+                names.append(name if name in known else "runtime")
+
+        def run() -> np.ndarray:
+            names.clear()
+            noted.clear()
+            machine[ENTRY](*arguments)
+            return np.array(noted, np.int64).reshape(len(names), 2, profiler.wide)
+
+        machine = self._machine()  # one with an instrument is not used for anything else
+        machine.set_instrument(instrument)
+        with own_core():
+            try:
+                call(*arguments)
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise refused(error) from None
+            samples, _ = timed(lambda: call(*arguments), 0.0, runs)
+            steps = len(run())
+            found = recorded_runs(profiler, steps, run, runs)
+        return profile_of(
+            found,
+            names,
+            profiler,
+            threads=self.cores,
+            unprofiled=statistics.median(samples),
+            operators=self.operators,
+        )
 
     def _operator_times(self, arguments: Sequence[tvm.runtime.Tensor], runs: int) -> dict[str, float]:
         """Median seconds of each operator's calls together; the remaining time of the virtual machine is named

@@ -12,6 +12,7 @@ import numpy as np
 from ..runtime.arrays import numpy_type
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
+from .graph import GraphStep, graph_of
 from .outputs import Output
 from .passes.constants import Constants
 from .report import Memory, OperatorRecord
@@ -46,6 +47,11 @@ class VariantBase:
         self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of inputs, if they are dynamic
         self._state = threading.local()
         self.launched = take_over(parts.library.native, parts.threads)
+
+    @property
+    def graph(self) -> tuple[GraphStep, ...]:
+        """The steps of a run; none where they are not known."""
+        return () if self.library.plan is None else graph_of(self.library.plan)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Return whether these are arrays with the shapes and types of the inputs; of dynamic shapes, those of a

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .markup import Html, tag
-from .page import legend
+from .page import color, legend
 
 
 class Bar(NamedTuple):
     """`parts`: (number of its series, length), from the left; `start` is where they begin. `value` is written behind,
-    `told` is said when the bar is pointed at."""
+    `hover` is said when the bar is pointed at."""
 
     name: str
     parts: Sequence[tuple[int, float]]
@@ -32,7 +32,7 @@ def _bar(bar: Bar, series: Sequence[str], end: float) -> Html:
     parts = [
         tag(
             "span",
-            class_=f"s{number % 8}",
+            class_=color(number),
             style=f"width:{100 * length / end:.2f}%",
             title=f"{series[number]}: {100 * length / end:.1f} %" if len(series) > 1 else None,
         )

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..figures import count, percent, scaled, seconds
 from .bars import Bar, bars
-from .figures import count, percent, scaled, seconds
 from .machine import machine_table
 from .markup import Html, join, tag
 from .page import Cell, Section, Tile, page, side_by_side, table, text
@@ -16,9 +16,9 @@ from .suite_result import Row, faster_peer, peer_columns, remarks, skipped_peers
 
 HOW = (
     "Ratios are medians of paired runs (ours, peer, ours, peer, ...); above 1, ours is faster. Outputs were compared "
-    "with a float64 answer first: float32 on operands in [-1, 1) may differ by 4k·2⁻²⁴ for a matrix product, by 10⁻⁴ "
-    "of the largest output for a convolution (room for Winograd's algorithm), int8 not at all. Every library's threads "
-    "are bound, each to a core of its own. Speeds in GFLOP/s, for int8 in giga-operations/s."
+    "with a float64 reference first: float32 on operands in [-1, 1) may differ by 4k·2⁻²⁴ for a matrix multiplication, "
+    "by 10⁻⁴ of the largest output for a convolution (room for Winograd's algorithm), int8 not at all. Every library's "
+    "threads are bound, each to its own core. Speeds are in Gop/s, as the model defines the operations."
 )
 NETWORKS = (
     "A network's line holds all of its layers; “whole network” counts each as often as it occurs: time by the faster "
@@ -41,7 +41,20 @@ def comparison_page(result: Mapping[str, Any]) -> str:
     ]
     skipped = [f"Skipped {name}: {reason}." for name, reason in skipped_peers(rows).items()]
     kind = f"{', short set' if settings['short'] else ''}{', caches flushed' if settings['cold'] else ''}"
-    return page(f"Speed on the suite “{settings['suite']}”{kind}", [HOW, *skipped], _tiles(result), sections)
+    return page(
+        f"Speed on the suite “{settings['suite']}”{kind}", [HOW, *skipped], _tiles(result), sections, _doubts(rows)
+    )
+
+
+def _doubts(rows: Sequence[Row]) -> list[str]:
+    """How many cases were measured on a machine too busy for it."""
+    doubtful = sum(any(entry.get("doubtful") for entry in (row["ours"], *row["peers"].values())) for row in rows)
+    if not doubtful:
+        return []
+    return [
+        f"Doubtful: in {doubtful} of {len(rows)} cases other work kept threads off their cores while they were "
+        "measured; repeat them on an idle machine."
+    ]
 
 
 def _tiles(result: Mapping[str, Any]) -> list[Tile]:
@@ -79,7 +92,7 @@ def _ratios(rows: Sequence[Row]) -> Html | None:
         (Cell(row["case"], "name"), Cell(f"{ratio:.2f}", "won" if ratio >= 1 else "lost"), name)
         for row, (name, ratio) in found[:8]
     ]
-    return side_by_side(drawn, table(("the worst", "ratio", "peer"), rows_of_worst))
+    return side_by_side(drawn, table(("worst cases", "ratio", "peer"), rows_of_worst))
 
 
 def _summary(summaries: Sequence[Mapping[str, Any]]) -> Html:
@@ -103,14 +116,14 @@ def _summary(summaries: Sequence[Mapping[str, Any]]) -> Html:
 def _rooflines(result: Mapping[str, Any]) -> Html | None:
     rows = result["rows"]
     kinds = list(dict.fromkeys(row["dtype"] for row in rows))
-    return (
-        side_by_side(*(_roofline(result["peak"], [r for r in rows if r["dtype"] == k], k) for k in kinds))
-        if rows
-        else None
-    )
+    if not rows:
+        return None
+    numbers = {row["case"]: number for number, row in enumerate(rows, start=1)}
+    drawn = (_roofline(result["peak"], [row for row in rows if row["dtype"] == kind], kind, numbers) for kind in kinds)
+    return join([text("Numbers are those of the cases in the table below."), side_by_side(*drawn)])
 
 
-def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str) -> Html | None:
+def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str, numbers: Mapping[str, int]) -> Html | None:
     """Speed over operations for each byte, both logarithmic: ours and every peer below the roofs."""
     arithmetic = (peak["gops_int8"] if dtype in ("int8", "uint8") else None) or peak["gflops"]
     intensities = [row["flops"] / row["bytes"] for row in rows]
@@ -119,9 +132,10 @@ def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str) -> Html 
         entries = [(row, row["ours"] if name == "ours" else row["peers"].get(name, {})) for row in rows]
         supported = [(row, entry["gops"]) for row, entry in entries if entry.get("gops")]
         points = [(row["flops"] / row["bytes"], gops * 1e9) for row, gops in supported]
+        labels = [str(numbers[row["case"]]) for row, _ in supported] if name == "ours" else []
         hover = [f"{row['case']}: {name}, {gops:.0f}" for row, gops in supported]
         if points:
-            series.append(Series(name, points, hover=hover))
+            series.append(Series(name, points, hover=hover, labels=labels))
     roofs = roofs_of(peak, arithmetic, min(intensities) / 2, max(intensities) * 2)
     x, y = Axis("operations per byte, each byte moved once", log=True), Axis("operations per second", log=True)
     return plot(f"Roofline, {dtype}", x, y, [*series, *roofs])
@@ -156,11 +170,12 @@ def _gops(row: Row, name: str) -> float:
 def _cases(rows: Sequence[Row]) -> Html:
     peers = peer_columns(rows)
     lines: list[tuple[str | Cell, ...]] = []
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
         best = faster_peer(row)
         ratio = Cell("–") if best is None else Cell(f"{best[1]:.2f}", "won" if best[1] >= 1 else "lost")
         lines.append(
             (
+                str(number),
                 Cell(row["case"], "name"),
                 speed(row["ours"]),
                 *(_peer(row["peers"][name]) if name in row["peers"] else Cell("") for name in peers),
@@ -169,7 +184,7 @@ def _cases(rows: Sequence[Row]) -> Html:
                 percent(row["ours"]["of_roofline"], 0),
             )
         )
-    return table(("case", "ours", *peers, "ratio", "faster peer", "of roofline"), lines)
+    return table(("#", "case", "ours", *peers, "ratio", "faster peer", "of roofline"), lines)
 
 
 def _peer(entry: Mapping[str, Any]) -> Cell:

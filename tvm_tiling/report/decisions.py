@@ -7,11 +7,11 @@ from typing import Any
 
 from ..decide.explain import shown_name
 from ..decide.tiling import Decision
-from .figures import seconds
+from ..figures import seconds
 from .markup import Html, join
 from .page import table, text
 
-HEADINGS = ("", "choice", "value", "why")
+HEADINGS = ("part", "choice", "value", "reason")
 
 
 Row = tuple[str, str, str, str]

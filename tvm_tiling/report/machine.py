@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .figures import size
+from ..figures import size
 from .markup import Html
 from .page import table
 

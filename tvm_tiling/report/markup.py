@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
 
-VOID = frozenset({"meta", "br"})
+VOID = frozenset({"meta", "br", "wbr"})
 
 
 class Html(str):
@@ -29,10 +30,15 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 
 def join(children: Iterable[Child]) -> Html:
     """Children one behind the other."""
-    return Html("".join(_text(child) for child in children if child is not None))
+    return Html("".join(_escaped(child) for child in children if child is not None))
 
 
-def _text(child: str | int | float) -> str:
+def breakable(name: str) -> Html:
+    """A name that may be broken behind underscores, slashes and dots."""
+    return Html(re.sub(r"([_/.]+)(?=.)", r"\1<wbr>", html.escape(name)))
+
+
+def _escaped(child: str | int | float) -> str:
     return child if isinstance(child, Html) else html.escape(str(child))
 
 

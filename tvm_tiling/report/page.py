@@ -10,7 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..atomic_file import atomic_file
+from ..figures import count
+from .glossary import explained, glossary
 from .markup import Child, Html, join, tag
+
+SCRIPTS = ("report.js", "zoom.js")
 
 
 class Section(NamedTuple):
@@ -36,9 +40,21 @@ class Cell(NamedTuple):
     hover: str = ""
 
 
-def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequence[Section]) -> str:
-    """The whole page. `notes`: lines below the title."""
-    named = [(_anchor(section.title), section) for section in sections if section.body]
+def page(
+    title: str,
+    notes: Sequence[str],
+    tiles: Sequence[Tile],
+    sections: Sequence[Section],
+    doubts: Sequence[str] = (),
+) -> str:
+    """The whole page. `notes`: lines below the title. `doubts`: why figures are not to be trusted, in a banner above
+    everything else."""
+    shown = [section for section in sections if section.body]
+    figures = _tiles(tiles) if tiles else None
+    terms = glossary(join([figures, *(section.body for section in shown)]))
+    if terms is not None:
+        shown.append(Section("Glossary", terms))
+    named = [(_anchor(section.title), section) for section in shown]
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -49,11 +65,13 @@ def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequ
     places = [tag("a", section.title, href=f"#{anchor}") for anchor, section in named]
     body = tag(
         "body",
+        tag("div", *(tag("p", doubt) for doubt in doubts), class_="banner", role="note") if doubts else None,
         tag("h1", title),
         *(tag("p", note, class_="faint") for note in notes),
-        _tiles(tiles) if tiles else None,
+        figures,
         tag("nav", *places, aria_label="Contents") if len(places) > 1 else None,
         *(join([tag("h2", section.title, id=anchor), section.body]) for anchor, section in named),
+        *(tag("script", Html(_text(name))) for name in SCRIPTS),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
@@ -67,33 +85,39 @@ def write_page(path: str | os.PathLike[str], text: str) -> None:
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """A table, wider than the page if need be, whose columns of figures stand to the right.
 
-    A column is one of figures if every cell that is not empty is a number, with a unit or without, or a dash. What is
-    no Cell is shown as it prints, None as nothing.
+    A column is one of figures if every cell that is not empty is a number, with a unit or without, or a dash. Values
+    that are not Cells are shown as they print, whole numbers in groups of three digits, None as an empty cell.
     """
     cells = [[cell if isinstance(cell, Cell) else Cell(_content(cell)) for cell in row] for row in rows]
     figures = [
         bool(cells) and all(_FIGURE.match(str(row[place].content)) for row in cells) for place in range(len(headings))
     ]
-    head = [tag("th", heading, class_="n" if right else None) for heading, right in zip(headings, figures, strict=True)]
+    head = [
+        tag("th", explained(heading), scope="col", class_="n" if right else None)
+        for heading, right in zip(headings, figures, strict=True)
+    ]
     body = [
         tag("tr", *(_cell(cell, heading, right) for cell, heading, right in zip(row, headings, figures, strict=True)))
         for row in cells
     ]
-    whole = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
-    return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"Table: {', '.join(headings[:3])}")
+    whole = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), class_="data")
+    label = f"Table: {', '.join(headings[:3])}"
+    return tag("div", tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=label), class_="table")
 
 
 def _content(value: object) -> str | int | float:
     if value is None:
         return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
     return value if isinstance(value, (str, int, float)) else str(value)
 
 
-_FIGURE = re.compile(r"^(–|[-+±]?[\d.,\u202f]+(e[-+]?\d+)?( ?[%×]| ?[A-Za-zµ/]{1,6})?)?$")
+_FIGURE = re.compile(r"^(–|[-−+±]?[\d.,\u202f]+(e[-+]?\d+)?( ?[%×]| ?[A-Za-zµ/]{1,6})?)?$")
 
 
 def _cell(cell: Cell, heading: str, right: bool) -> Html:
-    kinds = [cell.kind, "n" if right else "why" if heading == "why" else ""]
+    kinds = [cell.kind, "n" if right else "why" if heading == "reason" else ""]
     return tag("td", cell.content, class_=" ".join(filter(None, kinds)) or None, title=cell.hover or None)
 
 
@@ -107,21 +131,43 @@ def side_by_side(*plots: Html | None) -> Html:
     return tag("div", *plots, class_="plots")
 
 
+def numbered(items: Sequence[str]) -> Html:
+    """A numbered list."""
+    return tag("ol", *(tag("li", item) for item in items), class_="advice")
+
+
 def text(*sentences: str) -> Html:
     """A paragraph."""
     return tag("p", " ".join(filter(None, sentences)))
 
 
-def legend(names: Sequence[str]) -> Html | None:
-    """What the colours stand for; nothing where there is one."""
+COLORS = 12
+"""In style.css; further ones are computed."""
+MOST_COLORS = 48
+
+
+def color(place: int) -> str:
+    """The class of the `place`-th colour of a drawing."""
+    return f"s{place % MOST_COLORS}"
+
+
+def legend(names: Sequence[str], places: Sequence[int] | None = None) -> Html | None:
+    """The name of each colour; None for a single one. `places`: numbers of the colours, by default in turn."""
     if len(names) < 2:
         return None
-    return tag("ul", *(tag("li", name, class_=f"s{place % 8}") for place, name in enumerate(names)), class_="legend")
+    numbers = range(len(names)) if places is None else places
+    shown = (tag("li", name, class_=color(place)) for place, name in zip(numbers, names, strict=True))
+    return tag("ul", *shown, class_="legend")
 
 
 def _tiles(tiles: Sequence[Tile]) -> Html:
     parts = [
-        tag("div", tag("dt", t.label), tag("dd", t.value), tag("dd", t.more, class_="more") if t.more else None)
+        tag(
+            "div",
+            tag("dt", explained(t.label)),
+            tag("dd", t.value),
+            tag("dd", t.more, class_="more") if t.more else None,
+        )
         for t in tiles
     ]
     return tag("dl", *parts, class_="tiles")
@@ -133,4 +179,11 @@ def _anchor(title: str) -> str:
 
 @functools.cache
 def _style() -> str:
-    return importlib.resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    # Each is as far from the one before as the golden angle, so that no two are alike.
+    further = (f".{color(n)} {{ --own: hsl({n * 137.5 % 360:.0f} 55% 52%); }}" for n in range(COLORS, MOST_COLORS))
+    return _text("style.css") + "\n".join(further)
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -6,18 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .figures import scaled
+from ..figures import scaled
+from .labels import Box, Labels
 from .markup import Html, tag
-from .page import legend
+from .page import color, legend
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 8, 44
 TICKS = 5
+RADIUS = 4
 
 
 class Axis(NamedTuple):
     """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there. `unit`
-    is written at its marks."""
+    is written at its marks, with the SI prefix that fits except for percent."""
 
     title: str
     log: bool = False
@@ -27,7 +29,8 @@ class Axis(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Points in their order, joined where `line`. `told`: what each says when it is pointed at."""
+    """Points in their order, joined if `line`. `hover`: what each says when it is pointed at; `labels`: what is written
+    beside each. `named`: the name is written at the line and not in the legend."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -35,10 +38,12 @@ class Series(NamedTuple):
     dots: bool = True
     dashed: bool = False
     hover: Sequence[str] = ()
+    labels: Sequence[str] = ()
+    named: bool = False
 
 
 def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
-    """The plot, its title above; None where there is no point."""
+    """The plot, its title above; None without points."""
     points = [point for each in series for point in each.points]
     if not points:
         return None
@@ -48,6 +53,7 @@ def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
         "svg",
         *_grid(across, up),
         *(part for place, each in enumerate(series) for part in _series(each, place, across, up)),
+        *_labels(series, across, up),
         tag("text", x.title, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, text_anchor="middle"),
         tag(
             "text",
@@ -61,7 +67,7 @@ def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
         role="img",
         aria_label=f"{title}: {y.title} over {x.title}",
     )
-    return tag("figure", tag("figcaption", title), legend([each.name for each in series]), drawing)
+    return tag("figure", tag("figcaption", title), _legend(series), drawing)
 
 
 class _Scale:
@@ -94,6 +100,8 @@ class _Scale:
         return [(value, self._mark(value)) for value in found]
 
     def _mark(self, value: float) -> str:
+        if self.axis.unit == "%":
+            return f"{value:g} %"
         if abs(value) < 1 and not self.axis.unit:
             return f"{value:.2g}"
         return scaled(value, self.axis.unit, digits=2).replace(".0", "").replace(" ", "")
@@ -129,24 +137,50 @@ def _grid(across: _Scale, up: _Scale) -> list[Html]:
 
 def _series(series: Series, place: int, across: _Scale, up: _Scale) -> list[Html]:
     at = [(f"{across.at(x):.1f}", f"{up.at(y):.1f}") for x, y in series.points]
-    color, parts = f"s{place % 8}", []
+    own, parts = color(place), []
     if series.line:
-        kind = f"line dashed {color}" if series.dashed else f"line {color}"
+        kind = f"line dashed {own}" if series.dashed else f"line {own}"
         parts.append(tag("polyline", class_=kind, points=" ".join(f"{x},{y}" for x, y in at)))
     if series.dots:
         for number, (x, y) in enumerate(at):
             hover = tag("title", series.hover[number]) if series.hover else None
-            parts.append(tag("circle", hover, class_=f"dot {color}", cx=x, cy=y, r=4))
+            parts.append(tag("circle", hover, class_=f"dot {own}", cx=x, cy=y, r=RADIUS))
     return parts
 
 
+def _legend(series: Sequence[Series]) -> Html | None:
+    """The colours of all series whose names are not written into the plot."""
+    shown = [(place, each.name) for place, each in enumerate(series) if not each.named]
+    return legend([name for _, name in shown], [place for place, _ in shown])
+
+
+def _labels(series: Sequence[Series], across: _Scale, up: _Scale) -> list[Html]:
+    at = [[(across.at(x), up.at(y)) for x, y in each.points] for each in series]
+    dots = [place for each, places in zip(series, at, strict=True) if each.dots for place in places]
+    labels = Labels(Box(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM), dots, RADIUS)
+    lines = [labels.of_line(*places[0], each.name) for each, places in zip(series, at, strict=True) if each.named]
+    points = [
+        (*place, name)
+        for each, places in zip(series, at, strict=True)
+        for place, name in zip(places, each.labels, strict=False)
+    ]
+    return [*lines, *labels.of_points(points)]
+
+
 def roofs_of(peak: Mapping[str, Any], arithmetic: float, left: float, right: float) -> list[Series]:
-    """The roof of each level of memory between two intensities; `arithmetic` in giga-operations per second."""
+    """The roof of each level of memory between two intensities, with its name; `arithmetic` in giga-operations per
+    second. Levels whose bandwidths differ by less than a tenth share a roof, the lowest of theirs."""
+    levels: list[tuple[list[str], float]] = []
+    for level in sorted(peak["bandwidths"], key=lambda level: level["gbytes"]):
+        if levels and level["gbytes"] < 1.1 * levels[-1][1]:
+            levels[-1][0].append(f"{level['level']} {level['gbytes']:.0f}")
+        else:
+            levels.append(([f"{level['level']} {level['gbytes']:.0f}"], level["gbytes"]))
     roofs = []
-    for level in peak["bandwidths"]:
-        slope = level["gbytes"]
+    for names, slope in levels:
         ridge = arithmetic / slope
         xs = [left, ridge, right] if left < ridge < right else [left, right]
         points = [(x, 1e9 * min(arithmetic, x * slope)) for x in xs]
-        roofs.append(Series(f"{level['level']}, {slope:.0f} GB/s", points, line=True, dots=False))
-    return roofs
+        roofs.append(Series(f"{', '.join(names)} GB/s", points, line=True, dots=False, named=True))
+    top = [(right / 8, 1e9 * arithmetic), (right, 1e9 * arithmetic)]
+    return [*roofs, Series(f"peak {scaled(1e9 * arithmetic, 'op/s')}", top, line=True, dots=False, named=True)]

@@ -11,14 +11,18 @@ from ..errors import DatabaseError, ModelFormatError, other_version
 from ..hardware.description import Hardware
 from ..measure import machine_record
 from ..model.accel.report import AcceleratorReport
+from ..model.profile import Profile
 from ..model.report import Report
 from ..tuning.outcome import ModelTuneReport, TuneReport
-from . import suite_result, timed_model, tuning_page
+from . import suite_result, timed_model, tuning_page, versus
 from .comparison_page import comparison_page
 from .model_page import model_page
 from .page import write_page
+from .profile_view import profile_page
 from .simulation_page import accelerator_page, simulation_page
 from .timed_model import TimedModel, timed_from_dict
+from .versus import Versus, versus_from_dict
+from .versus_page import versus_page
 
 ACCEPTED = (
     "accepted: what exe.report(), exe.simulate() or tune() gave, or the JSON that `tvm-tiling report --json`, `bench "
@@ -28,16 +32,31 @@ ACCEPTED = (
 _READABLE: Mapping[str, Sequence[int]] = {
     timed_model.FORMAT: timed_model.READABLE,
     suite_result.FORMAT: (suite_result.VERSION,),
+    versus.FORMAT: (versus.VERSION,),
     **tuning_page.FORMATS,
 }
 
 
-def save_report(subject: Any, path: str | os.PathLike[str], title: str = "") -> None:
+def save_report(subject: Any, path: str | os.PathLike[str], title: str = "", *, against: Any = None) -> None:
     """Write a report as one HTML file that needs nothing else: the report of a model (`exe.report()`), with its times
-    where `exe.benchmark()` has been called; of a simulation (`exe.simulate()`, `simulate()`); of a search (`tune()`);
-    or the result of a comparison as plain values. ModelFormatError for anything else, OSError where `path` cannot be
-    written."""
+    if `exe.benchmark()` has been called; a profile (`exe.profile()`); the report of a simulation (`exe.simulate()`,
+    `simulate()`) or of a search (`tune()`); or the result of a comparison as plain values.
+
+    `against`: of a model's report, another one, of another build or run, that it is compared with.
+
+    ModelFormatError for anything else, OSError if `path` cannot be written."""
+    if against is not None:
+        for each in (subject, against):
+            if not isinstance(each, Report | TimedModel):
+                raise ModelFormatError(f"a {type(each).__name__} cannot be compared; expected two of exe.report()")
+        subject = Versus(subject=_timed(subject, title or "Model"), baseline=_timed(against, "baseline"))
     write_page(path, page_of(subject, title))
+
+
+def _timed(report: Report | TimedModel, name: str) -> TimedModel:
+    if isinstance(report, TimedModel):
+        return report
+    return TimedModel(name=name, report=report, machine=machine_record(Hardware.detect()))
 
 
 def page_of(subject: Any, title: str = "") -> str:
@@ -47,9 +66,13 @@ def page_of(subject: Any, title: str = "") -> str:
     if isinstance(subject, AcceleratorReport):
         return accelerator_page(subject, title)
     if isinstance(subject, Report):
-        subject = TimedModel(name=title or "Model", report=subject, machine=machine_record(Hardware.detect()))
+        subject = _timed(subject, title or "Model")
     if isinstance(subject, TimedModel):
         return model_page(subject)
+    if isinstance(subject, Profile):
+        return profile_page(subject, title)
+    if isinstance(subject, Versus):
+        return versus_page(subject)
     if isinstance(subject, TuneReport | ModelTuneReport):
         subject = subject.to_dict()
     if isinstance(subject, Mapping):
@@ -73,6 +96,8 @@ def result_page(plain: Mapping[str, Any], where: str, title: str = "") -> str:
     if plain["format"] == timed_model.FORMAT:
         return model_page(timed_from_dict(plain, where))
     try:
+        if plain["format"] == versus.FORMAT:
+            return versus_page(versus_from_dict(plain, where))
         if plain["format"] in tuning_page.FORMATS:
             return tuning_page.tuning_page(plain, title)
         return comparison_page(plain)

@@ -1,22 +1,23 @@
-"""The page of a simulation: what takes the cycles, what limits them, traffic, memories, energy and the timeline."""
+"""The page of a simulation: where the cycles go, what limits them, traffic, memories, energy and the timeline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..accel.report.report import MemoryUse, SimReport, Table, free_work, tables
+from ..accel.report.report import OPERATORS, SimReport, Table, capacity_text, free_work, tables
 from ..accel.timing.event_loop import CAUSES
 from ..accel.timing.region_time import RegionTime
 from ..decide.tiling import Decision
+from ..figures import column, count, percent, scaled, size
 from ..model.accel.report import AcceleratorReport, accelerator_report
 from ..model.report import nodes_text
 from .bars import Bar, bars
 from .decisions import decision_body
-from .figures import count, percent, scaled, size
-from .markup import Html, join, tag
-from .page import Cell, Section, Tile, page, side_by_side, table, text
+from .markup import Html, breakable, join, tag
+from .page import Cell, Section, Tile, numbered, page, side_by_side, table, text
 from .plot import Axis, Series, plot
+from .simulation_advice import simulation_advice
 from .timeline import timeline
 
 if TYPE_CHECKING:
@@ -38,11 +39,13 @@ def simulation_page(
 ) -> str:
     """The whole page of one program on one machine.
 
-    `decision`: how the operator was cut, where it is one; `left`: of a model, why operators run on the CPU, by name;
-    `layer`: how the operator is mapped to the machine; `nodes`: the model's nodes that operators on the CPU are.
+    `decision`: the tiling, if the subject is one operator; `left`: of a model, why operators run on the CPU, by name;
+    `layer`: how the operator is mapped to the machine; `nodes`: the model's nodes that operators on the CPU compute.
     """
     drawn = timeline(report.program, report.timing, report.cycles)
+    advised = simulation_advice(report)
     sections = [
+        Section("Advice", numbered(advised) if advised else None),
         Section("Where the cycles go", join([_engines(report), drawn])),
         Section("What limits it", _limits(report)),
         Section("Traffic and memory", _memory(report)),
@@ -55,7 +58,7 @@ def simulation_page(
         sections.append(Section("Decision and reasons", decision_body(decision)))
     if left:
         sections.append(_on_cpu(left, nodes or {}))
-    sections.append(Section("All figures", join(_table(each) for each in tables(report))))
+    sections.append(Section("All figures", join(_table(each) for each in tables(report) if each.title != OPERATORS)))
     return page(title or f"Simulated on {report.hardware}", _notes(report, title), _tiles(report), sections)
 
 
@@ -73,7 +76,7 @@ def _on_cpu(left: Mapping[str, str], nodes: Mapping[str, Sequence[str]]) -> Sect
         (Cell(name, "name"), Cell(nodes_text(nodes.get(name, ()), MOST_NODES), "name"), why)
         for name, why in left.items()
     ]
-    return Section("On the CPU", table(("operator", "nodes", "why"), rows))
+    return Section("On the CPU", table(("operator", "nodes", "reason"), rows))
 
 
 def _notes(report: SimReport, title: str) -> list[str]:
@@ -109,19 +112,14 @@ def _engines(report: SimReport) -> Html:
         parts += [(place, float(engine.stalls[cause])) for place, cause in enumerate(causes, start=1)]
         share = engine.busy / report.cycles if report.cycles else 0.0
         rows.append(Bar(name, parts, f"{percent(share)} busy", hover=f"idle {count(engine.idle)} cycles"))
-    return bars("Cycles of each engine; what is left blank is idle", series, rows, whole=float(report.cycles))
-
-
-def _room(use: MemoryUse) -> str:
-    """The capacity of a memory: a doubled buffer by its halves."""
-    return f"2 x {size(use.capacity // 2)}" if use.doubled and use.capacity else size(use.capacity or 0)
+    return bars("Cycles of each engine; blank is idle", series, rows, whole=float(report.cycles))
 
 
 def _limits(report: SimReport) -> Html:
     bounds = [
         Bar("lower bound", [(0, float(report.lower_bound))], count(report.lower_bound), hover=f"of {report.bound}"),
         Bar("taken", [(0, float(report.cycles))], count(report.cycles)),
-        Bar("all in series", [(0, float(report.upper_bound))], count(report.upper_bound)),
+        Bar("without overlap", [(0, float(report.upper_bound))], count(report.upper_bound)),
     ]
     energy = [
         Bar(name, [(0, spent)], f"{scaled(spent * 1e-12, 'J')}, {percent(spent / report.energy_pj, 0)}")
@@ -129,8 +127,8 @@ def _limits(report: SimReport) -> Html:
         if spent
     ]
     hover = text(
-        f"The busiest part is {report.bound}: it takes {count(report.lower_bound)} cycles at least.",
-        f"With nothing at the same time it would be {count(report.upper_bound)}.",
+        f"The busiest resource is {report.bound}: it needs at least {count(report.lower_bound)} cycles.",
+        f"Without any overlap the program would take {count(report.upper_bound)} cycles.",
     )
     beside = join([bars("Cycles", ["cycles"], bounds), bars("Energy", ["energy"], energy) if energy else None])
     return join([hover, side_by_side(_roofline(report), tag("div", beside))])
@@ -147,14 +145,15 @@ def _roofline(report: SimReport) -> Html | None:
     xs = sorted({min(intensity, ridge) / 8, ridge, max(intensity, ridge) * 8})
     roof = Series("roof", [(x, min(peak, x * slope)) for x in xs], line=True, dots=False)
     hover = f"{intensity:.3g} multiply-accumulates per byte, {reached:.3g} per cycle"
-    spots = [roof, Series("program", [(intensity, reached)], hover=[hover])]
-    return plot("Roofline", Axis("multiply-accumulates per byte moved", log=True), Axis("per cycle", log=True), spots)
+    spots = [roof, Series("program", [(intensity, reached)], hover=[hover], labels=["program"])]
+    x = Axis("multiply-accumulates per byte moved", log=True)
+    return plot("Roofline", x, Axis("multiply-accumulates per cycle", log=True), spots)
 
 
 def _memory(report: SimReport) -> Html:
     moved = [Bar(name, [(0, float(amount))], size(amount)) for name, amount in report.bytes.items()]
     held = [
-        Bar(name, [(0, use.peak / use.capacity)], f"{size(use.peak)} of {_room(use)}")
+        Bar(name, [(0, use.peak / use.capacity)], f"{size(use.peak)} of {capacity_text(use)}")
         for name, use in report.memories.items()
         if use.capacity
     ]
@@ -168,7 +167,7 @@ def _memory(report: SimReport) -> Html:
         bars("Through each memory", series, through),
     ]
     if held:
-        plots.append(bars("Room taken at most", ["share"], held, whole=1.0))
+        plots.append(bars("Peak buffer usage", ["share"], held, whole=1.0))
     return side_by_side(*plots)
 
 
@@ -183,18 +182,28 @@ def _operators(report: SimReport) -> Html:
     ]
     more = f", the longest {len(shown)} of {len(regions)}" if len(shown) < len(regions) else ""
     drawn = bars(f"From first start to last result, in cycles{more}", ["cycles"], rows, whole=float(report.cycles))
-    headings = ("operator", "workload", "cycles", "utilisation", "bytes of a", "of b", "out")
-    cells = [
+    operators = accelerator_report(report, (), {}).operators
+    macs, mac_cells = column("multiply-accumulates", [o.macs for o in operators])
+    headings, moved = [], []
+    for operand in ("a", "b", "out"):
+        heading, cells = column(operand, [(o.bytes or {}).get(operand, 0) for o in operators], binary=True)
+        headings.append(heading)
+        moved.append(cells)
+    rows_of_table = [
         (
-            Cell(o.name, "name"),
-            o.workload,
+            Cell(breakable(o.name), "name"),
+            Cell(o.workload, "workload"),
+            region.start,
+            region.end,
             o.cycles,
+            mac_cells[place],
             percent(o.utilisation),
-            *((o.bytes or {}).get(operand, 0) for operand in ("a", "b", "out")),
+            *(cells[place] for cells in moved),
         )
-        for o in accelerator_report(report, (), {}).operators
+        for place, (o, region) in enumerate(zip(operators, regions, strict=True))
     ]
-    return join([drawn, table(headings, cells)])
+    first = ("operator", "workload", "start", "end", "cycles", macs, "utilisation")
+    return join([drawn, table((*first, *headings), rows_of_table)])
 
 
 def _table(each: Table) -> Html:

@@ -3,15 +3,23 @@ machine's costs against each other, and the front of those that no other one bea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ..accel.report.report import SimReport
 from ..accel.report.sweep import OBJECTIVES, SweepPoint, sweep_table
+from ..figures import scaled
 from ..hardware.description import Hardware
 from .markup import Html
 from .page import Section, page, side_by_side, table
 from .plot import Axis, Series, plot
 
-SHOWN = (("cycles", "cycles"), ("utilisation", "utilisation"), ("energy_pj", "energy, pJ"))
+SHOWN: tuple[tuple[Axis, Callable[[SimReport], float]], ...] = (
+    (Axis("cycles", from_zero=True), lambda report: report.cycles),
+    (Axis("utilisation", from_zero=True, unit="%"), lambda report: 100 * report.utilisation),
+    (Axis("energy", from_zero=True, unit="J"), lambda report: report.energy_pj * 1e-12),
+)
+JOULES = {"energy": 1e-12, "edp": 1e-12}
+"""Factors of objectives that are in pJ."""
 WIDE = 16
 """From the least to the largest value: from here on the axis is logarithmic."""
 
@@ -32,14 +40,17 @@ def sweep_page(
     one = len(points[0].values) == 1
     sections = []
     if one:
-        plots = [_against_the_field(points, name, unit) for name, unit in SHOWN]
+        plots = [_against_the_field(points, axis, value_of) for axis, value_of in SHOWN]
         sections.append(Section("Plots", side_by_side(*plots)))
     if objectives:
         first, *others = objectives
         pairs = [_against_each_other(points, front, first, other) for other in others]
         sections.append(Section("Costs against each other", side_by_side(*pairs) if pairs else None))
         named = ", ".join(OBJECTIVES[name] for name in objectives)
-        note += f" {len(front)} of {len(points)} machines are on the front of {named}: no other one beats them in all."
+        note += (
+            f" {len(front)} of {len(points)} machines are on the Pareto front of {named}: no other machine is better "
+            "in one of these and worse in none."
+        )
         sections.append(Section("The front", _values(front, ())))
     sections.append(Section("Values", _values(points, front)))
     return page(f"{fields} of {hardware.name}", [note], [], sections)
@@ -56,19 +67,31 @@ def _against_each_other(points: Sequence[SweepPoint], front: Sequence[SweepPoint
     best = sorted(front, key=lambda point: point.cost(across))
     series = []
     for name, shown, line in (("all", running, False), ("front", best, True)):
-        spots = [(point.cost(across), point.cost(up)) for point in shown]
+        spots = [(_cost(point, across), _cost(point, up)) for point in shown]
         hover = [", ".join(f"{field} {value}" for field, value in point.values.items()) for point in shown]
         series.append(Series(name, spots, line=line, hover=hover))
-    x, y = (Axis(OBJECTIVES[name], log=_wide([p.cost(name) for p in running])) for name in (across, up))
+    x, y = (
+        Axis(
+            OBJECTIVES[name],
+            log=_wide([_cost(point, name) for point in running]),
+            unit={"energy": "J", "edp": "J cycles"}.get(name, ""),
+        )
+        for name in (across, up)
+    )
     return plot(f"{y.title} against {x.title}", x, y, series)
+
+
+def _cost(point: SweepPoint, objective: str) -> float:
+    """In joules where it is an energy."""
+    return point.cost(objective) * JOULES.get(objective, 1.0)
 
 
 def _wide(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) >= WIDE * min(values)
 
 
-def _against_the_field(points: Sequence[SweepPoint], name: str, unit: str) -> Html | None:
-    supported = [(point.value, float(getattr(point.report, name))) for point in points if point.report is not None]
+def _against_the_field(points: Sequence[SweepPoint], up: Axis, value_of: Callable[[SimReport], float]) -> Html | None:
+    supported = [(point.value, value_of(point.report)) for point in points if point.report is not None]
     values = [value for value, _ in supported]
     (field,) = points[0].values
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
@@ -76,5 +99,5 @@ def _against_the_field(points: Sequence[SweepPoint], name: str, unit: str) -> Ht
     else:
         axis, places = Axis(field, names=[str(value) for value in values]), [float(n) for n in range(len(values))]
     spots = [(place, y) for place, (_, y) in zip(places, supported, strict=True)]
-    hover = [f"{value}: {y:.6g}" for value, y in supported]
-    return plot(unit, axis, Axis(unit, from_zero=True), [Series(unit, spots, line=True, hover=hover)])
+    hover = [f"{value}: {f'{y:.4g} %' if up.unit == '%' else scaled(y, up.unit, 4)}" for value, y in supported]
+    return plot(up.title, axis, up, [Series(up.title, spots, line=True, hover=hover)])

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ModelFormatError, TilingError
+from ..model.graph import GraphStep
 from ..model.precision.record import FLOAT32, PrecisionRecord
+from ..model.profile import Profile
 from ..model.report import LATENCY, Memory, OperatorRecord, Report
 from ..tuning.shapes.key import Workload, workload_from_dict
 from ..workload import GemmWorkload
@@ -32,6 +34,7 @@ class TimedModel:
     runs: int | None = None
     latency: Mapping[str, float] | None = None
     rival: Mapping[str, Any] | None = None
+    profile: Profile | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -46,6 +49,7 @@ class TimedModel:
             "machine": self.machine,
             "peak": self.peak,
             "onnxruntime": self.rival,
+            "profile": None if self.profile is None else self.profile.to_dict(),
         }
 
 
@@ -59,6 +63,8 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             seconds=plain["seconds"],
             memory=Memory(**memory),
             compile_seconds=plain["compile_seconds"],
+            others=plain.get("others"),
+            graph=tuple(map(GraphStep.from_dict, plain.get("graph", ()))),
             precision=PrecisionRecord.from_dict(plain["precision"]) if "precision" in plain else FLOAT32,
         )
         latency = {name: plain[name] for name in LATENCY if plain.get(name) is not None}
@@ -71,6 +77,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             runs=plain["runs"],
             latency=latency if len(latency) == len(LATENCY) else None,
             rival=plain["onnxruntime"],
+            profile=None if plain.get("profile") is None else Profile.from_dict(plain["profile"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelFormatError(

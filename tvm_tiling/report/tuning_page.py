@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..figures import count, percent, seconds
 from ..tuning import outcome, trial
 from ..tuning.trial import Trial
-from .figures import count, percent, seconds
 from .markup import Html
 from .page import Cell, Section, Tile, page, side_by_side, table, text
 from .plot import Axis, Series, plot
@@ -17,8 +17,8 @@ FORMATS = {outcome.FORMAT: (outcome.VERSION,), trial.FORMAT: (trial.VERSION,)}
 MOST_PLOTS = 12
 WIDE = 8  # from the least cost to the most: from here on the axis is logarithmic
 BUSY = (
-    "Doubtful: other work kept threads off their cores while before and after were measured; repeat it on an idle "
-    "machine."
+    "Doubtful: other work kept threads off their cores while the times before and after tuning were measured; repeat "
+    "the measurement on an idle machine."
 )
 
 Record = Mapping[str, Any]
@@ -29,15 +29,14 @@ def tuning_page(result: Record, title: str = "") -> str:
     operators = operators_of(result)
     trials = [record for own in operators for record in own["log"]]
     notes = [f"Ended: {result['stopped']}."] if "stopped" in result else []
-    if any(own.get("doubtful") for own in operators):
-        notes.append(BUSY)
+    doubts = [BUSY] if any(own.get("doubtful") for own in operators) else []
     sections = [
         Section("Convergence", _plots(operators)),
         Section("Operators", _summary(operators) if len(operators) > 1 else None),
         Section("Failures", _failures(trials)),
         Section("Every trial", _trials(trials, several=len(operators) > 1)),
     ]
-    return page(title or "Tuning", notes, _tiles(result, operators, trials), sections)
+    return page(title or "Tuning", notes, _tiles(result, operators, trials), sections, doubts)
 
 
 def operators_of(result: Record) -> list[Record]:
@@ -114,7 +113,9 @@ def _summary(operators: Sequence[Record]) -> Html | None:
 
 def _failures(trials: Sequence[Trial]) -> Html | None:
     reasons = Counter(record.reason for record in trials if record.cost is None)
-    return table(("times", "why"), [(number, reason) for reason, number in reasons.most_common()]) if reasons else None
+    return (
+        table(("times", "reason"), [(number, reason) for reason, number in reasons.most_common()]) if reasons else None
+    )
 
 
 def _trials(trials: Sequence[Trial], *, several: bool) -> Html | None:

@@ -24,6 +24,16 @@ is free, the job is not finished, and its function and data are valid.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#if defined(__linux__) && defined(__has_include)
+#if __has_include(<linux/perf_event.h>)
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define HAS_COUNTERS
+#endif
+#endif
 
 #define TASK_BITS 12 /* in a job's number */
 #define MOST_TASKS ((1 << TASK_BITS) - 1)
@@ -97,6 +107,7 @@ static struct { /* concurrent model runs; all but the counts is protected by the
 } beside;
 
 static __thread int has_run;
+static __thread int32_t thread_number; /* 0: a caller; of the others from 1 */
 static __thread int32_t most_tasks; /* of a loop started by this thread; 0: one per thread */
 
 static void rest(void) {
@@ -143,6 +154,126 @@ static void tell_callers_core(void) {
 #endif
 }
 
+/* ---- profiles: when each task of a run begins and ends, and what the processor counts meanwhile ------------------- */
+
+#define MOST_COUNTERS 8
+#define MOST_FILES 4096
+typedef struct {
+  int64_t thread, task;
+  int64_t begin[1 + MOST_COUNTERS], end[1 + MOST_COUNTERS]; /* nanoseconds, counters */
+} Event;
+
+static struct {
+  int on, counters;
+  int64_t session;    /* changes with every profile, so that a thread knows its counters for old ones */
+  int64_t used, room; /* of the events */
+  Event* events;
+  int64_t type[MOST_COUNTERS], config[MOST_COUNTERS];
+  int files[MOST_FILES], file_count; /* of all counters, closed at the end */
+  int refused; /* errno of the counters that were not to be had */
+} profile;
+
+static __thread int64_t own_session;
+static __thread int own_file = -1;
+
+#ifdef HAS_COUNTERS
+/* A group of counters of this thread, which are read together; -1 where the system refuses them. */
+static int open_counters(void) {
+  int group = -1;
+  for (int i = 0; i < profile.counters; ++i) {
+    struct perf_event_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.size = sizeof attr;
+    attr.type = (uint32_t)profile.type[i];
+    attr.config = (uint64_t)profile.config[i];
+    attr.read_format = PERF_FORMAT_GROUP;
+    attr.exclude_kernel = attr.exclude_hv = 1;
+    int file = (int)syscall(SYS_perf_event_open, &attr, 0, -1, group, PERF_FLAG_FD_CLOEXEC);
+    if (file < 0) {
+      __atomic_store_n(&profile.refused, errno, __ATOMIC_RELAXED);
+      return -1;
+    }
+    int place = __atomic_fetch_add(&profile.file_count, 1, __ATOMIC_RELAXED);
+    if (place >= MOST_FILES) {
+      close(file);
+      return -1;
+    }
+    profile.files[place] = file;
+    if (group < 0) group = file;
+  }
+  return group;
+}
+#endif
+
+/* Nanoseconds, then this thread's counters: 1 + profile.counters numbers; -1 for counters that are not to be had. */
+void tvm_tiling_sample(int64_t* into) {
+  for (int i = 0; i < profile.counters; ++i) into[1 + i] = -1;
+#ifdef HAS_COUNTERS
+  if (profile.counters) {
+    if (own_session != profile.session) {
+      own_session = profile.session;
+      own_file = open_counters();
+    }
+    uint64_t found[1 + MOST_COUNTERS];
+    if (own_file >= 0 && read(own_file, found, sizeof found) == (ssize_t)((1 + profile.counters) * sizeof *found))
+      for (int i = 0; i < profile.counters; ++i) into[1 + i] = (int64_t)found[1 + i];
+  }
+#endif
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  into[0] = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void note_task(Event* event, int32_t task) {
+  tvm_tiling_sample(event->end);
+  event->thread = thread_number;
+  event->task = task;
+  int64_t place = __atomic_fetch_add(&profile.used, 1, __ATOMIC_RELAXED);
+  if (place < profile.room) profile.events[place] = *event;
+}
+
+/* From now on note up to `room` tasks, and `count` counters of perf_event_open by their types and configs, in turn. One
+ * caller at a time, while no loop runs. Not 0 where there is no memory. */
+int tvm_tiling_profile_begin(int64_t room, int32_t count, const int64_t* counters) {
+  if (room < 0 || count < 0 || count > MOST_COUNTERS) return -1;
+  profile.events = calloc(room + 1, sizeof(Event));
+  if (!profile.events) return -1;
+  profile.room = room;
+  profile.used = 0;
+  profile.refused = 0;
+  profile.counters = count;
+  for (int i = 0; i < count; ++i) {
+    profile.type[i] = counters[2 * i];
+    profile.config[i] = counters[2 * i + 1];
+  }
+  ++profile.session;
+  __atomic_store_n(&profile.on, 1, __ATOMIC_RELEASE);
+  return 0;
+}
+
+/* Note no further tasks. Gives how many there were; as many of them as fit into `room` rows of `into` are written there:
+ * thread, task, then the samples at its beginning and at its end. `refused`: errno of counters that the system refused. */
+int64_t tvm_tiling_profile_end(int64_t* into, int64_t room, int64_t* refused) {
+  __atomic_store_n(&profile.on, 0, __ATOMIC_RELEASE);
+  int64_t kept = profile.used < profile.room ? profile.used : profile.room, wide = 1 + profile.counters;
+  for (int64_t i = 0; i < kept && i < room; ++i) {
+    const Event* event = &profile.events[i];
+    int64_t* row = into + i * (2 + 2 * wide);
+    row[0] = event->thread;
+    row[1] = event->task;
+    memcpy(row + 2, event->begin, wide * sizeof *row);
+    memcpy(row + 2 + wide, event->end, wide * sizeof *row);
+  }
+  *refused = profile.refused;
+#ifdef HAS_COUNTERS
+  for (int i = 0; i < profile.file_count && i < MOST_FILES; ++i) close(profile.files[i]);
+#endif
+  profile.file_count = profile.counters = 0;
+  free(profile.events);
+  profile.events = 0;
+  return profile.used;
+}
+
 static void take_tasks(uint64_t job, int first) {
   int32_t tasks = (int32_t)(job & MOST_TASKS);
   Group group = {0, tasks};
@@ -152,7 +283,11 @@ static void take_tasks(uint64_t job, int first) {
     if (seen >= job ||
         !__atomic_compare_exchange_n(&pool.claimed[number], &seen, job, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
       continue;
+    Event event;
+    int profiled = __atomic_load_n(&profile.on, __ATOMIC_RELAXED);
+    if (profiled) tvm_tiling_sample(event.begin);
     if (pool.task(number, &group, pool.data)) __atomic_store_n(&pool.failed, number + 1, __ATOMIC_RELAXED);
+    if (profiled) note_task(&event, number);
     __atomic_fetch_add(&pool.done, 1, __ATOMIC_ACQ_REL);
   }
 }
@@ -206,6 +341,7 @@ static int has_runs_for(int thread) {
 static void* help(void* argument) {
   int number = (int)(intptr_t)argument;
   uint64_t last = 0;
+  thread_number = number;
   run_on_cores_but(-1); /* threads inherit the affinity of their creator, which may be bound to one core */
   for (;;) {
     uint64_t job;

@@ -116,14 +116,19 @@ def limited(threads: int) -> contextlib.AbstractContextManager[None]:
     return _UNLIMITED if threads >= _threads or _limit is None else _Limited(_limit, threads)
 
 
+def first_library() -> NativeLibrary | None:
+    """The library whose launch runs the loops of all models; None if no model has threads of its own."""
+    with _lock:
+        return None if _first is None else _first[0]
+
+
 class Beside:
     """Concurrent runs of models, each on one core, which start when they are added. For one caller at a time."""
 
     def __init__(self, functions: Sequence[Sequence[Any]], most: int) -> None:
         """Prepare up to `most` runs. `functions`: for each model one function per thread, the caller's first: TVM
         functions, or addresses of plan instances. Raises RuntimeError if the threads are not available."""
-        with _lock:
-            library = None if _first is None else _first[0]
+        library = first_library()
         if library is None:
             raise RuntimeError("no model has a thread pool")
         flat = [function for model in functions for function in model]

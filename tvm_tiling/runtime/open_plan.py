@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..sizes import Extent, Named, Shape, from_plain, names_of, to_plain
-from .plan import ARENA, INPUT, OUTPUT, ExecutionPlan, Step, is_known
+from .plan import ARENA, INPUT, OUTPUT, ExecutionPlan, Step, Writes, is_known, writes_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class OpenPlan:
     steps: tuple[Step, ...]
     scalars: tuple[Extent, ...]
     results: tuple[int, ...]
+    writes: Writes = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -71,6 +72,7 @@ class OpenPlan:
             "steps": [[step.kernel, list(step.arguments)] for step in self.steps],
             "scalars": _plain(self.scalars),
             "results": list(self.results),
+            "writes": [[kernel, list(places)] for kernel, places in self.writes],
         }
 
     @classmethod
@@ -90,6 +92,7 @@ class OpenPlan:
             steps=tuple(Step(str(kernel), tuple(map(int, arguments))) for kernel, arguments in plain["steps"]),
             scalars=_shape(plain["scalars"]),
             results=tuple(map(int, plain["results"])),
+            writes=writes_of(plain),
         )
         found._check()
         return found

@@ -327,13 +327,20 @@ static void* staged(tvm_tiling_instance* instance, int64_t number, int64_t bytes
   return instance->staged[number];
 }
 
+typedef struct { /* what is noted around each step: numbers of `wide`, before it and behind it */
+  void (*sample)(int64_t* into);
+  int64_t wide;
+  int64_t* samples;
+} Watch;
+
 static double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static int run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds) {
+static int run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds,
+               const Watch* watch) {
   const tvm_tiling_plan* plan = instance->plan;
   for (int64_t i = 0; i < plan->tensors; ++i) {
     const tvm_tiling_tensor* known = &plan->tensor[i];
@@ -356,8 +363,10 @@ static int run(tvm_tiling_instance* instance, const void* const* inputs, void* c
   for (int64_t i = 0; i < plan->steps; ++i) {
     int64_t first = plan->step[i];
     Value result = {NOTHING, 0, {0}};
+    if (watch) watch->sample(watch->samples + 2 * i * watch->wide);
     int status = ((Call)plan->kernel[i])(0, instance->arguments + first, (int32_t)(plan->step[i + 1] - first), &result);
     if (status) return status;
+    if (watch) watch->sample(watch->samples + (2 * i + 1) * watch->wide);
     if (seconds) {
       double after = now();
       seconds[i] = after - before;
@@ -372,15 +381,26 @@ static int run(tvm_tiling_instance* instance, const void* const* inputs, void* c
   return 0;
 }
 
-int tvm_tiling_plan_run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs,
-                        double* seconds) {
+static int run_alone(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds,
+                     const Watch* watch) {
   say("");
   if (__atomic_exchange_n(&instance->running, 1, __ATOMIC_ACQUIRE)) {
     say("the instance is running in another thread; make one for each thread");
     return -1;
   }
-  int status = run(instance, inputs, outputs, seconds);
+  int status = run(instance, inputs, outputs, seconds, watch);
   __atomic_store_n(&instance->running, 0, __ATOMIC_RELEASE);
   if (status && !*message) say("a kernel failed and did not say why");
   return status;
+}
+
+int tvm_tiling_plan_run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs,
+                        double* seconds) {
+  return run_alone(instance, inputs, outputs, seconds, 0);
+}
+
+int tvm_tiling_plan_profile(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs,
+                            void (*sample)(int64_t* into), int64_t wide, int64_t* samples) {
+  Watch watch = {sample, wide, samples};
+  return run_alone(instance, inputs, outputs, 0, &watch);
 }

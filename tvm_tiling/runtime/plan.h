@@ -35,6 +35,10 @@ tvm_tiling_instance* tvm_tiling_plan_create(const tvm_tiling_plan* plan, const v
 /* Run the model; `seconds` receives each step's time unless it is 0. Nonzero if a kernel fails. */
 int tvm_tiling_plan_run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds);
 
+/* Run the model, and call `sample` before and after each step, with a place for `wide` numbers in `samples`. */
+int tvm_tiling_plan_profile(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs,
+                            void (*sample)(int64_t* into), int64_t wide, int64_t* samples);
+
 /* Switch an instance to another plan with the same tensors and steps, for other sizes, on the same constants. The plan
    has to live until the next call or the end of the instance. Nonzero, with the instance unchanged, if there is not
    enough memory. */

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from .arrays import ALIGNMENT
 
@@ -67,11 +67,20 @@ class Step:
     arguments: tuple[int, ...]
 
 
+Writes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def writes_of(plain: Mapping[str, Any]) -> Writes:
+    """What a saved plan says of the arguments that kernels write; nothing in files of earlier versions."""
+    return tuple((str(kernel), _numbers(places)) for kernel, places in plain.get("writes", ()))
+
+
 @dataclass(frozen=True)
 class ExecutionPlan:
     """`arena`: bytes of memory for intermediate tensors. `inputs`, `outputs`: types of the arguments. `results`: for
     each output the tensor with its value, which is copied if it is not stored in that output. `scalars`: integer
-    arguments of kernels in plans of models with dynamic shapes (open_plan.py)."""
+    arguments of kernels in plans of models with dynamic shapes (open_plan.py). `writes`: for each kernel, which
+    of its arguments it writes; plans of earlier versions do not say."""
 
     arena: int
     inputs: tuple[TensorType, ...]
@@ -80,6 +89,7 @@ class ExecutionPlan:
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     scalars: tuple[int, ...] = ()
+    writes: Writes = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -95,6 +105,7 @@ class ExecutionPlan:
             "tensors": [[each.place, each.offset, list(each.shape), each.dtype] for each in self.tensors],
             "steps": [[step.kernel, list(step.arguments)] for step in self.steps],
             "results": list(self.results),
+            "writes": [[kernel, list(places)] for kernel, places in self.writes],
         }
 
     @classmethod
@@ -111,6 +122,7 @@ class ExecutionPlan:
             ),
             steps=tuple(Step(str(kernel), _numbers(arguments)) for kernel, arguments in plain["steps"]),
             results=_numbers(plain["results"]),
+            writes=writes_of(plain),
         )
 
     def check(self, constants: Sequence[int]) -> None:

@@ -7,6 +7,7 @@ which grows to the largest requirement.
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,6 +77,15 @@ class PlanRunner:
             raise ValueError("the library cannot run a plan")
         return ctypes.CFUNCTYPE(result, *arguments)(address)
 
+    @functools.cached_property
+    def watched_call(self) -> Any:
+        """As `call`, with samples around each step; RuntimeError where an older version compiled the model."""
+        try:
+            given = (ctypes.c_void_p,) * 4
+            return self._function(self._library, "profile", ctypes.c_int, *given, ctypes.c_int64, ctypes.c_void_p)
+        except ValueError:
+            raise RuntimeError("the model was compiled by a version without profiles; compile it again") from None
+
     def tables(self, shapes: tuple[tuple[int, ...], ...], sizes: Callable[[], dict[str, int]]) -> PlanTables:
         """The tables for inputs of these shapes; `sizes` returns the dynamic sizes. Raises WorkloadError if a tensor
         would be too large for the kernels, and the errors of `sizes`."""
@@ -110,14 +120,28 @@ class PlanInstance:
             raise runner.failure()
         weakref.finalize(self, _released, runner, self.address).atexit = False
 
-    def run(self, buffers: Buffers, seconds: np.ndarray | None = None) -> None:
-        """Run on these inputs into these outputs; `seconds` receives the time of each step. Raises RunFailed with the
-        error of a kernel."""
+    def _settle(self, buffers: Buffers) -> None:
+        """Become an instance for these sizes."""
         if buffers.tables is not self._tables:
             assert self._runner.resize is not None
             if self._runner.resize(self.address, buffers.tables.address):
                 raise self._runner.failure()
             self._tables = buffers.tables
+
+    def watch(self, buffers: Buffers, sampler: int, wide: int) -> np.ndarray:
+        """Run on these inputs and give int64[steps, 2, wide]: what the function at the address `sampler` wrote before
+        and behind each step. Errors as :meth:`run`."""
+        self._settle(buffers)
+        samples = np.zeros((len(self._runner.plan.steps), 2, wide), np.int64)
+        call = self._runner.watched_call
+        if call(self.address, buffers.inputs, buffers.outputs, sampler, wide, samples.ctypes.data):
+            raise self._runner.failure()
+        return samples
+
+    def run(self, buffers: Buffers, seconds: np.ndarray | None = None) -> None:
+        """Run on these inputs into these outputs; `seconds` takes the time of each step. RunFailed says what a kernel
+        refused."""
+        self._settle(buffers)
         times = None if seconds is None else seconds.ctypes.data
         if self._runner.call(self.address, buffers.inputs, buffers.outputs, times):
             raise self._runner.failure()

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ...figures import column, percent, size
 from ..program.program import Program
 from ..timing.event_loop import CAUSES
 from ..timing.region_time import RegionTime, region_times
 from ..timing.timing import Timing
 from .trace import save_trace
+
+OPERATORS = "Operators"
+"""Title of the table of a program's operators."""
+
+_NUMBER = re.compile(r"[-+]?[\d.\u202f]+( %)?")
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[s
     """Return the table as lines of text with aligned columns, words to the left, numbers to the right."""
     cells = [[str(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(headings))]
-    words = [not any(isinstance(row[place], (int, float)) for row in rows) for place in range(len(headings))]
+    words = [not any(_NUMBER.fullmatch(row[place]) for row in cells[1:]) for place in range(len(headings))]
     return [
         "  ".join(
             cell.ljust(width) if word else cell.rjust(width)
@@ -208,34 +215,40 @@ def tables(report: SimReport) -> list[Table]:
         (name, time.instructions, time.busy, *(time.stalls[cause] for cause in CAUSES), time.idle)
         for name, time in report.engines.items()
     ]
+    uses = report.memories.values()
+    read, reads = column("read", [use.read for use in uses], binary=True)
+    written, writes = column("written", [use.written for use in uses], binary=True)
+    peak, peaks = column("peak usage", [use.peak for use in uses], binary=True)
     memories = [
-        (name, use.read, use.written, use.peak, _capacity(use), _or_blank(use.busy))
-        for name, use in report.memories.items()
+        (name, *moved, capacity_text(use), _or_blank(use.busy))
+        for (name, use), *moved in zip(report.memories.items(), reads, writes, peaks, strict=True)
     ]
     waits = tuple(f"waits: {cause}" for cause in CAUSES)
     found = [
         Table("Engines, in cycles", ("engine", "instructions", "busy", *waits, "idle"), engines),
         Table(
             "Memories",
-            ("memory", "bytes read", "bytes written", "peak bytes", "capacity", "port busy"),
+            ("memory", read, written, peak, "capacity", "port busy, cycles"),
             memories,
         ),
     ]
     total = report.energy_pj
     if total:
-        shares = [(name, f"{spent:.4g}", f"{spent / total:.1%}") for name, spent in report.energy.items()]
-        found.append(Table("Energy", ("energy", "pJ", "share"), [*shares, ("all", f"{total:.4g}", "100.0%")]))
+        spent = {**report.energy, "all": total}
+        heading, cells = column("energy", [each * 1e-12 for each in spent.values()], "J")
+        shares = [(name, cell, percent(each / total)) for (name, each), cell in zip(spent.items(), cells, strict=True)]
+        found.append(Table("Energy", ("where", heading, "share"), shares))
     if len(report.regions) > 1:
         rows = [(r.name, r.workload, r.instructions, r.start, r.end, r.macs) for r in report.regions]
-        found.append(Table("Operators", ("operator", "workload", "instructions", "from", "to", "MAC"), rows))
+        found.append(Table(OPERATORS, ("operator", "workload", "instructions", "from", "to", "MAC"), rows))
     return found
 
 
-def _capacity(use: MemoryUse) -> int | str:
-    """Return the capacity as shown in the table: a double buffer as 2 x its half."""
-    if use.doubled and use.capacity is not None:
-        return f"2 x {use.capacity // 2}"
-    return _or_blank(use.capacity)
+def capacity_text(use: MemoryUse) -> str:
+    """Return the capacity as shown in the table: a double buffer as 2 x its half, empty without a limit."""
+    if use.capacity is None:
+        return ""
+    return f"2 x {size(use.capacity // 2)}" if use.doubled else size(use.capacity)
 
 
 def _or_blank(value: int | None) -> int | str:

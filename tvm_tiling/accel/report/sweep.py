@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import HardwareError, nearest
+from ...figures import column, percent
 from ...hardware.description import Hardware
 from ...hardware.fields import with_field
 from ...hardware.machine import Machine
@@ -18,9 +19,9 @@ from .report import SimReport, Table
 
 OBJECTIVES = {
     "cycles": "cycles",
-    "energy": "energy pJ",
-    "edp": "energy x delay, pJ cycles",
-    "area": "area mm2",
+    "energy": "energy",
+    "edp": "energy x delay",
+    "area": "area, mm²",
 }
 """The objectives that a machine can be chosen by, lower being better, with their names in tables."""
 
@@ -140,9 +141,11 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint] = ()) -> Table:
     """Return a table with a row for each machine; points of the `front`, if given, are marked."""
     fields = list(points[0].values) if points else []
+    energies = [None if point.report is None else point.report.energy_pj * 1e-12 for point in points]
+    energy, energy_cells = column("energy", energies, "J")
     rows: list[tuple[object, ...]] = []
     best = {id(point) for point in front}
-    for point in points:
+    for point, energy_cell in zip(points, energy_cells, strict=True):
         marks = (("*" if id(point) in best else ""),) if front else ()
         values = (*marks, *point.values.values())
         report = point.report
@@ -151,12 +154,12 @@ def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint] = ()) 
             continue
         figures = (
             report.cycles,
-            f"{report.utilisation:.2%}",
-            f"{report.energy_pj:.4g}",
+            percent(report.utilisation, 2),
+            energy_cell,
             f"{point.area_mm2:.4g}",
-            f"{report.roofline:.1%}",
+            percent(report.roofline),
         )
         rows.append((*values, *figures, report.bound))
     named = (*(("front",) if front else ()), *fields)
-    headings = (*named, "cycles", "utilisation", "energy pJ", "area mm2", "of roofline", "bound by")
+    headings = (*named, "cycles", "utilisation", energy, "area, mm²", "of roofline", "bound by")
     return Table("Sweep", headings, rows)

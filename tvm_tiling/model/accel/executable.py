@@ -63,6 +63,12 @@ class AcceleratedExecutable(Executable):
             "benchmark: part of the model runs on a simulated accelerator; accepted: simulate, which reports cycles"
         )
 
+    def profile(self, *arrays: Any, runs: int = 1, **named: Any) -> Any:
+        """Refused: the timeline of a simulated machine is what `simulate` gives."""
+        raise UnsupportedOperator(
+            "profile: part of the model runs on a simulated accelerator; use simulate, whose report has a timeline"
+        )
+
     @functools.cached_property
     def program(self) -> Program:
         """All programs joined to one, to be simulated on any machine: where the CPU works in between, every queue waits
