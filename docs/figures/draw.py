@@ -12,10 +12,12 @@ import boundary
 import convolutions
 import folding
 import levels
+import overview
 import products
 import recurrent
 
 PICTURES = {
+    **overview.PICTURES,
     **products.PICTURES,
     **convolutions.PICTURES,
     **folding.PICTURES,
