@@ -1,4 +1,4 @@
-"""One pass in a pipeline of your own: `ApplyTiling` schedules what it serves and leaves the rest alone."""
+"""One pass in a pipeline of your own: `ApplyTiling` schedules the functions it supports and leaves the others unchanged."""
 
 import numpy as np
 import tvm

@@ -20,9 +20,9 @@ pytestmark = [
         reason="mkdocs is not installed: extra docs",
     ),
 ]
-# Elements that reach beyond the window; tables, code and the closed navigation have scroll areas or places of their own.
+# Elements that reach beyond the window; tables, code and figures scroll within boxes of their own.
 BEYOND = """[...document.querySelectorAll(".md-content *, .md-header, .md-footer")].filter(e =>
-  !e.closest(".md-typeset__scrollwrap, pre, .md-code__content, svg") && e.getClientRects().length
+  !e.closest(".md-typeset__scrollwrap, pre, .md-code__content, svg, p:has(> img)") && e.getClientRects().length
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"""
 LIGHTNESS = """(names => names.map(name => {
   const [r, g, b] = getComputedStyle(document.body)[name].match(/[0-9.]+/g).map(Number);
