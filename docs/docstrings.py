@@ -1,4 +1,4 @@
-"""Docstrings as the reference shows them: plain sentences made safe for Markdown, and fields with their comments."""
+"""Docstrings for the reference: text escaped for Markdown, and comments as the documentation of fields."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ CODE = re.compile(r"(`[^`]*`)")
 
 
 def as_markdown(text: str) -> str:
-    """Docstrings write products as a*b and places as <name>, which Markdown takes for emphasis and for tags."""
+    """Escape a*b, <name> and [name], which Markdown would take for emphasis, tags and links."""
     parts = CODE.split(ROLE.sub("", text))
     parts[::2] = [part.replace("*", r"\*").replace("<", "&lt;").replace("[", r"\[") for part in parts[::2]]
     return "".join(parts)
 
 
 class Docstrings(griffe.Extension):
-    """Run over everything that is read from the sources."""
+    """Applied to everything read from the sources."""
 
     def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
         """Every class, function and module with a docstring."""
@@ -26,7 +26,7 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = as_markdown(obj.docstring.value)
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: object) -> None:
-        """A field without a docstring has the comment behind it, if there is one."""
+        """Use the trailing comment of a field that has no docstring."""
         if not attr.docstring and attr.lineno and attr.parent and attr.parent.is_class:
             line = attr.lines_collection[attr.filepath][attr.lineno - 1]
             comment = re.search(r"  # (.+)$", line)

@@ -227,9 +227,11 @@ def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
-def run_python(text: str, name: str) -> None:
-    """Runs a snippet as a program of its own."""
-    exec(compile(text, name, "exec"), {"__name__": "__main__", "__file__": name})
+def run_python(text: str, name: str, session: dict[str, Any] | None = None) -> None:
+    """Runs a snippet as a program of its own, or as the next lines of a session."""
+    scope = {} if session is None else session
+    scope |= {"__name__": "__main__", "__file__": name}
+    exec(compile(text, name, "exec"), scope)
 
 
 def run_command(words: Sequence[str]) -> None:
@@ -269,8 +271,10 @@ _RUN: set[tuple[str, ...]] = set()
 
 
 def run_page(page: Path, folder: Path) -> None:
-    """Runs a page's snippets one behind the other in `folder`, which is the working folder."""
+    """Runs a page's snippets one behind the other in `folder`, which is the working folder. Those of a tutorial are one
+    session, those of other pages programs of their own."""
     relay = page.name == "relay.md"
+    session: dict[str, Any] | None = {} if page.name.startswith("tutorial") else None
     if not relay:
         (folder / "model.onnx").write_bytes(onnx_bytes())
     for block in blocks(page, "python", "sh", "toml"):
@@ -278,7 +282,7 @@ def run_page(page: Path, folder: Path) -> None:
             (folder / "npu.toml").write_text(block.text)
         elif block.language == "python":
             provide(folder, re.findall(r'"([\w.]+)"', block.text), relay)
-            run_python(block.text, f"{page.name}, line {block.line}")
+            run_python(block.text, f"{page.name}, line {block.line}", session)
         else:
             for words in block.commands():
                 if words[0] == "tvm-tiling":

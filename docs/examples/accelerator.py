@@ -1,4 +1,4 @@
-"""A model on a simulated accelerator: quantised, run bit for bit, timed in cycles."""
+"""A model on a simulated accelerator: quantisation, bit-exact results, cycles."""
 
 import numpy as np
 from tvm import relax

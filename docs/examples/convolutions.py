@@ -1,4 +1,4 @@
-"""A convolution with ReLU: all forms with their predicted times, and the fastest of them run."""
+"""A convolution with ReLU: the predicted time of every algorithm, and a run of the fastest."""
 
 import numpy as np
 import tvm

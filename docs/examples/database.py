@@ -1,4 +1,4 @@
-"""A database of measured shapes: one shape measured, and a larger one served by its entries."""
+"""The shape database: one measured shape serves a larger one."""
 
 import tvm_tiling as tt
 

@@ -1,4 +1,4 @@
-"""How operators are cut on this CPU, on a preset and on a machine with buffers, and why. Needs no TVM."""
+"""Tilings for this CPU and for an accelerator with buffers, with reasons. Needs no TVM."""
 
 import tvm_tiling as tt
 

@@ -1,7 +1,7 @@
-"""Tokens by a language model, its caches kept in place between steps.
+"""Token generation by a language model whose caches are updated in place.
 
-A small decoder of random weights stands for yours: a model as onnxruntime-genai's builder writes it, which has
-`past_key_values.0.key` ... among its inputs and `present.0.key` ... among its outputs, or any with such names.
+The decoder is small and has random weights. Use a model written by onnxruntime-genai's builder, or any model with
+`past_key_values.0.key` ... among its inputs and `present.0.key` ... among its outputs.
 """
 
 import numpy as np
@@ -62,10 +62,10 @@ def decoder(words: int = 50, width: int = 32, heads: int = 2) -> onnx.ModelProto
 
 exe = tt.compile(decoder())
 made = tt.generate(exe, [1, 2, 3], max_new=16)
-print("greedy:", made.tokens, f"{made.rate:.0f} tokens a second")
-print("drawn: ", tt.generate(exe, [1, 2, 3], max_new=16, top_p=0.9, seed=1).tokens)
+print("greedy:", made.tokens, f"{made.rate:.0f} tokens per second")
+print("sampled:", tt.generate(exe, [1, 2, 3], max_new=16, top_p=0.9, seed=1).tokens)
 
-session = exe.session(room=64)  # the same step by step; room for 64 tokens
+session = exe.session(room=64)  # the same, step by step, with room for 64 tokens
 prompt = [1, 2, 3]
 logits = session.run(input_ids=np.array([prompt]), attention_mask=np.ones((1, 3), np.int64))
 assert int(logits[0, -1].argmax()) == made.tokens[0]

@@ -1,4 +1,4 @@
-"""A matrix product with bias and ReLU as one kernel: what is element-wise behind the product becomes part of it."""
+"""A GEMM with bias and ReLU as one kernel: following element-wise operators become its epilogue."""
 
 import numpy as np
 import tvm

@@ -1,4 +1,4 @@
-"""A machine of your own, described in npu.toml beside this file: how a product is cut for it."""
+"""The tiling of a GEMM for hardware described in npu.toml, next to this file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A whole model: compiled, run, timed, saved to one file and loaded again."""
+"""A whole model: compile, run, time, save to one file and load again."""
 
 import numpy as np
 from tvm import relax
@@ -17,6 +17,6 @@ exe = tt.compile(builder.finalize())  # or "model.onnx", an onnx.ModelProto, a t
 image = np.random.rand(1, 3, 64, 64).astype("float32")
 output = exe.run(image)
 exe.benchmark(image, seconds=0.2)
-print(exe.report())  # each operator: form, predicted and measured time, share; then memory and compile time
+print(exe.report())  # each operator: algorithm, predicted and measured time, share; then memory and compile time
 exe.save("model.tar")
 assert np.array_equal(tt.load("model.tar").run(x=image), output)

@@ -1,4 +1,4 @@
-"""An ONNX model with an open batch: compiled for one size, run, and reported operator by operator. Needs onnx."""
+"""An ONNX model with a dynamic batch: compile for one size, run, and report each operator. Needs onnx."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""A model with an open dimension: one executable for all of its sizes."""
+"""A model with a dynamic dimension: one executable for all sizes."""
 
 import numpy as np
 import tvm
@@ -12,7 +12,7 @@ with builder.function("main", [x]):
     with builder.dataflow():
         product = builder.emit_output(relax.op.matmul(x, relax.const(weights)))
     builder.emit_func_output(product)
-exe = tt.compile(builder.finalize())  # dims={"rows": (1, 512)} would refuse other sizes
+exe = tt.compile(builder.finalize())  # dims={"rows": (1, 512)} refuses other sizes
 
 for rows in (8, 1, 100):
     x = np.random.rand(rows, 64).astype("float32")

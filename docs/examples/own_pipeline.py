@@ -1,4 +1,4 @@
-"""One pass in a pipeline of your own: `ApplyTiling` schedules what it serves and leaves the rest alone."""
+"""One pass in a pipeline of your own: `ApplyTiling` schedules what it supports and leaves other functions unchanged."""
 
 import numpy as np
 import tvm

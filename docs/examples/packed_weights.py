@@ -1,4 +1,4 @@
-"""A product whose second operand is constant: packed once, and not in every call."""
+"""A GEMM whose second operand is constant: packed once instead of in every call."""
 
 import numpy as np
 import tvm

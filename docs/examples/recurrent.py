@@ -1,4 +1,4 @@
-"""An LSTM: page 04's decision, and four runs of the layer that share the cores."""
+"""An LSTM: its decisions, and four runs of the layer that share the cores."""
 
 import numpy as np
 import onnx
@@ -8,7 +8,7 @@ import tvm_tiling as tt
 
 layer = tt.RnnWorkload(cell="lstm", steps=50, input_size=64, hidden_size=128)
 print(tt.decide(layer, tt.Hardware.detect()).explain())
-print(tt.decide(layer, tt.Hardware.load("rnn16k")).explain())  # page 04's engine: EP and VP, cycles of a step, threads
+print(tt.decide(layer, tt.Hardware.load("rnn16k")).explain())  # a column engine: EP and VP, cycles per step, threads
 
 rng = np.random.default_rng(0)
 shapes = {"W": (1, 512, 64), "R": (1, 512, 128)}

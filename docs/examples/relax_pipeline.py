@@ -1,4 +1,4 @@
-"""All of this package as a Relax pipeline with a name, for a module that TVM compiles."""
+"""The complete Relax pipeline, by name, for a module that TVM compiles."""
 
 import numpy as np
 import tvm

@@ -1,4 +1,4 @@
-"""A PyTorch network: exported and compiled ahead, and compiled where it stands by torch.compile. Needs torch."""
+"""A PyTorch network: exported and compiled ahead of time, and compiled in place by torch.compile. Needs torch."""
 
 import numpy as np
 import torch

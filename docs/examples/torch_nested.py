@@ -9,7 +9,7 @@ import tvm_tiling as tt
 
 
 class Attention(torch.nn.Module):
-    """One step of attention over a cache that the caller holds."""
+    """One step of attention over a cache owned by the caller."""
 
     def __init__(self, width=32):
         super().__init__()

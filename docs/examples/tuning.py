@@ -1,4 +1,4 @@
-"""Search with measurements, kept in a database: the next call goes on where this one ended."""
+"""A search whose measurements are kept in a database: the next call resumes it."""
 
 import tvm_tiling as tt
 

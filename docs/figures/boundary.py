@@ -1,4 +1,4 @@
-"""The database: cost against size of the shapes that halves of one axis lead to."""
+"""The database: relative cost as one axis is halved repeatedly."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MACHINE = tt.Hardware.load(Path(__file__).parents[2] / "benchmarks" / "roomy.tom
 
 
 def cost_per_size() -> Drawing:
-    """Simulated cycles of a product over its share of the largest one's, halved along each axis."""
+    """Simulated cycles over the proportional share of the largest GEMM's, as each axis is halved."""
     largest = {"m": 512, "n": 256, "k": 256}
-    picture = plot("Cost against size as an axis is halved", (4, 512), (0.9, 2.5), log="x")
+    picture = plot("Relative cost as an axis is halved", (4, 512), (0.9, 2.5), log="x")
     picture.ticks(
         [(2**power, str(2**power)) for power in range(2, 10)], [(1, "1"), (1.5, "1.5"), (2, "2"), (2.5, "2.5")]
     )
-    picture.names("elements of the axis that is halved; the others 512 (m), 256 (n), 256 (k)", "cost / its share")
+    picture.names("size of the halved axis; the others are 512 (m), 256 (n), 256 (k)", "cost / proportional share")
     whole = cycles(largest)
     for shade, axis in enumerate(largest):
         points, extent = [], largest[axis]
@@ -34,13 +34,13 @@ def cost_per_size() -> Drawing:
         picture.dots(shown, f"f{shade}", 3)
         picture.dots(held[-1:], f"f{shade}", 7)
     picture.line([(4, 1 + TOLERANCE), (512, 1 + TOLERANCE)], "l4 dashed")
-    picture.drawing.legend(480, 50, [(f"f{shade}", f"{axis} is halved") for shade, axis in enumerate(largest)])
-    picture.drawing.text(480, 112, "large dot: the last within tolerance", kind="small")
+    picture.drawing.legend(480, 50, [(f"f{shade}", f"{axis} halved") for shade, axis in enumerate(largest)])
+    picture.drawing.text(480, 112, "large dot: last within tolerance", kind="small")
     return picture.drawing
 
 
 def cycles(sizes: dict[str, int]) -> int:
-    """Simulated cycles of a product of int8."""
+    """Simulated cycles of an int8 GEMM."""
     program = workload_program(tt.GemmWorkload(**sizes, dtype="int8"), MACHINE)
     return int(tt.simulate(program).cycles)
 

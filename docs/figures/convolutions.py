@@ -1,4 +1,4 @@
-"""Convolutions: what each form is predicted to cost, layer by layer."""
+"""Convolutions: the predicted time of each algorithm, layer by layer."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ LAYERS = {
 
 
 def forms() -> Drawing:
-    """Predicted times of all admissible forms of some layers, as parts of the dearest."""
-    drawing = Drawing("Predicted time of each form of some convolutions", 0)
-    drawing.text(20, 26, f"Predicted time of each form, {CPU.name}, float32, prepacked weights", kind="title")
+    """Predicted times of all applicable algorithms, relative to the slowest."""
+    drawing = Drawing("Predicted time of each convolution algorithm", 0)
+    drawing.text(20, 26, f"Predicted time of each algorithm, {CPU.name}, float32, prepacked weights", kind="title")
     y = 54
     for name, layer in LAYERS.items():
         decision = tt.decide(layer, CPU, weights="packed")
         assert isinstance(decision, tt.ConvTiling)
         priced = [(form, seconds) for form, seconds, _ in decision.candidates if seconds is not None]
-        dearest = max(seconds for _, seconds in priced)
+        slowest = max(seconds for _, seconds in priced)
         drawing.text(20, y, name)
         y += 8
         for form, seconds in priced:
             drawing.text(130, y + 12, form, "end", "small")
-            drawing.rect(140, y + 2, 440 * seconds / dearest, 13, "f0" if form == decision.form else "none")
-            drawing.text(146 + 440 * seconds / dearest, y + 13, f"{seconds * 1e6:.0f} us", kind="small")
+            drawing.rect(140, y + 2, 440 * seconds / slowest, 13, "f0" if form == decision.form else "none")
+            drawing.text(146 + 440 * seconds / slowest, y + 13, f"{seconds * 1e6:.0f} µs", kind="small")
             y += 18
         y += 24
-    drawing.legend(600, 54, [("f0", "decided"), ("none", "other forms")])
+    drawing.legend(600, 54, [("f0", "chosen"), ("none", "others")])
     drawing.height = y - 8
     return drawing
 

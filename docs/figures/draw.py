@@ -1,6 +1,6 @@
-"""Draws the pictures of docs/ from decisions and simulations: python docs/figures/draw.py [FOLDER]
+"""Draws the figures of docs/ from decisions and simulations: python docs/figures/draw.py [DIRECTORY]
 
-`make figures` writes them beside this file. They depend on presets and formulas alone, not on the machine that draws.
+`make figures` writes them next to this file. They depend on presets and formulas only, not on the machine.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import boundary
 import convolutions
 import folding
 import levels
+import overview
 import products
 import recurrent
 
 PICTURES = {
+    **overview.PICTURES,
     **products.PICTURES,
     **convolutions.PICTURES,
     **folding.PICTURES,
@@ -26,7 +28,7 @@ PICTURES = {
 
 
 def draw(folder: Path) -> list[Path]:
-    """Writes every picture into `folder`, and returns the files."""
+    """Write every figure into `folder`, and return the files."""
     files = []
     for name, picture in PICTURES.items():
         files.append(folder / f"{name}.svg")

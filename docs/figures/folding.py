@@ -1,4 +1,4 @@
-"""W-fold and stride-fold: what they do to a row, and what they save."""
+"""W-fold and stride-fold: their effect on a row, and on utilisation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def layer(channels: int, columns: int = 112, stride: int = 1) -> tt.ConvWorkload
 
 
 def fold_row() -> Drawing:
-    """A row of the engine filled with padded channels of one pixel, and with those of its neighbours."""
+    """A row of the engine filled with the padded channels of one pixel, and with those of its neighbours."""
     channels = 12
     decision = tt.decide(layer(channels), MACHINE)
     assert isinstance(decision, tt.ConvTiling) and MACHINE.w_fold is not None
@@ -28,7 +28,7 @@ def fold_row() -> Drawing:
     assert pci and ws
     cell, left = 9.4, 80
     drawing = Drawing("A row of the engine without W-fold and with it", 190)
-    drawing.text(left, 28, f"A row of {row} bytes, {channels} channels of int8", kind="title")
+    drawing.text(left, 28, f"A {row}-byte row, {channels} int8 channels", kind="title")
     for place, (name, step, pixels) in enumerate((("padded", row, 1), ("folded", pci, ws))):
         y = 52 + 56 * place
         drawing.text(left - 8, y + 19, name, "end")
@@ -39,13 +39,13 @@ def fold_row() -> Drawing:
                 drawing.rect(x, y, cell - 1, 28, SHADES[pixel % len(SHADES)])
     used = channels * ws / row
     drawing.text(
-        left, 170, f"{channels / row:.0%} and {used:.0%} of the row are data: granularity {pci}, {ws} neighbours."
+        left, 170, f"{channels / row:.0%} and {used:.0%} of the row is data: granularity {pci}, {ws} neighbours."
     )
     return drawing
 
 
 def fold_utilisation() -> Drawing:
-    """How far the multipliers are used against the number of channels, folded and padded."""
+    """Utilisation against the number of channels, folded and padded."""
     assert MACHINE.w_fold is not None
     whole = dataclasses.replace(MACHINE.w_fold, least_granularity=MACHINE.w_fold.row_bytes)
     padded = dataclasses.replace(MACHINE, w_fold=whole)
@@ -53,11 +53,11 @@ def fold_utilisation() -> Drawing:
     picture.ticks(
         [(c, str(c)) for c in (1, *range(16, 129, 16))], [(share / 4, f"{25 * share}%") for share in range(5)]
     )
-    picture.names("input channels of a 3 x 3 convolution, 112 x 112 points, int8", "utilisation")
+    picture.names("input channels of a 3x3 convolution, 112 x 112 pixels, int8", "utilisation")
     for machine, kind in ((padded, "l1"), (MACHINE, "l0")):
         points = [(channels, tt.decide(layer(channels), machine)) for channels in range(1, 129)]
         picture.line([(channels, decision.utilisation) for channels, decision in points], kind)
-    picture.drawing.legend(480, 210, [("f0", "W-fold, granularity decided"), ("f1", "channels padded to a row")])
+    picture.drawing.legend(480, 210, [("f0", "W-fold, granularity as decided"), ("f1", "channels padded to a row")])
     return picture.drawing
 
 
@@ -66,7 +66,7 @@ def stride_fold() -> Drawing:
     fold = tt.StrideFold(layer(3, columns=8, stride=2))
     drawing = Drawing("Stride-fold: neighbouring columns become channels", 0)
     cell, left = 34, 130
-    drawing.text(20, 28, "A row of 8 columns, stride 2: the same memory, read with another shape", kind="title")
+    drawing.text(20, 28, "A row of 8 columns, stride 2: the same memory in another shape", kind="title")
     for name, columns, merged, y in (("columns", 8, 1, 54), ("folded by 2", 4, 2, 118)):
         drawing.text(left - 10, y + 23, name, "end")
         for column in range(columns):

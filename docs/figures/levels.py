@@ -1,4 +1,4 @@
-"""Storage levels: the blocks of each, within those of the level around it, and the bytes that pass."""
+"""Storage levels: the blocks of each inside those of the enclosing level, and the bytes moved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MACHINE = tt.Hardware.load("dla3")
 
 
 def level_blocks() -> Drawing:
-    """The part of the result that each level of dla3 holds, and what comes into it."""
+    """The block of the result that each level of dla3 holds, and its traffic."""
     workload = tt.GemmWorkload(m=512, k=1024, n=512, dtype="int8")
     config = tt.decide(workload, MACHINE)
     scale, left, top = 0.5, 40, 60
@@ -27,7 +27,7 @@ def level_blocks() -> Drawing:
         instances = f", {level.instances} instances" if level.instances > 1 else ""
         drawing.text(left + 320, y, f"{level.name}{instances}", kind="title")
         drawing.text(left + 320, y + 18, f"{rows} x {depth} of A, {depth} x {columns} of B", kind="small")
-        words = f"A comes {times(level.load_a)}, B {times(level.load_b)}"
+        words = f"A is loaded {times(level.load_a)}, B {times(level.load_b)}"
         drawing.text(left + 320, y + 34, words, kind="small")
         moved = (level.bytes_a + level.bytes_b + level.bytes_out) / 2**20
         drawing.text(left + 320, y + 50, f"{moved:.1f} MiB in and out, {level.cycles:.0f} cycles", kind="small")

@@ -1,4 +1,4 @@
-"""Matrix products: loads against the depth of the reduction, blocks to scale, cache sets, register tiles."""
+"""Matrix multiplication: utilisation against K, blocks to scale, cache sets, register tiles."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def unsplit_utilisation(workload: tt.GemmWorkload) -> float:
 
 
 def splitting_k() -> Drawing:
-    """How far the multipliers are used where K is kept whole, and where it is split."""
-    picture = plot("Utilisation against the depth of a product, K whole and split", (256, 65536), (0, 1.05), log="x")
+    """Utilisation of the best tiling with K whole, and of the decision."""
+    picture = plot("Utilisation against K, with and without split-K", (256, 65536), (0, 1.05), log="x")
     picture.ticks(
         [(2**power, f"{2**power}") for power in range(8, 17)], [(share / 4, f"{25 * share}%") for share in range(5)]
     )
-    picture.names("k of a product of 2048 x k x 2048, float16, on neartile", "utilisation")
+    picture.names("K of a 2048 x K x 2048 GEMM, float16, on neartile", "utilisation")
     depths = [2 ** (power / 2) for power in range(16, 33)]
     whole, decided = [], []
     for depth in depths:
@@ -39,19 +39,19 @@ def splitting_k() -> Drawing:
     picture.dots([(depth, d.utilisation) for depth, d in decided if d.split_k], "f0")
     picture.dots([(depth, d.utilisation) for depth, d in decided if not d.split_k], "f2")
     picture.drawing.legend(
-        90, 200, [("f2", "decided: K whole"), ("f0", "decided: K split"), ("f1", "K whole, the best such cut")]
+        90, 200, [("f2", "decision: K whole"), ("f0", "decision: split-K"), ("f1", "best tiling with K whole")]
     )
     return picture.drawing
 
 
 def blocks() -> Drawing:
-    """A decision to scale: the block that stays in the buffers, and its place in the matrices."""
+    """A decision to scale: the blocks that the buffers hold, inside their matrices."""
     workload = tt.GemmWorkload(m=2048, k=4096, n=1024, dtype="float16")
     config = tt.decide(workload, NEARTILE)
     scale = 0.07
     m, k, n = workload.m * scale, workload.k * scale, workload.n * scale
     left, top = 90, 110
-    drawing = Drawing("The matrices of a product with one block of each", int(top + m + 60))
+    drawing = Drawing("The matrices of a GEMM with one block of each", int(top + m + 60))
     between = left + k + 40
     places = {"A": (left, top, k, m), "B": (between + 20, top - 70, n, 0), "C": (between + 20 + n + 60, top, n, m)}
     drawing.text(
@@ -61,20 +61,20 @@ def blocks() -> Drawing:
     drawing.rect(x, y, width, height, "none")
     block = (config.partition_k * scale, config.partition_m * scale)
     drawing.rect(x, y, *block, "f0")
-    drawing.text(x, y - 8, f"A: {config.partition_m} rows, {config.partition_k} of k, read {config.load_a} times")
+    drawing.text(x, y - 8, f"A: {config.partition_m} x {config.partition_k}, read {config.load_a} times")
     x = between + 20
     tall = workload.k * scale
     drawing.height = int(max(top + m, 60 + tall) + 50)
     drawing.rect(x, 60, n, tall, "none")
     drawing.rect(x, 60, config.partition_n * scale, config.partition_k * scale, "f1")
-    drawing.text(x, 52, f"B: {config.partition_n} columns, read {config.load_b} times")
+    drawing.text(x, 52, f"B: {config.partition_k} x {config.partition_n}, read {config.load_b} times")
     x = x + n + 110
     drawing.rect(x, top, n, m, "none")
     drawing.rect(x, top, config.partition_n * scale, config.partition_m * scale, "f2")
     drawing.text(x, top - 8, f"C: {config.acc_bytes // 1024} KiB")
     order = "m outside n" if config.outer_order == "mn" else "n outside m"
-    split = f"then {-(-workload.k // config.partition_k)} steps of k" if config.split_k else "k whole"
-    words = f"Blocks are walked {order}, {split}; tiles of {config.tile_m} x {config.tile_n} within."
+    split = f"{-(-workload.k // config.partition_k)} steps along K" if config.split_k else "K whole"
+    words = f"Loop order: {order}, {split}; tiles of {config.tile_m} x {config.tile_n} inside a block."
     drawing.text(left, drawing.height - 14, words)
     return drawing
 
@@ -89,7 +89,7 @@ def cache_sets() -> Drawing:
         [(ld, str(ld)) for ld in range(first, last + 1, 16)], [(count, str(count)) for count in range(0, 15, 2)]
     )
     picture.names(
-        f"elements of 4 bytes from row to row; {rows} rows, {cache.size // 1024} KiB, {cache.ways} ways", "rows"
+        f"leading dimension in 4-byte elements; {rows} rows, {cache.size // 1024} KiB, {cache.ways} ways", "rows"
     )
     step = picture.x.at(1) - picture.x.at(0)
     for ld in range(first, last + 1):
@@ -100,13 +100,15 @@ def cache_sets() -> Drawing:
             picture.x.at(ld) - step * 0.4, top, step * 0.8, picture.y.start - top, "f1" if bad else "f0"
         )
     picture.line([(first, cache.ways), (last, cache.ways)], "l4 dashed")
-    picture.drawing.text(picture.x.start + 8, picture.y.at(cache.ways) - 6, "ways of the cache", kind="small")
-    picture.drawing.legend(440, 60, [("f0", "fits the ways"), ("f1", "more rows than ways: lines are lost")])
+    picture.drawing.text(picture.x.start + 8, picture.y.at(cache.ways) - 6, "associativity", kind="small")
+    picture.drawing.legend(
+        440, 60, [("f0", "within the associativity"), ("f1", "more rows than ways: conflict misses")]
+    )
     return picture.drawing
 
 
 def register_tiles() -> Drawing:
-    """All register tiles that 32 registers hold, by multiply-adds for each load, and the ones that are kept."""
+    """All register tiles that fit 32 registers, by multiply-adds per load, and the accepted ones."""
     limits = {"registers": 32, "lanes": 16, "fma_latency": 8, "ways": 8}
     held = tt.microkernel(**limits, bad_leading_dimension=False)
     rejected = {(kernel.m, kernel.z) for kernel in held if not kernel.acceptable}
@@ -115,9 +117,9 @@ def register_tiles() -> Drawing:
     tall = max(kernel.m for kernel in held)
     wide = 8
     drawing = Drawing("Register tiles by their ratio of multiply-adds to loads", top + 8 * 30 + 64)
-    drawing.text(left, 28, "Register tiles (m, z) that 32 vector registers hold: m*z / (m + z)", kind="title")
+    drawing.text(left, 28, "Register tiles (m, z) that fit 32 vector registers: m*z / (m + z)", kind="title")
     drawing.text(
-        left, 46, "outlined: the first of the ranking; grey: too few in flight, or too few for each load", kind="small"
+        left, 46, "outlined: ranked first; grey: too few independent FMAs, or too few FMAs per load", kind="small"
     )
     for kernel in held:
         if kernel.z > wide:

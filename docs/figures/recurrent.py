@@ -1,4 +1,4 @@
-"""Recurrent layers: columns at once against cycles of a step, and threads against utilisation."""
+"""Recurrent layers: cycles per time step against EP, and utilisation against threads."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ MACHINE = tt.Hardware.rnn(multipliers=16384)  # whose tail takes no cycles besid
 
 
 def lstm(units: int) -> tt.RnnWorkload:
-    """An LSTM of so many units on as many inputs."""
+    """An LSTM with as many inputs as units."""
     return tt.RnnWorkload(cell="lstm", steps=100, input_size=units, hidden_size=units)
 
 
 def columns_at_once() -> Drawing:
-    """Cycles of a time step for each number of columns at once."""
+    """Cycles of a time step for each EP."""
     assert MACHINE.column is not None
-    picture = plot("Cycles of a time step against EP, the columns taken at once", (1, 1024), (32, 4096), log="xy")
+    picture = plot("Cycles of a time step against EP", (1, 1024), (32, 4096), log="xy")
     counts = [count for count in MACHINE.column.column_counts if count <= 1024]
     picture.ticks([(count, str(count)) for count in counts], [(2**power, str(2**power)) for power in range(5, 13)])
-    picture.names("EP, columns at once; 16384 / EP rows at once", "cycles of a step")
+    picture.names("EP (columns per step); VP = 16384 / EP rows", "cycles per time step")
     for shade, units in enumerate((256, 512, 1024)):
         workload = lstm(units)
         steps = {ep: step_cycles(workload, MACHINE.column, units, ep, 16384 // ep) for ep in counts}
@@ -32,7 +32,7 @@ def columns_at_once() -> Drawing:
         picture.dots([(decision.ep, decision.cycles_per_step)], f"f{shade}", 6)
     named = [(f"f{shade}", f"{units} units and inputs") for shade, units in enumerate((256, 512, 1024))]
     picture.drawing.legend(300, 44, named)
-    picture.drawing.text(300, 102, "dot: decided; dashed: row-wise order", kind="small")
+    picture.drawing.text(300, 102, "dot: decision; dashed: row-wise order", kind="small")
     return picture.drawing
 
 
@@ -45,7 +45,7 @@ def threads() -> Drawing:
     step = step_cycles(workload, MACHINE.column, workload.input_size, decision.ep, decision.vp)
     picture = plot("Utilisation against threads of the column engine", (1, 8), (0, 1.05))
     picture.ticks([(count, str(count)) for count in range(1, 9)], [(share / 4, f"{25 * share}%") for share in range(5)])
-    picture.names("sequences that share the engine, LSTM of 128 units, 100 steps each", "time multiplying")
+    picture.names("sequences that share the engine; LSTM of 128 units, 100 steps", "utilisation")
 
     def used(count: int, cycles: int) -> float:
         return count * workload.steps * step.product / cycles
@@ -58,7 +58,7 @@ def threads() -> Drawing:
     picture.line(row_wise, "l1 dashed")
     picture.line(column_wise, "l0")
     picture.dots(column_wise, "f0")
-    words = f"a step: {step.product} cycles of product, {step.latency} of drain"
+    words = f"one step: {step.product} cycles of multiplication, {step.latency} of drain"
     picture.drawing.legend(430, 200, [("f0", "column-wise order"), ("f1", "row-wise order")])
     picture.drawing.text(430, 240, words, kind="small")
     return picture.drawing

@@ -14,7 +14,8 @@ from xml.sax.saxutils import escape
 
 WIDTH = 720
 STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #1f2937 } .small { font-size: 11px } .title { font-weight: 600 }
+text { font: 13px system-ui, sans-serif; fill: #1f2937 } .small { font-size: 11px } .big { font-size: 17px }
+.title { font-weight: 600 }
 .axis { stroke: #6b7280; fill: none } .grid { stroke: #e5e7eb; fill: none } .edge { stroke: #1f2937; fill: none }
 .back { fill: #ffffff } .none { fill: #e5e7eb } .light { fill: #ffffff }
 .f0 { fill: #2563eb } .f1 { fill: #d97706 } .f2 { fill: #059669 } .f3 { fill: #9333ea } .f4 { fill: #6b7280 }

@@ -1,7 +1,7 @@
-"""Makes the pictures of reports in this folder: python docs/pictures/make.py
+"""Makes the pictures of reports in this directory: python docs/pictures/make.py
 
-Needs Chromium and the onnx package. The network is the demo's own and is measured on this machine, so figures differ
-from run to run; on an idle machine they mean something.
+Needs Chromium and the onnx package. The demo's network is measured on this machine: figures differ from run to run, and
+are meaningful on an idle machine only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAYER = "conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 dtype=int8"
 
 
 def model_report(path: Path) -> None:
-    """The page of the demo's network: of three measurements, the one that other work disturbed least."""
+    """The page of the demo's network: the least disturbed of three measurements."""
     executable = tt.compile(resnet_bytes(), cache=False)
     inputs = inputs_of(executable, "")
     found = [(executable.benchmark(seconds=2.0, **inputs), executable.report()) for _ in range(3)]
@@ -42,7 +42,7 @@ def simulation_report(path: Path) -> None:
 
 
 def main() -> None:
-    """Make both pages and photograph them."""
+    """Make both pages and take pictures of them."""
     with tempfile.TemporaryDirectory() as folder:
         model, simulation = Path(folder) / "model.html", Path(folder) / "simulation.html"
         model_report(model)  # before the browser starts, which would take part of the processor

@@ -49,6 +49,7 @@ class Seen:
     session: str
     requests: list = field(default_factory=list)
     complaints: list = field(default_factory=list)
+    target: str = ""
 
     def evaluate(self, expression):
         """The value of a JavaScript expression in the page."""
@@ -115,7 +116,13 @@ class Browser:
         while not self._loaded:
             self._read()
         seen.requests = [url for url in seen.requests if url != path.resolve().as_uri()]
+        seen.target = target
         return seen
+
+    def close(self, seen: Seen):
+        """Close a page that is not needed any more."""
+        self.call("Target.closeTarget", {"targetId": seen.target})
+        self._pages.pop(seen.session, None)
 
     def call(self, method, given=None, session=None):
         """One command and its result."""

@@ -171,7 +171,7 @@ class Variant(VariantBase):
             found,
             names,
             profiler,
-            threads=self.cores,
+            threads=self.threads,
             unprofiled=statistics.median(samples),
             operators=self.operators,
         )

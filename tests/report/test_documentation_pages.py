@@ -1,0 +1,79 @@
+"""The built documentation in a real browser, from file://: nothing overflows, nothing fails, search finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from browser import NAMES, Browser, browser_path
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.skipif(browser_path() is None, reason=f"no browser is installed: {', '.join(NAMES)}"),
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("material", "mkdocstrings"))),
+        reason="mkdocs is not installed: extra docs",
+    ),
+]
+# Elements that reach beyond the window; tables, code and figures scroll within boxes of their own.
+BEYOND = """[...document.querySelectorAll(".md-content *, .md-header, .md-footer")].filter(e =>
+  !e.closest(".md-typeset__scrollwrap, pre, .md-code__content, svg, p:has(> img)") && e.getClientRects().length
+  && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"""
+LIGHTNESS = """(names => names.map(name => {
+  const [r, g, b] = getComputedStyle(document.body)[name].match(/[0-9.]+/g).map(Number);
+  return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+}))(["backgroundColor", "color"])"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documentation")
+    for name in ("docs", "tvm_tiling", "mkdocs.yml"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+    return folder / "build" / "docs"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+def test_every_page_fits_and_loads_nothing_from_other_hosts(browser, site, width, dark):
+    wrong = []
+    for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # that one is for servers
+        seen = browser.show(page, width=width, height=844, dark=dark)
+        outside = [url for url in seen.requests if not url.startswith(("file://", "data:"))]
+        ground, text = seen.evaluate(LIGHTNESS)
+        found = {
+            "requests": outside,
+            "complaints": seen.complaints,
+            "wide": seen.evaluate("document.documentElement.scrollWidth") > width,
+            "beyond": seen.evaluate(BEYOND),
+            "contrast": not (ground < 0.25 and text > 0.6 if dark else ground > 0.9 and text < 0.4),
+        }
+        if any(found.values()):
+            wrong.append((page.relative_to(site), {name: value for name, value in found.items() if value}))
+        browser.close(seen)
+    assert wrong == []
+
+
+def test_search_works_without_a_server(browser, site):
+    seen = browser.show(site / "index.html", width=1280)
+    seen.evaluate("""(box => { box.focus(); box.value = "split-K"; box.dispatchEvent(new Event("keyup")) })(
+        document.querySelector("input.md-search__input"))""")
+    results = "[...document.querySelectorAll('.md-search-result__item a')].map(e => e.getAttribute('href'))"
+    end = time.monotonic() + 20
+    while not (found := seen.evaluate(results)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert any("products.html" in link for link in found)
+    assert seen.complaints == []
