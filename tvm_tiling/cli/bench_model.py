@@ -129,7 +129,7 @@ def beside_onnxruntime(model: str | bytes, executable: Executable, inputs: Mappi
     """Paired runs with the same number of threads. Outputs are compared first; WrongResult names one that differs."""
     run = onnxruntime_run(model, inputs)
     check(run(), executable, inputs, "onnxruntime")
-    own = Side(lambda: executable.run(**inputs), own_core)
+    own = Side(lambda: executable.run(inputs), own_core)
     return paired(own, Side(run), StopRule(most_seconds=seconds), Condition(settle=SETTLE))
 
 
@@ -152,7 +152,7 @@ def check(expected: Any, executable: Executable, inputs: Mapping[str, Any], whos
     import numpy as np
 
     accepted = TOLERANCE if executable.precision.precision == "float32" else ROUNDED_TOLERANCE
-    got = executable.run(**inputs)
+    got = executable.run(inputs)
     outputs = got if isinstance(got, tuple) else (got,)
     largest = 0.0
     for name, ours, theirs in zip(executable.signature.output_names, outputs, expected, strict=True):

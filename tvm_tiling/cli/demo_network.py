@@ -107,7 +107,7 @@ def _tvm_default(model: str | bytes, inputs: Mapping[str, Any]) -> Callable[[], 
 
 
 def _beside(executable: Executable, inputs: Mapping[str, Any], rival: Callable[[], Any]) -> Paired:
-    ours, theirs = Side(lambda: executable.run(**inputs), own_core), Side(rival, own_core)
+    ours, theirs = Side(lambda: executable.run(inputs), own_core), Side(rival, own_core)
     start = time.perf_counter()
     rival()
     first = time.perf_counter() - start

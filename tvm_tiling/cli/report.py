@@ -313,7 +313,7 @@ def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, sec
     if taken[0] != taken[1]:
         raise WorkloadError(f"{against} takes other inputs than {name}; expected two builds of one model")
     inputs = inputs_of(subject, input_file)
-    ours, theirs = (Side(lambda exe=exe: exe.run(**inputs), own_core) for exe in (subject, baseline))  # type: ignore[misc]
+    ours, theirs = (Side(lambda exe=exe: exe.run(inputs), own_core) for exe in (subject, baseline))  # type: ignore[misc]
     with working("measuring in turns"):
         pair = paired(ours, theirs, StopRule(most_seconds=seconds), Condition())
     if pair.reason:

@@ -64,7 +64,7 @@ def command(
         batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
     )
     executable = opened(model, typed)
-    result = executable.run(**inputs_of(executable, input_file))
+    result = executable.run(inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)
     )

@@ -35,6 +35,9 @@ class ForeignVariant(VariantBase):
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
         self._refuse()
 
+    def profile(self, arrays: Sequence[np.ndarray], runs: int) -> NoReturn:
+        self._refuse()
+
     def functions(self, threads: int, arrays: Sequence[np.ndarray]) -> Sequence[Any]:
         self._refuse()
 

@@ -120,7 +120,7 @@ class _Steps:
         if _PLACES in self._kinds:
             given[_PLACES] = np.arange(len(known) - len(new), len(known))[None]
         inputs = {name: value.astype(self._kinds[name]) for name, value in given.items()}
-        result = self._executable.run(**inputs) if self._session is None else self._session.run(**inputs)
+        result = self._executable.run(inputs) if self._session is None else self._session.run(**inputs)
         results = result if isinstance(result, tuple) else (result,)
         logits = next((each for each in results if each.ndim == 3 and each.shape[0] == 1), None)
         if logits is None:
