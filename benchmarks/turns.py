@@ -140,5 +140,6 @@ def distance(found: Sequence[Any], expected: Sequence[np.ndarray]) -> float:
         if one.size != right.size:
             return float("inf")
         scale = max(float(np.abs(right).max()), 1e-30)
-        worst = max(worst, float(np.abs(one.reshape(right.shape) - right).max()) / scale)
+        gap = float(np.abs(one.reshape(right.shape) - right).max()) / scale
+        worst = max(worst, gap) if gap == gap else float("inf")
     return worst

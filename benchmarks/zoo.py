@@ -13,10 +13,10 @@ from typing import Any
 from .onnx_networks import NETWORKS as OF_ONNX
 
 IMAGE = 224
-SIZES = {"inception_v3": 299, "mobilevit_s": 256, "edgenext_small": 256, "levit_128": 224, "fastvit_t8": 256}
+SIZES = {"inception_v3": 299, "mobilevit_s": 256, "edgenext_small": 256}
 TORCHVISION = (
     "resnet18",
-    "resnet50",
+    "resnet50_v1_5",  # beside the resnet50 of the onnx package
     "resnext50_32x4d",
     "regnet_y_400mf",
     "mobilenet_v2",
@@ -38,7 +38,7 @@ TIMM = (
     "mixer_s32_224",
     "repvgg_a0",
     "poolformer_s12",
-    "levit_128",
+    "rexnet_100",
     "dla34",
     "edgenext_small",
     "hrnet_w18_small",
@@ -47,7 +47,7 @@ TRANSFORMERS = ("bert_128", "bert_384", "distilbert_128", "electra_small_128", "
 EVERY = (*OF_ONNX, *TORCHVISION, *TIMM, *TRANSFORMERS)
 # Those that are measured with more than one image or sentence as well.
 BATCHED = (
-    "resnet50",
+    "resnet50_v1_5",
     "squeezenet1_1",
     "shufflenet_v2_x1_0",
     "mobilenet_v3_large",
@@ -90,7 +90,7 @@ def _vision(name: str) -> Any:
     from torchvision import models
 
     extra = {"inception_v3": {"init_weights": False, "aux_logits": False}}
-    return models.get_model(name, weights=None, **extra.get(name, {}))
+    return models.get_model(name.removesuffix("_v1_5"), weights=None, **extra.get(name, {}))
 
 
 def _has_norms_of_batches(module: Any) -> bool:

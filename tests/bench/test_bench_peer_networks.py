@@ -1,0 +1,136 @@
+"""Whole networks beside other libraries: processes in turns, what is compared first, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks import peer_networks, zoo
+from benchmarks.network_files import INPUTS, MODEL, OUTPUTS, Network, _save
+from benchmarks.peers.network import Run, missing
+from benchmarks.peers.network_onnxruntime import OnnxRuntimeNetwork
+from benchmarks.peers.network_ours import OurNetwork
+from benchmarks.turns import LOAD, Player, distance, take_turns
+
+NAME = "squeezenet"  # of the onnx package: it is read from its file, and not built
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    from onnx import helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((4, 8), "float32"), rng.standard_normal((8, 3), "float32")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 3])],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    folder = tmp_path / f"{NAME}-1"
+    folder.mkdir()
+    (folder / MODEL).write_bytes(model.SerializeToString())
+    _save(folder / INPUTS, [x])
+    _save(folder / OUTPUTS, [x @ w])
+    return Network(NAME, 1, folder)
+
+
+@dataclass
+class Broken:
+    """A library that is wrong, or ends its process."""
+
+    name: ClassVar[str] = "broken"
+    needs: ClassVar[tuple[str, ...]] = ()
+    programs: ClassVar[tuple[str, ...]] = ()
+    exact: ClassVar[bool] = True
+
+    @staticmethod
+    def convert(network: Network) -> None:
+        """Nothing."""
+
+    @staticmethod
+    def load(network: Network, cores: int) -> Run:
+        return lambda: [np.zeros((4, 3), "float32")]
+
+
+class Ending(Broken):
+    name: ClassVar[str] = "ending"
+
+    @staticmethod
+    def load(network: Network, cores: int) -> Run:
+        os._exit(3)
+
+
+def test_libraries_take_turns_and_ours_is_compared_with_each(network):
+    entry = peer_networks.measure(network, [OnnxRuntimeNetwork, Broken, Ending], 2, 0.02)
+    libraries = entry["libraries"]
+    assert set(libraries) == {"ours", "onnxruntime", "broken", "ending"}
+    assert libraries["ours"]["part"] == 1.0 and libraries["ours"]["far"] < 1e-5
+    assert len(libraries["onnxruntime"]["parts"]) == 2 and libraries["onnxruntime"]["part"] > 0
+    assert libraries["broken"]["reason"].startswith("wrong result: 1.0e+00")
+    assert libraries["ending"]["reason"] == "its process ended with 3"
+    best = peer_networks.fastest(entry)
+    assert best is not None and best[0] == "onnxruntime"
+
+
+def test_a_process_that_does_not_answer_is_left(network):
+    player = Player(OurNetwork, network, 1)
+    try:
+        assert player.ask(LOAD, 0.01) is None
+        assert player.failure == "no answer to load in 0 s"
+        take_turns([player], 1, 0.01)
+        assert player.seconds == []
+    finally:
+        player.close()
+
+
+def test_results_are_written_after_each_network_and_go_on(network, tmp_path, capsys):
+    path = tmp_path / "peers.json"
+    arguments = [
+        NAME,
+        "--folder",
+        str(network.folder.parent),
+        "--json",
+        str(path),
+        "--rounds",
+        "2",
+        "--seconds",
+        "0.02",
+    ]
+    assert peer_networks.main([*arguments, "--peer", "onnxruntime"]) == 0
+    assert "onnxruntime: geometric mean" in capsys.readouterr().out
+    before = path.read_text()
+    (entry,) = json.loads(before)["networks"]
+    assert (entry["network"], entry["batch"]) == (NAME, 1)
+    assert peer_networks.main([*arguments, "--peer", "onnxruntime"]) == 0  # it is there
+    assert path.read_text() == before
+
+
+def test_forty_networks_and_their_batches():
+    assert len(zoo.EVERY) == len(set(zoo.EVERY)) == 40 and set(zoo.BATCHED) <= set(zoo.EVERY)
+    assert [name for name in peer_networks.PEERS if not peer_networks.PEERS[name].exact] == ["openvino-default"]
+
+
+def test_unknown_networks_and_missing_libraries_are_named(capsys, monkeypatch):
+    with pytest.raises(SystemExit):
+        peer_networks.main(["resnet51"])
+    assert "unknown networks: resnet51" in capsys.readouterr().err
+    monkeypatch.setattr(Broken, "needs", ("no_such_module", "json"))
+    assert missing(Broken) == ["no_such_module"]
+
+
+def test_outputs_may_differ_by_axes_of_one_alone():
+    right = [np.arange(6.0).reshape(1, 2, 3)]
+    assert distance([np.arange(6.0).reshape(2, 3)], right) == 0
+    assert distance([np.arange(6.0) + 0.5], right) == pytest.approx(0.1)
+    assert distance([np.arange(5.0)], right) == np.inf and distance([], right) == np.inf
+    assert distance([np.full(6, np.nan)], right) != 0
