@@ -390,7 +390,7 @@ def test_an_empty_program_has_a_report():
 
 
 def test_what_is_no_program_or_no_machine_is_refused():
-    with pytest.raises(SimulationError, match="a str, accepted: a Program"):
+    with pytest.raises(SimulationError, match="has type str, accepted: a Program"):
         simulate("p.vsim")
     with pytest.raises(HardwareError, match="hardware = 3, accepted: a Hardware"):
         simulate(product(), 3)

@@ -56,7 +56,7 @@ def test_files_that_are_no_models(folder, capsys, tmp_path):
 
 def test_a_missing_external_weight(folder, capsys, tmp_path):
     (tmp_path / "apart.onnx").write_bytes((folder / "apart.onnx").read_bytes())
-    assert "'w.bin' is missing" in refused(capsys, "run", tmp_path / "apart.onnx")
+    assert "'w.bin' does not exist" in refused(capsys, "run", tmp_path / "apart.onnx")
 
 
 def test_operators_that_are_not_served(capsys, tmp_path):

@@ -72,7 +72,7 @@ def test_shapes_fix_what_is_open_everywhere():
         ({"shapes": {"x": (-1, 4)}}, "accepted: sizes from 0"),
         ({"shapes": {"w": (1, 4)}}, "shapes names 'w'; the inputs are 'x'"),
         ({"params": {"w": 1}}, "params names 'w'; the inputs are 'x'"),
-        ({"params": {"x": np.zeros((1, 4))}}, "is float64 of shape .*; accepted: float32"),
+        ({"params": {"x": np.zeros((1, 4))}}, "has type float64 and shape .*; accepted: float32"),
         ({"batch": 0}, "batch = 0; accepted: a number from 1"),
     ],
 )

@@ -52,8 +52,8 @@ def test_parameters_by_name_by_path_and_by_bytes(tmp_path):
 def test_parameters_that_do_not_fit_are_refused():
     for params, said in (
         ({"v": W}, r"params names 'v'; the inputs are 'x', 'w', 'b'"),
-        ({"w": W.T}, r"params\['w'\] is float32 of shape \(3, 4\); accepted: \(4, 3\) float32"),
-        ({"b": B.astype("float64")}, r"params\['b'\] is float64 of shape \(4,\); accepted: \(4\) float32"),
+        ({"w": W.T}, r"params\['w'\] has type float32 and shape \(3, 4\); accepted: \(4, 3\) float32"),
+        ({"b": B.astype("float64")}, r"params\['b'\] has type float64 and shape \(4,\); accepted: \(4\) float32"),
         (params_bytes({"v": W}), r"params names 'v'"),
         ("/nowhere/at.params", "does not exist"),
         (3, "params is a int; accepted: arrays by name"),

@@ -67,7 +67,7 @@ def test_a_block_that_writes_more_or_less_than_the_sums_is_refused(columns):
     sums = te.compute((6, 5), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="sums")
     last = te.compute((6, columns), lambda i, j: te.if_then_else(j < 5, sums[i, j], 0.0), name="last")
     with pytest.raises(
-        UnsupportedOperator, match=f"'last' after the sum of products writes {columns} for 5 of its sums"
+        UnsupportedOperator, match=f"'last' after the sum of products writes {columns} elements for 5 of its sums"
     ):
         tt.tiling_schedule(te.create_prim_func([a, b, last]))
 

@@ -178,7 +178,7 @@ DAMAGES = {
         lambda lines: [edited(lines[0], version=9), *lines[1:]],
         "line 1: the file has format version 9, written by a newer tvm-tiling; expected 1 or 2 or 3",
     ),
-    "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: list, accepted: a table"),
+    "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: a list, accepted: a table"),
     "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry precedes the first fingerprint"),
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),
     "a wrong kind": (lambda lines: [*lines[:4], edited(lines[4], kind="x"), *lines[5:]], "line 5: kind = 'x'"),
@@ -191,7 +191,10 @@ DAMAGES = {
         lambda lines: [*lines[:2], edited(lines[2], workload={"op": "gemm", "m": 0, "n": 1, "k": 1}), *lines[3:]],
         "line 3: gemm: m = 0",
     ),
-    "an unknown field": (lambda lines: [*lines[:4], edited(lines[4], more=1), *lines[5:]], "line 5: field 'more' unk"),
+    "an unknown field": (
+        lambda lines: [*lines[:4], edited(lines[4], more=1), *lines[5:]],
+        "line 5: field 'more' is unk",
+    ),
     "other padding": (
         lambda lines: [
             *lines[:2],

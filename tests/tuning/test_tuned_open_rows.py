@@ -121,7 +121,7 @@ def test_what_is_faster_over_the_range_is_kept_and_serves(database):
     )
     config, why = found(database)
     assert config == report.best
-    assert "from the database: for 1..512 rows 1." in why and "geometric mean of 7 sizes" in why
+    assert "from the database: for 1..512 rows speedup 1." in why and "geometric mean of 7 sizes" in why
     ((_, entry),) = database.entries()
     assert (entry.kind, entry.rows.rows, entry.rows.sizes) == ("range", Range(1, 512), turns.sizes[-1])
     assert entry.rows.version and entry.decided_cost / entry.cost == pytest.approx(entry.rows.gain)

@@ -178,7 +178,7 @@ def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
         shape = static_shape(inputs[name])
         if value.dtype != dtype or (shape is not None and value.shape != shape):
             raise ModelFormatError(
-                f"{graph.where}: params[{name!r}] is {value.dtype} of shape {value.shape}; "
+                f"{graph.where}: params[{name!r}] has type {value.dtype} and shape {value.shape}; "
                 f"accepted: {dtype} of shape {shape if shape is not None else 'any'}"
             )
         graph.graph.input.remove(inputs[name])
