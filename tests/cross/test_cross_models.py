@@ -19,6 +19,7 @@ from tvm import relax
 import tvm_tiling as tt
 from tvm_tiling.errors import HardwareError, TilingError
 from tvm_tiling.hardware.instruction_sets import host_arch
+from tvm_tiling.target import hardware_of
 
 pytestmark = pytest.mark.skipif(host_arch() != "x86_64", reason="cross-compiles on x86-64")
 V1 = tt.Hardware.load("neoverse-v1")
@@ -169,11 +170,9 @@ def test_tuning_here_for_another_architecture_is_refused():
 
 
 def test_cpus_are_targets_by_name(tmp_path):
-    assert tt.decide(tt.GemmWorkload(m=8, n=8, k=8), V1) is not None
     (tmp_path / "mine.toml").write_text(V1.to_toml())
+    assert hardware_of("neoverse-v1") == hardware_of(str(tmp_path / "mine.toml")) == V1
     module = Network((1, 17, 24)).module(attention)
-    for target in ("neoverse-n1", str(tmp_path / "mine.toml")):
-        assert "aarch64" in tt.compile(module, target=target, cache=False).lacking
     with pytest.raises(HardwareError, match="target 'vta' is a simulated accelerator; use 'vsim/vta'"):
         tt.compile(module, target="vta")
 
