@@ -86,5 +86,6 @@ def test_paper_shows_what_is_folded_away_and_whole_tables(browser, files):
     printed = browser.show(path, width=794, media="print")
     assert printed.evaluate(hidden) == 0
     assert printed.evaluate("getComputedStyle(document.querySelector('.wide')).overflowX") == "visible"
+    assert printed.evaluate("document.documentElement.scrollWidth") <= 794
     pages = len(re.findall(rb"/Type\s*/Page\b", printed.pdf()))
     assert 3 <= pages <= 40

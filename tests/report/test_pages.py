@@ -372,6 +372,16 @@ def test_what_multiplies_nothing_is_named():
     assert advice(dataclasses.replace(timed, report=dataclasses.replace(timed.report, seconds=None))) == []
 
 
+def test_time_between_operators_is_advice_on_an_idle_machine_alone():
+    timed = model()
+    report = dataclasses.replace(timed.report, seconds=1.5 * timed.report.seconds, others=0.01)
+    idle = advice(dataclasses.replace(timed, report=report))
+    busy = advice(dataclasses.replace(timed, report=dataclasses.replace(report, others=0.4)))
+    told = [each for each in idle if "spent between them" in each.what]
+    assert len(told) == 1 and told[0].gain == pytest.approx(report.seconds / 3, rel=1e-2)
+    assert not any("spent between them" in each.what for each in busy)
+
+
 def test_advice_comes_in_order_and_is_called_a_prediction():
     timed = model()
     found = advice(timed)

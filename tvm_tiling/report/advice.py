@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..figures import percent, seconds
 from ..model.report import MULTIPLYING, OperatorRecord
+from ..other_work import doubt
 from ..workload import ConvWorkload, GemmWorkload
 from .operator_work import peak_of, peak_seconds, type_of
 from .timed_model import TimedModel, workload_of
@@ -161,11 +162,13 @@ def _other_operators(timed: TimedModel) -> Iterator[Advice]:
 
 def _between(timed: TimedModel) -> Iterator[Advice]:
     report = timed.report
+    if doubt(report.others):
+        return  # the rest is the other processes' time
     run, together = report.seconds or 0.0, sum(o.measured_seconds or 0.0 for o in report.operators)
     if together and run - together > BETWEEN * run:
         what = (
             f"A run takes {seconds(run)}, its operators one by one {seconds(together)}: the rest is spent between "
-            "them, or by other processes. Measure on an idle machine."
+            "them: starting parallel loops, waiting for threads, copies of inputs."
         )
         yield Advice(run - together, what, [])
 
