@@ -51,7 +51,7 @@ def main() -> None:
             for name, page, width, dark, height in (
                 ("report.png", model, 1000, False, 1000),
                 ("report-phone-dark.png", model, 390, True, 800),
-                ("simulation.png", simulation, 1000, False, 640),
+                ("simulation.png", simulation, 1000, False, 900),
             ):
                 picture = browser.show(page, width=width, dark=dark).picture(height)
                 (FOLDER / name).write_bytes(picture)
