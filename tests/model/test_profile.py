@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -55,6 +56,16 @@ def test_a_profile_does_not_change_results(compiled):
     before = exe.run(*arrays)
     exe.profile(*arrays, runs=2)
     np.testing.assert_array_equal(exe.run(*arrays), before)
+
+
+def test_profiles_of_several_threads_wait_for_each_other(compiled):
+    exe, arrays = compiled
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: exe.profile(*arrays, runs=2), range(8)))
+    steps = {tuple(step.operator for step in each.steps) for each in found}
+    assert len(steps) == 1
+    for each in found:
+        assert all(each.steps[task.step].start <= task.start <= task.end for task in each.tasks)
 
 
 def test_a_profile_is_one_file_for_perfetto_and_a_page(compiled, tmp_path):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import WorkloadError
 from ..runtime.execution_policy import ExecutionPolicy
+from ..runtime.locks import ForkSafeLock
 from ..runtime.threads import check_threads
 from . import saved
 from .outputs import Outputs, like
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 OUT, THREADS = "out", "threads"
 RUNS = 11  # whose median a profile is
+_profiling = ForkSafeLock()  # launch.c records one profile at a time
 
 
 class Executable:
@@ -168,7 +170,8 @@ class Executable:
         """When each operator runs on these inputs, and on which threads: the run of median length of `runs`. With
         counters of the processor (perf_event) where the system allows them.
 
-        `.save(path)` writes the timeline for Perfetto. WorkloadError where the model has no profiles: it was compiled
+        `.save(path)` writes the timeline for Perfetto. Nothing else should run in this process meanwhile; another
+        profile waits. WorkloadError where the model has no profiles: it was compiled
         by an earlier version, or without a C compiler, or the inputs are not the model's.
         """
         values = self.signature.arrays(arrays, named)
@@ -176,7 +179,8 @@ class Executable:
         if runs < 1:
             raise WorkloadError(f"runs is {runs}; expected 1 or more")
         try:
-            return variant.profile(values, runs)
+            with _profiling:
+                return variant.profile(values, runs)
         except RuntimeError as error:
             raise WorkloadError(f"the run cannot be profiled: {error}") from None
 
