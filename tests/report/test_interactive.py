@@ -171,3 +171,15 @@ def test_overlapping_spans_lie_in_rows_of_their_own():
     assert sorted(span for row in rows for span in row) == sorted(spans)
     assert all(one.start + one.length <= two.start for row in rows for one, two in itertools.pairwise(row))
     assert len(rows) == 3  # three of them are at once between 12 and 15
+
+
+def test_a_long_program_is_drawn_in_slices(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("tvm_tiling.report.timeline.MOST_SPANS", 10)
+    (tmp_path / "s.html").write_text(PAGES["simulation"](), encoding="utf-8")
+    seen = browser.show(tmp_path / "s.html")
+    assert seen.evaluate("document.body.textContent.includes('48 instructions are drawn in slices of 1 cycles')")
+    data = seen.evaluate("JSON.parse(document.querySelector('script.timeline').textContent)")
+    spans = next(row["spans"] for row in data["rows"] if row["name"] == "matrix")
+    busy = sum(length * shade / 8 for length, shade in zip(spans[1::4], spans[3::4], strict=True))
+    assert 16 <= busy <= 16 + len(spans) / 4 * 2  # cycles, each slice rounded up to an eighth
+    assert seen.complaints == []
