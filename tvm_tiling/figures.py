@@ -28,7 +28,7 @@ def scaled(value: float, unit: str = "", digits: int = 3) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time; a dash for None."""
+    """A time in seconds with a prefix; a dash for None."""
     return "–" if value is None else scaled(value, "s")
 
 
@@ -41,7 +41,7 @@ def size(count: float | None) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share of one; a dash for None."""
+    """A fraction as a percentage; a dash for None."""
     if share is None:
         return "–"
     return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")  # 0.0: no zero is below zero

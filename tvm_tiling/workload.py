@@ -202,7 +202,7 @@ LAYOUTS = ("NHWC", "NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c")
 class ConvWorkload(_SumOfProducts):
     """A convolution: `n` images of [d x] h x w x ci, `co` kernels of [kd x] kh x kw x ci/groups.
 
-    `padding` is (top, left, bottom, right); a single number stands for all, as in padding=1. `layout` names the axes of
+    `padding` is (top, left, bottom, right); a single number applies to all, as in padding=1. `layout` names the axes of
     input and output. One dimension is h = kh = 1; three dimensions have d and kd, whose stride, padding (front, back),
     dilation and output padding end in `_d`.
 

@@ -150,7 +150,7 @@ def test_without_a_cross_compiler_it_is_exported_and_not_saved(tmp_path, monkeyp
         executable.save(tmp_path / "model.tar")
     assert str(refused.value) == (
         f"{tmp_path}/model.tar cannot be written: the C compiler for aarch64, "
-        "TVM_TILING_CC_AARCH64='no-such-compiler', does not exist; export() needs none here"
+        "TVM_TILING_CC_AARCH64='no-such-compiler', does not exist; export() does not require one"
     )
     assert (executable.export(tmp_path / "net") / "kernels_0.o").stat().st_size
 
@@ -159,7 +159,7 @@ def test_a_choice_by_measuring_is_refused():
     net = Network((1, 17, 24))
     module, given = net.module(attention), net.arrays()
     with pytest.raises(
-        HardwareError, match="precision = 'auto' times runs, and this CPU lacks the architecture aarch64"
+        HardwareError, match="precision = 'auto' times runs, but this CPU lacks the architecture aarch64"
     ):
         tt.compile(module, target=V1, precision="auto", calibration=given, cache=False)
 

@@ -111,11 +111,11 @@ print(helpers() - before, np.abs(one.run(x) - many.run(x)).max() < 1e-5)
 
 @pytest.mark.parametrize("number", [0, -1, CORES + 1, 1.5, "2", True])
 def test_a_wrong_number_of_threads_is_one_sentence(saved, network, number):
-    with pytest.raises(WorkloadError, match=rf"^threads is .*; expected a whole number from 1 to {CORES}$"):
+    with pytest.raises(WorkloadError, match=rf"^threads = .*; expected a whole number from 1 to {CORES}$"):
         tt.load(saved, threads=number)
-    with pytest.raises(WorkloadError, match=r"^threads is .*; expected a whole number"):
+    with pytest.raises(WorkloadError, match=r"^threads = .*; expected a whole number"):
         tt.load(saved).run(np.zeros((1, 3, 64, 64), "float32"), threads=number)
-    with pytest.raises(HardwareError, match=r"^threads is .*; expected a whole number"):
+    with pytest.raises(HardwareError, match=r"^threads = .*; expected a whole number"):
         tt.compile(network, threads=number, cache=False)
 
 

@@ -116,12 +116,12 @@ class Hardware:
         return cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
 
     def with_cores(self, cores: int) -> Hardware:
-        """This machine with so many of its CPU's cores in use, one thread on each. HardwareError where it has no CPU
-        or not so many."""
+        """This machine with `cores` of its CPU's cores in use, one thread on each. Raises HardwareError if it has no
+        CPU, or fewer cores."""
         if self.cpu is None:
-            raise HardwareError(f"threads is {cores}, but {self.name} has no CPU")
+            raise HardwareError(f"threads = {cores}, but {self.name} has no CPU")
         if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= self.cpu.cores:
-            raise HardwareError(f"threads is {cores!r}; expected a whole number from 1 to {self.cpu.cores}")
+            raise HardwareError(f"threads = {cores!r}; expected a whole number from 1 to {self.cpu.cores}")
         if cores == self.cpu.cores:
             return self
         name = f"{self.name.removesuffix(f'-{self.cpu.cores}c')}-{cores}c"

@@ -98,7 +98,7 @@ def _vectors(arch: str, features: tuple[str, ...], info: CpuInfo | None) -> tupl
             raise HardwareError(
                 f"this CPU{name} lacks NEON (asimd), accepted: x86_64 with AVX2 and FMA, aarch64 with NEON"
             )
-        return 128, 30  # of 32: LLVM needs two for what it loads ahead, or copies sums in every step
+        return 128, 30  # of 32: LLVM needs two for loads in advance, otherwise it copies sums in every step
     if set(AVX512) <= set(features):
         return 512, 32
     lacking = [wanted.upper() for wanted in ("avx2", "fma") if wanted not in features]

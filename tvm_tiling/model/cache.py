@@ -108,7 +108,7 @@ class CompileCache:
         if not self._place.limit or self._place.refused():
             return
         if not all(variant.library.content for variant in executable.variants):
-            return  # it was not linked
+            return  # not linked
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{key}{SUFFIX}"

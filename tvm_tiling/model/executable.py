@@ -60,8 +60,8 @@ class Executable:
 
     @property
     def threads(self) -> int:
-        """On how many threads runs are computed: as many as the kernels were made for, if this process has so many
-        cores, or what `compile` or `load` was told."""
+        """The number of threads of a run: that of the kernels, if this process has as many cores, or the one passed to
+        `compile` or `load`."""
         return self.variants[0].threads
 
     @property

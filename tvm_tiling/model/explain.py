@@ -24,7 +24,7 @@ from .signature import Signature
 @dataclass(frozen=True)
 class Explanation:
     """One variant of a model: its inputs and outputs, and its operators with their decisions, in execution order.
-    `read_seconds` and `decide_seconds`: how long it took to import the model and to decide."""
+    `read_seconds` and `decide_seconds`: seconds to import the model and to decide."""
 
     signature: Signature
     operators: tuple[OperatorRecord, ...]

@@ -140,7 +140,7 @@ class Report:
 
     `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
     `others`: share of the cores' time that other processes took during the measurement; None if unknown. `graph`: the
-    steps of a run; none where they are not known.
+    steps of a run; empty if unknown.
     """
 
     operators: tuple[OperatorRecord, ...]

@@ -68,7 +68,7 @@ def write(
     """
     if unlinked := next((library for library in libraries if not library.content), None):
         arch = None if unlinked.instructions is None else unlinked.instructions.arch
-        raise TilingError(f"{os.fspath(path)} cannot be written: {missing(arch)}; export() needs none here")
+        raise TilingError(f"{os.fspath(path)} cannot be written: {missing(arch)}; export() does not require one")
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
     objects = {

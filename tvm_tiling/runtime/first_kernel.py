@@ -30,13 +30,13 @@ _library: Callable[[], NativeLibrary | None] = lambda: None  # noqa: E731
 
 
 def provide(library: Callable[[], NativeLibrary | None]) -> None:
-    """Let kernels run by the launch.c of the library that `library` returns, None if there is none."""
+    """Let kernels run by the launch.c of the library returned by `library`, None if there is none."""
     global _library
     _library = library
 
 
 def register(is_meant: Callable[[tvm.target.Target], bool]) -> None:
-    """Choose what runs kernels whose target satisfies `is_meant`, before they are loaded; one call is enough."""
+    """Select the launcher of kernels whose target satisfies `is_meant`, before they are loaded; idempotent."""
     original = Executable.jit
     if getattr(original, _MARK, False):
         return
@@ -56,9 +56,7 @@ def register(is_meant: Callable[[tvm.target.Target], bool]) -> None:
             module = original(self, **options)
             for each in _compiled(module):
                 if names := each.get_function(_NAMES)():
-                    each.get_function(
-                        str(names[0]).removeprefix(PREFIX)
-                    )  # loads the code, which is when the address is set
+                    each.get_function(str(names[0]).removeprefix(PREFIX))  # loads the code, which sets the address
         return module
 
     setattr(jit, _MARK, True)
@@ -66,7 +64,7 @@ def register(is_meant: Callable[[tvm.target.Target], bool]) -> None:
 
 
 def _compiled(module: Any) -> list[Any]:
-    """The modules that LLVM compiled."""
+    """The modules compiled by LLVM."""
     found: list[Any] = module._collect_from_import_tree(lambda each: each.kind == "llvm")
     return found
 
@@ -77,9 +75,9 @@ def _targets(module: Any) -> list[tvm.target.Target]:
 
 @contextlib.contextmanager
 def _parallel_loops_call(address: int) -> Iterator[None]:
-    """While inside, code that TVM loads calls `address` for a parallel loop, and not TVM's pool.
+    """A context in which code loaded by TVM calls `address` for a parallel loop instead of TVM's pool.
 
-    TVM sets symbols in the order in which they were registered, and forgets none: the last one counts.
+    TVM sets symbols in the order of their registration and keeps all of them: the last one takes effect.
     """
     own = ctypes.cast(getattr(_runtime(), _LAUNCH), ctypes.c_void_p)
     _register(ctypes.c_void_p(address))
@@ -97,7 +95,7 @@ def _register(address: ctypes.c_void_p) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _runtime() -> ctypes.CDLL:
-    """TVM's runtime as it is loaded."""
+    """The loaded library of TVM's runtime."""
     with open("/proc/self/maps") as maps:
         paths = {line.split()[-1] for line in maps if "libtvm_runtime." in line}
     (path,) = paths

@@ -58,8 +58,8 @@ def take_over(library: NativeLibrary | None, cores: int) -> bool:
 
 
 def launch_address(library: Callable[[], NativeLibrary | None], cores: int) -> int | None:
-    """Where parallel loops of kernels begin that run on `cores` cores, in the threads of models. `library` is asked for
-    one where no model has been loaded; None where it gives none."""
+    """The entry address for parallel loops of kernels that run on `cores` cores, in the threads of models. `library`
+    provides a library if no model is loaded; None if it does not."""
     if _first is None:
         take_over(library(), cores)
     elif cores > _threads:
@@ -67,23 +67,22 @@ def launch_address(library: Callable[[], NativeLibrary | None], cores: int) -> i
     return None if _first is None else _first[1]
 
 
-_of_thread = threading.local()  # limit: what limit_thread set, 0 for none
+_of_thread = threading.local()  # limit: set by limit_thread, 0 for none
 
 
 def limit_thread(threads: int) -> None:
-    """Have parallel loops of kernels that this thread calls run on so many threads at most; 0: on all."""
+    """Limit parallel loops of kernels called by this thread to this many threads; 0: no limit."""
     _of_thread.limit = threads
     if _limit is not None:
         _limit(threads)
 
 
 def use_all_cores(count: int | None = None) -> int:
-    """Let kernels called from this thread run on `count` cores; returns how many threads of TVM's pool that are.
-
-    Left out, `count` is TVM_NUM_THREADS where the user set it, else every usable core. A thread that does not call this
-    function gets the same, with the cores of the latest call in any thread, when it loads its first kernel that was
-    compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call it
-    before the search. Models from compile() have threads of their own (see its `threads`).
+    """Let kernels called from this thread run on `count` cores; returns the number of threads of TVM's pool. By
+    default, `count` is TVM_NUM_THREADS if set by the user, otherwise every usable core. A thread that does not call
+    this function gets the same, with the cores of the latest call in any thread, when it loads its first kernel that
+    was compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call
+    it before the search. Models from compile() have threads of their own (see its `threads`).
 
     Sets the variable TVM_NUM_THREADS as well, for pools that other threads and child processes make later. A pool of
     TVM's that this thread already has cannot grow; then the smaller number is returned, after a warning; kernels that
@@ -96,7 +95,7 @@ def use_all_cores(count: int | None = None) -> int:
 
 
 class _Limited:
-    """A context in which loops that this thread begins have so many tasks at most."""
+    """A context in which loops started by this thread have at most this many tasks."""
 
     def __init__(self, limit: Callable[[int], None], threads: int) -> None:
         self._limit, self._threads = limit, threads
@@ -112,7 +111,7 @@ _UNLIMITED = contextlib.nullcontext()
 
 
 def limited(threads: int) -> contextlib.AbstractContextManager[None]:
-    """A context in which this thread's parallel loops run on `threads` threads at most, itself included."""
+    """A context in which this thread's parallel loops run on at most `threads` threads, including itself."""
     return _UNLIMITED if threads >= _threads or _limit is None else _Limited(_limit, threads)
 
 

@@ -59,9 +59,9 @@ def requested_thread_count() -> int | None:
 
 
 def check_threads(threads: object, most: int) -> int:
-    """The number of threads if it is one from 1 to `most`, else WorkloadError."""
+    """Return the number of threads. Raises WorkloadError unless it is from 1 to `most`."""
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
-        raise WorkloadError(f"threads is {threads!r}; expected a whole number from 1 to {most}")
+        raise WorkloadError(f"threads = {threads!r}; expected a whole number from 1 to {most}")
     return threads
 
 
@@ -74,8 +74,8 @@ def thread_count(threads: int | None, most: int) -> int:
 
 
 def processors_at_load() -> tuple[int, ...]:
-    """Hardware threads that a library loaded now may run on: those of the calling thread's affinity while TVM, whose
-    pool narrows that affinity, is not loaded; later those at the start of this process."""
+    """Hardware threads available to a library loaded now: those of the calling thread's affinity before TVM is loaded,
+    whose pool narrows that affinity; afterwards those at the start of this process."""
     return _USABLE if "tvm" in sys.modules else _one_per_core_first(affinity())
 
 
@@ -93,7 +93,7 @@ def choose_cores(count: int | None) -> int:
 
 
 def chosen_cores() -> int:
-    """The count of the latest call of use_all_cores, left out that of TVM_NUM_THREADS, else every usable core."""
+    """The count of the latest call of use_all_cores; by default TVM_NUM_THREADS, otherwise every usable core."""
     return _chosen or requested_thread_count() or usable_core_count()
 
 

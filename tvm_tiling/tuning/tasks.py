@@ -53,8 +53,8 @@ def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list
     first.
 
     `options` are compile's that give dynamic dimensions their sizes, `example_inputs`, `params`, `calibration` and, on
-    a CPU, a `precision` that needs no calibration. A task has the name of the first node that it computes.
-    UnsupportedOperator for a model without any; errors of compile for what it cannot read or target.
+    a CPU, a `precision` that does not require calibration. A task has the name of the first node that it computes.
+    Raises UnsupportedOperator for a model without any, and the errors of compile for what it cannot read or target.
     """
     found: dict[_Key, Task] = {}
     taken: set[str] = set()
@@ -78,12 +78,12 @@ def _key(task: Task) -> _Key:
 
 
 def _name(operator: Any) -> str:
-    """The first node that an operator computes; its function where the model has no names."""
+    """The first node computed by an operator; its function if the model has no names."""
     return str(operator.nodes[0] if operator.nodes else operator.name)
 
 
 def _fresh(name: str, taken: set[str]) -> str:
-    """The name, with a number if another task has it already."""
+    """The name, with a number if another task already has it."""
     numbered = (f"{name} #{number}" for number in itertools.count(2))
     fresh = name if name not in taken else next(each for each in numbered if each not in taken)
     taken.add(fresh)
@@ -97,7 +97,9 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
 
     precision = options.get("precision", "float32")
     if precision not in ("float32", *HALVES):
-        raise WorkloadError(f"precision = {precision!r} is not tuned; accepted: {', '.join(('float32', *HALVES))}")
+        raise WorkloadError(
+            f"precision = {precision!r} is not supported for tuning; accepted: {', '.join(('float32', *HALVES))}"
+        )
     if options.get("calibration") is not None:
         raise HardwareError(
             f"calibration: {hardware.name} is a CPU, and models are quantised for accelerators only; accepted: None"

@@ -77,8 +77,8 @@ def tune(
     hardware = hardware_of(target)
     if runner == LOCAL and hardware.cpu is not None and hardware.cpu.arch != host_arch():
         raise HardwareError(
-            f"runner 'local' measures on this CPU, which is {host_arch()}, and {hardware.name} is {hardware.cpu.arch}; "
-            "accepted for it: 'rpc://host:port/key' of such machines"
+            f"runner 'local' measures on this CPU, which is {host_arch()}, but {hardware.name} is "
+            f"{hardware.cpu.arch}; accepted for it: 'rpc://host:port/key' of such machines"
         )
     with _started(runner, hardware) as template:
         from .tuned import tuned  # takes some tenths of a second, during which the template imports what it needs

@@ -67,7 +67,7 @@ def load(kind: type[P], path: str | os.PathLike[str]) -> P:
             start = file.read(_START.size)
             if start[: len(MAGIC)] != MAGIC:
                 raise ProgramError(
-                    f"{path} is not a program of the simulated accelerator; accepted: a file written by save()"
+                    f"{path} is not a program of the simulated accelerator; accepted: a file written by Program.save()"
                 )
             content = memoryview(file.read())
     except OSError as error:

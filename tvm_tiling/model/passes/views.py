@@ -289,8 +289,8 @@ def _before(rewriter: Rewriter, operand: Expr, shape: tuple[Extent, ...], before
 def _broadcast_before(
     own: Sequence[Extent], shape: Sequence[Extent], before: Sequence[Extent]
 ) -> tuple[Extent, ...] | None:
-    """The shape in which an operand of shape `own` is broadcast to `before` as it was to `shape`; None where an axis of
-    `before` would be broadcast in part. Axes of both go in groups of as many elements."""
+    """The shape with which an operand of shape `own` broadcasts to `before` as it did to `shape`; None if an axis of
+    `before` would be broadcast partially. Axes of both are grouped by equal numbers of elements."""
     padded = (*(1,) * (len(shape) - len(own)), *own)
     moved: list[Extent] = []
     first = 0
@@ -307,8 +307,8 @@ def _broadcast_before(
 
 
 def _groups(shape: Sequence[Extent], before: Sequence[Extent]) -> Iterator[tuple[Sequence[Extent], int]]:
-    """Neighbouring axes of `before`, each time as few as have the elements of whole axes of `shape`, which end at the
-    number that comes with them. Axes of one element go with those before them."""
+    """Groups of neighbouring axes of `before`, each the fewest that have the elements of whole axes of `shape`, with
+    the number of the axis of `shape` where the group ends. Axes of one element belong to the preceding group."""
     first = end = 0
     for last in range(1, len(before) + 1):
         group = before[first:last]

@@ -104,7 +104,10 @@ def _fastest(subject: Subject, tolerance: float) -> Executable:
     made: dict[str, Executable] = {"float32": subject.plain}
     if lacking := made["float32"].lacking:
         raise HardwareError(
-            f"precision = 'auto' times runs, and this CPU lacks {lacking} of {subject.hardware.name}; accepted for it: "
+            (
+                f"precision = 'auto' times runs, but this CPU lacks {lacking} of {subject.hardware.name}; "
+                "accepted for it: "
+            )
             + ", ".join(map(repr, PRECISIONS[:-1]))
         )
     for number, given in enumerate(calibration):
