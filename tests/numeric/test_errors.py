@@ -55,7 +55,8 @@ def test_a_type_that_is_not_served(dtype):
     op = te.compute((8, 8), lambda i, j: te.sum(a[i, x].astype("int32") * b[x, j].astype("int32"), x))
     text = message(tt.UnsupportedOperator, op)
     # Of an unsigned number as large as the sum's the conversion does not keep the value, so it stays in the operand.
-    assert f"its operands are {'int32' if dtype == 'uint32' else dtype}; accepted: float64, float32" in text
+    dtype = "int32" if dtype == "uint32" else dtype
+    assert f"operands of type {dtype} are not supported; accepted: float64, float32" in text
 
 
 def test_operands_of_two_types():

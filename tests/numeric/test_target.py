@@ -58,8 +58,11 @@ def test_other_targets_are_what_they_were():
     [
         ("vsim/vtx", "target 'vsim/vtx': unknown hardware preset 'vtx': did you mean 'vta'?"),
         ("vsim/", "target 'vsim/': unknown hardware preset ''"),
-        ("vsim/absent.toml", "target 'vsim/absent.toml': absent.toml: cannot be read: No such file"),
-        ("vsim/icelake-server-2c", "icelake-server-2c is no accelerator; accepted: a description with at least one of"),
+        ("vsim/absent.toml", "target 'vsim/absent.toml': absent.toml cannot be read: No such file"),
+        (
+            "vsim/icelake-server-2c",
+            "icelake-server-2c is not an accelerator; accepted: a description with at least one of",
+        ),
         ("vsim", "target 'vsim' is not supported; expected 'llvm', a preset, a TOML file"),
     ],
 )
