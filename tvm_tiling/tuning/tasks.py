@@ -132,9 +132,7 @@ def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) 
 
     imported = single(list(_imported(model, options)), hardware)
     for operator in accelerated_operators(imported, hardware, options.get("calibration")):
-        task = Task(
-            name=_name(operator), workload=operator.workload, prepacked=False, epilogue="", calls=operator.calls
-        )
+        task = Task(name=operator.name, workload=operator.workload, prepacked=False, epilogue="", calls=operator.calls)
         yield task, float(operator.workload.macs)
 
 
