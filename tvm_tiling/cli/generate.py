@@ -89,7 +89,7 @@ def command(
         """Print the text so far. A token may hold part of a character, which is printed when it is complete."""
         nonlocal shown
         found.append(token)
-        text = words.decode(found) if words is not None else f"{shown}{token} "
+        text = words.decode(found) if words is not None else " ".join(map(str, found))
         if not text.endswith("\ufffd"):
             typer.echo(text[len(shown) :], nl=False)
             shown = text
