@@ -62,6 +62,19 @@ def test_open_sizes_are_given_as_to_other_commands(capsys, model):
     assert code == 0
 
 
+def test_a_model_is_run_on_an_accelerator_by_the_simulator(capsys, model):
+    words = ("run", model, "--input", "x.npz", "--json")
+    here, there = (json.loads(run(capsys, *words, *more)[1])["outputs"][0] for more in ((), ("--target", "neartile")))
+    assert here["shape"] == there["shape"] == [16, 48] and there["max"] == pytest.approx(here["max"], rel=1e-3)
+
+
+def test_a_model_on_a_cpu_is_tuned_in_half_precision(capsys, model):
+    words = ("tune", model, "--precision", "bfloat16", "--trials", "2", "--json", "--database", "half.db")
+    code, out, _ = run(capsys, *words)
+    (task,) = json.loads(out)["tasks"]
+    assert code == 0 and task["name"] == "h" and task["trials"] == 2
+
+
 def test_a_model_is_tuned_for_an_accelerator(capsys, model):
     words = ("tune", model, "--target", "vsim/vta", "--trials", "6", "--json", "--database", "shapes.db")
     code, out, _ = run(capsys, *words, "--calibration", "x.npz")

@@ -39,6 +39,7 @@ EXAMPLES = (
     "tvm-tiling explain gemm 64 16384 64",
     "tvm-tiling explain conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 --target wfold16",
     "tvm-tiling explain lstm steps=100 input_size=256 hidden_size=512 --target rnn16k",
+    "tvm-tiling explain gemm 512 512 512 --target zen4-server-8c --algorithm pack",
     "tvm-tiling explain model.onnx --json",
 )
 

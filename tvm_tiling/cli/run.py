@@ -31,7 +31,7 @@ from .table import print_table
 
 EXAMPLES = (
     "tvm-tiling run model.tar --input x.npz -o y.npz",
-    "tvm-tiling run model.onnx --json",
+    "tvm-tiling run model.onnx --threads 1 --json",
 )
 
 

@@ -34,7 +34,7 @@ EXAMPLES = (
     "tvm-tiling tune gemm 256 256 256 dtype=int8 --target vta --trials 4",
     "tvm-tiling tune gemm 1024 1024 1024 --trials 32 --database shapes.db",
     "tvm-tiling tune gemm 64 256 64 --trials 8 --log trials.jsonl --html tuning.html",
-    "tvm-tiling tune gemm 1 256 256 --dim m=1..64 --prepacked --trials 4",
+    "tvm-tiling tune gemm 1 256 256 --dim m=1..64 --prepacked --trials 4 --no-resume --no-seeds",
     "tvm-tiling tune model.onnx --trials 16 --runner rpc://127.0.0.1:9190/cpu",
 )
 
