@@ -1,4 +1,4 @@
-"""Numbers as people read them: seconds, bytes and counts with the SI prefix that fits, shares in percent."""
+"""Formatting of numbers: seconds, bytes and counts with a suitable SI prefix, shares in percent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"
 
 
 def scaled(value: float, unit: str = "", digits: int = 3) -> str:
-    """`value` with an SI prefix, to this many significant digits: 12.3 ms, 1.2 Gop."""
+    """`value` with an SI prefix and this many significant digits: 12.3 ms, 1.2 Gop."""
     if value == 0:
         return f"0 {unit}".strip()
     factor, prefix = _prefix(value)
@@ -44,17 +44,19 @@ def percent(share: float | None, digits: int = 1) -> str:
     """A fraction as a percentage; a dash for None."""
     if share is None:
         return "–"
-    return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")  # 0.0: no zero is below zero
+    return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")  # 0.0 avoids a negative zero
 
 
 def count(number: int) -> str:
-    """A whole number in groups of three digits."""
+    """An integer in groups of three digits."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def column(name: str, values: Sequence[float | None], unit: str = "", *, binary: bool = False) -> tuple[str, list[str]]:
-    """A table's heading and cells in one unit, the one that fits the median value: ("time, µs", ["12.3", "0.597"]).
-    None is a dash. `binary`: bytes by powers of 1024."""
+    """The heading and cells of a table column in one unit, chosen by the median value: ("time, µs", ["12.3", "0.597"]).
+
+    None becomes a dash. `binary`: bytes by powers of 1024.
+    """
     known = sorted(abs(value) for value in values if value)
     middle = known[len(known) // 2] if known else 1.0
     factor, prefixed = _binary(middle) if binary else _prefix(middle)
@@ -81,6 +83,6 @@ def _binary(value: float) -> tuple[float, str]:
 
 
 def _significant(value: float, digits: int) -> str:
-    """To this many significant digits, without an exponent."""
+    """`value` with this many significant digits, without an exponent."""
     power = int(f"{value:.{digits - 1}e}".partition("e")[2])
     return f"{value:.{max(0, digits - 1 - power)}f}"

@@ -1,4 +1,4 @@
-"""How much of the cores' time other processes take while something is measured."""
+"""Detection of other processes that use the cores during a measurement."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .figures import percent
 from .runtime.threads import usable_processors
 
 BUSY = 0.05
-"""Share of the cores' time above which a measurement is doubtful."""
+"""Fraction of the cores' time above which a measurement is doubtful."""
 LEAST_TICKS = 40
-"""Of the system's clock: a share of fewer is mostly rounding."""
+"""Minimum duration in ticks of the system's clock: below it, rounding dominates the fraction."""
 STAT = Path("/proc/stat")
-IDLE = (3, 4)  # columns of a processor's line: idle, waiting for a disk
+IDLE = (3, 4)  # columns of a processor's line: idle, waiting for I/O
 
 
 class OtherWork:
-    """Watches while it is entered. `share`: of the time of this process's cores that other processes, or other virtual
-    machines on the same hardware, took meanwhile; None where the system does not say or the time was too short."""
+    """A context that measures the `share` of the time of this process's cores that other processes, or other virtual
+    machines on the same hardware, used meanwhile; None if the system does not report it or the time was too short."""
 
     def __init__(self) -> None:
         self.share: float | None = None
@@ -41,7 +41,7 @@ class OtherWork:
 
 
 def doubt(share: float | None) -> str:
-    """What is said of figures that were measured beside so much other work; empty where the machine was idle enough."""
+    """The warning for figures measured while other processes used this share; empty if the machine was idle enough."""
     if share is None or share <= BUSY:
         return ""
     return (
@@ -51,7 +51,7 @@ def doubt(share: float | None) -> str:
 
 
 def _busy_ticks() -> int | None:
-    """Ticks that the processors of this process were busy so far, with whatever; None where the system does not say."""
+    """Busy ticks of the processors of this process so far, by any process; None if the system does not report them."""
     try:
         text = STAT.read_text()
     except OSError:
@@ -60,7 +60,7 @@ def _busy_ticks() -> int | None:
 
 
 def busy_ticks(text: str, processors: Collection[int]) -> int | None:
-    """Ticks that these processors were busy, from the text of /proc/stat; None where it names none of them."""
+    """Busy ticks of these processors, from the text of /proc/stat; None if it lists none of them."""
     busy = [
         sum(int(ticks) for place, ticks in enumerate(columns.split()[:8]) if place not in IDLE)
         for number, columns in re.findall(r"^cpu(\d+) (.*)$", text, re.MULTILINE)

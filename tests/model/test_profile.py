@@ -89,7 +89,7 @@ def test_a_saved_model_has_its_graph_and_profiles(compiled, tmp_path):
 
 def test_what_cannot_be_profiled_is_one_sentence(compiled, monkeypatch):
     exe, arrays = compiled
-    with pytest.raises(WorkloadError, match="runs is 0; expected 1 or more"):
+    with pytest.raises(WorkloadError, match="runs = 0; expected 1 or more"):
         exe.profile(*arrays, runs=0)
     with pytest.raises(WorkloadError, match="x0"):
         exe.profile()

@@ -11,8 +11,8 @@ from .instruction_sets import EXTENSIONS
 from .kernel_costs import KernelCosts
 
 ARCHITECTURES = ("x86_64", "aarch64")
-# AArch64's are NEON's. In vectors of SVE of 256 bits LLVM copies each element of A to all lanes by the units that
-# multiply: by llvm-mca they do 0.74 of the multiply-adds a cycle of four NEON units on Neoverse V1.
+# AArch64's are NEON's. With 256-bit SVE vectors LLVM broadcasts each element of A on the multiply units: according to
+# llvm-mca this reaches 0.74 of the multiply-adds per cycle of four NEON units on Neoverse V1.
 VECTOR_BITS = {"x86_64": (128, 256, 512), "aarch64": (128,)}
 ASSUMED_MHZ = 3000.0  # if the system hides the clock
 
@@ -100,7 +100,7 @@ class Cpu:
             raise HardwareError(f"cpu: caches of levels {levels}, accepted: levels 1, 2, ... in order, each once")
 
     def _check_features(self) -> None:
-        """HardwareError for extensions of another architecture."""
+        """Raise HardwareError for extensions of another architecture."""
         for arch, extensions in EXTENSIONS.items():
             for foreign in sorted({each.name for each in extensions}.intersection(self.features)):
                 if arch != self.arch:

@@ -92,7 +92,7 @@ def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
 
 
 def build_packing(functions: Mapping[str, tirx.PrimFunc], kernels: Kernels) -> Any:
-    """A library that holds `functions`, which pack weights, here and now. Errors as build()."""
+    """A library of the `functions` that pack weights, for use in this process. Raises the errors of build()."""
     objects = kernels.objects(functions, lambda _: Kind.PACKING)
     with temporary_folder() as folder, naming(folder):
         return link_objects(objects, folder).module

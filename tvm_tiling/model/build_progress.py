@@ -42,5 +42,5 @@ class BuildLine(ProgressLine):
         super().__init__("compiling", "kernels")
 
     def __call__(self, progress: BuildProgress) -> None:
-        """Show it."""
+        """Display it."""
         self._show(progress.done, progress.of)

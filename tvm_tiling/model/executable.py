@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 OUT, THREADS = "out", "threads"
-RUNS = 11  # whose median a profile is
+RUNS = 11  # profiled runs, of which the median is reported
 _profiling = ForkSafeLock()  # launch.c records one profile at a time
 
 
@@ -76,13 +76,13 @@ class Executable:
 
     @property
     def lacking(self) -> str:
-        """What this CPU lacks to run the model, in words; empty where it runs it."""
+        """The instructions required by the model that this CPU lacks, in words; empty if it can run the model."""
         return next((variant.library.lacking for variant in self.variants if variant.library.lacking), "")
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        """Inputs, outputs and how the model was compiled, on a few lines."""
+        """Inputs, outputs and compilation options, on a few lines."""
         more = len(self.variants) - 1
         about = [f"{len(self.operators)} operators", f"{self.threads} threads", self.precision.precision]
         about += [f"and {more} more variants"] if more else []
@@ -167,17 +167,17 @@ class Executable:
         return measured
 
     def profile(self, *arrays: Any, runs: int = RUNS, **named: Any) -> Profile:
-        """When each operator runs on these inputs, and on which threads: the run of median length of `runs`. With
-        counters of the processor (perf_event) where the system allows them.
+        """Profile the model on these inputs: when each operator runs and on which threads, in the run with the median
+        duration of `runs`, with hardware counters (perf_event) if the system permits them.
 
         `.save(path)` writes the timeline for Perfetto. Nothing else should run in this process meanwhile; another
-        profile waits. WorkloadError where the model has no profiles: it was compiled
-        by an earlier version, or without a C compiler, or the inputs are not the model's.
+        profile waits. Raises WorkloadError if the model cannot be profiled, because it was compiled by an earlier
+        version or without a C compiler, or if the inputs do not match the model.
         """
         values = self.signature.arrays(arrays, named)
         variant = self._variant(values)
         if runs < 1:
-            raise WorkloadError(f"runs is {runs}; expected 1 or more")
+            raise WorkloadError(f"runs = {runs}; expected 1 or more")
         try:
             with _profiling:
                 return variant.profile(values, runs)

@@ -73,7 +73,7 @@ class _Reading:
         self._steps: list[tuple[str, list[_Tensor]]] = []
         self._allocated: list[_Memory] = []
         self._written: dict[str, set[int]] = {}  # kernel name to the indices of the tensors that it writes
-        self._writes: dict[str, tuple[int, ...]] = {}  # the same by the name that steps have
+        self._writes: dict[str, tuple[int, ...]] = {}  # the same by the names in steps
         self._inputs = []
         for number, parameter in enumerate(main.params):
             kind = _type_of(parameter, parameter.name)
@@ -151,7 +151,7 @@ class _Reading:
         tensors = [self._tensor(argument, name) for argument in call.args]
         if any(tensors[number].memory.place in (INPUT, CONSTANT) for number in self._written[name]):
             raise NoPlan(f"operator {name!r} writes to an input or constant")
-        # What nothing has used before is written here, also where the kernel does so by intrinsics.
+        # Memory that was not used before is written here, even if the kernel does so by intrinsics.
         new = {n for n, tensor in enumerate(tensors) if tensor.memory.place == ARENA and tensor.memory.first < 0}
         for tensor in tensors:
             memory = tensor.memory

@@ -14,7 +14,7 @@ from .variant_base import VariantBase, VariantParts
 
 
 class ForeignVariant(VariantBase):
-    """Every run is refused with a HardwareError that says what this CPU lacks."""
+    """Raises HardwareError for every run, with the instructions that this CPU lacks."""
 
     def __init__(self, parts: VariantParts) -> None:
         signature = parts.signature

@@ -1,4 +1,4 @@
-"""The graph of a compiled model: its steps in the order in which they run, and which step's result each one reads."""
+"""The graph of a compiled model: its steps in execution order, with the steps whose results each of them reads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from ..runtime.open_plan import AnyPlan, OpenTensor
 from ..runtime.plan import ARENA, CONSTANT, INPUT, PlannedTensor
 from ..sizes import Named
 
-PACKED = "_packed"  # behind the name of an operator whose kernel takes packed weights
+PACKED = "_packed"  # suffix of the name of an operator whose kernel takes packed weights
 
 
 @dataclass(frozen=True)
 class GraphStep:
-    """One call of an operator's kernel. `reads`: numbers of the steps whose results it reads, -1 and below the model's
-    inputs, the first one -1; `shapes`: of what it writes, with the type, as text."""
+    """One call of an operator's kernel.
+
+    `reads`: numbers of the steps whose results it reads; inputs of the model are -1 (the first one), -2 and so on.
+    `shapes`: shapes and types of its results, as text.
+    """
 
     operator: str
     reads: tuple[int, ...]
@@ -24,12 +27,13 @@ class GraphStep:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> GraphStep:
-        """What asdict() wrote. KeyError or TypeError for anything else."""
+        """The step for the result of asdict(). Raises KeyError or TypeError for anything else."""
         return cls(str(plain["operator"]), tuple(map(int, plain["reads"])), tuple(map(str, plain["shapes"])))
 
 
 def graph_of(plan: AnyPlan) -> tuple[GraphStep, ...]:
-    """The steps of a plan; none where the plan does not say what its kernels write, as in files of earlier versions."""
+    """The steps of a plan; empty if the plan does not record which arguments its kernels write, as in files of earlier
+    versions."""
     writes = dict(plan.writes)
     if set(writes) != set(plan.kernels):
         return ()
@@ -47,19 +51,19 @@ def graph_of(plan: AnyPlan) -> tuple[GraphStep, ...]:
 
 
 def shape_text(tensor: PlannedTensor | OpenTensor) -> str:
-    """A tensor's extents and type: "1 × 64 × 56 × 56 float32"; dynamic ones by their names."""
+    """A tensor's extents and type: "1 × 64 × 56 × 56 float32"; dynamic dimensions by name."""
     extents = [extent.name if isinstance(extent, Named) else str(extent) for extent in tensor.shape]
     return f"{' × '.join(extents) or 'scalar'} {tensor.dtype}"
 
 
 class _LastWriters:
-    """Which step wrote each byte of memory last."""
+    """The last step that wrote each byte of memory."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by memory: (first, end, step)
 
     def writers(self, tensor: PlannedTensor | OpenTensor) -> Iterator[int]:
-        """The steps that wrote what this tensor holds; for an input of the model its number, below 0."""
+        """The steps that wrote the content of this tensor; for an input of the model its number, which is negative."""
         if tensor.place == INPUT:
             yield -1 - _number(tensor)
             return
@@ -69,13 +73,13 @@ class _LastWriters:
                 yield step
 
     def write(self, tensor: PlannedTensor | OpenTensor, step: int) -> None:
-        """Note that this step wrote the tensor."""
+        """Record that this step wrote the tensor."""
         memory, first, end = _where(tensor)
         self._spans[memory] = [*_without(self._spans.get(memory, ()), first, end), (first, end, step)]
 
 
 def _without(spans: Sequence[tuple[int, int, int]], first: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """What remains of spans when the bytes from `first` to `end` are written anew."""
+    """The remaining spans after the bytes from `first` to `end` are overwritten."""
     for start, stop, step in spans:
         if start < min(stop, first):
             yield start, min(stop, first), step
@@ -88,8 +92,10 @@ def _number(tensor: PlannedTensor | OpenTensor) -> int:
 
 
 def _where(tensor: PlannedTensor | OpenTensor) -> tuple[tuple[int, int], int, int]:
-    """The memory that a tensor lies in, and its first byte and end there. A piece of a plan of dynamic shapes, and an
-    output, is a memory of its own, which a tensor fills."""
+    """The memory of a tensor, and its first byte and end there.
+
+    A piece of a plan with dynamic shapes, and an output, is a memory of its own, filled by the tensor.
+    """
     if isinstance(tensor, PlannedTensor) and tensor.place == ARENA:
         return (ARENA, 0), tensor.offset, tensor.offset + tensor.bytes
     return (tensor.place, _number(tensor)), 0, 1

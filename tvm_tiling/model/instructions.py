@@ -1,4 +1,4 @@
-"""The instructions that LLVM may use in kernels for a target."""
+"""The instruction set that LLVM may use in kernels for a target."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ..target import this_cpu
 
 
 def instructions_of(target: tvm.target.Target) -> InstructionSet | None:
-    """What LLVM may use; None for an architecture that no kernels are compiled for. A processor's name stands for more
-    than a hypervisor may leave of it: kernels for this CPU need nothing that it lacks."""
+    """The instruction set that LLVM may use; None for an architecture without kernel support.
+
+    A processor's name implies extensions that a hypervisor may hide: kernels for this CPU require only extensions that
+    it has.
+    """
     triple = str(target.attrs.get("mtriple") or "")
     arch = MACHINES.get(triple.partition("-")[0]) if triple else host_arch()
     if arch is None:
@@ -25,7 +28,7 @@ def instructions_of(target: tvm.target.Target) -> InstructionSet | None:
 
 
 def _own_name() -> str:
-    """LLVM's name of this CPU; empty where it has none, or kernels cannot be made for it."""
+    """LLVM's name of this CPU; empty if it has none, or if kernels are not supported on it."""
     try:
         cpu = this_cpu().cpu
     except HardwareError:

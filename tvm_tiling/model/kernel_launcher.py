@@ -1,7 +1,7 @@
-"""What runs the parallel loops of kernels that no model brings: a library of launch.c, linked when the first is loaded.
+"""The launcher for parallel loops of kernels outside of models: a library of launch.c, linked when the first kernel is
+loaded.
 
-TVM calls register() when it is imported (entry point group "tvm.backends"), so nothing else is loaded before a kernel
-is.
+TVM calls register() on import (entry point group "tvm.backends"), so nothing else is loaded before the first kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..temporary import temporary_folder
 
 
 def register() -> None:
-    """Have kernels run by launch.c where a C compiler makes it."""
+    """Run kernels by launch.c if a C compiler is available."""
     first_kernel.provide(_library)
 
 

@@ -92,12 +92,11 @@ class Kernels:
 
     @property
     def lacking(self) -> str:
-        """What this CPU lacks to run the kernels, in words; empty where it runs them."""
+        """The instructions required by the kernels that this CPU lacks, in words; empty if it can run them."""
         return "" if self.instructions is None else self.instructions.lacking()
 
     def _target_here(self) -> tvm.target.Target:
-        """The target of functions that run while a model is compiled: of a CPU that this one cannot stand in for, this
-        one."""
+        """The target of functions that run at compile time: this CPU, if it cannot run code for the model's target."""
         return llvm_target() if self.lacking else self.target
 
     def __enter__(self) -> Kernels:

@@ -1,7 +1,7 @@
 """From object files to a library: linked by a C compiler, or an archive of them without one.
 
 Kernels with instructions that this CPU lacks are linked but not loaded; those for another architecture are linked by a
-cross compiler. Without one they stay object files, which an export takes.
+cross compiler. Without one they remain object files, which can be exported.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ _NEEDED = ("-lm", "-lgcc", "-lc")
 
 @dataclass(frozen=True)
 class Destination:
-    """Where kernels run: the architecture, None for this computer's; and what this CPU lacks to run them, in words."""
+    """The destination of kernels: the architecture, None for this computer's; and the instructions that this CPU lacks
+    to run them, in words."""
 
     arch: str | None = None
     lacking: str = ""
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the architecture differs from this computer's."""
+        """Return whether the architecture differs from this computer's."""
         return self.arch not in (None, host_arch())
 
 
@@ -86,7 +87,7 @@ def link(
 
 
 def link_objects(kernels: Sequence[bytes], folder: Path) -> Library:
-    """A library that consists only of kernels, which run here. Errors as in link()."""
+    """A library with kernels only, for this computer. Raises the errors of link()."""
     return _library(_written(kernels, folder), folder, lambda *_: [])
 
 
@@ -108,7 +109,7 @@ def _library(
     if compiler_for(destination.arch) is None:
         _refuse_full(folder)
         if destination.is_foreign:
-            raise TilingError(f"the model calls TVM when it runs ({no_plan}), and {missing(destination.arch)}")
+            raise TilingError(f"the model requires TVM at run time ({no_plan}), and {missing(destination.arch)}")
         if destination.lacking:
             return Library(_archive(objects), OBJECTS, None, None, None, no_plan, lacking=destination.lacking)
         return load(_archive(objects), OBJECTS, no_plan=no_plan)

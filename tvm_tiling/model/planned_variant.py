@@ -160,8 +160,8 @@ class PlannedVariant(VariantBase):
         return benchmark_of(samples, operators, others)
 
     def profile(self, arrays: Sequence[np.ndarray], runs: int) -> Profile:
-        """The median of so many runs on these inputs, with what each thread did. RuntimeError where the library has no
-        profiles."""
+        """Profile this many runs on these inputs and return the median one, with the work of each thread. Raises
+        RuntimeError if the library does not support profiling."""
         from ..runtime.profiler import Profiler
         from .profile import profile_of, recorded_runs
         from .timing import timed

@@ -1,4 +1,4 @@
-"""A profile of one run: when each operator ran, on which threads, and what the processor counted meanwhile."""
+"""A profile of one run: the start and end of each operator, its threads, and hardware counters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..atomic_file import atomic_file
 from ..runtime.profiler import Profiler, Recorded
 from .report import OperatorRecord, nodes_text
 
-MOST_TASKS = 4096  # that are noted of a run, beside 64 of each step
+MOST_TASKS = 4096  # capacity per run, in addition to 64 per step
 
 
 @dataclass(frozen=True)
 class ProfiledStep:
-    """A call of an operator's kernel: seconds since the run began, and counters of the calling thread."""
+    """A call of an operator's kernel: seconds since the start of the run, and counters of the calling thread."""
 
     operator: str
     start: float
@@ -29,7 +29,7 @@ class ProfiledStep:
 
 @dataclass(frozen=True)
 class ProfiledTask:
-    """A task of a step's parallel loop, on a thread: 0 is the caller. Times and counters as of steps."""
+    """A task of a step's parallel loop, on a thread: 0 is the caller. Times and counters as in steps."""
 
     step: int
     thread: int
@@ -40,11 +40,11 @@ class ProfiledTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The run of median length of several that were profiled.
+    """The run with the median duration among several profiled ones.
 
-    `seconds`: of that run, from its first step to its last. `unprofiled`: the median of runs without profiling, in
-    seconds: the difference is what profiling costs. `counters`: names of what was counted; `refused`: why there are no
-    hardware counters. `nodes`: the model's nodes by operator.
+    `seconds`: duration from its first step to its last. `unprofiled`: median duration of runs without profiling, in
+    seconds; the difference is the overhead of profiling. `counters`: names of the counters; `refused`: why hardware
+    counters are not available. `nodes`: the model's nodes by operator.
     """
 
     steps: tuple[ProfiledStep, ...]
@@ -58,13 +58,13 @@ class Profile:
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def busy(self) -> list[tuple[int, int, float, float]]:
-        """(thread, step, start, end) of everything that a thread did: tasks, and whole steps without tasks."""
+        """(thread, step, start, end) of all work of the threads: tasks, and whole steps without tasks."""
         parallel = {task.step for task in self.tasks}
         alone = [(0, n, step.start, step.end) for n, step in enumerate(self.steps) if n not in parallel]
         return sorted([*alone, *((task.thread, task.step, task.start, task.end) for task in self.tasks)])
 
     def operators(self) -> dict[str, OperatorProfile]:
-        """Every operator's calls together, the slowest first."""
+        """All calls of each operator, aggregated, slowest operator first."""
         found: dict[str, OperatorProfile] = {}
         for step in self.steps:
             found.setdefault(step.operator, OperatorProfile([0.0] * self.threads)).add(step)
@@ -84,7 +84,8 @@ class Profile:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Profile:
-        """What to_dict() made, as JSON gives it back. KeyError or TypeError for anything else."""
+        """The profile for the result of to_dict() after a JSON round trip. Raises KeyError or TypeError for anything
+        else."""
         return cls(
             **{
                 **plain,
@@ -96,13 +97,16 @@ class Profile:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline in the Chrome trace format, which Perfetto opens: a row for each thread, and one for the
-        operators. OSError says why it cannot be written."""
+        """Write the timeline in the Chrome trace format, as read by Perfetto: a row for each thread, and one for the
+        operators.
+
+        Raises OSError with the reason if it cannot be written.
+        """
         with atomic_file(path) as file:
             file.write(json.dumps({"displayTimeUnit": "ns", "traceEvents": list(self.events())}).encode())
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events of the trace, in microseconds since the run began."""
+        """The events of the trace, in microseconds since the start of the run."""
         yield _named("process_name", "run", 0)
         yield _named("thread_name", "operators", 0)
         for thread in range(self.threads):
@@ -134,7 +138,7 @@ class Profile:
 
 @dataclass
 class OperatorProfile:
-    """All calls of an operator in the run: `busy` seconds of each thread, counters of all threads together."""
+    """All calls of an operator in the run: `busy` seconds of each thread, counters summed over all threads."""
 
     busy: list[float]
     calls: int = 0
@@ -142,23 +146,23 @@ class OperatorProfile:
     counters: dict[str, int] = field(default_factory=dict)
 
     def add(self, step: ProfiledStep) -> None:
-        """One more call."""
+        """Add a call."""
         self.calls += 1
         self.seconds += step.end - step.start
 
     def count(self, counters: Mapping[str, int]) -> None:
-        """Add what was counted."""
+        """Add counter values."""
         for name, value in counters.items():
             self.counters[name] = self.counters.get(name, 0) + value
 
     @property
     def efficiency(self) -> float:
-        """Share of the threads' time that they were busy while the operator ran."""
+        """Fraction of the threads' time spent in tasks while the operator ran."""
         return sum(self.busy) / (len(self.busy) * self.seconds) if self.seconds else 0.0
 
 
 def thread_name(thread: int) -> str:
-    """What a thread is called in timelines."""
+    """The name of a thread in timelines."""
     return "thread 0 (caller)" if thread == 0 else f"thread {thread}"
 
 
@@ -171,12 +175,12 @@ def profile_of(
     unprofiled: float,
     operators: Sequence[OperatorRecord],
 ) -> Profile:
-    """The median of what was recorded. `names`: of the steps' operators."""
+    """The profile of the run with the median duration. `names`: operators of the steps."""
     runs = sorted(runs, key=lambda run: int(run.steps[-1, 1, 0] - run.steps[0, 0, 0]))
     run = runs[len(runs) // 2]
     start = int(run.steps[0, 0, 0])
     counters = [counter.name for counter in profiler.counters]
-    # A task belongs to the step that began last before it.
+    # A task belongs to the last step that started before it.
     owners = np.searchsorted(run.steps[:, 0, 0], run.tasks[:, 0, 0], side="right") - 1
     tasks = [
         ProfiledTask(int(step), int(thread), *_times(samples, start), _counted(samples, counters))
@@ -201,7 +205,7 @@ def profile_of(
 
 
 def recorded_runs(profiler: Profiler, steps: int, run: Callable[[], np.ndarray], runs: int) -> list[Recorded]:
-    """Runs, each with what launch.c noted meanwhile; `run` gives the samples of its steps."""
+    """Recorded runs, each with the tasks recorded by launch.c; `run` returns the samples of its steps."""
     found = []
     for _ in range(runs):
         profiler.begin(MOST_TASKS + 64 * steps)
@@ -215,7 +219,7 @@ def _times(samples: np.ndarray, start: int) -> tuple[float, float]:
 
 
 def _counted(samples: np.ndarray, names: Sequence[str]) -> dict[str, int]:
-    """What was counted between two samples; nothing where a thread had no counters."""
+    """Counter differences between two samples; empty if a thread had no counters."""
     return {
         name: int(samples[1, place] - samples[0, place])
         for place, name in enumerate(names, start=1)

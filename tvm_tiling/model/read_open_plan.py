@@ -58,7 +58,7 @@ class _Reading:
         self._scalars: dict[Extent, int] = {}
         self._written: dict[tvm.ir.GlobalVar, set[int]] = {}  # parameters that a kernel stores to
         self._names: dict[tirx.Var, str] = {}
-        self._writes: dict[str, tuple[int, ...]] = {}  # the same by the name that steps have
+        self._writes: dict[str, tuple[int, ...]] = {}  # the same by the names in steps
         self._inputs: list[OpenType] = []
         parameters = list(self._main.params)
         inputs = int((self._main.attrs or {}).get(INPUTS, len(parameters)))

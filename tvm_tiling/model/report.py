@@ -202,7 +202,8 @@ class Report:
 
 
 def _label(operator: OperatorRecord) -> str:
-    """The first node of an operator and how many more it computes, in 44 characters; without nodes its function."""
+    """The first node of an operator and the number of further ones, in 44 characters; its function if it has no
+    nodes."""
     if not operator.nodes:
         return operator.name[:44]
     more = f" +{len(operator.nodes) - 1}" if len(operator.nodes) > 1 else ""

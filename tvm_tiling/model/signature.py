@@ -116,9 +116,8 @@ class Signature:
         return [*inputs, *sizes, f"outputs: {', '.join(self.output_names)}"]
 
     def arrays(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Inputs in order, by name or in one mapping by name as arrays in the order of the graph, their types checked,
-        their shapes not. A dict, list or tuple by name holds the inputs whose names go on from its own, as in
-        state.key.0.
+        """Inputs in order, by name or in one mapping by name, as arrays in graph order; types are checked, shapes are
+        not.
 
         A dict, list or tuple by name contains the inputs whose names start with its own, as in state.key.0. Raises
         WorkloadError with the input that is missing, unknown, given twice or of another type.
@@ -148,8 +147,10 @@ class Signature:
 
 
 def by_name(given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The inputs of a call in order and by name; a mapping as the only positional one holds inputs by name.
-    WorkloadError if a name is given twice or is not a string."""
+    """The positional and named inputs of a call; a mapping as the only positional argument contains inputs by name.
+
+    Raises WorkloadError if a name is given twice or is not a string.
+    """
     if len(given) != 1 or not isinstance(given[0], Mapping):
         return given, named
     for name in given[0]:

@@ -15,8 +15,8 @@ OPERATOR_RUNS = 50  # at most; each operator's time is their median
 
 
 def timed(run: Callable[[], object], seconds: float, least: int = LEAST_RUNS) -> tuple[list[float], float | None]:
-    """Seconds of each run, runs being made for about `seconds`; and the share of the cores' time that other processes
-    took meanwhile, None if unknown."""
+    """Seconds of each run, repeated for about `seconds`; and the fraction of the cores' time that other processes used
+    meanwhile, None if unknown."""
     samples: list[float] = []
     with OtherWork() as others:
         until = time.perf_counter() + seconds

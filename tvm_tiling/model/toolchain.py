@@ -1,4 +1,4 @@
-"""Cross compilers: what links kernels for an architecture that is not this computer's."""
+"""Cross compilers, which link kernels for another architecture than this computer's."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ..hardware.instruction_sets import host_arch
 
 
 def variable(arch: str) -> str:
-    """The environment variable that names the C compiler for an architecture, a command with its options."""
+    """The environment variable with the command and options of the C compiler for an architecture."""
     return f"TVM_TILING_CC_{arch.upper()}"
 
 
 def usual(arch: str) -> str:
-    """The command that Linux distributions install as the cross compiler for an architecture."""
+    """The usual command of the cross compiler for an architecture on Linux distributions."""
     return f"{arch.replace('_', '-')}-linux-gnu-gcc"
 
 
 def package(arch: str) -> str:
-    """Debian's and Ubuntu's package of that command."""
+    """The package of that command in Debian and Ubuntu."""
     return "gcc-" + usual(arch).removesuffix("-gcc")
 
 
 def cross_compiler(arch: str) -> tuple[str, ...] | None:
-    """The command of the compiler and its options; None where there is none."""
+    """The command of the compiler with its options; None if there is none."""
     if given := shlex.split(os.environ.get(variable(arch), "")):
         return tuple(given) if shutil.which(given[0]) else None
     found = shutil.which(usual(arch))
@@ -33,7 +33,7 @@ def cross_compiler(arch: str) -> tuple[str, ...] | None:
 
 
 def missing(arch: str | None) -> str:
-    """That there is no compiler for an architecture, None: this computer's; and what to do."""
+    """The message that there is no compiler for an architecture, None: this computer's, with instructions."""
     if arch is None or arch == host_arch():
         return "there is no C compiler"
     if given := os.environ.get(variable(arch)):

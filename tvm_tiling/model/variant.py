@@ -136,8 +136,8 @@ class Variant(VariantBase):
         return benchmark_of(samples, operators, others)
 
     def profile(self, arrays: Sequence[np.ndarray], runs: int) -> Profile:
-        """The median of so many runs on these inputs, with what each thread did. RuntimeError where the process has no
-        profiles."""
+        """Profile this many runs on these inputs and return the median one, with the work of each thread. Raises
+        RuntimeError if profiling is not available."""
         call, inputs = self._call()
         arguments = self._arguments(inputs.given(arrays))
         profiler = Profiler()
@@ -157,7 +157,7 @@ class Variant(VariantBase):
             machine[ENTRY](*arguments)
             return np.array(noted, np.int64).reshape(len(names), 2, profiler.wide)
 
-        machine = self._machine()  # one with an instrument is not used for anything else
+        machine = self._machine()  # a machine with an instrument is not used for anything else
         machine.set_instrument(instrument)
         with own_core():
             try:

@@ -50,7 +50,7 @@ class VariantBase:
 
     @property
     def graph(self) -> tuple[GraphStep, ...]:
-        """The steps of a run; none where they are not known."""
+        """The steps of a run; empty if unknown."""
         return () if self.library.plan is None else graph_of(self.library.plan)
 
     def takes(self, arrays: Sequence[Any]) -> bool:

@@ -71,7 +71,7 @@ Writes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def writes_of(plain: Mapping[str, Any]) -> Writes:
-    """What a saved plan says of the arguments that kernels write; nothing in files of earlier versions."""
+    """The arguments written by kernels, as recorded in a saved plan; empty in files of earlier versions."""
     return tuple((str(kernel), _numbers(places)) for kernel, places in plain.get("writes", ()))
 
 

@@ -79,12 +79,13 @@ class PlanRunner:
 
     @functools.cached_property
     def watched_call(self) -> Any:
-        """As `call`, with samples around each step; RuntimeError where an older version compiled the model."""
+        """Like `call`, with samples around each step. Raises RuntimeError if the model was compiled by an older
+        version."""
         try:
             given = (ctypes.c_void_p,) * 4
             return self._function(self._library, "profile", ctypes.c_int, *given, ctypes.c_int64, ctypes.c_void_p)
         except ValueError:
-            raise RuntimeError("the model was compiled by a version without profiles; compile it again") from None
+            raise RuntimeError("the model was compiled by a version without profiling; compile it again") from None
 
     def tables(self, shapes: tuple[tuple[int, ...], ...], sizes: Callable[[], dict[str, int]]) -> PlanTables:
         """The tables for inputs of these shapes; `sizes` returns the dynamic sizes. Raises WorkloadError if a tensor
@@ -121,7 +122,7 @@ class PlanInstance:
         weakref.finalize(self, _released, runner, self.address).atexit = False
 
     def _settle(self, buffers: Buffers) -> None:
-        """Become an instance for these sizes."""
+        """Prepare the instance for these sizes."""
         if buffers.tables is not self._tables:
             assert self._runner.resize is not None
             if self._runner.resize(self.address, buffers.tables.address):
@@ -129,8 +130,8 @@ class PlanInstance:
             self._tables = buffers.tables
 
     def watch(self, buffers: Buffers, sampler: int, wide: int) -> np.ndarray:
-        """Run on these inputs and give int64[steps, 2, wide]: what the function at the address `sampler` wrote before
-        and behind each step. Errors as :meth:`run`."""
+        """Run on these inputs and return int64[steps, 2, wide]: the samples taken by the function at the address
+        `sampler` before and after each step. Raises the errors of :meth:`run`."""
         self._settle(buffers)
         samples = np.zeros((len(self._runner.plan.steps), 2, wide), np.int64)
         call = self._runner.watched_call
@@ -139,8 +140,8 @@ class PlanInstance:
         return samples
 
     def run(self, buffers: Buffers, seconds: np.ndarray | None = None) -> None:
-        """Run on these inputs into these outputs; `seconds` takes the time of each step. RunFailed says what a kernel
-        refused."""
+        """Run on these inputs and write these outputs; `seconds` receives the time of each step. Raises RunFailed with
+        the message of a kernel that rejected a value."""
         self._settle(buffers)
         times = None if seconds is None else seconds.ctypes.data
         if self._runner.call(self.address, buffers.inputs, buffers.outputs, times):

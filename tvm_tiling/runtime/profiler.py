@@ -1,5 +1,5 @@
-"""Profiles of runs by launch.c: when each task of a parallel loop begins and ends, on which thread, and what the
-processor counts meanwhile (perf_event_open), where the system allows it."""
+"""Profiles of runs by launch.c: the start and end of each task of a parallel loop, its thread, and counters of the
+processor (perf_event_open), if the system permits it."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ HARDWARE = (
     Counter("branch misses", 0, 5),
 )
 SOFTWARE = (Counter("task clock", 1, 1), Counter("page faults", 1, 2))
-"""Counted by the system itself, also without hardware counters, as in most virtual machines. The clock is in
-nanoseconds."""
+"""Software counters, available without hardware counters, as in most virtual machines. The clock is in nanoseconds."""
 WHY = {
-    errno.ENOENT: "this processor, or the virtual machine, has none",
-    errno.ENODEV: "this processor, or the virtual machine, has none",
-    errno.EOPNOTSUPP: "this processor, or the virtual machine, has none",
-    errno.EACCES: "the system forbids them (kernel.perf_event_paranoid)",
-    errno.EPERM: "the system forbids them (kernel.perf_event_paranoid)",
-    errno.ENOSYS: "the system has no perf_event_open",
+    errno.ENOENT: "this processor or virtual machine does not have any",
+    errno.ENODEV: "this processor or virtual machine does not have any",
+    errno.EOPNOTSUPP: "this processor or virtual machine does not have any",
+    errno.EACCES: "the system does not permit them (kernel.perf_event_paranoid)",
+    errno.EPERM: "the system does not permit them (kernel.perf_event_paranoid)",
+    errno.ENOSYS: "the system does not support perf_event_open",
 }
 
 
 class Recorded(NamedTuple):
-    """Samples are int64[1 + counters]: nanoseconds, then the counters, -1 where there are none. `steps`:
-    int64[steps, 2, sample], before and behind each step of the caller; `tasks`: int64[tasks, 2, sample], with their
-    `threads`."""
+    """Samples are int64[1 + counters]: nanoseconds, then the counters, -1 for missing ones.
+
+    `steps`: int64[steps, 2, sample], before and after each step of the caller; `tasks`: int64[tasks, 2, sample], with
+    their `threads`.
+    """
 
     steps: np.ndarray
     tasks: np.ndarray
@@ -53,11 +54,14 @@ class Recorded(NamedTuple):
 
 
 class Profiler:
-    """What launch.c notes of runs, one after the other."""
+    """The recording of runs by launch.c, one at a time."""
 
     def __init__(self, counters: Sequence[Counter] | None = None) -> None:
-        """`counters`: to be read; left out, those that the system allows. `refused` says why there are no hardware
-        counters. RuntimeError where no model has threads of its own, or an older version compiled it."""
+        """`counters`: the counters to read; by default, those permitted by the system. `refused` is the reason if there
+        are no hardware counters.
+
+        Raises RuntimeError if no model has threads of its own, or if the model was compiled by an older version.
+        """
         library = first_library()
         names = ("tvm_tiling_profile_begin", "tvm_tiling_profile_end", "tvm_tiling_sample")
         addresses = [library.address(name) or 0 for name in names] if library is not None else []
@@ -77,11 +81,11 @@ class Profiler:
 
     @property
     def wide(self) -> int:
-        """Numbers of a sample."""
+        """The length of a sample."""
         return 1 + len(self.counters)
 
     def _choose(self) -> None:
-        """The hardware counters, or those of the system where it refuses these."""
+        """Select the hardware counters, or the software counters if the system refuses them."""
         for kind in (HARDWARE, SOFTWARE):
             self.counters = kind
             self.begin(0)
@@ -93,11 +97,11 @@ class Profiler:
         self.counters = ()
 
     def begin(self, room: int) -> None:
-        """Note up to this many tasks from now on."""
+        """Start recording up to this many tasks."""
         numbers = [number for counter in self.counters for number in (counter.type, counter.config)]
         table = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
         if self._begin(room, len(self.counters), ctypes.addressof(table)):
-            raise MemoryError("profile: no memory for the tasks of a run")
+            raise MemoryError("profile: not enough memory for the tasks of a run")
         self._room = room
 
     def sample(self) -> np.ndarray:
@@ -107,7 +111,7 @@ class Profiler:
         return into
 
     def end(self, steps: np.ndarray) -> Recorded:
-        """What was noted since begin(), with what the caller noted of its steps."""
+        """The tasks recorded since begin(), with the samples of the caller's steps."""
         rows, _ = self._ended(self._room)
         return Recorded(steps, rows[:, 2:].reshape(len(rows), 2, self.wide), rows[:, 0])
 

@@ -64,7 +64,7 @@ class AcceleratedExecutable(Executable):
         )
 
     def profile(self, *arrays: Any, runs: int = 1, **named: Any) -> Any:
-        """Refused: the timeline of a simulated machine is what `simulate` gives."""
+        """Not supported: the timeline of a simulated machine is part of the report of `simulate`."""
         raise UnsupportedOperator(
             "profile: part of the model runs on a simulated accelerator; use simulate, whose report has a timeline"
         )
