@@ -104,7 +104,7 @@ def test_the_fingerprint_of_another_machine(capsys, url):
 
 def test_export_import_and_check(capsys, url, tmp_path):
     assert run(capsys, "db", "export", url, "x.jsonl") == (0, "2 entries written to x.jsonl\n", "")
-    assert "exists already" in failed(capsys, "db", "export", url, "x.jsonl")
+    assert "already exists" in failed(capsys, "db", "export", url, "x.jsonl")
     code, out, _ = run(capsys, "db", "import", "y.db", "x.jsonl", "--json")
     assert (code, json.loads(out)) == (0, {"path": "x.jsonl", "entries": 2})
     code, out, err = run(capsys, "db", "check", "y.db")

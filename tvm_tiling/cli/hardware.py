@@ -16,6 +16,7 @@ from ..hardware.kernel_costs import KernelCosts
 from ..hardware.machine import Machine
 from .output import JSON, examples, print_json
 from .table import print_table
+from .wording import in_command_terms
 
 command = typer.Typer(no_args_is_help=True)
 
@@ -67,7 +68,7 @@ def check(
         print_json(results)
     for result in results:
         if not result["ok"]:
-            typer.echo(f"error: {result['error']}", err=True)
+            typer.echo(f"error: {in_command_terms(result['error'])}", err=True)
         elif not as_json:
             print(f"{result['file']}: ok ({result['name']}, {result['fingerprint']})")
     if not all(result["ok"] for result in results):
