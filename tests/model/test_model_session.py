@@ -135,7 +135,7 @@ def test_the_command(decoder, theirs, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["generate", str(tmp_path / "decoder.onnx")])
     assert ended.value.code == 1
-    assert "a prompt by tokens or by text is needed" in capsys.readouterr().err
+    assert "the prompt is missing" in capsys.readouterr().err
 
 
 def graph(nodes, inputs, outputs, constants):
