@@ -262,9 +262,9 @@ def test_the_command_finds_and_shows_ranges(database, tmp_path, capsys):
         return capsys.readouterr().out
 
     asked = ("db", "match", url, "gemm", "1", "768", "768", "--prepacked", "--dim")
-    assert "the entry's configuration is taken" in said(*asked, "m=1..512")
-    assert "the formulas' configuration is taken" in said(*asked, "m=1..2")
-    assert "rows 1..513: no entry serves them" in said(*asked, "m=1..513")
+    assert "the tiling of the entry is used" in said(*asked, "m=1..512")
+    assert "the analytical tiling is used" in said(*asked, "m=1..2")
+    assert "rows 1..513: no matching entry" in said(*asked, "m=1..513")
     assert json.loads(said(*asked, "m=1..64", "--json"))["hit"]["chosen"] == "entry"
     assert "rows=1..512 packed" in said("db", "show", url, "--kind", "range")
     assert json.loads(said("db", "list", url, "--json"))[0]["ranges"] == 1
