@@ -137,7 +137,8 @@ def test_without_a_compiler_it_says_what_is_lost(monkeypatch):
 
 @pytest.mark.parametrize("other", ["aarch64", "x86_64"])
 def test_cross_compilers(other, monkeypatch):
-    monkeypatch.setattr(doctor, "host_arch", lambda: {"aarch64": "x86_64", "x86_64": "aarch64"}[other])
+    for module in (doctor, toolchain):
+        monkeypatch.setattr(module, "host_arch", lambda: {"aarch64": "x86_64", "x86_64": "aarch64"}[other])
     name = toolchain.variable(other)
     monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(toolchain.shutil, "which", lambda name: None)

@@ -50,7 +50,7 @@ def test_open_sizes_are_given_as_to_other_commands(capsys, model):
         value.type.tensor_type.shape.dim[0].dim_param = "rows"
     onnx.save(proto, "open.onnx")
     code, _, err = run(capsys, "simulate", "open.onnx")
-    assert code == 1 and "is open; expected --batch N for" in err
+    assert code == 1 and "is dynamic; expected --batch N for" in err
     for words in (("--batch", "16"), ("--dim", "rows=16"), ("--shape", "x=16,32")):
         code, out, err = run(capsys, "simulate", "open.onnx", *words, "--json")
         assert (code, err) == (0, "") and json.loads(out)["macs"] == 16 * 32 * 48
