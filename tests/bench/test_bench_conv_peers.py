@@ -135,8 +135,8 @@ class Kernel:
 def test_our_convolution_is_packed_once_and_called_with_what_was_packed(monkeypatch):
     log = []
 
-    def packed_operator(function, target, form=None, microkernel=None):
-        log.append((len(function.params), target, form))
+    def packed_operator(function, target, algorithm=None, microkernel=None):
+        log.append((len(function.params), target, algorithm))
         return Kernel(log)
 
     monkeypatch.setattr(tvm_tiling, "packed_operator", packed_operator)

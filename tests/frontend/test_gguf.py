@@ -228,7 +228,7 @@ def test_the_command_ends_with_the_files_last_token(tmp_path, capsys, monkeypatc
     with pytest.raises(SystemExit) as ended:
         main(["generate", str(path), "--prompt", "Once"])
     assert ended.value.code == 1
-    assert "has no tokenizer; accepted: --tokenizer tokenizer.json" in capsys.readouterr().err
+    assert "has no tokenizer; expected --tokenizer tokenizer.json" in capsys.readouterr().err
 
 
 # ---- files of strangers ----------------------------------------------------------------------------------------------

@@ -199,4 +199,4 @@ def test_the_command_takes_the_files_tokenizer(trained, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*words, "--prompt", "Hello"])
     assert ended.value.code == 1
-    assert "has no tokenizer; accepted: --tokenizer tokenizer.json" in capsys.readouterr().err
+    assert "has no tokenizer; expected --tokenizer tokenizer.json" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_impossible_times_are_refused(compiled, seconds):
         ((np.zeros(SHAPE, "float32"),) * 2, {}, "2 inputs are given, but the model takes 1: 'x0'"),
         ((), {"y0": np.zeros(SHAPE, "float32")}, "the model has no input 'y0': accepted: x0"),
         ((np.zeros(SHAPE, "float32"),), {"x0": np.zeros(SHAPE, "float32")}, "input 'x0' is given twice"),
-        ((np.zeros((1, 3, 32, 33), "float32"),), {}, "has shape (1, 3, 32, 33), the model was compiled for"),
+        ((np.zeros((1, 3, 32, 33), "float32"),), {}, "has shape (1, 3, 32, 33), but the model was compiled for"),
         ((np.zeros(SHAPE, "float64"),), {}, "input 'x0' is float64, but the model takes float32"),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_model_is_linked_once_with_the_libraries_that_kernels_need(monkeypatch
     assert "-nodefaultlibs" in options["options"] and "-lm" in objects
 
     def without_names(output, objects, **options):
-        if options:
+        if options["options"]:
             raise RuntimeError("Compilation error:\ncannot find -lgcc")
         return create(output, objects, **options)
 

@@ -218,4 +218,4 @@ def test_the_command_with_text(decoder, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*words, "--tokenizer", str(tmp_path / "tokenizer.json")])
     assert ended.value.code == 1
-    assert "no tokenizer" in capsys.readouterr().err
+    assert "not a tokenizer" in capsys.readouterr().err

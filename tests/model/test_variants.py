@@ -51,7 +51,7 @@ def test_another_size_is_refused_with_those_that_are_there(compiled):
     with pytest.raises(WorkloadError) as refused:
         compiled.run(rows(2))
     assert str(refused.value) == (
-        "input 'x' has shape (2, 24), the model was compiled for (1, 24) or (4, 24) or (9, 24)"
+        "input 'x' has shape (2, 24), but the model was compiled for (1, 24) or (4, 24) or (9, 24)"
     )
 
 

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
 from ..operand_types import element_bytes, held_as
-from .half_bits import bits_of, float32_of
+from .half_bits import bits_of, float32_of, kept_as
 
 Expr: TypeAlias = tirx.Expr
 # An element of an operand, cast to a type.
@@ -66,7 +67,10 @@ def from_held(element: Expr, dtype: str) -> Expr:
 
 def _as_bits(engine: DotInstruction, read: Read) -> Expr:
     if not _by_words(engine):
-        return read(engine.operand)
+        value = read(engine.operand)
+        if not isinstance(value, tirx.Cast) or str(value.value.ty) != "bfloat16" or isinstance(value.value, TensorLoad):
+            return value
+        return kept_as(value.value, engine.operand)  # a conversion to bfloat16 and back would be optimised away
     return bits_of(read(engine.b), engine.operand)
 
 

@@ -34,7 +34,7 @@ def compiler_for(arch: str | None) -> tuple[str, ...] | None:
     return None if own is None else (own,)
 
 
-def make_ahead(cache: KernelCache, arch: str | None) -> None:
+def make_ahead(cache: KernelCache, arch: str | None = None) -> None:
     """Compile both, or load them from `cache`, before a model is linked."""
     for source in (LAUNCH, PLAN):
         _object(source, cache, arch)
