@@ -21,6 +21,9 @@ from skips import Skips
 # later.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Workers of xdist get the width of the terminal that the suite was started in; tables are compared as a pipe has them.
+os.environ.pop("COLUMNS", None)
+
 # Frames of these are of no file, and of no module either. TVM's script decorators take the whole stack of Python, and
 # inspect asks each of some 4,000 modules for each such frame, of which pytest and the import system have dozens: 0.1 s
 # a function.

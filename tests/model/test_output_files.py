@@ -55,7 +55,7 @@ def test_a_file_is_written_whole_and_again(tmp_path):
 
 
 def test_pipes_are_refused(pipe):
-    assert refusal(pipe) == f"{pipe} cannot be written: it is a pipe; accepted: the path of a file"
+    assert refusal(pipe) == f"{pipe} cannot be written: it is a pipe; expected the path of a file"
     assert stat.S_ISFIFO(pipe.lstat().st_mode)
 
 
@@ -215,6 +215,6 @@ def test_commands_say_it_before_they_work(pipe, capsys):
         said = capsys.readouterr().err
         assert (
             ended.value.code == 1
-            and said == f"error: {pipe} cannot be written: it is a pipe; accepted: the path of a file\n"
+            and said == f"error: {pipe} cannot be written: it is a pipe; expected the path of a file\n"
         )
     assert stat.S_ISFIFO(pipe.lstat().st_mode)

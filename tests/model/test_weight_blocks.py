@@ -101,7 +101,7 @@ def test_blocks_of_zeros_stay_zeros():
             {"weights": "int4", "precision": "bfloat16"},
             "weights = 'int4' is not supported on .* with precision = 'bfloat16'; accepted",
         ),
-        ({"weights": "int4", "target": "vsim/vta"}, "weights = 'int4' on vta"),
+        ({"weights": "int4", "target": "vsim/vta"}, "weights = 'int4' is not supported on vta"),
     ],
 )
 def test_what_does_not_go_together_is_refused(model, given, said):

@@ -77,9 +77,9 @@ def command(
     from ..model.precision.record import FLOAT32
     from ..model.report import mebibytes
 
+    refuse_unwritable(output)
     if is_executable(model):
         raise WorkloadError(f"{model} is compiled already; expected a model")
-    refuse_unwritable(output)
     typed = ModelOptions(
         batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits, target
     )

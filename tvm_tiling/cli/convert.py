@@ -41,8 +41,8 @@ def command(
     from ..frontend.relay.import_relay import ACCEPTED, read_relay
     from ..frontend.relay.params import mapped
 
-    require_file(model)
     refuse_unwritable(output)
+    require_file(model)
     shapes = ModelOptions("", (), shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):
         raise WorkloadError("--shape has no sizes; expected name=1,3,224,224")

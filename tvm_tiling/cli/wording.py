@@ -57,7 +57,7 @@ _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"a path or the bytes of (an ONNX.* file), an onnx\.ModelProto.*", r"\1"),
     (r"a file written by Program\.save\(\)", "a file written by simulate --save"),
     (r"a file written by save\(\)", "a file written by compile"),
-    (r"^pareto: unknown objective '([^']*)':", r"--pareto \1 is not an objective;"),
+    (r"^pareto: unknown objective '([^']*)'[:;]", r"--pareto \1 is not an objective;"),
     (r"(\S+) is not there\b", r"\1 does not exist"),
     (r"is there already; accepted: a path where nothing is", "exists already; expected a new path"),
     (r"it is a folder\b", "it is a directory"),

@@ -268,7 +268,7 @@ def _built(
                 memory=memory,
                 constants=numbers,
                 store=constants,
-                threads=min(cores, usable_core_count()),
+                threads=cores if library.lacking else min(cores, usable_core_count()),
             )
         )
         for signature, library, operators, memory, numbers in parts

@@ -55,7 +55,7 @@ def load(
         cores = _cores(known["cores"])
     except (ValueError, KeyError) as error:
         raise saved.corrupted(os.fspath(path), error) from None
-    threads = thread_count(threads, cores)
+    count = thread_count(threads, cores)
     try:
         constants = Constants(block, places_of(known["places"], block.nbytes), mapped=found.mapped)
         variants = [
@@ -67,7 +67,7 @@ def load(
                     memory=Memory(**plain["memory"]),
                     constants=plain["constants"],
                     store=constants,
-                    threads=threads,
+                    threads=cores if library.lacking else count,
                 )
             )
             for library, plain in zip(found.libraries, known["variants"], strict=True)
