@@ -52,7 +52,7 @@ PEERS: dict[str, type[NetworkPeer]] = {
 }
 FORMAT, VERSION = "tvm-tiling-peer-networks", 1
 CONVERT_SECONDS, LOAD_SECONDS = 1800.0, 1200.0
-TOLERANCE = 2e-3  # of float32; a library that rounds to bfloat16 is told apart by `exact`
+TOLERANCE = 2e-3  # for float32; a library that rounds to bfloat16 has exact = False
 ROUNDED = 0.2
 
 

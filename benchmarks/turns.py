@@ -47,7 +47,7 @@ class Player:
         theirs.close()
 
     def ask(self, what: Any, seconds: float) -> Any:
-        """The process's answer, None where there is none within so many seconds; then `failure` tells why."""
+        """The process's answer; None without one in `seconds` seconds, and `failure` then says why."""
         if self.failure:
             return None
         try:
@@ -66,7 +66,7 @@ class Player:
         return answer
 
     def turn(self, seconds: float) -> float | None:
-        """Median of the seconds of a run in one turn of about so many seconds."""
+        """Median run time, in seconds, of one turn of about `seconds` seconds."""
         timing = self.ask((RUN, seconds), 60 + 20 * seconds)
         if timing is None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,23 +14,25 @@ from ..network_files import Network
 Run = Callable[[], Sequence[np.ndarray]]
 
 
-class NetworkPeer(Protocol):
+class NetworkPeer:
     """A library that runs networks. `name`: as it is chosen; `needs`: modules to be installed; `programs`: commands;
-    `exact`: whether it computes in float32 throughout."""
+    `exact`: whether it computes in float32 throughout. Networks are converted and loaded by the class; none is
+    instantiated."""
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     programs: ClassVar[tuple[str, ...]] = ()
     exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
-        """Write what :meth:`load` reads into the network's folder; nothing where it reads the ONNX model."""
+    @classmethod
+    def convert(cls, network: Network) -> None:
+        """Write what :meth:`load` reads into the network's folder; by default nothing, as it reads the ONNX model."""
 
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
-        """What runs the network on its inputs by so many threads. The next run may overwrite its outputs."""
-        ...
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
+        """A function that runs the network on its inputs with `cores` threads. The next run may overwrite its
+        outputs."""
+        raise NotImplementedError
 
 
 class Refused(Exception):

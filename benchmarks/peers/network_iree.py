@@ -7,7 +7,7 @@ import sys
 from typing import Any, ClassVar
 
 from ..network_files import Network
-from .network import Refused, Run
+from .network import NetworkPeer, Refused, Run
 
 MODULE = "model.vmfb"
 FLAGS = (
@@ -19,16 +19,14 @@ FLAGS = (
 )
 
 
-class IreeNetwork:
+class IreeNetwork(NetworkPeer):
     """A module of IREE's virtual machine on local-task, a worker for each core."""
 
     name: ClassVar[str] = "iree"
     needs: ClassVar[tuple[str, ...]] = ("iree.compiler", "iree.runtime")
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
+    @classmethod
+    def convert(cls, network: Network) -> None:
         made = network.folder / MODULE
         if made.is_file():
             return
@@ -38,8 +36,8 @@ class IreeNetwork:
 
         iree.compiler.tools.compile_file(str(text), output_file=str(made), input_type="auto", extra_args=list(FLAGS))
 
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         import iree.runtime as rt
 
         rt.flags.parse_flags(f"--task_topology_group_count={cores}")

@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ..network_files import Network
-from .network import Run
+from .network import NetworkPeer, Run
 
 MODEL = "model.tflite"
 
 
-class LiteRtNetwork:
+class LiteRtNetwork(NetworkPeer):
     """An interpreter of what litert-torch converts a module to."""
 
     name: ClassVar[str] = "litert"
     needs: ClassVar[tuple[str, ...]] = ("ai_edge_litert", "litert_torch")
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
+    @classmethod
+    def convert(cls, network: Network) -> None:
         if (network.folder / MODEL).is_file():
             return
         import litert_torch
@@ -27,8 +25,8 @@ class LiteRtNetwork:
         built = network.build()
         litert_torch.convert(built.module, built.inputs).export(str(network.folder / MODEL))
 
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         from ai_edge_litert.interpreter import Interpreter
 
         interpreter = Interpreter(str(network.folder / MODEL), num_threads=cores)

@@ -6,21 +6,19 @@ import contextlib
 from typing import Any, ClassVar
 
 from ..network_files import Network
-from .network import Refused, Run
+from .network import NetworkPeer, Refused, Run
 
 WEIGHTS, GRAPH = "model.ncnn.bin", "model.ncnn.param"
 
 
-class NcnnNetwork:
+class NcnnNetwork(NetworkPeer):
     """An extractor for each run, as ncnn wants it; half precision is off."""
 
     name: ClassVar[str] = "ncnn"
     needs: ClassVar[tuple[str, ...]] = ("ncnn", "pnnx")
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
+    @classmethod
+    def convert(cls, network: Network) -> None:
         if (network.folder / GRAPH).is_file():
             return
         import pnnx
@@ -31,8 +29,8 @@ class NcnnNetwork:
         with contextlib.chdir(network.folder):
             pnnx.export(built.module, "model.pt", built.inputs, fp16=False)
 
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         import ncnn
 
         net = ncnn.Net()

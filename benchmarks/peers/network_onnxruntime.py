@@ -5,23 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..network_files import Network
-from .network import Run
+from .network import NetworkPeer, Run
 
 
-class OnnxRuntimeNetwork:
+class OnnxRuntimeNetwork(NetworkPeer):
     """A session of the CPU's provider with all optimisations."""
 
     name: ClassVar[str] = "onnxruntime"
     needs: ClassVar[tuple[str, ...]] = ("onnxruntime",)
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
-        """Nothing: it reads the ONNX model."""
-
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

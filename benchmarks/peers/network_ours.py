@@ -7,23 +7,17 @@ from typing import Any, ClassVar
 import tvm_tiling as tt
 
 from ..network_files import Network
-from .network import Run
+from .network import NetworkPeer, Run
 
 
-class OurNetwork:
+class OurNetwork(NetworkPeer):
     """An executable on all usable cores."""
 
     name: ClassVar[str] = "ours"
     needs: ClassVar[tuple[str, ...]] = ("tvm",)
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
-        """Nothing: it is compiled when it is loaded."""
-
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         executable = tt.compile(_model(network), cache=False)
         inputs = network.inputs()
 

@@ -6,16 +6,15 @@ import os
 from typing import Any, ClassVar
 
 from ..network_files import Network, as_arrays
-from .network import Run
+from .network import NetworkPeer, Run
 
 
-class InductorNetwork:
+class InductorNetwork(NetworkPeer):
     """torch.compile with weights frozen into the program and matrix multiplications tuned by measuring."""
 
     name: ClassVar[str] = "inductor"
     needs: ClassVar[tuple[str, ...]] = ("torch",)
     programs: ClassVar[tuple[str, ...]] = ("g++",)
-    exact: ClassVar[bool] = True
     options: ClassVar[dict[str, Any]] = {"mode": "max-autotune-no-cudagraphs"}
 
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 from tvm_tiling.runtime.threads import usable_core_count
 
 from ..network_files import Network
-from .network import Run
+from .network import NetworkPeer, Run
 
 # What OpenVINO calls types; a model of float32 it computes in bf16 by itself where the CPU has instructions for it.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -53,18 +53,12 @@ def openvino_network(
     return run
 
 
-class OpenVinoNetwork:
+class OpenVinoNetwork(NetworkPeer):
     """OpenVINO in float32."""
 
     name: ClassVar[str] = "openvino"
     needs: ClassVar[tuple[str, ...]] = ("openvino",)
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
     precision: ClassVar[str | None] = "float32"
-
-    @staticmethod
-    def convert(network: Network) -> None:
-        """Nothing: it reads the ONNX model."""
 
     @classmethod
     def load(cls, network: Network, cores: int) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ import pytest
 
 from benchmarks import peer_networks, zoo
 from benchmarks.network_files import INPUTS, MODEL, OUTPUTS, Network, _save
-from benchmarks.peers.network import Run, missing
+from benchmarks.peers.network import NetworkPeer, Run, missing
 from benchmarks.peers.network_onnxruntime import OnnxRuntimeNetwork
 from benchmarks.peers.network_ours import OurNetwork
 from benchmarks.turns import LOAD, Player, distance, take_turns
@@ -44,29 +43,22 @@ def network(tmp_path: Path) -> Network:
     return Network(NAME, 1, folder)
 
 
-@dataclass
-class Broken:
+class Broken(NetworkPeer):
     """A library that is wrong, or ends its process."""
 
     name: ClassVar[str] = "broken"
     needs: ClassVar[tuple[str, ...]] = ()
-    programs: ClassVar[tuple[str, ...]] = ()
-    exact: ClassVar[bool] = True
 
-    @staticmethod
-    def convert(network: Network) -> None:
-        """Nothing."""
-
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         return lambda: [np.zeros((4, 3), "float32")]
 
 
 class Ending(Broken):
     name: ClassVar[str] = "ending"
 
-    @staticmethod
-    def load(network: Network, cores: int) -> Run:
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
         os._exit(3)
 
 
