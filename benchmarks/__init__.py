@@ -1,8 +1,9 @@
-"""Speed compared with others, on shapes kept as data (page 10). Run from a checkout: python -m benchmarks.run.
+"""Benchmarks against other libraries, on shapes stored as data. Run from a checkout: python -m benchmarks.run.
 
-Idle threads of every library spin for a while before they sleep: OpenBLAS for 26 ms, TVM for some 100 ms. In a pair
-they would sit on the cores that the other side needs. So all are told, before they are loaded, to sleep after about
-1 ms: long enough to be awake for the next call of a sample, and over before the other side's turn.
+Idle threads of every library spin before they sleep: OpenBLAS threads for 26 ms, TVM threads for about 100 ms. In a
+paired benchmark they would occupy the cores that the other side needs. Every library is therefore configured, before it
+is loaded, to put idle threads to sleep after about 1 ms: they are still awake for the next call of the same sample, and
+asleep before the other side's turn.
 """
 
 import os
@@ -18,5 +19,5 @@ for _name, _value in SPINNING.items():
 
 
 def spinning() -> dict[str, str]:
-    """The settings in force, for the record: a variable that the user has set stays as it is."""
+    """Return the settings in force, for the record. A variable that the user has set is not overridden."""
     return {name: os.environ[name] for name in SPINNING}

@@ -1,9 +1,8 @@
-"""How fast programs of the simulated accelerator run for their results and are timed, on one core: python -m
-benchmarks.accel
+"""Speed of the functional and timing simulators on one core: python -m benchmarks.accel
 
-The aim is 5 GMAC/s of int8 (page 06). Every output is compared with NumPy's first. `checked` looks for reads of bytes
-that were never written, `unchecked` does not; both find operands that lie outside. The least time of several runs
-counts. What is measured of the timing run is said in accel_timing.py.
+The target is 5 GMAC/s for int8. Every output is first compared with NumPy. `checked` also detects reads of bytes that
+were never written; `unchecked` does not. Both detect out-of-bounds operands. The reported time is the minimum of
+several runs. accel_timing.py describes how the timing simulator is measured.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from .accel_timing import measure_timing, timing_table
 from .least_time import least_seconds
 
 AIM = 5.0  # GMAC/s
-# Read by the libraries that NumPy may multiply with when they are loaded.
+# Read at load time by the libraries that NumPy may use for matrix multiplication.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def measure_functional(case: Case, seconds: float) -> dict[str, Any]:
-    """Speeds of a case in GMAC/s, and microseconds an instruction takes to check. AssertionError for a wrong result."""
+    """Return the speeds of a case in GMAC/s and the time per checked instruction in microseconds. Raises AssertionError
+    if a result is wrong."""
     (result,) = run(case.program, case.inputs).values()
     np.testing.assert_array_equal(result, case.output)
     count = len(case.program)
@@ -50,8 +50,8 @@ def measure_functional(case: Case, seconds: float) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The figures as text."""
-    lines = [f"{'':44} {'instr.':>7} {'GMAC/s checked, not':>20} {'us/instr. checked, not, hazards':>32}"]
+    """Format the figures as a text table."""
+    lines = [f"{'':44} {'instr.':>7} {'GMAC/s checked, un-':>20} {'us/instr. checked, un-, hazards':>32}"]
     for row in rows:
         lines.append(
             f"{row['case']:44} {row['instructions']:>7} {row['gmacs_checked']:>10.1f} {row['gmacs_unchecked']:>9.1f} "
@@ -64,10 +64,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure in a process whose libraries were told to take one thread, on one core where that can be asked for."""
-    parser = argparse.ArgumentParser(description="Speed of functional and timing runs (page 06).")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each figure")
-    parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
+    """Measure in a process whose libraries use one thread, pinned to one core where the system allows it."""
+    parser = argparse.ArgumentParser(description="Speed of the functional and timing simulators.")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds to measure for each figure")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):

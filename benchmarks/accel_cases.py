@@ -1,4 +1,4 @@
-"""Programs of the simulated accelerator to measure its speed on: products and a convolution in int8, cut into tiles."""
+"""Programs that measure the speed of the simulated accelerator: tiled int8 matrix multiplications and a convolution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvm_tiling.hardware import Hardware
 
 @dataclass(frozen=True)
 class Case:
-    """A program with inputs, what it has to give, and its multiply-accumulates."""
+    """A program with its inputs, its expected output and its number of multiply-accumulates."""
 
     name: str
     program: Program
@@ -25,8 +25,8 @@ class Case:
 
 
 def product(m: int, n: int, k: int, tile_m: int, tile_n: int, tile_k: int) -> Case:
-    """C[m, n] = A[m, k] B[n, k]^T, tile by tile, the tiles of A and B in two places each; sizes are multiples of
-    tiles."""
+    """C[m, n] = A[m, k] B[n, k]^T, tile by tile, with double-buffered tiles of A and B. Sizes must be multiples of the
+    tile sizes."""
     build = ProgramBuilder(Hardware.load("vta"), ("load_a", "load_b", "matrix", "vector", "store"))
     a = build.tensor("a", "int8", (m, k), role="input", operand="a")
     b = build.tensor("b", "int8", (n, k), role="input", operand="b")
@@ -56,12 +56,12 @@ def product(m: int, n: int, k: int, tile_m: int, tile_n: int, tile_k: int) -> Ca
             build.append(Opcode.STORE, "store", (tile_m, tile_n), a=near, c=At("external", far, (n, 1), "int32"))
     inputs = _inputs({"a": (m, k), "b": (n, k)})
     output = inputs["a"].astype(np.float64) @ inputs["b"].astype(np.float64).T
-    name = f"product {m}x{n}x{k} by {tile_m}x{tile_n}x{tile_k}"
+    name = f"GEMM {m}x{n}x{k} by {tile_m}x{tile_n}x{tile_k}"
     return Case(name, build.build(), inputs, output.astype(np.int32), m * n * k)
 
 
 def recorded(m: int, n: int, k: int, machine: str) -> Case:
-    """C[m, n] = A[m, k] B[n, k]^T as `tiling_schedule` cuts it for a machine: what users run."""
+    """C[m, n] = A[m, k] B[n, k]^T as `tiling_schedule` tiles it for an accelerator, which is what users run."""
     from tvm import te
 
     from tvm_tiling.accel.record.function import record
@@ -77,7 +77,8 @@ def recorded(m: int, n: int, k: int, machine: str) -> Case:
 
 
 def convolution(size: int, channels: int, kernel: int, rows: int) -> Case:
-    """A convolution of `channels` into as many, without border, by WCONV on blocks of `rows` output rows."""
+    """A convolution without padding, with `channels` input and output channels, by WCONV on blocks of `rows` output
+    rows."""
     out = size - kernel + 1
     build = ProgramBuilder(Hardware.load("wfold16"), ("load_a", "load_b", "matrix", "store"))
     taps = kernel * kernel * channels
@@ -125,4 +126,4 @@ CASES: tuple[Callable[[], Case], ...] = (
     lambda: convolution(58, 64, 3, 4),
     lambda: convolution(30, 128, 3, 2),
 )
-"""Products as users get them, then cuts from large instructions to small ones and convolutions."""
+"""Matrix multiplications as users get them, then tilings from large to small instructions, then convolutions."""

@@ -1,5 +1,5 @@
-"""Layers that the simulated accelerator is compared with other simulators on: products and convolutions of known
-networks, one image or one sequence each, so small that a simulator in Python takes less than some minutes."""
+"""Layers for comparing the simulated accelerator with other simulators: matrix multiplications and convolutions of
+known networks, batch 1, small enough that a simulator written in Python takes at most a few minutes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _product(name: str, m: int, n: int, k: int) -> Layer:
 
 
 def _convolution(name: str, size: int, ci: int, co: int, kernel: int, stride: int = 1) -> Layer:
-    """`size` rows and columns of the image with its border."""
+    """A convolution whose input has `size` rows and columns, padding included."""
     return Layer(
         name,
         ConvWorkload(n=1, h=size, w=size, ci=ci, co=co, kh=kernel, kw=kernel, stride=(stride, stride), dtype="int8"),
@@ -28,17 +28,17 @@ LAYERS = (
     _product("ResNet-50 res4 expand", 196, 1024, 256),
     _product("ResNet-50 res5 reduce", 49, 512, 2048),
     _product("ResNet-50 classes", 1, 1000, 2048),
-    _product("BERT projection of 128", 128, 768, 768),
-    _product("BERT scores of a head", 128, 128, 64),
-    _product("BERT context of a head", 128, 64, 128),
-    _product("BERT feed-forward in, of 32", 32, 3072, 768),
-    _product("BERT feed-forward out, of 32", 32, 768, 3072),
+    _product("BERT projection, 128 tokens", 128, 768, 768),
+    _product("BERT scores, one head", 128, 128, 64),
+    _product("BERT context, one head", 128, 64, 128),
+    _product("BERT feed-forward 1, 32 tokens", 32, 3072, 768),
+    _product("BERT feed-forward 2, 32 tokens", 32, 768, 3072),
     _product("MobileNet pointwise 2", 12544, 64, 32),
     _product("MobileNet pointwise 3", 3136, 128, 64),
     _product("MobileNet pointwise 7", 196, 512, 256),
     _product("MobileNet pointwise 13", 49, 1024, 512),
     _product("ViT-Base projection", 197, 768, 768),
-    _product("ViT-Base scores of a head", 197, 197, 64),
+    _product("ViT-Base scores, one head", 197, 197, 64),
     _product("GPT-2 decoding, 8 sequences", 8, 2304, 768),
     _product("DLRM bottom, batch 128", 128, 512, 256),
     _product("LSTM gates, hidden 256, batch 16", 16, 1024, 512),

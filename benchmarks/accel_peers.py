@@ -1,13 +1,14 @@
-"""The simulated accelerator beside SCALE-Sim and ZigZag, on one machine and 30 layers: python -m benchmarks.accel_peers
+"""Compare the simulated accelerator with SCALE-Sim and ZigZag, on one machine and 30 layers: python -m
+benchmarks.accel_peers
 
-Cycles and bytes by operand of ours and theirs, and where they differ by more than 10 percent the difference of
-assumption that makes it. Names are not given by hand: each stands for a change of our description, or of both, that
-takes over what the other assumes (accel_setting.py). Named are the fewest changes after which the figure is within 10
-percent of theirs; what no change explains is said, and the exit code is 1. "all" is the difference with every
-assumption of the other taken over.
+Reports the cycles and the bytes per operand of each simulator. Where two figures differ by more than 10 percent, the
+modelling assumptions that cause the difference are named. They are not assigned by hand: each name stands for a change
+to our machine description, or to both descriptions, that adopts an assumption of the other simulator
+(accel_setting.py). The smallest set of changes that brings the figure within 10 percent is reported. The exit code is 1
+if a difference cannot be explained. "all" is the difference with every assumption of the other simulator adopted.
 
-`--figures FILE` keeps what the other simulators said: what is there is not computed again. SCALE-Sim takes up to some
-minutes for a layer.
+`--figures FILE` stores the results of the other simulators and reuses them in later runs. SCALE-Sim takes up to a few
+minutes per layer.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from .accel_setting import (
 from .peers import scalesim_peer, zigzag_peer
 from .peers.accel_machine import OPERANDS, ArrayMachine, Figures, Layer
 
-MOST = 0.10  # a difference that asks for no explanation
+MOST = 0.10  # a difference that needs no explanation
 TOOLS: dict[str, tuple[ModuleType, tuple[Assumption, ...]]] = {
     scalesim_peer.NAME: (scalesim_peer, (PADDED_BLOCKS, PADDED_LOADS, MATRIX, ALONE, BEFORE, BEHIND, AGAIN)),
     zigzag_peer.NAME: (zigzag_peer, (PADDED_BLOCKS, MATRIX, BEFORE, BEHIND, AGAIN)),
@@ -51,8 +52,9 @@ Simulator = Callable[[ArrayMachine], Figures]
 
 @dataclass(frozen=True)
 class Difference:
-    """A measure of a layer: ours, theirs, the names of what explains the difference (None: nothing does), both after
-    those are taken over, and the relative difference with all assumptions of the other."""
+    """One measure of a layer: our value, theirs, the assumptions that explain the difference (None if nothing does),
+    both values after these are adopted, and the relative difference with every assumption of the other simulator
+    adopted."""
 
     measure: str
     ours: int
@@ -68,7 +70,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer beside one simulator, with the seconds that each took."""
+    """One layer compared with one simulator, with the seconds that each took."""
 
     layer: str
     tool: str
@@ -78,17 +80,19 @@ class Row:
 
 
 def relative(own: float, other: float) -> float:
-    """How much more ours is, as a part of theirs."""
+    """Relative difference of our value from theirs."""
     return own / other - 1 if other else float("inf") if own else 0.0
 
 
 def compare(layer: Layer, machine: ArrayMachine, tool: str, known: tuple[Assumption, ...], theirs: Simulator) -> Row:
-    """A layer beside another simulator, whose figures `theirs` gives for a machine."""
+    """Compare a layer with another simulator; `theirs` returns its figures for a machine."""
 
     @functools.cache
     def both(taken: tuple[Assumption, ...]) -> tuple[Figures, Figures]:
         setting = Setting(machine)
-        ordered = sorted(taken, key=lambda assumption: not assumption.both)  # machines before what is read off them
+        ordered = sorted(
+            taken, key=lambda assumption: not assumption.both
+        )  # change the machine before reading values off it
         figures = theirs(machine)
         for assumption in ordered:
             setting = assumption.turn(setting, layer, figures)
@@ -115,7 +119,7 @@ def compare(layer: Layer, machine: ArrayMachine, tool: str, known: tuple[Assumpt
 
 
 class Kept:
-    """Figures of the other simulators, computed once for each layer and machine and kept in a file where one is
+    """Figures of the other simulators, computed once for each layer and machine and stored in a file if one is
     given."""
 
     def __init__(self, path: Path | None) -> None:
@@ -126,7 +130,7 @@ class Kept:
             self.figures = {key: Figures(**figures) for key, figures in read.items()}
 
     def simulator(self, tool: str, layer: Layer) -> Simulator:
-        """What a tool says of a layer."""
+        """Return a function that simulates the layer with a tool."""
 
         def simulate(machine: ArrayMachine) -> Figures:
             key = f"{tool}, {layer.name}, {machine}"
@@ -138,7 +142,7 @@ class Kept:
         return simulate
 
     def write(self) -> None:
-        """Write the file as a whole."""
+        """Write the file atomically."""
         if self.path is not None:
             text = json.dumps({key: asdict(figures) for key, figures in self.figures.items()}, indent=1)
             with atomic_file(self.path) as file:
@@ -146,9 +150,9 @@ class Kept:
 
 
 def unexplained(rows: Sequence[Row]) -> list[str]:
-    """One sentence for every difference that nothing explains."""
+    """Return one sentence for every unexplained difference."""
     return [
-        f"{row.tool}, {row.layer}: {one.measure} {one.ours} against {one.theirs}: nothing explains it"
+        f"{row.tool}, {row.layer}: {one.measure} is {one.ours}, not {one.theirs}, and no assumption explains it"
         for row in rows
         for one in row.differences
         if one.names is None
@@ -156,7 +160,8 @@ def unexplained(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as text: bytes as ours and theirs, differences in percent of theirs, explanations below each row."""
+    """Format the rows as text: our bytes and theirs, differences in percent of theirs, and explanations below each
+    row."""
     return "\n".join(line for tool in dict.fromkeys(row.tool for row in rows) for line in _lines(tool, rows))
 
 
@@ -169,37 +174,39 @@ def _lines(tool: str, rows: Sequence[Row]) -> Iterator[str]:
         yield f"{row.layer:28}{figures} {row.our_seconds:>8.2f} {row.their_seconds:>9.1f}"
         for one in row.differences:
             if one.names is None:
-                yield f"    {one.measure}: nothing explains it"
+                yield f"    {one.measure}: unexplained"
             elif one.names:
                 own, other = one.turned
-                left = f"{own} against {other}, {100 * relative(own, other):+.0f} %; all: {100 * one.all_turned:+.0f} %"
+                left = f"{own} vs. {other}, {100 * relative(own, other):+.0f} %; all: {100 * one.all_turned:+.0f} %"
                 yield f"    {one.measure}: {', '.join(one.names)}: {left}"
     own, other = (sum(seconds) for seconds in zip(*((r.our_seconds, r.their_seconds) for r in chosen), strict=True))
     large = sum(abs(one.relative) > MOST for row in chosen for one in row.differences)
     without = len(unexplained(chosen))
     yield (
-        f"{len(chosen)} layers, {len(MEASURES) * len(chosen)} figures, {large} apart by more than {100 * MOST:.0f} %, "
+        f"{len(chosen)} layers, {len(MEASURES) * len(chosen)} figures, {large} differ by more than {100 * MOST:.0f} %,  "
         f"{large - without} of them explained; {own:.1f} s for ours, {other:.1f} s for {tool}"
     )
     yield ""
 
 
 def legend(tools: Sequence[str]) -> str:
-    """What the names of the assumptions mean."""
+    """Explain the names of the assumptions."""
     known = dict.fromkeys(assumption for tool in tools for assumption in TOOLS[tool][1])
     return "\n".join(f"{assumption.name}: {assumption.says}" for assumption in known)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare with every simulator that is installed; 1 where a difference is not explained."""
-    parser = argparse.ArgumentParser(description="The simulated accelerator beside other simulators.")
-    parser.add_argument("--tool", choices=sorted(TOOLS), action="append", help="only this one; may be repeated")
-    parser.add_argument("--layer", help="only layers whose name holds this")
-    parser.add_argument("--figures", type=Path, help="keep what the other simulators say in this file")
+    """Compare with every installed simulator. Returns 1 if a difference is unexplained."""
+    parser = argparse.ArgumentParser(description="Compare the simulated accelerator with other simulators.")
+    parser.add_argument(
+        "--tool", choices=sorted(TOOLS), action="append", help="compare with this simulator only; may be repeated"
+    )
+    parser.add_argument("--layer", help="only layers whose name contains this text")
+    parser.add_argument("--figures", type=Path, help="store the results of the other simulators in this file")
     options = parser.parse_args(arguments)
     layers = [layer for layer in LAYERS if (options.layer or "").lower() in layer.name.lower()]
     if not layers:
-        parser.error(f"--layer {options.layer!r}; accepted: a part of {', '.join(layer.name for layer in LAYERS)}")
+        parser.error(f"--layer {options.layer!r}; expected a part of {', '.join(layer.name for layer in LAYERS)}")
     kept, machine, rows, used = Kept(options.figures), ArrayMachine(), [], []
     for tool in options.tool or sorted(TOOLS):
         module, known = TOOLS[tool]

@@ -1,7 +1,7 @@
-"""Our simulator on a layer under stated assumptions, and those assumptions of other simulators that ours can take over.
+"""Run our simulator on a layer under the modelling assumptions of other simulators.
 
-Each is turned by the machine description or by the shape; where a figure is
-needed that only the other simulator can know, it is one that it reports.
+Each assumption is adopted through the machine description or the shape. Where this needs a figure that only the other
+simulator knows, the one that it reports is used.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .peers.accel_machine import ArrayMachine, Figures, Layer
 
-AT_ONCE = 1e9  # bytes per cycle: a transfer that takes no time worth counting
+AT_ONCE = 1e9  # bytes per cycle: a transfer at this rate takes negligible time
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What our simulator is to assume.
+    """The assumptions of our simulator for one run.
 
-    `padded_blocks`: a block that does not fill the array takes the cycles of one that does. `padded_loads`: A and B
-    come with the rows and columns that fill it, unless A is an image. `alone`: cycles beyond its depth that each block
-    has the array for itself. `matrix`: an image comes as the rows of its product. `before`, `behind`: cycles of loading
-    before the first product and of storing after the last.
+    `padded_blocks`: a block that does not fill the array takes as many cycles as a full one. `padded_loads`: A and B
+    are loaded with the padding rows and columns that fill the array, unless A is an image. `alone`: extra cycles for
+    which each block occupies the array exclusively, beyond its depth. `matrix`: an image is loaded as the im2col matrix
+    of its convolution. `before`, `behind`: cycles of loading before the first matrix instruction and of storing after
+    the last one.
     """
 
     machine: ArrayMachine
@@ -48,8 +49,8 @@ class Setting:
 
 
 class Assumption(NamedTuple):
-    """A difference of assumption: its name, what it says, and our simulator turned to it for a layer, given what the
-    other simulator says of the layer. `both`: the other simulator is turned too, by the machine."""
+    """A modelling assumption: its name, an explanation, and a function that makes our simulator adopt it for a layer,
+    given the other simulator's figures for the layer. `both`: the machine changes for the other simulator, too."""
 
     name: str
     says: str
@@ -58,7 +59,7 @@ class Assumption(NamedTuple):
 
 
 def roomy(machine: ArrayMachine, layer: Layer) -> ArrayMachine:
-    """The machine with buffers whose halves hold all of A and of B, with the rows that fill the array."""
+    """Return the machine with buffers whose halves hold all of A and of B, including padding."""
     w = layer.matrix
     sizes = (_up(w.m, machine.rows) * w.k, _up(w.n, machine.columns) * w.k)
     rooms = [max(own, _up(size, 1024)) for own, size in zip((machine.buf_a, machine.buf_b), sizes, strict=True)]
@@ -67,47 +68,47 @@ def roomy(machine: ArrayMachine, layer: Layer) -> ArrayMachine:
 
 AGAIN = Assumption(
     "operand beyond its buffer",
-    "what a buffer cannot hold comes again, in their order of loops or in ours; gone where buffers hold it all",
+    "an operand that exceeds its buffer is reloaded, as the loop order requires; no reloads if buffers hold it all",
     lambda setting, layer, theirs: replace(setting, machine=roomy(setting.machine, layer)),
     both=True,
 )
 MATRIX = Assumption(
     "no halo reuse",
-    "every point of the image is loaded once for each tap that reads it",
+    "every input pixel is loaded once for each kernel tap that reads it",
     lambda setting, layer, theirs: replace(setting, matrix=True),
 )
 PADDED_LOADS = Assumption(
-    "padding is loaded",
-    "rows and columns that fill the array are loaded and counted",
+    "padded loads",
+    "padding rows and columns that fill the array are loaded and counted",
     lambda setting, layer, theirs: replace(setting, padded_loads=True, padded_blocks=True),
 )
 PADDED_BLOCKS = Assumption(
-    "blocks are padded",
-    "a block that does not fill the array takes the cycles of a full one",
+    "padded blocks",
+    "a block that does not fill the array takes as many cycles as a full one",
     lambda setting, layer, theirs: replace(setting, padded_blocks=True),
 )
 ALONE = Assumption(
     "fill and drain of each block",
-    "blocks do not overlap in the array: each costs its depth, rows + columns - 2 cycles of fill and drain besides",
+    "blocks do not overlap in the array: each takes its depth plus rows + columns - 2 cycles of fill and drain",
     lambda setting, layer, theirs: replace(
         setting, padded_blocks=True, alone=setting.machine.rows + setting.machine.columns - 2
     ),
 )
 BEFORE = Assumption(
-    "loads before products",
-    "what the buffers hold is loaded before the first product; ours begins with the first pieces",
+    "loads before compute",
+    "the buffers are filled before compute starts; our simulator starts with the first tiles",
     lambda setting, layer, theirs: replace(setting, before=theirs.before),
 )
 BEHIND = Assumption(
-    "stores behind products",
-    "the last results, which the buffer of sums collects, leave after the last product; ours leave tile by tile",
+    "stores after compute",
+    "accumulated results are stored after compute ends; our simulator stores tile by tile",
     lambda setting, layer, theirs: replace(setting, behind=theirs.behind),
 )
 
 
 @functools.cache
 def ours(layer: Layer, setting: Setting) -> Figures:
-    """Our figures of a layer; `seconds` are those of scheduling, recording and timing it."""
+    """Return our figures for a layer. `seconds` covers scheduling, recording and timing it."""
     start = time.process_time()
     w = layer.workload if not setting.matrix else layer.matrix
     machine, sizes = setting.machine, layer.operand_bytes
@@ -127,7 +128,7 @@ def ours(layer: Layer, setting: Setting) -> Figures:
     made_for, timed_on = (replace(machine.hardware(), near_tile=unit) for unit in (tile, in_series))
     report = simulate(record(_scheduled(w, made_for), made_for), timed_on)
     moved = {**report.bytes, "out": report.bytes["out"] * stored // sizes["out"]}
-    if isinstance(w, ConvWorkload):  # page 01 has the kernels on the left
+    if isinstance(w, ConvWorkload):  # the analytical split-K partition has the kernels on the left
         moved |= {"a": moved["b"], "b": moved["a"]}
     cycles = setting.before + report.cycles + setting.behind
     return Figures(cycles, setting.before, setting.behind, moved, time.process_time() - start)
@@ -138,8 +139,8 @@ def _up(size: int, multiple: int) -> int:
 
 
 def _rate(bandwidth: float, moved: int, outside: float) -> float:
-    """Bytes per cycle at which a transfer takes as long as without the `outside` bytes of it, which move while nothing
-    is computed."""
+    """Bytes per cycle at which a transfer takes as long as it would without `outside` of its bytes, which are moved
+    while nothing is computed."""
     return bandwidth * moved / (moved - outside) if outside < moved else AT_ONCE
 
 
@@ -150,14 +151,14 @@ def _scheduled(w: GemmWorkload | ConvWorkload, hardware: Hardware) -> tvm.IRModu
 
 
 def _alone(tile: NearTile, depth: int, cycles: int) -> NearTile:
-    """The engine where a block of the array goes through the whole depth and takes so many `cycles` more than it."""
+    """The engine in which each block runs through the whole depth and takes `cycles` more than its depth."""
     macs = tile.block_m * tile.block_n * depth
     rate = macs / (depth + cycles - 1e-3)  # the engine rounds the cycles of a block up
     return replace(tile, block_k=depth, macs_per_cycle=macs, macs_of_bytes={"1": rate})
 
 
 def _convolution(w: ConvWorkload) -> te.Tensor:
-    """The convolution of one image without border as TE writes it."""
+    """The convolution of one image without padding as a TE expression."""
     x = te.placeholder((w.n, w.h, w.w, w.ci), w.dtype, name="x")
     kernels = te.placeholder((w.kh, w.kw, w.ci, w.co), w.dtype, name="kernels")
     c, r, s = (te.reduce_axis((0, size), name) for name, size in (("c", w.ci), ("r", w.kh), ("s", w.kw)))

@@ -1,9 +1,9 @@
-"""How fast programs of the simulated accelerator are timed, on one core: part of python -m benchmarks.accel
+"""Speed of the timing simulator on one core: part of python -m benchmarks.accel
 
-The aims are 5 million instructions per second, and a sweep of 100 descriptions over a recorded program of ResNet-50's
-size in under a minute (page 06). The program is a layer cut into so many pieces that it has the instructions of a whole
-network; each description differs in a bandwidth and a queue depth, so that nothing can be taken over from the one
-before.
+The targets are 5 million instructions per second, and a sweep over 100 machine descriptions of a recorded program of
+ResNet-50's size in less than a minute. The program is one layer, repeated until it has as many instructions as a whole
+network. Each description differs in a bandwidth and a queue depth, so that no result can be reused from the previous
+one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MOST_SECONDS = 60.0
 
 
 def network(instructions: int = NETWORK) -> Program:
-    """A program of about so many instructions: one layer again and again, its tokens counted on."""
+    """Return a program of about this many instructions: one layer, repeated, with continuing token counts."""
     layer = product(256, 256, 256, 32, 32, 64).program
     times = max(1, instructions // len(layer))
     return replace(layer, instructions=np.tile(layer.instructions, times))
 
 
 def measure_timing(seconds: float, instructions: int = NETWORK, descriptions: int = DESCRIPTIONS) -> dict[str, Any]:
-    """Million instructions per second of the event loop in machine code and in plain Python, and of a whole report;
-    seconds to prepare the program and of the sweep. AssertionError where the two ways differ. `compiled` is None where
-    numba is not installed."""
+    """Return millions of instructions per second of the compiled event loop, of the pure Python one and of a whole
+    report, and the seconds that preparing the program and the sweep take. Raises AssertionError if the two event loops
+    disagree. `compiled` is None if numba is not installed."""
     program = network(instructions)
     order, cost = ordering(program), costs(work(program), Machine(program.hardware))
     start = time.perf_counter()
@@ -78,14 +78,14 @@ def measure_timing(seconds: float, instructions: int = NETWORK, descriptions: in
 
 
 def timing_table(figures: dict[str, Any]) -> str:
-    """The figures as text."""
+    """Format the figures as text."""
     compiled = "numba is not installed" if figures["compiled"] is None else f"{figures['compiled']:.1f}"
     lines = (
-        f"timing {figures['instructions']} instructions, in million per second (aim: {AIM:g})",
-        f"  event loop, machine code    {compiled}",
+        f"timing simulation of {figures['instructions']} instructions, million per second (target: {AIM:g})",
+        f"  event loop, compiled         {compiled}",
         f"  event loop, plain Python    {figures['plain']:.2f}",
         f"  with costs and the report   {figures['report']:.1f}",
-        f"  prepared once in            {figures['prepare_seconds']:.2f} s",
-        f"  sweep of {figures['descriptions']} descriptions   {figures['sweep_seconds']:.1f} s (aim: {MOST_SECONDS:g})",
+        f"  one-time preparation         {figures['prepare_seconds']:.2f} s",
+        f"  sweep of {figures['descriptions']} descriptions   {figures['sweep_seconds']:.1f} s (target: {MOST_SECONDS:g})",
     )
     return "\n".join(lines)

@@ -1,9 +1,9 @@
-"""What W-fold saves on channels that do not fill a row (page 05), as a page with a plot: python -m
+"""Gain of W-fold on convolutions whose channels do not fill a row, as an HTML page with a plot: python -m
 benchmarks.accel_wfold -o wfold.html
 
-A convolution of 3 x 3 taps for every number of input channels, on the preset wfold16: simulated utilisation where the
-granularity is chosen (mode "best"), taken by the padding rule (mode "seed"), and where channels are padded to a full
-row, as they would be without W-fold. Peak is what all multipliers do on channels that are really there.
+Simulates a 3 x 3 convolution on the preset wfold16 for every number of input channels and reports the utilisation with
+the granularity of fewest cycles (mode "best"), with the granularity of the padding rule (mode "seed"), and with
+channels padded to a full row, that is without W-fold. Peak counts useful channels only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ HEIGHT, WIDTH, OUT, TAPS = 8, 64, 64, 3
 
 
 def layer(channels: int) -> tirx.PrimFunc:
-    """The int8 convolution of so many input channels."""
+    """Return the int8 convolution with this many input channels."""
     x = te.placeholder((1, HEIGHT, WIDTH, channels), name="x", dtype="int8")
     w = te.placeholder((TAPS, TAPS, channels, OUT), name="w", dtype="int8")
     return prim_func_of(topi.nn.conv2d_nhwc(x, w, (1, 1), (1, 1, 1, 1), 1, out_dtype="int32"))
 
 
 def without_folding(machine: Hardware) -> Hardware:
-    """The machine with a whole row as its only granularity."""
+    """Return the machine with a full row as its only granularity."""
     assert machine.w_fold is not None
     return replace(machine, w_fold=replace(machine.w_fold, least_granularity=machine.w_fold.row_bytes))
 
 
 def measure(channels: Iterable[int]) -> list[dict[str, float]]:
-    """Simulated utilisation of each number of channels, three ways."""
+    """Return the simulated utilisation for each number of channels with the three methods."""
     machine = tt.Hardware.load("wfold16")
     rows = []
     for count in channels:
@@ -59,7 +59,7 @@ def measure(channels: Iterable[int]) -> list[dict[str, float]]:
 
 
 def table(rows: Sequence[dict[str, float]]) -> str:
-    """The figures as text."""
+    """Format the figures as text."""
     lines = [f"{'channels':>8} {'best':>7} {'seed':>7} {'padded':>7} {'gain':>6}"]
     for row in rows:
         gain = row["best"] / row["padded"]
@@ -68,10 +68,10 @@ def table(rows: Sequence[dict[str, float]]) -> str:
 
 
 def figure_page(rows: Sequence[dict[str, float]]) -> str:
-    """Utilisation against channels, as a page."""
+    """Return an HTML page that plots utilisation against channels."""
     names = {"best": "W-fold, fewest cycles", "seed": "W-fold, padding rule", "padded": "padded to a full row"}
     lines = [Series(name, [(row["channels"], row[key]) for row in rows], line=True) for key, name in names.items()]
-    x, y = Axis("input channels (bytes)"), Axis("multiply-adds over those at peak", from_zero=True)
+    x, y = Axis("input channels (bytes)"), Axis("utilisation", from_zero=True)
     note = f"{TAPS} x {TAPS} taps, {HEIGHT} x {WIDTH} points, {OUT} output channels, int8."
     sections = [Section("Against channels", plot("Utilisation", x, y, lines))]
     return page("Utilisation of wfold16", [note], [], sections)
@@ -80,7 +80,7 @@ def figure_page(rows: Sequence[dict[str, float]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accel_wfold", description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, help="an HTML file for the plot")
+    parser.add_argument("-o", "--output", type=Path, help="write the plot to this HTML file")
     options = parser.parse_args(arguments)
     rows = measure(CHANNELS)
     print(table(rows))

@@ -1,10 +1,10 @@
-"""Products of weights in blocks alone, 1 to 16 rows, beside onnxruntime.
+"""Matrix multiplications with block-quantised weights, 1 to 16 rows, compared with onnxruntime.
 
     python -m benchmarks.blocked_products --bits 4 8 --level 0 4
 
-Shapes are those of a decoder's layers (language_graph.py), each a model of one MatMulNBits, compiled once for every
-number of rows and run in turns with onnxruntime on as many threads. Results are compared first. With `--turns` each
-model is made and measured so often, and the median is told.
+The shapes are those of decoder layers (language_graph.py). Each is a model with one MatMulNBits, compiled once for
+every number of rows and run alternately with onnxruntime on the same number of threads. Results are compared before
+timing. `--turns` sets how often each model is built and measured; the median is reported.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ROWS = (1, 2, 4, 8, 16)
 
 
 def shapes_of(sizes: Decoder) -> list[tuple[int, int]]:
-    """(n, k) of the products of a layer, each once."""
+    """Return the distinct (n, k) of a layer's matrix multiplications."""
     keys = sizes.groups * sizes.head
     found = [(sizes.width, sizes.width), (keys, sizes.width), (sizes.inner, sizes.width), (sizes.width, sizes.inner)]
     return list(dict.fromkeys(found))
 
 
 def product(n: int, k: int, bits: int, block: int, level: int) -> ModelProto:
-    """One MatMulNBits of random weights, its rows open."""
+    """A model with one MatMulNBits with random weights and a dynamic number of rows."""
     rng = np.random.default_rng(n + k)
     blocks = -(-k // block)
     values = rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
@@ -65,7 +65,7 @@ def product(n: int, k: int, bits: int, block: int, level: int) -> ModelProto:
 
 
 def measured(model: ModelProto, k: int, level: int) -> dict[int, float]:
-    """The part of onnxruntime's time by rows."""
+    """Return our latency relative to onnxruntime's, by number of rows."""
     import onnxruntime
 
     executable = tt.compile(model, cache=False)
@@ -79,7 +79,7 @@ def measured(model: ModelProto, k: int, level: int) -> dict[int, float]:
         y: Any = executable.run(x)
         far = np.linalg.norm(np.asarray(y) - wanted) / np.linalg.norm(wanted)
         if not far < (1e-3 if level == 0 else 0.05):
-            raise SystemExit(f"{rows} rows: results are {far:.2g} from onnxruntime's")
+            raise SystemExit(f"{rows} rows: results differ from onnxruntime's by {far:.2g}")
         pair = paired(
             Side(lambda x=x: executable.run(x), own_core),
             Side(lambda x=x: session.run(None, {"x": x})),
@@ -92,17 +92,17 @@ def measured(model: ModelProto, k: int, level: int) -> dict[int, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.blocked_products",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("model", nargs="?", choices=list(DECODERS), default="llama-3.2-1b", help="whose shapes")
-    parser.add_argument("--bits", type=int, nargs="*", default=[4], choices=(4, 8), help="of a weight (default: 4)")
+    parser.add_argument("--bits", type=int, nargs="*", default=[4], choices=(4, 8), help="bits per weight (default: 4)")
     parser.add_argument("--level", type=int, nargs="*", default=[0, 4], help="accuracy_level (default: 0 and 4)")
-    parser.add_argument("--block", type=int, default=32, help="weights that share a scale (default: 32)")
-    parser.add_argument("--turns", type=int, default=1, help="how often the suite is run (default: once)")
+    parser.add_argument("--block", type=int, default=32, help="number of weights that share a scale (default: 32)")
+    parser.add_argument("--turns", type=int, default=1, help="number of times to run the suite (default: 1)")
     given = parser.parse_args(arguments)
     for bits in given.bits:
         for level in given.level:
@@ -114,7 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 of_rows = {rows: statistics.median(turn[rows] for turn in turns) for rows in ROWS}
                 parts += of_rows.values()
                 table.append((f"{n} x {k}", *(f"{part:.2f}" for part in of_rows.values())))
-            print(f"\n{given.model}, {bits} bits, accuracy_level {level}: part of onnxruntime's time by rows")
+            print(
+                f"\n{given.model}, {bits} bits, accuracy_level {level}: latency relative to onnxruntime's, by number of rows"
+            )
             print_table(("columns x k", *map(str, ROWS)), table)
             print(f"geometric mean {statistics.geometric_mean(parts):.2f}, worst {max(parts):.2f}")
     return 0

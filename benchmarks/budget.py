@@ -1,8 +1,8 @@
-"""How many shapes a few entries serve: python -m benchmarks.budget --budget 40
+"""Number of shapes that a small database covers: python -m benchmarks.budget --budget 40
 
-Plans a database for the operators of networks and for random products, 1 to 4096 along each axis, generates it, and
-measures what it estimates: the networks' operators, and random products of another seed. Served is what is estimated
-within a quarter of its cost.
+Plans a database for the operators of networks and for random matrix multiplications with sizes from 1 to 4096,
+generates it, and measures the shapes that it estimates: the operators of the networks, and random matrix
+multiplications with another seed. A shape counts as covered if its estimate is within 25 percent of the measured cost.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ AXES = {axis: (1, 4096) for axis in ("m", "n", "k")}
 
 
 def products(count: int, seed: int) -> RandomShapes:
-    """Random products, as likely between 1 and 2 along an axis as between 2048 and 4096."""
+    """Return random matrix multiplications with log-uniform sizes from 1 to 4096."""
     return RandomShapes(op="gemm", count=count, ranges=AXES, multiple=1, seed=seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_places(parser)
-    parser.add_argument("--budget", type=int, default=40, help="shapes that are measured")
-    parser.add_argument("--planned", type=int, default=300, help="random products that the plan is made for")
-    parser.add_argument("--asked", type=int, default=60, help="random products that are estimated and measured")
-    parser.add_argument("--networks", default=",".join(PRODUCTS), help="with commas between them; empty: none")
+    parser.add_argument("--budget", type=int, default=40, help="number of shapes to measure")
+    parser.add_argument("--planned", type=int, default=300, help="random matrix multiplications to plan for")
+    parser.add_argument("--asked", type=int, default=60, help="random matrix multiplications to estimate and measure")
+    parser.add_argument("--networks", default=",".join(PRODUCTS), help="comma-separated networks; empty: none")
     given = parser.parse_args(arguments)
     hardware = hardware_named(given.hardware)
     networks = {name: shapes_of(name, usual_dtype(hardware)) for name in filter(None, given.networks.split(","))}

@@ -1,4 +1,4 @@
-"""Caches emptied before a run, for times of operands that come from memory."""
+"""Flush the caches before a run, to measure with operands in main memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from tvm_tiling.runtime.threads import usable_processors
 
-UNKNOWN_LAST_LEVEL = 32 << 20  # bytes, where the machine hides its caches
+UNKNOWN_LAST_LEVEL = 32 << 20  # bytes, if the system does not report its cache sizes
 
 
 class CacheFlush:
-    """Empties the caches of every usable core by streaming through a buffer twice as large as the last level.
+    """Flushes the caches of every usable core by streaming through a buffer twice the size of the last-level cache.
 
-    One thread on each does it, for a core's own levels are out of the others' reach.
+    Each core is flushed by a thread of its own, because no other core can reach its private caches.
     """
 
     def __init__(self, last_level_bytes: int = UNKNOWN_LAST_LEVEL) -> None:
@@ -30,5 +30,5 @@ class CacheFlush:
 
     def _stream(self, cpu: int) -> None:
         if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {cpu})  # of this thread alone
+            os.sched_setaffinity(0, {cpu})  # pins this thread only
         self._buffer.max()

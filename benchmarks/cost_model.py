@@ -1,20 +1,21 @@
-"""How well costs are predicted for shapes that were not measured: python -m benchmarks.cost_model
+"""Accuracy of predicted costs for unmeasured shapes: python -m benchmarks.cost_model
 
-Judges the trials that the package has of a microarchitecture, --recorded, so nothing is measured, or of --trials, which
-`python -m benchmarks.cost_trials` records. Every third of the shapes is held out in turn: models learn from the
-others, products and convolutions together, and rank the configurations of these. So every shape is judged once, by a
-model that never saw it, and the figures are means over all shapes of an operator. Compared are
+Evaluates the recorded trials that the package ships for a microarchitecture (--recorded), without measuring, or those
+of --trials, which `python -m benchmarks.cost_trials` records. Uses k-fold cross-validation: models are trained on the
+shapes of all folds but one, matrix multiplications and convolutions together, and rank the configurations of the shapes
+in the remaining fold. No model is evaluated on a shape that it was trained on. Figures are means over all shapes of an
+operator. Compared are
 
-- the formulas, with which a search begins where nothing is known of the machine's kind,
-- the pre-trained model, with which it begins elsewhere,
-- the same taught by a database that has OWN trials of the shape itself, as after the first batch of a search, judged on
-  the shape's other configurations,
-- MetaSchedule's XGBModel on the same trials as the pre-trained one,
-- and, as the ceiling, the first pass of measurement, judged by the others.
+- the formulas, with which a search starts if the microarchitecture is unknown,
+- the pre-trained model, with which it starts otherwise,
+- the pre-trained model with OWN trials of the shape itself, as after the first batch of a search, evaluated on the
+  shape's other configurations,
+- MetaSchedule's XGBModel, trained on the same trials as the pre-trained model,
+- as the upper bound, the first pass of measurements, evaluated against the other passes.
 
-Pairwise accuracy is TenSet's: the share of a workload's pairs of configurations that are ordered rightly, mean over
-workloads. Here pairs count that differ by two percent: no model can put nearer ones in order. It is given as well of
-those among them that every pass puts in the same order.
+Pairwise accuracy is defined as in TenSet: the share of pairs of configurations of a workload that are ordered
+correctly, averaged over workloads. Only pairs whose costs differ by at least two percent count, because closer ones
+cannot be ordered reliably. The accuracy is also given for those pairs that every pass orders the same way.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from .peers.tvm_operator import tir
 from .suite import SuiteError
 
 RECORDED = "znver3"
-FOLDS = 3  # of the shapes; each is held out once
-APART = 0.02  # of a cost: pairs that are nearer have no order
-OWN = 8  # trials of a shape itself: a search's first batch
+FOLDS = 3  # number of cross-validation folds
+APART = 0.02  # relative; pairs whose costs differ by less are not ordered
+OWN = 8  # trials of the shape itself: the first batch of a search
 
 
 class Group:
-    """The measured configurations of one workload, those that are still possible."""
+    """The measured configurations of one workload that are still valid."""
 
     def __init__(self, recorded: RecordedShape, hardware: Hardware) -> None:
         self.workload, self.prepacked, self.hardware = recorded.workload, recorded.prepacked, hardware
@@ -58,31 +59,31 @@ class Group:
         self.configs = [config for config, _ in trials]
         self.predicted = np.array([self.space.predicted(config) for config in self.configs])
         passes = np.array([seconds for _, seconds in trials]).T
-        level = np.median(passes, axis=1, keepdims=True)  # the machine's speed during a pass
+        level = np.median(passes, axis=1, keepdims=True)  # the machine's speed in each pass
         self.passes = passes / level * np.median(level)
         self.costs = np.median(self.passes, axis=0)
 
     def _possible(self, config: Any) -> bool:
         try:
             self.space.predicted(config)
-        except (TilingError, KeyError):  # KeyError: no form of this workload any more
+        except (TilingError, KeyError):  # KeyError: the workload no longer has this algorithm
             return False
         return True
 
     def samples(self, count: int | None = None) -> list[Sample]:
-        """What the first `count` configurations teach, left out all."""
+        """Train on the first `count` configurations, leaving out none."""
         name = group_of(self.workload, self.hardware, prepacked=self.prepacked)
         pairs = list(zip(self.configs, self.costs, strict=True))[:count]
         return [sample_of(self.space, config, float(cost), name) for config, cost in pairs]
 
 
 Scores: TypeAlias = Callable[[Sequence[Group], Sequence[Group]], list[np.ndarray]]
-"""scores(known, unseen): of the configurations of each unseen workload, smaller is better, by what is known of the
-others."""
+"""scores(known, unseen): a score of each configuration of the unseen workloads, smaller is better, given the known
+ones."""
 
 
 class Theirs:
-    """MetaSchedule's XGBModel for the nests that the configurations of some workloads are lowered to."""
+    """MetaSchedule's XGBModel on the lowered loop nests of the configurations of some workloads."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         from tvm.s_tir import meta_schedule as ms
@@ -91,15 +92,16 @@ class Theirs:
         self.results = {id(group): [ms.runner.RunnerResult([cost], None) for cost in group.costs] for group in groups}
 
     def scores(self, known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
-        """Of the configurations of each unseen workload, smaller is better."""
+        """Score the configurations of each unseen workload; smaller is better."""
         from tvm.s_tir import meta_schedule as ms
 
-        # One thread: threads wait for each other where cores are taken. A kernel's score is the sum over its stores, of
-        # which ours have a hundred: with its own step, 0.2, the sum goes too far every time, and it learns nothing.
+        # One thread, because threads wait for each other when cores are busy. A kernel's score is the sum over its
+        # stores, about a hundred in our kernels: with the default learning rate of 0.2 the sum overshoots in every
+        # step, and the model does not converge.
         config = ms.cost_model.xgb_model.XGBConfig(nthread=1, eta=0.01)
         model = ms.cost_model.XGBModel(num_warmup_samples=0, config=config)
-        # By itself it trains anew, up to 10,000 rounds, whenever its trials have grown by a fifth. Here once: when it
-        # has been told of the last workload.
+        # By default XGBModel retrains, up to 10,000 rounds, whenever its trials have grown by a fifth. Here it trains
+        # once, when it has received the last workload.
         model.last_train_size = math.inf
         for number, group in enumerate(known, 1):
             model.adaptive_training = number < len(known)
@@ -125,13 +127,13 @@ def _candidates(group: Group) -> list[Any]:
 
 
 def ours(known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
-    """The scores, smaller is better, of a cost model that knows the others, for the configurations of each workload."""
+    """Score the configurations of each workload, smaller is better, by a cost model trained on the others."""
     model = _taught(known)
     return [model.costs(group.space, group.configs) for group in unseen]
 
 
 def ours_with_own(known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
-    """The same where OWN trials of each unseen workload are known as well."""
+    """The same with OWN trials of each unseen workload known in addition."""
     model = _taught(known)
     for group in unseen:
         model.residual.learn(group.samples(OWN))
@@ -146,7 +148,7 @@ def _taught(known: Iterable[Group]) -> LearnedCosts:
 
 
 def held_out(groups: Sequence[Group], scores: Scores, count: int = FOLDS) -> list[np.ndarray]:
-    """The scores of each workload by a model that learned from the workloads of all parts but the one it is in."""
+    """Score each workload by a model trained on the workloads of all other folds."""
     met: Counter[type] = Counter()
     folds = []
     for group in groups:
@@ -161,14 +163,14 @@ def held_out(groups: Sequence[Group], scores: Scores, count: int = FOLDS) -> lis
 
 
 def in_order(passes: np.ndarray) -> np.ndarray:
-    """Of all configurations by all configurations, whether every pass, a row of `passes`, says the same of which is the
-    quicker."""
+    """Return a matrix over pairs of configurations that tells whether every pass, a row of `passes`, agrees on which is
+    faster."""
     quicker = passes[:, :, None] < passes[:, None, :]
     return np.equal(np.all(quicker, axis=0), np.any(quicker, axis=0))
 
 
 def figures(scores: Sequence[np.ndarray], groups: Sequence[Group], begin: int = 0) -> dict[str, float]:
-    """Means over the workloads of scores, smaller is better, of their configurations from `begin` on."""
+    """Average over the workloads the quality of scores, smaller is better, of their configurations from `begin` on."""
     pairs = [
         (score[begin:], group.costs[begin:], group.passes[:, begin:])
         for score, group in zip(scores, groups, strict=True)
@@ -185,7 +187,7 @@ def figures(scores: Sequence[np.ndarray], groups: Sequence[Group], begin: int = 
 
 
 def ceiling(groups: Sequence[Group]) -> dict[str, float]:
-    """The figures of the first pass, judged by the others."""
+    """Return the figures of the first pass, evaluated against the other passes."""
     found = []
     for group in groups:
         first, others = group.passes[0], np.median(group.passes[1:], axis=0)
@@ -194,11 +196,11 @@ def ceiling(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def evaluate(groups: Sequence[Group], with_theirs: bool, folds: int = FOLDS) -> dict[str, dict[str, dict[str, float]]]:
-    """The figures of each model for each operator."""
+    """Return the figures of each model for each operator."""
     rows: dict[str, tuple[list[np.ndarray], int]] = {
         "formulas": ([group.predicted for group in groups], 0),
         "pre-trained": (held_out(groups, ours, folds), 0),
-        f"formulas, all but {OWN}": ([group.predicted for group in groups], OWN),
+        f"formulas, without the first {OWN}": ([group.predicted for group in groups], OWN),
         f"with {OWN} own trials": (held_out(groups, ours_with_own, folds), OWN),
     }
     if with_theirs:
@@ -211,15 +213,15 @@ def evaluate(groups: Sequence[Group], with_theirs: bool, folds: int = FOLDS) -> 
             by_model = {
                 name: figures([given[place] for place in own], of_kind, begin) for name, (given, begin) in rows.items()
             }
-            found[kind.__name__] = {**by_model, "a second measurement": ceiling(of_kind)}
+            found[kind.__name__] = {**by_model, "repeated measurement": ceiling(of_kind)}
     return found
 
 
 def pairwise_accuracy(
     scores: np.ndarray, costs: np.ndarray, apart: float = 0.02, among: np.ndarray | None = None
 ) -> float:
-    """The share of pairs of configurations, whose costs differ by `apart` at least, that `scores`, smaller is better,
-    order rightly; nan without such a pair. `among`: of all configurations by all configurations, which pairs count."""
+    """Share of the pairs of configurations, whose costs differ by at least `apart`, that `scores`, smaller is better,
+    order correctly; nan without such a pair. `among`: a matrix over pairs that selects those which count."""
     first, second = np.triu_indices(len(costs), 1)
     differ = np.abs(np.log(costs[first] / costs[second])) >= apart
     if among is not None:
@@ -231,12 +233,12 @@ def pairwise_accuracy(
 
 
 def peak_at(count: int, scores: np.ndarray, costs: np.ndarray) -> float:
-    """The best speed among the `count` configurations with the smallest scores, as part of the best of all."""
+    """Best speed among the `count` configurations with the smallest scores, relative to the best of all."""
     return float(costs.min() / costs[np.argsort(scores, kind="stable")[:count]].min())
 
 
 def printed(found: dict[str, dict[str, dict[str, float]]], groups: Sequence[Group]) -> Iterable[str]:
-    """The figures as lines of a table for each operator."""
+    """Format the figures as a table for each operator."""
     for kind, models in found.items():
         count = sum(type(group.workload).__name__ == kind for group in groups)
         yield f"{f'{kind}, {count} shapes':<32}" + "".join(f"{name:>12}" for name in models["formulas"])
@@ -245,17 +247,23 @@ def printed(found: dict[str, dict[str, dict[str, float]]], groups: Sequence[Grou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures; 1 after an error that the user can mend."""
+    """Print the figures. Returns 1 after an error that the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_model", description=__doc__)
-    parser.add_argument("--recorded", default=RECORDED, help="microarchitecture of the package's trials; %(default)s")
-    parser.add_argument("--trials", type=Path, help="a file of benchmarks.cost_trials in their place")
-    parser.add_argument("--folds", type=int, default=FOLDS, help="parts of the shapes; default: %(default)s")
-    parser.add_argument("--without-theirs", action="store_true", help="MetaSchedule's model takes minutes")
+    parser.add_argument(
+        "--recorded", default=RECORDED, help="microarchitecture whose shipped trials to use; default: %(default)s"
+    )
+    parser.add_argument("--trials", type=Path, help="use this file of benchmarks.cost_trials instead")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="cross-validation folds; default: %(default)s")
+    parser.add_argument(
+        "--without-theirs", action="store_true", help="leave out MetaSchedule's model, which takes minutes"
+    )
     chosen = parser.parse_args(arguments)
     try:
         trials = recording(chosen.recorded) if chosen.trials is None else Recording.from_dict(read(chosen.trials))
         if trials is None:
-            raise SuiteError(f"--recorded {chosen.recorded}: the package has no trials of it; give --trials")
+            raise SuiteError(
+                f"--recorded {chosen.recorded}: the package has no trials of this microarchitecture; pass --trials"
+            )
     except TilingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -267,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def groups_of(trials: Recording) -> list[Group]:
-    """The shapes of a file that have configurations to compare."""
+    """Return the shapes of a file that have configurations to compare."""
     return [Group(shape, trials.hardware) for shape in trials.shapes if len(shape.trials) > 1]
 
 

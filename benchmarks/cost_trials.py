@@ -1,12 +1,13 @@
-"""Trials for a cost model to learn from: python -m benchmarks.cost_trials -o trials.json.gz
+"""Record trials that train a cost model: python -m benchmarks.cost_trials -o trials.json.gz
 
-Measures configurations of many shapes, products and convolutions, on one core; each shape takes some 10 seconds, most
-of it for building, and the file is gone on with. All configurations of a shape run in turn, in several passes, and of
-each pass the quickest run counts, so other work on the machine does no harm. On one core, because threads wait for each
-other wherever other work takes a core away: their times would be the machine's state.
+Measures configurations of many shapes, matrix multiplications and convolutions, on one core. Each shape takes about 10
+seconds, most of it to build. An existing file is continued. All configurations of a shape run alternately, in several
+passes, and the minimum of each pass counts, so that other load on the machine has little effect. One core is used
+because threads wait for each other when other processes occupy a core: their times would depend on the state of the
+machine.
 
-A file that is put into tvm_tiling/tuning/learning/recorded/ under LLVM's name of the microarchitecture is what searches
-on such machines begin with.
+Searches start with the trials in tvm_tiling/tuning/learning/recorded/. Its files are named after LLVM's names of the
+microarchitectures.
 """
 
 from __future__ import annotations
@@ -41,22 +42,22 @@ from .side_by_side import SideBySide
 from .suite import SuiteError
 
 SHAPES = 60
-CONFIGS = 24  # of each shape
+CONFIGS = 24  # per shape
 PASSES = 3
-ROUNDS = 15  # of each pass
+ROUNDS = 15  # per pass
 PASS_SECONDS = 0.4
-# Configurations from here on in the order of prediction are never tried by a search, and not asked about here.
+# A search never tries configurations that are predicted to be slower than this many others; none is recorded here.
 NEAREST = 160
-# Multiply-adds: what takes a few microseconds is mostly the start of a call, what takes long is measured seldom.
+# Multiply-accumulates: a run of a few microseconds is mostly call overhead; a long one can be measured only rarely.
 LEAST_MACS, MOST_MACS = 2e6, 6e8
-NARROW = 0.75  # of the shapes are of a middling size, others are tall, flat, deep or depthwise
-PREPACKED = 0.33  # of the shapes are measured with weights packed before
+NARROW = 0.75  # share of shapes of medium size; the others are tall, flat, deep or depthwise
+PREPACKED = 0.33  # share of shapes with prepacked weights
 
 Shape: TypeAlias = tuple[Workload, bool]
 
 
 def one_core() -> Hardware:
-    """This machine with one core."""
+    """Return the description of this machine with one core."""
     whole = this_machine()
     cpu = whole.cpu
     assert cpu is not None
@@ -65,7 +66,7 @@ def one_core() -> Hardware:
 
 
 def shapes(count: int = SHAPES, seed: int = 2026) -> Iterator[Shape]:
-    """Random products and convolutions, three to two, and whether their weights are packed before."""
+    """Generate random matrix multiplications and convolutions, three to two, each with a flag for prepacked weights."""
     rng = random.Random(seed)
     for number in range(count):
         narrow = rng.random() < NARROW
@@ -119,13 +120,13 @@ def _same(size: int, ci: int, co: int, kernel: int, stride: int, groups: int = 1
 
 
 def configs_to_measure(space: Space, seed: int) -> list[Config]:
-    """Some of the nearest configurations, the decision's own first."""
+    """Return some of the nearest configurations, the analytical choice first."""
     near = [config for config in space.configs(NEAREST) if config != space.start]
     return [space.start, *random.Random(seed).sample(near, min(CONFIGS - 1, len(near)))]
 
 
 def measure(shape: Shape, seed: int, hardware: Hardware, bench: SideBySide) -> dict[str, Any]:
-    """Some configurations of one workload, each with its seconds in every pass; what failed is left out."""
+    """Return some configurations of a workload, each with its seconds in every pass. Failed ones are left out."""
     workload, prepacked = shape
     space = neighbourhood(workload, hardware, prepacked=prepacked)
     jobs = [
@@ -141,19 +142,19 @@ def measure(shape: Shape, seed: int, hardware: Hardware, bench: SideBySide) -> d
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A file of trials. SuiteError for any other one."""
+    """Read a file of trials. Raises SuiteError if the file is not one."""
     try:
         content = path.read_bytes()
         record = plain_json((gzip.decompress(content) if path.suffix == ".gz" else content).decode())
     except (OSError, ValueError, EOFError) as error:
-        raise SuiteError(f"{path} cannot be read: {error}; give another file") from None
+        raise SuiteError(f"{path} cannot be read: {error}; pass another file") from None
     if not isinstance(record, dict) or (record.get("format"), record.get("version")) != (FORMAT, VERSION):
-        raise SuiteError(f"{path} holds no trials of version {VERSION}; give another file")
+        raise SuiteError(f"{path} does not contain trials of version {VERSION}; pass another file")
     return record
 
 
 def write(path: Path, hardware: Hardware, workloads: Sequence[dict[str, Any]]) -> None:
-    """Write a file of trials, whole or not at all; packed where its name ends in .gz."""
+    """Write a file of trials atomically, compressed if its name ends in .gz."""
     record = {
         "format": FORMAT,
         "version": VERSION,
@@ -168,11 +169,18 @@ def write(path: Path, hardware: Hardware, workloads: Sequence[dict[str, Any]]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is not in the file yet; 1 after an error that the user can mend."""
+    """Measure what the file does not contain yet. Returns 1 after an error that the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_trials", description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("results/cost_trials.json.gz"))
-    parser.add_argument("--shapes", type=int, default=SHAPES, help="three products to two convolutions; %(default)s")
-    parser.add_argument("--seconds", type=float, default=1500.0, help="begin with no further shape then; %(default)s")
+    parser.add_argument(
+        "--shapes",
+        type=int,
+        default=SHAPES,
+        help="number of shapes, three GEMMs to two convolutions; default: %(default)s",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1500.0, help="start no further shape after this time; default: %(default)s"
+    )
     chosen = parser.parse_args(arguments)
     try:
         records = read(chosen.output)["workloads"] if chosen.output.is_file() else []

@@ -1,8 +1,8 @@
-"""Which shapes of some networks a database knows that was made from others: python -m benchmarks.coverage
+"""Coverage of networks by a database generated from others: python -m benchmarks.coverage
 
-Generates a database on a simulated machine from the shapes of ResNet-50 and BERT-base, boundary shapes by halves or by
-the given factors, and matches those of VGG-16, ResNet-101, BERT-large and MobileNetV2. Prints shares and what is
-missed.
+Generates a database on a simulated machine from the shapes of ResNet-50 and BERT-base, with boundary shapes by halving
+or by the given factors, and looks up those of VGG-16, ResNet-101, BERT-large and MobileNetV2. Prints the share of
+shapes found and the missing ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOMY = Path(__file__).parent / "roomy.toml"
 KNOWN = ("resnet50", "bert-base")
 ASKED = ("vgg16", "resnet101", "bert-large", "mobilenetv2")
 FACTORS = (2,)
-# The groups of the suite "networks" that belong to a network; convolutions say so themselves.
+# The groups of the suite "networks" that belong to a network; convolutions name their networks themselves.
 PRODUCTS = {
     "resnet50": "classifier-resnet",
     "resnet101": "classifier-resnet",
@@ -40,7 +40,7 @@ HEAD, TOKENS = 64, (128, 384)
 
 
 def shapes_of(network: str, dtype: str = "int8") -> list[Workload]:
-    """The distinct convolutions and products of a network."""
+    """Return the distinct convolutions and matrix multiplications of a network."""
     cases = [case for name in ("conv", "networks") for case in load_suite(name) if case.workload.dtype == "float32"]
     found = [case.workload for case in cases if network in case.times or case.group == PRODUCTS[network]]
     found += _attention(HEADS.get(network, 0))
@@ -48,7 +48,7 @@ def shapes_of(network: str, dtype: str = "int8") -> list[Workload]:
 
 
 def _attention(heads: int) -> Iterator[Workload]:
-    """The products of queries by keys and of what that gives by values, all heads at once."""
+    """Return the batched matrix multiplications of attention: queries by keys, and scores by values."""
     for tokens in TOKENS if heads else ():
         yield GemmWorkload(m=tokens, k=HEAD, n=tokens, batch=heads, trans_b=True)
         yield GemmWorkload(m=tokens, k=tokens, n=HEAD, batch=heads)
@@ -56,7 +56,8 @@ def _attention(heads: int) -> Iterator[Workload]:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """The shapes of a network that a database serves with a configuration, by the step of the match, and the others."""
+    """The shapes of a network for which a database has a configuration, by the step of the lookup, and the missing
+    ones."""
 
     network: str
     steps: dict[Workload, int]
@@ -64,18 +65,18 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Of the distinct shapes."""
+        """Share of the distinct shapes."""
         return len(self.steps) / (len(self.steps) + len(self.missed))
 
     @property
     def share_of_work(self) -> float:
-        """Of their multiply-adds, each shape once."""
+        """Share of their multiply-accumulates, counting each shape once."""
         supported, missed = sum(w.macs for w in self.steps), sum(w.macs for w in self.missed)
         return supported / (supported + missed)
 
 
 def coverage(database: ShapeDatabase, hardware: Hardware, network: str) -> Coverage:
-    """What the database knows of a network."""
+    """Look up the shapes of a network in the database."""
     steps, missed = {}, []
     for workload in shapes_of(network):
         hit = database.match(workload, target=hardware)
@@ -95,7 +96,7 @@ def generate(
     random: Sequence[RandomShapes] = (),
     limit: int = 24,
 ) -> None:
-    """Measure the shapes of `networks`, and random ones, and reduce them by each of `factors`."""
+    """Measure the shapes of `networks` and random ones, and reduce them by each of `factors`."""
     found = [workload for network in networks for workload in shapes_of(network)]
     for factor in factors:
         database.generate(
@@ -105,10 +106,10 @@ def generate(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hardware", default=str(ROOMY), help="a preset or a description in TOML")
-    parser.add_argument("--factors", default="2", help="of the reductions, such as 2,3: each a generation of its own")
-    parser.add_argument("--limit", type=int, default=24, help="boundary shapes of each shape at most")
-    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
+    parser.add_argument("--hardware", default=str(ROOMY), help="a preset or a TOML file")
+    parser.add_argument("--factors", default="2", help="comma-separated reduction factors, such as 2,3")
+    parser.add_argument("--limit", type=int, default=24, help="maximum number of boundary shapes per shape")
+    parser.add_argument("--database", default="sqlite://", help="store the database in this file; default: in memory")
     given = parser.parse_args()
     hardware = Hardware.load(given.hardware)
     factors = [int(factor) for factor in given.factors.split(",")]
@@ -116,7 +117,9 @@ def main() -> None:
         generate(database, hardware, factors=factors, limit=given.limit)
         for network in ASKED:
             found = coverage(database, hardware, network)
-            print(f"{network}: {found.share:.0%} of the shapes, {found.share_of_work:.0%} of their multiply-adds")
+            print(
+                f"{network}: {found.share:.0%} of the shapes, {found.share_of_work:.0%} of their multiply-accumulates"
+            )
             for workload in found.missed:
                 print(f"  missed: {shape.text(workload)}")
 

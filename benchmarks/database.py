@@ -1,10 +1,10 @@
-"""How costs follow sizes, and estimates costs: python -m benchmarks.database -o database.html
+"""Scaling of costs with sizes, and accuracy of estimates: python -m benchmarks.database -o database.html
 
-Generates a database from random shapes, on a simulated accelerator or with --target llvm on this CPU, then measures
-series of multiples and fractions of its shapes, and held-out multiples. The page holds two plots: cost against size,
-both relative to the entry's, and actual against estimated cost. Figures are on standard output.
+Generates a database from random shapes, on a simulated accelerator or on this CPU with --target llvm. Then measures
+multiples and fractions of its shapes, and held-out multiples. The HTML page has two plots: cost against size, both
+relative to the database entry, and measured against estimated cost. The figures are printed as well.
 
-With --database and --measured what was measured is kept, and --seconds ends a run early; the same command goes on.
+--database and --measured store what was measured. --seconds ends a run early; the same command continues it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .result import earlier_entries, write_whole
 
 FORMAT, VERSION = "tvm-tiling-database-costs", 1
 FACTORS = (2, 4, 8)  # of the series, up and down
-SERIES = 3  # entries of each operator whose costs are followed, those with the most axes in proportion first
+SERIES = 3  # entries of each operator to measure series of, those with the most proportional axes first
 # Large enough for most axes to be reduced, and small enough to be measured often.
 RANGES = {
     "gemm": {axis: (256, 1024) for axis in ("m", "n", "k")},
@@ -49,11 +49,11 @@ LIMITS = {"cycles": 0.05, "seconds": 0.1}  # of an estimate's error, by the unit
 
 
 class TimeUp(Exception):
-    """The run has taken as long as it may."""
+    """The run has reached its time limit."""
 
 
 class Costs:
-    """Costs of jobs, measured once and kept in a file, until the time is up."""
+    """Costs of jobs, measured once and stored in a file, until the time limit."""
 
     def __init__(self, measurer: Measurer, path: Path | None, seconds: float | None) -> None:
         self._measurer, self._path = measurer, path
@@ -61,7 +61,7 @@ class Costs:
         self._known = {own["job"]: own["cost"] for own in earlier_entries(path, FORMAT, VERSION, "costs")}
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
-        """As a Measurer."""
+        """Implements Measurer."""
         for job in jobs:
             name = f"{job.hardware.name}: {json.dumps(job.workload.to_dict())} {job.config} {job.prepacked}"
             if name in self._known:
@@ -74,10 +74,10 @@ class Costs:
                 yield measured
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
     def check_time(self, _: GenerationProgress | None = None) -> None:
-        """TimeUp where it is."""
+        """Raise TimeUp if the time limit is reached."""
         if time.monotonic() > self._end:
             raise TimeUp
 
@@ -88,12 +88,12 @@ class Costs:
 
 
 def random_shapes(op: str, count: int, seed: int = 0, dtype: str | None = None) -> RandomShapes:
-    """Shapes that most axes can be reduced of."""
+    """Return shapes of which most axes can be reduced."""
     return RandomShapes(op=op, count=count, ranges=RANGES[op], multiple=MULTIPLE[op], seed=seed, dtype=dtype)
 
 
 def series(entry: Entry, hardware: Hardware, costs: Measurer) -> list[dict[str, Any]]:
-    """Sizes and costs beside the entry's, of fractions and multiples of it along each axis that is in proportion, and
+    """Return sizes and costs, relative to the entry, of its fractions and multiples along each proportional axis and
     along all of them at once."""
     found = []
     single = [(axis,) for axis in entry.proportional]
@@ -114,7 +114,7 @@ def series(entry: Entry, hardware: Hardware, costs: Measurer) -> list[dict[str, 
 def measure(
     op: str, hardware: Hardware, database: ShapeDatabase, costs: Costs, given: argparse.Namespace
 ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
-    """The series of some entries, by their shapes, and the held-out shapes of one operator."""
+    """Return the series of some entries, by shape, and the held-out shapes of one operator."""
     prepacked = hardware.cpu is not None  # as in a model
     database.generate(
         target=hardware,
@@ -150,7 +150,7 @@ def measure(
 
 
 def linearity_plot(op: str, found: dict[str, list[dict[str, Any]]]) -> Html | None:
-    """Cost against size, both beside the entry's, and the line on which they are in proportion."""
+    """Plot cost against size, both relative to the entry, and the line of proportionality."""
     lines = []
     sizes = [point["size"] for points in found.values() for point in points]
     if sizes:
@@ -162,12 +162,12 @@ def linearity_plot(op: str, found: dict[str, list[dict[str, Any]]]) -> Html | No
                 (p["size"], p["cost"]) for p in [*points, {"axes": axes, "size": 1, "cost": 1}] if p["axes"] == axes
             )
             lines.append(Series(f"{name}: {axes}", own, line=True))
-    x, y = Axis("size / the entry's", log=True), Axis("cost / the entry's", log=True)
+    x, y = Axis("size relative to the entry", log=True), Axis("cost relative to the entry", log=True)
     return plot(f"{op}: cost against size", x, y, lines)
 
 
 def estimates_plot(op: str, held: Sequence[dict[str, Any]], unit: str) -> Html | None:
-    """Actual against estimated cost."""
+    """Plot measured against estimated cost."""
     if not held:
         return None
     ends = [(end, end) for end in (min(own["estimate"] for own in held), max(own["estimate"] for own in held))]
@@ -177,15 +177,15 @@ def estimates_plot(op: str, held: Sequence[dict[str, Any]], unit: str) -> Html |
         Series("equal", ends, line=True, dots=False, dashed=True),
     ]
     x, y = Axis(f"estimate, {unit}", log=True), Axis(f"actual, {unit}", log=True)
-    return plot(f"{op}: actual against estimated", x, y, series)
+    return plot(f"{op}: measured against estimated", x, y, series)
 
 
 def figures(op: str, found: dict[str, list[dict[str, Any]]], held: Sequence[dict[str, Any]], limit: float) -> str:
-    """The figures of one operator in one line."""
+    """Format the figures of one operator in one line."""
     errors = [own["error"] for own in held]
     told = f"{op}: {share_within(errors, limit):.0%} of {len(errors)} estimates within {limit:.0%}"
     if errors:
-        told += f", median error {statistics.median(map(abs, errors)):.1%}, most {max(map(abs, errors)):.1%}"
+        told += f", median error {statistics.median(map(abs, errors)):.1%}, maximum {max(map(abs, errors)):.1%}"
     for kind, larger in (("multiples", True), ("fractions", False)):
         of_kind = (point for points in found.values() for point in points if (point["size"] > 1) == larger)
         off = [point["cost"] / point["size"] - 1 for point in of_kind]
@@ -197,22 +197,26 @@ def figures(op: str, found: dict[str, list[dict[str, Any]]], held: Sequence[dict
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the page, HTML")
-    parser.add_argument("--target", default="vsim/vta", help="vsim/<preset or TOML file>, or llvm: this CPU")
-    parser.add_argument("--op", choices=("gemm", "conv"), action="append", help="one operator; left out: both")
-    parser.add_argument("--shapes", type=int, default=4, help="random shapes of each operator")
-    parser.add_argument("--candidates", type=int, default=2, help="cuts of each shape that are measured")
-    parser.add_argument("--held-out", type=int, default=40, help="held-out shapes of each operator")
-    parser.add_argument("--most-macs", type=int, default=MOST_MACS, help="of a held-out shape")
-    parser.add_argument("--dtype", help="left out: int8 on accelerators, float32 on CPUs")
-    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
-    parser.add_argument("--measured", type=Path, help="a file of all costs, gone on with")
-    parser.add_argument("--seconds", type=float, help="end after so long; the same command goes on")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="write the HTML page to this file")
+    parser.add_argument("--target", default="vsim/vta", help="vsim/<preset or TOML file>, or llvm for this CPU")
+    parser.add_argument(
+        "--op", choices=("gemm", "conv"), action="append", help="measure this operator only; default: both"
+    )
+    parser.add_argument("--shapes", type=int, default=4, help="number of random shapes per operator")
+    parser.add_argument("--candidates", type=int, default=2, help="number of tilings to measure per shape")
+    parser.add_argument("--held-out", type=int, default=40, help="number of held-out shapes per operator")
+    parser.add_argument(
+        "--most-macs", type=int, default=MOST_MACS, help="maximum multiply-accumulates of a held-out shape"
+    )
+    parser.add_argument("--dtype", help="default: int8 on accelerators, float32 on CPUs")
+    parser.add_argument("--database", default="sqlite://", help="store the database in this file; default: in memory")
+    parser.add_argument("--measured", type=Path, help="store all costs in this file and continue from it")
+    parser.add_argument("--seconds", type=float, help="stop after this time; the same command continues")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write the page; 1 where the time was up before all was measured."""
+    """Measure and write the page. Returns 1 if the time limit was reached before all was measured."""
     given = parsed(arguments)
     hardware = hardware_of(given.target)
     unit = "cycles" if hardware.cpu is None else "seconds"
@@ -225,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 found, held = measure(op, hardware, database, costs, given)
             except TimeUp:
-                print(f"{op}: the time is up; the same command goes on")
+                print(f"{op}: time limit reached; run the same command to continue")
                 return 1
             rows = [
                 (own["shape"], own["entry"], f"{own['estimate']:.4g}", f"{own['cost']:.4g}", f"{own['error']:+.1%}")

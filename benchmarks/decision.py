@@ -1,8 +1,8 @@
-"""How long a decision takes, and what it is worth, beside the rivals the seed names (page 01).
+"""Duration and quality of decisions compared with exhaustive searches.
 
-The rivals are searches: over partitions with a fixed order of the loops, and over everything. They run on the smallest
-products of BERT-large, so the speed-ups shown are the least. `mode="seed"`, the seed's own rule, is compared by what it
-reaches.
+The searches cover all partitions with a fixed loop order, and all partitions with all loop orders. They run on the
+smallest matrix multiplications of BERT-large, so the printed speedups are lower bounds. `mode="seed"`, the original
+rule, is compared by the utilisation that it reaches.
 
     python benchmarks/decision.py --cases 2000 --searches 3
 """
@@ -38,7 +38,8 @@ BERT_MACHINE = Hardware.neartile(
 
 
 def search(p: Product, orders: tuple[str, ...], depth_step: int) -> tuple[float, int]:
-    """Least cycles over every partition of m and n, every `depth_step`-th of k and the given orders; cuts tried."""
+    """Return the minimum of cycles over every partition of m and n, every `depth_step`-th of k and the given loop
+    orders, and the number of tilings tried."""
     least, tried = math.inf, 0
     depths = [*range(depth_step, p.k, depth_step), p.k]
     for rows in [*range(p.block_m, p.m, p.block_m), p.m]:
@@ -52,7 +53,8 @@ def search(p: Product, orders: tuple[str, ...], depth_step: int) -> tuple[float,
 
 
 def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
-    """A product of 1 to 8192 a side on a random machine, half of them on one that matches it closely."""
+    """Return a matrix multiplication with sizes from 1 to 8192 and a random machine; half of the machines closely match
+    it."""
 
     def log_uniform(low: float, high: float) -> int:
         return int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
@@ -79,7 +81,7 @@ def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
 
 
 def measure_decisions(cases: list[tuple[GemmWorkload, Hardware]]) -> dict[str, Any]:
-    """Seconds of a decision in both modes, and what mode "seed" reaches of what mode "best" does."""
+    """Return the seconds per decision in both modes, and what mode "seed" reaches relative to mode "best"."""
     seconds: dict[str, list[float]] = {"best": [], "seed": []}
     behind: list[float] = []
     names = ("decided", "no_cut_fits", "seed_does_not_fit", "seed_slower", "seed_equal")
@@ -103,7 +105,7 @@ def measure_decisions(cases: list[tuple[GemmWorkload, Hardware]]) -> dict[str, A
             behind.append(1 - seed.utilisation / best.utilisation)
         else:
             counts["seed_equal"] += 1
-            counts["seed_sums"] += seed.acc_bytes // w.a_bytes  # the seed counts d_s bytes for each
+            counts["seed_sums"] += seed.acc_bytes // w.a_bytes  # mode "seed" counts d_s bytes for each
             counts["best_sums"] += best.acc_bytes // w.acc_bytes
     return {
         **counts,
@@ -115,7 +117,7 @@ def measure_decisions(cases: list[tuple[GemmWorkload, Hardware]]) -> dict[str, A
 
 
 def measure_searches(sizes: list[tuple[int, int, int]], depth_step: int) -> list[dict[str, Any]]:
-    """Seconds of both searches and of the decision on the same products."""
+    """Return the seconds of both searches and of the decision on the same matrix multiplications."""
     rows = []
     for m, n, k in sizes:
         w = GemmWorkload(m=m, n=n, k=k, dtype="float16")
@@ -142,7 +144,8 @@ def measure_searches(sizes: list[tuple[int, int, int]], depth_step: int) -> list
 
 
 def run(cases: int = 2000, searches: int = 3, depth_step: int = 1, seed: int = 1) -> dict[str, Any]:
-    """All figures: decisions on random products and on BERT-large's, and the searches on some of the latter."""
+    """Return all figures: decisions on random and on BERT-large's matrix multiplications, and searches on some of the
+    latter."""
     rng = random.Random(seed)
     random_cases = [random_case(rng) for _ in range(cases)]
     bert_cases = [(GemmWorkload(m=m, n=n, k=k, dtype="float16"), BERT_MACHINE) for m, n, k in BERT]
@@ -155,23 +158,23 @@ def run(cases: int = 2000, searches: int = 3, depth_step: int = 1, seed: int = 1
 
 
 def table(figures: dict[str, Any]) -> str:
-    """The figures as text."""
+    """Format the figures as text."""
     lines = []
     for suite in ("random", "bert_large"):
         f = figures[suite]
         median, p99 = f["median_seconds"], f["p99_seconds"]
         lines += [
-            f"{suite}: {f['decided']} decided, {f['no_cut_fits']} where nothing fits",
-            f"  best: median {median['best'] * 1e6:.0f} us, 99% below {p99['best'] * 1e6:.0f} us",
-            f"  seed: median {median['seed'] * 1e6:.0f} us, 99% below {p99['seed'] * 1e6:.0f} us",
-            f"  seed against best: equal {f['seed_equal'] / f['decided']:.1%},"
-            f" slower {f['seed_slower'] / f['decided']:.1%} (by {f['seed_behind_median']:.1%} of the utilisation in the"
-            f" median, {f['seed_behind_most']:.1%} at most),"
+            f"{suite}: {f['decided']} decided, {f['no_cut_fits']} without a tiling that fits",
+            f"  best: median {median['best'] * 1e6:.0f} us, 99th percentile {p99['best'] * 1e6:.0f} us",
+            f"  seed: median {median['seed'] * 1e6:.0f} us, 99th percentile {p99['seed'] * 1e6:.0f} us",
+            f"  seed compared with best: equal {f['seed_equal'] / f['decided']:.1%},"
+            f" slower {f['seed_slower'] / f['decided']:.1%} (utilisation lower by a median of"
+            f" {f['seed_behind_median']:.1%}, {f['seed_behind_most']:.1%} at most),"
             f" does not fit {f['seed_does_not_fit'] / f['decided']:.1%};"
-            f" sums kept where equal {f['seed_sums']}, best {f['best_sums']}",
+            f" partial sums kept: seed {f['seed_sums']}, best {f['best_sums']}",
         ]
     lines.append(
-        f"{'m x n x k':>16} {'search':>12} {'cuts':>9} {'seconds':>9} {'cycles':>11} {'decision us':>12} speed-up"
+        f"{'m x n x k':>16} {'search':>12} {'tilings':>9} {'seconds':>9} {'cycles':>11} {'decision us':>12} speedup"
     )
     for row in figures["searches"]:
         size = f"{row['m']}x{row['n']}x{row['k']}"
@@ -185,11 +188,13 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Decisions against searches (page 01).")
-    parser.add_argument("--cases", type=int, default=2000, help="random products")
-    parser.add_argument("--searches", type=int, default=3, help="products of BERT-large that are also searched")
+    parser = argparse.ArgumentParser(description="Decisions compared with exhaustive searches.")
+    parser.add_argument("--cases", type=int, default=2000, help="number of random matrix multiplications")
+    parser.add_argument(
+        "--searches", type=int, default=3, help="number of matrix multiplications of BERT-large to search"
+    )
     parser.add_argument("--depth-step", type=int, default=1, help="step of partition_k in the searches")
-    parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     figures = run(options.cases, options.searches, options.depth_step)
     print(json.dumps(figures, indent=2) if options.json else table(figures))

@@ -120,7 +120,7 @@ def steps_of_torchvision(network: str, folder: Path) -> list[Step]:
 def _network(name: str) -> str:
     if name in NETWORKS or (name.startswith(TORCHVISION) and name.removeprefix(TORCHVISION).isidentifier()):
         return name
-    raise argparse.ArgumentTypeError(f"{name!r}; accepted: {', '.join(NETWORKS)}, or {TORCHVISION}NAME")
+    raise argparse.ArgumentTypeError(f"{name!r}; expected {', '.join(NETWORKS)}, or {TORCHVISION}NAME")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = chosen.models or DEFAULT
     for name in names:
         if name not in NETWORKS and not (name.startswith(MATMULS) and name.removeprefix(MATMULS).isdigit()):
-            parser.error(f"no model {name!r}; accepted: {', '.join(NETWORKS)}, {MATMULS}N")
+            parser.error(f"no model {name!r}; expected {', '.join(NETWORKS)}, {MATMULS}N")
     entries = []
     for name in names:
         with tempfile.TemporaryDirectory() as folder:

@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.networks) - set(EVERY):
-        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
+        parser.error(f"no network {min(unknown)!r}; expected {', '.join(EVERY)}")
     precisions, entries = chosen.precision or OTHERS, []
     for name in chosen.networks or USUAL:
         entries.append(compare(name, precisions, StopRule(most_seconds=chosen.seconds), chosen.openvino))

@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.networks) - set(EVERY):
-        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
+        parser.error(f"no network {min(unknown)!r}; expected {', '.join(EVERY)}")
     entries = []
     for name in chosen.networks or USUAL:
         entries.append(compare(name, StopRule(most_seconds=chosen.seconds), chosen.openvino))

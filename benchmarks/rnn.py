@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.layers) - set(LAYERS):
-        parser.error(f"no layer {min(unknown)!r}; accepted: {', '.join(LAYERS)}")
+        parser.error(f"no layer {min(unknown)!r}; expected {', '.join(LAYERS)}")
     names = chosen.layers or [layer.name for layer in (MANY if chosen.many else FULL if chosen.full else SHORT)]
     rule, entries = StopRule(most_seconds=chosen.seconds), []
     for name in names:

@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         if not chosen.searched.is_file():
-            raise SuiteError(f"{chosen.searched}: no such file; accepted: one that benchmarks.searched wrote")
+            raise SuiteError(f"{chosen.searched}: no such file; expected one that benchmarks.searched wrote")
         searched = earlier_entries(chosen.searched, SEARCHED, SEARCHED_VERSION, "searches")
         done = [e for e in earlier_entries(chosen.json, FORMAT, VERSION, "searches") if e["status"] == Status.OK.value]
     except TilingError as error:

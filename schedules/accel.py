@@ -49,9 +49,9 @@ def schedule_for_accelerator(
     form = options.form
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
     if form not in forms:
-        raise HardwareError(f"algorithm = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
+        raise HardwareError(f"algorithm = {form!r} on {hardware.name}; expected {', '.join(map(repr, forms))}")
     if description_of(func) is not None:
-        raise UnsupportedOperator(f"{name}: weights in blocks of few bits on {hardware.name}; accepted: a CPU")
+        raise UnsupportedOperator(f"{name}: weights in blocks of few bits on {hardware.name}; expected a CPU")
     if recurrence_of(func) is not None:
         raise UnsupportedOperator(
             f"{name}: the steps of a recurrent layer in floats; accepted on {hardware.name}: products, convolutions, "
@@ -102,7 +102,7 @@ def _refuse_types(func: tirx.PrimFunc, name: str, hardware: Hardware) -> None:
         block, dtype = found
         raise HardwareError(
             f"{name}: block {block!r} computes with {dtype}, which the vector engine of {hardware.name} has not; "
-            f"accepted: {', '.join(Machine(hardware).vector.dtypes)}"
+            f"expected {', '.join(Machine(hardware).vector.dtypes)}"
         )
 
 

@@ -76,7 +76,7 @@ class ProductOnChip:
         for operand in (program.a, program.b):
             if operand.buffer is None:
                 raise UnsupportedOperator(
-                    f"{program.name}: the operand {operand.expr} is computed; accepted: operands that are read as they "
+                    f"{program.name}: the operand {operand.expr} is computed; expected operands that are read as they "
                     "lie"
                 )
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: program.func}), debug_mask="none")

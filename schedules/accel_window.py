@@ -46,7 +46,7 @@ def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperat
     machine = Machine(hardware)
     if machine.has_levels:
         raise UnsupportedOperator(
-            f"{name}: a reduction on {hardware.name}, which has several storage levels; accepted: machines with one"
+            f"{name}: a reduction on {hardware.name}, which has several storage levels; expected machines with one"
         )
     schedule = _WindowSchedule(func, name)
     tiling = decide_windows(schedule.windows(), machine)
@@ -134,7 +134,7 @@ class _WindowSchedule:
             parts = sym.detect_linear_equation(index, axes)
             if len(parts) != len(axes) + 1 or not all(isinstance(part, tirx.IntImm) for part in parts):
                 raise UnsupportedOperator(
-                    f"{self.name}: block {block.name_hint!r} reads {element}; accepted: sums of axes times numbers"
+                    f"{self.name}: block {block.name_hint!r} reads {element}; expected sums of axes times numbers"
                 )
             steps.append(tuple(int(parts[i]) for i in order))
         extents = [int(axis.dom.extent) for axis in block.iter_vars]
@@ -151,7 +151,7 @@ class _WindowSchedule:
         """Of an element. UnsupportedOperator for types that no vector engine has."""
         dtype = str(buffer.dtype)
         if dtype not in ELEMENTS:
-            raise UnsupportedOperator(f"{self.name}: a reduction of {dtype}; accepted: {', '.join(ELEMENTS)}")
+            raise UnsupportedOperator(f"{self.name}: a reduction of {dtype}; expected {', '.join(ELEMENTS)}")
         return element_bytes(dtype)
 
     def write(self, tiling: WindowTiling) -> s_tir.Schedule:

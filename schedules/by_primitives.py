@@ -43,9 +43,9 @@ def schedule_by_primitives(sch: s_tir.Schedule, name: str, hardware: Hardware, o
     have.
     """
     if hardware.cpu is None:
-        raise HardwareError(f"primitives = True is for CPUs, {hardware.name} has none; accepted: False")
+        raise HardwareError(f"primitives = True is for CPUs, {hardware.name} has none; expected False")
     if options.prepacked:
-        raise HardwareError("primitives = True packs weights in every call; accepted: weights = 'plain'")
+        raise HardwareError("primitives = True packs weights in every call; expected weights = 'plain'")
     sch.work_on(name)
     # A configuration that is given tells the operands apart, so they stay in their places.
     program = match(sch.mod[name], name, may_swap=options.config is None, keep_taps=True)

@@ -185,7 +185,7 @@ def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, o
     longer than others. Its loops stand in no blocks, as those of products of open rows."""
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.form not in (None, "winograd") or options.config is not None or options.microkernel is not None:
-        raise refuse(program.name, "its images are open; accepted: no other form than 'winograd', and no configuration")
+        raise refuse(program.name, "its images are open; expected no other form than 'winograd', and no configuration")
     source = Source.of(program.workload)
     tiling = decide_open_winograd(
         program.workloads(LARGER),

@@ -78,15 +78,13 @@ def _linked(path: str | os.PathLike[str]) -> Path:
             return target  # a directory
         folder = Path(os.path.realpath(target.parent))
         if folder.parts[:2] == ("/", "proc"):
-            raise PermissionError(
-                f"{path} cannot be written: it is a stream of a process; accepted: the path of a file"
-            )
+            raise PermissionError(f"{path} cannot be written: it is a stream of a process; expected the path of a file")
         if not (folder / target.name).is_symlink():
             return target
         target = folder / target.name
         _refuse_foreign(target, path)
         target = folder / os.readlink(target)
-    raise OSError(f"{path} cannot be written: its links form a cycle; accepted: the path of a file")
+    raise OSError(f"{path} cannot be written: its links form a cycle; expected the path of a file")
 
 
 def _refuse_foreign(link: Path, path: str | os.PathLike[str]) -> None:
@@ -95,7 +93,7 @@ def _refuse_foreign(link: Path, path: str | os.PathLike[str]) -> None:
     shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
     if shared and owner not in (os.geteuid(), folder.st_uid):
         raise PermissionError(
-            f"{path} cannot be written: it is a link created by another user; accepted: a link of this user"
+            f"{path} cannot be written: it is a link created by another user; expected a link of this user"
         )
 
 
@@ -111,5 +109,5 @@ def _refuse_special(target: Path, path: str | os.PathLike[str]) -> None:
         return
     refusal = IsADirectoryError if kind == stat.S_IFDIR else PermissionError
     raise refusal(
-        f"{path} cannot be written: it is {_SPECIAL.get(kind, 'not a regular file')}; accepted: the path of a file"
+        f"{path} cannot be written: it is {_SPECIAL.get(kind, 'not a regular file')}; expected the path of a file"
     )

@@ -1,6 +1,6 @@
 """The errors that a user can cause.
 
-All are subclasses of :class:`TilingError`; the message says what is wrong, where, and what is accepted.
+All are subclasses of :class:`TilingError`; the message says what is wrong, where, and what is expected.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}accepted: {', '.join(names)}"
+    return f"{hint}expected {', '.join(names)}"
 
 
 def other_version(found: object, readable: Sequence[int], instead: str) -> str:

@@ -18,7 +18,7 @@ MAX_EXTENT = 2**31 - 1  # of one dimension: kernels count elements along an axis
 GROWTH = 8  # bytes of constants computed from weights per byte of weights: 4-bit weights as float32
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}  # binary, as exponents of two
 _MANY = 1 << 40
-_ACCEPTED = "accepted: NAME=NUMBER, with an optional suffix K, M, G or T for powers of 1024, as in tensor_bytes=16G"
+_ACCEPTED = "expected NAME=NUMBER, with an optional suffix K, M, G or T for powers of 1024, as in tensor_bytes=16G"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,13 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise WorkloadError(f"limit {field.name} = {value!r}; accepted: a whole number of at least 1")
+                raise WorkloadError(f"limit {field.name} = {value!r}; expected a whole number of at least 1")
 
     def require_tensor(self, what: str, size: int, weights: int = 0) -> None:
         """Raise LimitError if the tensor `what` has too many bytes; `weights`: bytes of the weights in the file."""
         if size > max(self.tensor_bytes, weights):
             raise LimitError(
-                f"{what} is a tensor of {readable(size)}; accepted: up to {readable(self.tensor_bytes)}, "
+                f"{what} is a tensor of {readable(size)}; expected up to {readable(self.tensor_bytes)}, "
                 f"{raised('tensor_bytes', size)}"
             )
 
@@ -56,7 +56,7 @@ class Limits:
         if size > max(self.constant_bytes, GROWTH * weights):
             raise LimitError(
                 f"{what} is a constant to be computed, which increases the size of such constants to "
-                f"{readable(size)}; accepted: up to {readable(self.constant_bytes)}, or {GROWTH} times the "
+                f"{readable(size)}; expected up to {readable(self.constant_bytes)}, or {GROWTH} times the "
                 f"weights in the file, {raised('constant_bytes', size)}"
             )
 
@@ -64,13 +64,13 @@ class Limits:
         """Raise LimitError if `what` are too many operators or tensors; `held`: their number in the file."""
         if count > max(self.nodes, held):
             many = str(count) if count < _MANY else f"more than {_MANY}"
-            raise LimitError(f"{what}: {many}; accepted: up to {self.nodes}, {raised('nodes', min(count, _MANY))}")
+            raise LimitError(f"{what}: {many}; expected up to {self.nodes}, {raised('nodes', min(count, _MANY))}")
 
     def require_operations(self, what: str, count: int) -> None:
         """Raise LimitError if a run up to `what` takes too many multiply-accumulates."""
         if count > self.operations:
             raise LimitError(
-                f"{what}: a run up to it takes {count:.3g} multiply-accumulates; accepted: up to "
+                f"{what}: a run up to it takes {count:.3g} multiply-accumulates; expected up to "
                 f"{self.operations:.3g}, {raised('operations', count)}"
             )
 

@@ -75,14 +75,14 @@ class OperandTypes:
             if dtype not in OPERAND_TYPES:
                 raise WorkloadError(f"{owner}: unknown element type {dtype!r}: {nearest(dtype, OPERAND_TYPES)}")
         if is_integer(a) != is_integer(b):
-            raise WorkloadError(f"{owner}: b_dtype = {b!r} with dtype = {a!r}; accepted: integers or floats for both")
+            raise WorkloadError(f"{owner}: b_dtype = {b!r} with dtype = {a!r}; expected integers or floats for both")
         usual = ELEMENTS[max(a, b, key=lambda dtype: ELEMENTS[dtype].bits)].accumulator
         assert usual is not None  # operand types have an accumulator
         acc = acc or usual
         for dtype in (acc, out or acc):
             element_bytes(dtype)
         if is_integer(acc) != is_integer(usual):
-            raise WorkloadError(f"{owner}: acc_dtype = {acc!r} cannot accumulate products of {a}; accepted: {usual}")
+            raise WorkloadError(f"{owner}: acc_dtype = {acc!r} cannot accumulate products of {a}; expected {usual}")
         return cls(a, b, acc, out or acc)
 
 
@@ -137,7 +137,7 @@ class Encoding:
             raise WorkloadError(f"encoding: unknown format {self.format!r}: {nearest(self.format, WEIGHT_FORMATS)}")
         if self.how.bits is None:
             if self.block or self.scales or self.zero_points or self.offsets or self.grouped:
-                raise WorkloadError(f"encoding: format {self.format!r} has no blocks; accepted: the format alone")
+                raise WorkloadError(f"encoding: format {self.format!r} has no blocks; expected the format alone")
             return
         object.__setattr__(self, "block", self.block or BLOCK)
         object.__setattr__(self, "scales", self.scales or "float32")
@@ -149,11 +149,11 @@ class Encoding:
         if (self.scales != "int8" and is_integer(self.scales)) or (self.scales == "int8") != (self.grouped > 0):
             blocks = f"{self.scales}/{self.grouped}" if self.grouped else self.scales
             raise WorkloadError(
-                f"encoding: scales of {blocks}; accepted: a floating-point type, or as in int8/8 if 8 blocks "
+                f"encoding: scales of {blocks}; expected a floating-point type, or as in int8/8 if 8 blocks "
                 "share a factor"
             )
         if self.offsets and self.zero_points:
-            raise WorkloadError("encoding: offsets and zero_points are both given; accepted: one of them")
+            raise WorkloadError("encoding: offsets and zero_points are both given; expected one of them")
 
     @classmethod
     def parse(cls, text: str) -> Encoding:
@@ -164,7 +164,7 @@ class Encoding:
         scales, slash, grouped = scales.partition("/")
         numbers = re.fullmatch("[0-9]{0,9}", block) and re.fullmatch("[0-9]{1,9}" if slash else "", grouped)
         if any(more) or not numbers:
-            raise WorkloadError(f"encoding: {text!r}; accepted: as in 'plain' or 'int4:32:float16:zero_points'")
+            raise WorkloadError(f"encoding: {text!r}; expected as in 'plain' or 'int4:32:float16:zero_points'")
         return cls(
             format=name,
             block=int(block or 0),

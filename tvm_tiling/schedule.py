@@ -128,7 +128,7 @@ def tiling_schedule(
     """
     hardware = hardware_of(target)
     if weights not in ("plain", "packed"):
-        raise UnsupportedOperator(f"weights = {weights!r}; accepted: 'plain', 'packed'")
+        raise UnsupportedOperator(f"weights = {weights!r}; expected 'plain', 'packed'")
     options = Options(
         form=algorithm,
         microkernel=microkernel,
@@ -160,7 +160,7 @@ def _functions(op: Operator) -> dict[str, tirx.PrimFunc]:
         return {"main": prim_func_of(op)}
     functions = {g.name_hint: f for g, f in op.functions.items() if isinstance(f, tirx.PrimFunc)}
     if not functions:
-        raise UnsupportedOperator("the IRModule contains no PrimFunc; accepted: one or more PrimFuncs of scheduled TIR")
+        raise UnsupportedOperator("the IRModule contains no PrimFunc; expected one or more PrimFuncs of scheduled TIR")
     return functions
 
 
@@ -172,14 +172,14 @@ def schedule_operator(
     if hardware.cpu is None:
         if options.prepacked or options.microkernel is not None:
             raise HardwareError(
-                f"{hardware.name} has no cpu, so packed weights and microkernel are not supported; accepted: neither"
+                f"{hardware.name} has no cpu, so packed weights and microkernel are not supported; expected neither"
             )
         from .schedules.accel import schedule_for_accelerator  # not required for a CPU
 
         return schedule_for_accelerator(func, name, hardware, options)
     if options.mode != "best":
         raise HardwareError(
-            f"mode = {options.mode!r} applies to accelerators, but {hardware.name} has a cpu; accepted: 'best'"
+            f"mode = {options.mode!r} applies to accelerators, but {hardware.name} has a cpu; expected 'best'"
         )
     if (found := _over_open_images(func, name, hardware, options, lambda _: options.prepacked)) is not None:
         return found[0]
@@ -261,7 +261,7 @@ def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | Co
     program = match(func, name, may_swap=not in_place, keep_taps=True)
     if program.workload.dtype not in multiplied():
         raise refuse(
-            name, f"operands of type {program.workload.dtype} are not supported; accepted: {', '.join(multiplied())}"
+            name, f"operands of type {program.workload.dtype} are not supported; expected {', '.join(multiplied())}"
         )
     return program
 

@@ -48,7 +48,7 @@ class Range:
             first, last = ends
             if last is None or (type(last) is int and first <= last <= MAX_EXTENT):
                 return cls(first, last)
-        raise WorkloadError(f"{what} = {given!r}; accepted: first and last size of a range, as in (1, 512)")
+        raise WorkloadError(f"{what} = {given!r}; expected first and last size of a range, as in (1, 512)")
 
     def __contains__(self, size: int) -> bool:
         return self.first <= size and (self.last is None or size <= self.last)
@@ -185,7 +185,7 @@ class OpenSizes:
         for size in self.sizes:
             if not size.least <= sizes[size.name] <= size.most:
                 raise WorkloadError(
-                    f"size {size.name!r} of the inputs is {sizes[size.name]}; accepted: {size.least} to {size.most}"
+                    f"size {size.name!r} of the inputs is {sizes[size.name]}; expected {size.least} to {size.most}"
                 )
         for guard in self.guards:
             if not guard.holds(sizes):
@@ -219,7 +219,7 @@ def evaluated(extent: Extent, sizes: Mapping[str, int]) -> int:
     left, right = evaluated(extent.left, sizes), evaluated(extent.right, sizes)
     if right == 0 and extent.symbol in ("//", "%"):
         raise WorkloadError(
-            f"size {extent} divides by {extent.right}, which is 0 for these inputs; accepted: other sizes"
+            f"size {extent} divides by {extent.right}, which is 0 for these inputs; expected other sizes"
         )
     return _OPERATIONS[extent.symbol](left, right)
 

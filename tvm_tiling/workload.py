@@ -33,7 +33,7 @@ class _SumOfProducts:
         """Check the types during construction; defaults are stored as None, so that equal types compare equal."""
         encoding = Encoding.parse(self.encoding) if isinstance(self.encoding, str) else self.encoding
         if not isinstance(encoding, Encoding):
-            raise WorkloadError(f"{owner}: encoding = {encoding!r}; accepted: an Encoding or its text")
+            raise WorkloadError(f"{owner}: encoding = {encoding!r}; expected an Encoding or its text")
         types = OperandTypes.of(owner, self.dtype, self.b_dtype, self.acc_dtype, self.out_dtype)
         settled = {
             "acc_dtype": types.acc,
@@ -109,7 +109,7 @@ def refuse_encoding(encoding: Encoding) -> NoReturn:
     known = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is None)
     blocks = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted and row.bits is not None)
     raise UnsupportedOperator(
-        f"encoding = '{encoding}': no kernel reads B in this format; accepted: {known}, and for matrix "
+        f"encoding = '{encoding}': no kernel reads B in this format; expected {known}, and for matrix "
         f"multiplications in floats {blocks} in blocks of 16, 32, 64, ..."
     )
 
@@ -164,7 +164,7 @@ class GemmWorkload(_SumOfProducts):
                 raise WorkloadError(f"gemm: {name} = {value} is shorter than a row of {row} elements")
         for name in ("memory_a", "memory_b"):
             if getattr(self, name) not in MEMORIES:
-                raise WorkloadError(f"gemm: {name} = {getattr(self, name)!r}; accepted: {', '.join(MEMORIES)}")
+                raise WorkloadError(f"gemm: {name} = {getattr(self, name)!r}; expected {', '.join(MEMORIES)}")
 
     @property
     def macs(self) -> int:
@@ -358,10 +358,10 @@ class RnnWorkload(_SumOfProducts):
             if not isinstance(getattr(self, name), bool):
                 raise WorkloadError(f"rnn: {name} = {getattr(self, name)!r}, must be True or False")
         if self.activation not in ACTIVATIONS:
-            raise WorkloadError(f"rnn: activation = {self.activation!r}; accepted: {', '.join(ACTIVATIONS)}")
+            raise WorkloadError(f"rnn: activation = {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
         if self.activation != "tanh" and self.cell != "rnn":
             raise WorkloadError(
-                f"rnn: activation = {self.activation!r} requires cell = 'rnn'; accepted for {self.cell!r}: 'tanh'"
+                f"rnn: activation = {self.activation!r} requires cell = 'rnn'; expected for {self.cell!r}: 'tanh'"
             )
         self._settle_types("rnn")
 

@@ -119,18 +119,16 @@ def test_a_changed_schedule_changes_the_program():
     assert set(after.instructions["immediate"][after.instructions["op"] == Opcode.COLMV][:, 1]) == {8.0}
     assert simulate(after).cycles > simulate(before).cycles
     schedule.unannotate(block, "vsim.ep")
-    with pytest.raises(tt.UnsupportedOperator, match=r"vsim\.ep = None; accepted: a whole number of at least 1"):
+    with pytest.raises(tt.UnsupportedOperator, match=r"vsim\.ep = None; expected a whole number of at least 1"):
         record(schedule.mod, RNN)
 
 
 def test_products_of_matrices_and_convolutions_are_refused_by_the_units_that_are_there():
-    said = (
-        r"rnn16k has no unit for a product of 20 x 40 by 40 x 30, but column; accepted: products of a matrix by a vec"
-    )
+    said = r"rnn16k has no unit for a product of 20 x 40 by 40 x 30, but column; expected products of a matrix by a vec"
     for refused in (tt.tiling_schedule, tt.compile):
         with pytest.raises(tt.HardwareError, match=said):
             refused(product(20, 30, 40), target="vsim/rnn16k")
-        with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, but column; accepted"):
+        with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, but column; expected"):
             refused(convolution(dtype="float32"), target="vsim/rnn16k")
     with pytest.raises(tt.HardwareError, match="mode = 'seed' does not apply"):
         tt.tiling_schedule(product(1, 30, 40), target="vsim/rnn16k", mode="seed")

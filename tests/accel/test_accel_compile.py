@@ -48,11 +48,11 @@ def test_a_changed_schedule_is_compiled_as_it_stands():
 @pytest.mark.parametrize(
     ("inputs", "named", "said"),
     [
-        ((0,), {}, r"inputs B are missing; accepted: all of A, B"),
-        ((0, 0, 0), {}, r"3 inputs are given; accepted: 2, A, B"),
-        ((0,), {"b": 0}, r"no input is named 'b': accepted: A, B"),
+        ((0,), {}, r"inputs B are missing; expected all of A, B"),
+        ((0, 0, 0), {}, r"3 inputs are given; expected 2, A, B"),
+        ((0,), {"b": 0}, r"no input is named 'b'; expected A, B"),
         ((0,), {"A": 0}, r"input 'A' is given twice"),
-        ((0, 0), {}, r"input 'A' has shape \(\); accepted: \(40, 60\)"),
+        ((0, 0), {}, r"input 'A' has shape \(\); expected \(40, 60\)"),
     ],
 )
 def test_wrong_inputs_are_named(inputs, named, said):

@@ -118,11 +118,11 @@ def test_a_multiple_keeps_its_blocks():
     ("machine", "choices", "kind", "words"),
     [
         ("neartile", {"partition_k": 0, "partition_m": 1 << 14}, HardwareError, "do not fit the buffers of neartile"),
-        ("neartile", {"outer_order": "km"}, DatabaseError, "outer_order = 'km', accepted: 'mn', 'nm'"),
+        ("neartile", {"outer_order": "km"}, DatabaseError, "outer_order = 'km'; expected 'mn', 'nm'"),
         ("wfold16", {"pci": 12}, HardwareError, "pci = 12 bytes on wfold16"),
         ("wfold16", {"co_block": 1 << 12}, HardwareError, "co_block = 4096 output channels are 256 rows"),
         ("dla3", {"across_m": (3, 1, 1)}, HardwareError, "no spread over the instances of"),
-        ("dla3", {"orders": "mn km"}, DatabaseError, "accepted: 'mn' or 'nm' for each"),
+        ("dla3", {"orders": "mn km"}, DatabaseError, "expected 'mn' or 'nm' for each"),
     ],
 )
 def test_what_a_machine_cannot_do_is_refused(machine, choices, kind, words):

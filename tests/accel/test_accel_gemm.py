@@ -244,7 +244,7 @@ def test_a_buffer_that_does_not_fit_is_named_with_its_bytes():
 
 def test_a_block_without_engine_is_named():
     with pytest.raises(
-        tt.UnsupportedOperator, match=r"block 'C' has the annotation vsim.engine = None; accepted: matrix"
+        tt.UnsupportedOperator, match=r"block 'C' has the annotation vsim.engine = None; expected matrix"
     ):
         record(prim_func_of(product(8, 8, 8)), SMALL)
 

@@ -185,7 +185,7 @@ def test_operators_of_types_that_a_machine_has_not_are_refused_in_one_sentence()
 
 def test_chains_of_types_that_a_machine_has_not_are_refused_in_one_sentence():
     x = te.placeholder((60,), name="x", dtype="float32")
-    said = "main: block 'out' computes with float32, which the vector engine of vta has not; accepted: int8, int32"
+    said = "main: block 'out' computes with float32, which the vector engine of vta has not; expected int8, int32"
     with pytest.raises(tt.HardwareError, match=f"^{said}$"):
         tt.tiling_schedule(te.compute((60,), lambda i: x[i] + 1.0, name="out"), target=VTA)
     dense = product(8, 8, 8, "int8")
@@ -196,8 +196,8 @@ def test_chains_of_types_that_a_machine_has_not_are_refused_in_one_sentence():
 
 def test_a_program_is_not_timed_on_a_machine_without_its_types():
     programs = {
-        r"instruction \d+ \(GEMM.* is of float32; accepted: int8$": product(8, 8, 8),
-        r"instruction \d+ \(ALU.* is of float32; accepted: int8, int32$": te.compute(
+        r"instruction \d+ \(GEMM.* is of float32; expected int8$": product(8, 8, 8),
+        r"instruction \d+ \(ALU.* is of float32; expected int8, int32$": te.compute(
             (60,), lambda i: te.placeholder((60,), name="x")[i] + 1.0
         ),
     }
@@ -213,7 +213,7 @@ def test_a_changed_schedule_of_another_type_is_refused_when_it_is_recorded():
     x = te.placeholder((60,), name="x", dtype="float32")
     of_all_types = dataclasses.replace(VTA, vector=dataclasses.replace(VTA.vector, dtypes=()))
     schedule = tt.tiling_schedule(te.compute((60,), lambda i: x[i] + 1.0, name="out"), target=of_all_types)
-    with pytest.raises(tt.UnsupportedOperator, match=r"block 'out' computes with float32, .*; accepted: int8, int32"):
+    with pytest.raises(tt.UnsupportedOperator, match=r"block 'out' computes with float32, .*; expected int8, int32"):
         record(schedule.mod, VTA)
 
 

@@ -219,11 +219,11 @@ def test_fewer_loops_than_six_are_refused():
     sums = schedule.get_sblock("sums")
     schedule.unannotate(sums, "vsim.loops")
     schedule.annotate(sums, "vsim.loops", 3)
-    with pytest.raises(tt.UnsupportedOperator, match="gives an instruction of the W-fold engine 3 loops; accepted"):
+    with pytest.raises(tt.UnsupportedOperator, match="gives an instruction of the W-fold engine 3 loops; expected"):
         record(schedule.mod, WFOLD16)
 
 
 def test_a_form_that_is_none_is_refused():
-    with pytest.raises(tt.HardwareError, match=r"algorithm = 'gemm' on wfold16; accepted: None, 'wfold'"):
+    with pytest.raises(tt.HardwareError, match=r"algorithm = 'gemm' on wfold16; expected None, 'wfold'"):
         tt.tiling_schedule(convolution(), target=WFOLD16, algorithm="gemm")
     assert tt.tiling_schedule(convolution(w=16), target=WFOLD16, algorithm="wfold") is not None

@@ -90,14 +90,14 @@ def test_constants_keep_their_bits():
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (lambda b: b.append(Opcode.NOP, "matrx"), "unknown engine 'matrx': did you mean 'matrix'? accepted: load_a"),
-        (lambda b: b.append(Opcode.NOP, "matrix", (1,) * 7), "instruction: 7 loops, accepted: at most 6"),
+        (lambda b: b.append(Opcode.NOP, "matrx"), "unknown engine 'matrx': did you mean 'matrix'? expected load_a"),
+        (lambda b: b.append(Opcode.NOP, "matrix", (1,) * 7), "instruction: 7 loops; expected at most 6"),
         (lambda b: b.append(Opcode.FILL, "matrix", c=At("acc", 0, (), "int9")), "element type 'int9': did you mean 'i"),
         (lambda b: b.tensor("t", "int9", (1,), role="input", operand="a"), "element type 'int9': did you mean 'int8'?"),
         (lambda b: b.constant("t", np.zeros(2), operand="b"), "element type 'float64': did you mean 'float"),
         (
             lambda b: b.constant("t", np.zeros(2, "i4"), operand="b", dtype="int8"),
-            "the values are int32, accepted: int8 for",
+            "the values are int32; expected int8 for",
         ),
         (lambda b: [b.tensor("t", "int8", (1,), role="input", operand="a") for _ in "ab"], "'t' already exists"),
     ],
@@ -112,14 +112,14 @@ def test_machines_and_queues_that_cannot_be():
     with pytest.raises(HardwareError, match="icelake-server-2c is not an accelerator"):
         ProgramBuilder(Hardware.load("icelake-server-2c"))
     for queues in ((), tuple("abcdefghi")):
-        with pytest.raises(ProgramError, match=f"program: {len(queues)} queues, accepted: 1 to 8"):
+        with pytest.raises(ProgramError, match=f"program: {len(queues)} queues; expected 1 to 8"):
             ProgramBuilder(MACHINE, queues=queues)
 
 
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"tensors": (Tensor("t", "int8", (0,), "a", 0, "input", "a"),)}, "tensor 't': shape (0,), accepted: whole"),
+        ({"tensors": (Tensor("t", "int8", (0,), "a", 0, "input", "a"),)}, "tensor 't': shape (0,); expected whole"),
         ({"tensors": (Tensor("t", "int8", (2,), "b", 0, "input", "a"),)}, "tensor 't': memory = 'b'"),
         (
             {"tensors": (Tensor("t", "int8", (2,), "a", 3, "input", "a"),)},
@@ -127,9 +127,9 @@ def test_machines_and_queues_that_cannot_be():
         ),
         ({"tensors": (Tensor("t", "int8", (2,), "a", 0, "constant", "a"),)}, "'t' is a constant tensor without values"),
         ({"constants": {"t": np.zeros(2, "i1")}}, "'t' is a value without a constant tensor"),
-        ({"instructions": np.zeros(2)}, "the instructions are float64, accepted: an array of INSTRUCTION"),
-        ({"memories": (Memory("a", -1),)}, "memory 'a': -1 bytes, accepted: 0 to"),
-        ({"queues": ("q", "q")}, "queue 'q', accepted: non-empty, printable, unique names"),
+        ({"instructions": np.zeros(2)}, "the instructions are float64; expected an array of INSTRUCTION"),
+        ({"memories": (Memory("a", -1),)}, "memory 'a': -1 bytes; expected 0 to"),
+        ({"queues": ("q", "q")}, "queue 'q'; expected non-empty, printable, unique names"),
     ],
 )
 def test_tables_that_cannot_be(change, part):
@@ -144,6 +144,6 @@ def test_tables_that_cannot_be(change, part):
 def test_a_constant_of_another_shape_is_refused():
     build = ProgramBuilder(MACHINE)
     build.constant("w", np.zeros((2, 3), np.int8), operand="b")
-    with pytest.raises(ProgramError, match=r"constant 'w': int8\[3, 2\], accepted: int8\[2, 3\]"):
+    with pytest.raises(ProgramError, match=r"constant 'w': int8\[3, 2\]; expected int8\[2, 3\]"):
         dataclasses.replace(build.build(), constants={"w": np.zeros((3, 2), np.int8)})
     assert isinstance(build.build(), Program) and set(STORAGE) == {kind.name.lower() for kind in ElementType}

@@ -114,7 +114,7 @@ def test_points_that_are_apart_otherwise_than_taps_are_refused():
     """The engine slides by one column: a stride along W is folded into channels before."""
     image, weights = np.ones((1, 9, 8), np.int8), np.ones((2, 1, 3, 8), np.int8)
     strides = {"a": (24, 0, 0, 24, 8, 1), "b": (0, 0, 16, 0, 8, 1), "c": (1, 0, 2, 0, 0, 0)}
-    with pytest.raises(SimulationError, match="points are 16 bytes apart but taps 8; accepted: equal distances"):
+    with pytest.raises(SimulationError, match="points are 16 bytes apart but taps 8; expected equal distances"):
         execute(Opcode.WCONV, (2, 1, 4, 1, 3, 8), weights, (1, 4, 2), "int32", b=image, strides=strides, hardware=WFOLD)
     program = layer_program(WFOLD, stride=2)
     with pytest.raises(HardwareError, match=r"instruction 0 \(WCONV.* has points 32 elements apart but taps 16"):
@@ -123,7 +123,7 @@ def test_points_that_are_apart_otherwise_than_taps_are_refused():
 
 def test_a_machine_without_the_engine_is_refused():
     image, weights = np.ones((1, 9, 8), np.int8), np.ones((2, 1, 3, 8), np.int8)
-    with pytest.raises(SimulationError, match="machine has no W-fold engine; accepted: a machine with w_fold"):
+    with pytest.raises(SimulationError, match="machine has no W-fold engine; expected a machine with w_fold"):
         run(weights, image, 1, "int32", MACHINE)
 
 

@@ -139,7 +139,7 @@ def test_smooth_functions_of_fixed_point_numbers(function, real, fraction):
 
 @pytest.mark.parametrize("fraction", [-1, 0.5, 16, 1e300, math.nan])
 def test_fixed_point_numbers_have_up_to_15_fraction_bits(fraction):
-    with pytest.raises(SimulationError, match="fraction bits, accepted: a whole number from 0 to 15"):
+    with pytest.raises(SimulationError, match="fraction bits; expected a whole number from 0 to 15"):
         alu("TANH", np.ones(2, np.int16), "int16", immediate=(fraction,))
 
 
@@ -193,9 +193,9 @@ def test_whole_numbers_may_be_summed_in_a_float():
 @pytest.mark.parametrize(
     "function, a, sentence",
     [
-        ("SHIFT", np.ones(2, np.float32), "SHIFT of float32 is not supported, accepted: whole numbers"),
-        ("EXP", np.ones(2, np.int8), "EXP of int8 is not supported, accepted: floats"),
-        ("SIGMOID", np.ones(2, np.int8), "SIGMOID of int8 is not supported, accepted: floats"),
+        ("SHIFT", np.ones(2, np.float32), "SHIFT of float32 is not supported; expected whole numbers"),
+        ("EXP", np.ones(2, np.int8), "EXP of int8 is not supported; expected floats"),
+        ("SIGMOID", np.ones(2, np.int8), "SIGMOID of int8 is not supported; expected floats"),
         ("DIV", np.ones(2, np.int8), "DIV of an integer by 0"),
     ],
 )
@@ -206,7 +206,7 @@ def test_functions_that_a_type_does_not_have(function, a, sentence):
 
 def test_functions_that_do_not_reduce():
     c = np.zeros((1, 1, 1, 1), np.int8)
-    with pytest.raises(SimulationError, match="RELU cannot reduce, accepted: ADD, SUB, MUL, MAX, MIN"):
+    with pytest.raises(SimulationError, match="RELU cannot reduce; expected ADD, SUB, MUL, MAX, MIN"):
         reduced("RELU", np.ones((1, 1, 1, 3), np.int8), (3,), c, "int8")
 
 

@@ -119,17 +119,17 @@ def test_colmv_is_a_product_with_a_vector_of_fixed_point_numbers():
 def test_products_of_whole_numbers_are_summed_in_int32_and_of_floats_in_floats():
     ones = np.ones((2, 2), np.int8)
     with pytest.raises(
-        SimulationError, match=r"instruction 0 \(GEMM.* accumulation of int8 in int8 is not supported, accepted: int32"
+        SimulationError, match=r"instruction 0 \(GEMM.* accumulation of int8 in int8 is not supported; expected int32"
     ):
         gemm(ones, ones, "int8")
-    with pytest.raises(SimulationError, match="float32 in int32 is not supported, accepted: a float type"):
+    with pytest.raises(SimulationError, match="float32 in int32 is not supported; expected a float type"):
         gemm(ones.astype(np.float32), ones.astype(np.float32), "int32")
 
 
 def test_an_operand_walks_no_loop_that_it_does_not_have():
     ones = np.ones((2, 2), np.int8)
     strides = gemm_strides(2, 2) | {"a": (2, 0, 1, 0, 0, 0)}
-    with pytest.raises(SimulationError, match="accepted: 0 for all loops except 0, 3, 4, 5"):
+    with pytest.raises(SimulationError, match="expected 0 for all loops except 0, 3, 4, 5"):
         execute(Opcode.GEMM, (2, 1, 2, 1, 1, 2), ones, (2, 2), "int32", b=ones, strides=strides)
 
 

@@ -143,7 +143,7 @@ def test_weights_are_plain_or_packed_where_there_is_a_cpu():
     workload = tt.ConvWorkload(n=1, h=14, w=14, ci=256, co=256, kh=3, kw=3, padding=(1, 1, 1, 1))
     plain, packed = (tt.decide(workload, CPUS[0], weights=weights) for weights in ("plain", "packed"))
     assert (plain.pack_w, packed.pack_w) == ("run", "ahead")
-    with pytest.raises(tt.UnsupportedOperator, match="weights = 'ahead'; accepted: 'plain', 'packed'"):
+    with pytest.raises(tt.UnsupportedOperator, match="weights = 'ahead'; expected 'plain', 'packed'"):
         tt.decide(workload, CPUS[0], weights="ahead")
     with pytest.raises(tt.HardwareError, match="weights = 'packed' is for CPUs, vta has no cpu"):
         tt.decide(workload, "vta", weights="packed")

@@ -168,7 +168,7 @@ def test_layers_for_which_there_is_no_memory_run_on_the_cpu_and_directions_one_b
     small = dataclasses.replace(tt.Hardware.load("rnn16k"), memories={"b": Memory(bytes=room)})
     exe = tt.compile(model, target=small)
     assert len(exe.programs) == programs and len(exe.steps) == (2 if programs else 0)
-    assert programs or [f"memory 'b' has {room} bytes; accepted: at least" in why for why in exe.left.values()].count(
+    assert programs or [f"memory 'b' has {room} bytes; expected at least" in why for why in exe.left.values()].count(
         True
     )
     x = np.random.default_rng(3).uniform(-1, 1, (STEPS, BATCH, INPUTS)).astype("float32")
@@ -177,7 +177,7 @@ def test_layers_for_which_there_is_no_memory_run_on_the_cpu_and_directions_one_b
 
 
 def test_calibration_is_for_other_layers():
-    with pytest.raises(tt.HardwareError, match=r"rnn16k computes recurrent layers in 16-bit .* accepted: None"):
+    with pytest.raises(tt.HardwareError, match=r"rnn16k computes recurrent layers in 16-bit .* expected None"):
         tt.compile(
             model_of("rnn", weights_of("rnn")),
             target="vsim/rnn16k",

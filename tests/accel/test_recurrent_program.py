@@ -230,19 +230,17 @@ def test_combined_weights_interleave_the_gates_of_a_unit():
             np.testing.assert_array_equal(found[2:, 4 * unit + gate], wh[3 * gate + unit])
     gru = combined_weights(layer(3, 2, cell="gru"), wx[:9], wh[:9])
     assert not gru[2:, 2::4].any() and not gru[:2, 3::4].any()
-    with pytest.raises(tt.WorkloadError, match=r"of_state has shape \(12, 2\), accepted: \(12, 3\)"):
+    with pytest.raises(tt.WorkloadError, match=r"of_state has shape \(12, 2\); expected \(12, 3\)"):
         combined_weights(workload, wx, wx)
 
 
 def test_what_the_engine_does_not_serve_is_refused():
-    with pytest.raises(
-        tt.UnsupportedOperator, match=r"rnn: float32 accumulated in float32 .* accepted: int16 in int32"
-    ):
+    with pytest.raises(tt.UnsupportedOperator, match=r"rnn: float32 accumulated in float32 .* expected int16 in int32"):
         tt.compile(layer(dtype="float32"), target=machine())
     small = dataclasses.replace(machine(), memories={"b": Memory(bytes=1000)})
-    with pytest.raises(tt.HardwareError, match="memory 'b' has 1000 bytes; accepted: at least 65536, for the weights"):
+    with pytest.raises(tt.HardwareError, match="memory 'b' has 1000 bytes; expected at least 65536, for the weights"):
         tt.compile(layer(), target=small)
-    with pytest.raises(tt.WorkloadError, match=r"lengths = \(6,\), accepted: 1 lengths, each of 0 to 5 steps"):
+    with pytest.raises(tt.WorkloadError, match=r"lengths = \(6,\); expected 1 lengths, each of 0 to 5 steps"):
         compile_recurrent(layer(), machine(), given=Given(lengths=(6,)))
     with pytest.raises(tt.HardwareError, match="neartile has no column engine"):
         tt.compile(layer(), target="vsim/neartile")

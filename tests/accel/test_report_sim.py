@@ -390,9 +390,9 @@ def test_an_empty_program_has_a_report():
 
 
 def test_what_is_no_program_or_no_machine_is_refused():
-    with pytest.raises(SimulationError, match="has type str, accepted: a Program"):
+    with pytest.raises(SimulationError, match="has type str; expected a Program"):
         simulate("p.vsim")
-    with pytest.raises(HardwareError, match="hardware = 3, accepted: a Hardware"):
+    with pytest.raises(HardwareError, match="hardware = 3; expected a Hardware"):
         simulate(product(), 3)
     with pytest.raises(HardwareError, match="did you mean 'wfold16'"):
         simulate(product(), "wfold61")

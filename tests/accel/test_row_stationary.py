@@ -144,14 +144,14 @@ def test_sums_bound_a_pass_that_has_more_of_them_than_the_network_carries():
 
 def test_what_does_not_fit_is_refused():
     conv, mapping = CASES["one pass"]
-    with pytest.raises(HardwareError, match="needs 12 elements; accepted: at most near_tile"):
+    with pytest.raises(HardwareError, match="needs 12 elements; expected at most near_tile"):
         configured(conv, mapping, machine(elements=11))
     for memory, small in {"a": "buf_a", "b": "buf_b", "acc": "acc_max"}.items():
         with pytest.raises(HardwareError, match=f"needs .* bytes of memory '{memory}'"):
             row_stationary_convolution(conv, mapping, machine(**{small: 16}))
     with pytest.raises(WorkloadError, match="does not divide 1 images, 2 and 4 channels of a group"):
         row_stationary_convolution(conv, replace(mapping, q=4), machine())
-    with pytest.raises(WorkloadError, match="accepted: int16 in NCHW"):
+    with pytest.raises(WorkloadError, match="expected int16 in NCHW"):
         row_stationary_convolution(replace(conv, dtype="int8", acc_dtype=None), mapping, machine())
     with pytest.raises(WorkloadError, match="a border narrower than the kernel"):
         row_stationary_convolution(replace(conv, padding=(3, 3, 3, 3)), mapping, machine())

@@ -111,7 +111,7 @@ def test_the_vector_engine_takes_its_lanes_at_once():
     assert cost(program, machine) == (3, 3)
     program = alone(Opcode.ALU, "vector", (5, 7), a="acc", c="acc", function=Function.TANH)
     with pytest.raises(
-        HardwareError, match=r"does not support 'tanh', which instruction 0 \(ALU TANH.*accepted: add, relu"
+        HardwareError, match=r"does not support 'tanh', which instruction 0 \(ALU TANH.*expected add, relu"
     ):
         cost(program, machine)
 
@@ -147,7 +147,7 @@ def test_w_folds_ports_may_be_slower_than_its_multipliers():
     rows = 3 * math.ceil((16 + 2) / 4)
     assert sum(fold_cost(program, slow)) == rows * 8 + 8  # the last row comes for the last two taps
     program.instructions["immediate"][0] = (24, 0)
-    with pytest.raises(HardwareError, match="PCI = 24 bytes; accepted: 0, 64, 32, 16, 8"):
+    with pytest.raises(HardwareError, match="PCI = 24 bytes; expected 0, 64, 32, 16, 8"):
         cost(program, machine)
 
 

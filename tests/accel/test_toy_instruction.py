@@ -119,7 +119,7 @@ def test_without_its_row_a_program_is_refused(machine, tmp_path):
     row = Opcode.AXPY
     Opcode.remove(row)
     try:
-        with pytest.raises(ProgramError, match="instruction 2: op = 8, accepted: 0 to 7"):
+        with pytest.raises(ProgramError, match="instruction 2: op = 8; expected 0 to 7"):
             Program.load(tmp_path / "toy.vsim")
     finally:
         Opcode.add(row)

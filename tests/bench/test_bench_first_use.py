@@ -36,7 +36,7 @@ def test_other_networks_are_refused(capsys):
 
     with pytest.raises(SystemExit):
         main(["torchvision.no such"])
-    assert "accepted: bvlc_alexnet" in capsys.readouterr().err
+    assert "expected bvlc_alexnet" in capsys.readouterr().err
 
 
 @pytest.mark.slow

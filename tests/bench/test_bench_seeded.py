@@ -47,4 +47,4 @@ def test_the_database_is_made_of_other_shapes():
 
 def test_without_a_search_there_is_nothing_to_compare(tmp_path, capsys):
     assert seeded.main(["--searched", str(tmp_path / "none.json"), "--json", str(tmp_path / "out.json")]) == 1
-    assert "none.json: no such file; accepted: one that benchmarks.searched wrote" in capsys.readouterr().err
+    assert "none.json: no such file; expected one that benchmarks.searched wrote" in capsys.readouterr().err

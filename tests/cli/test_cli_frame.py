@@ -61,7 +61,7 @@ def test_help_is_quick_and_loads_nothing_heavy():
 
 def test_an_error_is_one_line_and_code_1(capsys, command):
     def fail():
-        raise UnsupportedOperator("node 3: Sqrtt has no rule,\naccepted: Sqrt")
+        raise UnsupportedOperator("node 3: Sqrtt has no rule;\nexpected Sqrt")
 
     command(fail)
     assert run(capsys, "thing") == (1, "", "error: node 3: Sqrtt has no rule; expected Sqrt\n")

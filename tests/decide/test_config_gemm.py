@@ -109,14 +109,14 @@ def blocked(**choices) -> Config:
     [
         (blocked(microkernel=(16, 4)), HardwareError, "16 x 4 needs 69 vector registers, this CPU has 32"),
         (blocked(threads=(1, 4, 2, 1)), HardwareError, "need 8 cores, this CPU has 2"),
-        (blocked(depth=0), DatabaseError, "depth = 0, accepted: a whole number of at least 1"),
-        (blocked(inner_order="km"), DatabaseError, "inner_order = 'km', accepted: 'mn', 'nm'"),
-        (blocked(microkernel=(6,)), DatabaseError, "microkernel = (6,), accepted: 2 whole numbers"),
+        (blocked(depth=0), DatabaseError, "depth = 0; expected a whole number of at least 1"),
+        (blocked(inner_order="km"), DatabaseError, "inner_order = 'km'; expected 'mn', 'nm'"),
+        (blocked(microkernel=(6,)), DatabaseError, "microkernel = (6,); expected 2 whole numbers"),
         (Config.of("gemm", "normal", {"depth": 3}), DatabaseError, "without 'microkernel'; it has depth"),
         (
             Config.of("gemm", "wfold", {}),
             DatabaseError,
-            "algorithm = 'wfold', accepted here: normal, inline, pack",
+            "algorithm = 'wfold'; expected normal, inline, pack",
         ),
         (Config.of("conv", "direct", {}), DatabaseError, "op = 'conv', the workload is a gemm"),
         (Config.of("gemm", "stream", {"side": 1}), HardwareError, "here are 64 rows"),
@@ -131,15 +131,15 @@ def test_what_cannot_be_is_refused_in_a_sentence(config, kind, words):
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"op": "pool", "form": "x", "choices": {}}, "op = 'pool', accepted: 'gemm', 'conv'"),
-        ({"op": "gemm", "form": "", "choices": {}}, "form = '', accepted: the name of a kernel"),
-        ({"op": "gemm", "form": "normal", "choices": [1]}, "choices = [1], accepted: a table"),
-        ({"op": "gemm", "form": "normal", "choices": {"depth": 1.5}}, "depth = 1.5, accepted: a whole number"),
-        ({"op": "gemm", "form": "normal", "choices": {"depth": [1, "x"]}}, "depth = [1, 'x'], accepted: whole numbers"),
-        ({"op": "gemm", "form": "normal", "choices": {}, "levels": 3}, "levels = 3, accepted: a list of blocks"),
-        ({"op": "gemm", "form": "normal", "choices": {}, "levels": [{}]}, "accepted: a table of level, left"),
-        ({"op": "gemm", "form": "normal", "choices": {}, "cost": 3}, "accepted: a table of op, form, choices"),
-        ([], "accepted: a table of op, form, choices and levels"),
+        ({"op": "pool", "form": "x", "choices": {}}, "op = 'pool'; expected 'gemm', 'conv'"),
+        ({"op": "gemm", "form": "", "choices": {}}, "form = ''; expected the name of a kernel"),
+        ({"op": "gemm", "form": "normal", "choices": [1]}, "choices = [1]; expected a table"),
+        ({"op": "gemm", "form": "normal", "choices": {"depth": 1.5}}, "depth = 1.5; expected a whole number"),
+        ({"op": "gemm", "form": "normal", "choices": {"depth": [1, "x"]}}, "depth = [1, 'x']; expected whole numbers"),
+        ({"op": "gemm", "form": "normal", "choices": {}, "levels": 3}, "levels = 3; expected a list of blocks"),
+        ({"op": "gemm", "form": "normal", "choices": {}, "levels": [{}]}, "expected a table of level, left"),
+        ({"op": "gemm", "form": "normal", "choices": {}, "cost": 3}, "expected a table of op, form, choices"),
+        ([], "expected a table of op, form, choices and levels"),
     ],
 )
 def test_a_record_that_is_no_config_is_refused(record, words):

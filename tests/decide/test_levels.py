@@ -128,8 +128,8 @@ def test_options_of_page_01_are_refused():
 
 def test_a_level_that_is_too_small_is_named():
     levels = (*DLA3.levels[:2], dataclasses.replace(DLA3.levels[2], bytes_b=64))
-    with pytest.raises(tt.HardwareError, match=r"nothing fits; level 'array' has bytes_b = 64, accepted: at least 128"):
+    with pytest.raises(tt.HardwareError, match=r"nothing fits; level 'array' has bytes_b = 64; expected at least 128"):
         tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype="int8"), dataclasses.replace(DLA3, levels=levels))
     shared = (Level(name="chip", bytes=100), *DLA3.levels[1:])
-    with pytest.raises(tt.HardwareError, match=r"level 'chip' has 100 bytes, accepted: at least"):
+    with pytest.raises(tt.HardwareError, match=r"level 'chip' has 100 bytes; expected at least"):
         tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype="int8"), dataclasses.replace(DLA3, levels=shared))

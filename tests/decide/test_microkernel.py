@@ -254,7 +254,7 @@ def test_seed_takes_powers_of_two_and_is_a_part_of_best(core):
     [("registers", 2, 3), ("registers", 32.0, 3), ("lanes", 0, 1), ("fma_latency", -1, 1), ("ways", True, 1)],
 )
 def test_impossible_cores_are_refused(field, value, least):
-    with pytest.raises(HardwareError, match=f"{field} = {value!r}, accepted: a whole number of at least {least}"):
+    with pytest.raises(HardwareError, match=f"{field} = {value!r}; expected a whole number of at least {least}"):
         microkernel(**{**SEED_CORE, field: value})
 
 

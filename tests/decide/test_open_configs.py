@@ -79,7 +79,7 @@ def test_a_configuration_of_fixed_rows_becomes_one_of_open_rows():
     [
         ({"microkernel": (8, 4)}, HardwareError, "vector registers"),
         ({"rows": (8, 8)}, DatabaseError, "whole numbers of at least 1 that rise"),
-        ({"rows": (8,)}, DatabaseError, "shares = .* accepted: 6 whole numbers"),
+        ({"rows": (8,)}, DatabaseError, "shares = .* expected 6 whole numbers"),
         ({"shares": (1, 4, 4)}, HardwareError, "need 16 cores"),
         ({"depth": 0}, DatabaseError, "depth = 0"),
     ],

@@ -91,15 +91,15 @@ def test_an_encoding_is_a_text(text):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"b_dtype": "int8"}, "b_dtype = 'int8' with dtype = 'float32'; accepted: integers or floats for both"),
+        ({"b_dtype": "int8"}, "b_dtype = 'int8' with dtype = 'float32'; expected integers or floats for both"),
         ({"b_dtype": "int3"}, "unknown element type 'int3'"),
         ({"out_dtype": "int3"}, "unknown element type 'int3'"),
-        ({"acc_dtype": "int32"}, "acc_dtype = 'int32' cannot accumulate products of float32; accepted: float32"),
+        ({"acc_dtype": "int32"}, "acc_dtype = 'int32' cannot accumulate products of float32; expected float32"),
         ({"encoding": "int3"}, "encoding: unknown format 'int3': did you mean 'int8'?"),
-        ({"encoding": "int4:x"}, "encoding: 'int4:x'; accepted: as in"),
-        ({"encoding": "int4:32:int8"}, "encoding: scales of int8; accepted: a floating-point type"),
+        ({"encoding": "int4:x"}, "encoding: 'int4:x'; expected as in"),
+        ({"encoding": "int4:32:int8"}, "encoding: scales of int8; expected a floating-point type"),
         ({"encoding": "plain:32"}, "encoding: format 'plain' has no blocks"),
-        ({"encoding": 4}, "encoding = 4; accepted: an Encoding or its text"),
+        ({"encoding": 4}, "encoding = 4; expected an Encoding or its text"),
     ],
 )
 def test_types_that_do_not_go_together_are_refused(given, message):
@@ -109,11 +109,11 @@ def test_types_that_do_not_go_together_are_refused(given, message):
 
 def test_what_no_kernel_reads_is_refused_in_one_sentence():
     mixed = tt.GemmWorkload(**SIZES, dtype="float32", b_dtype="bfloat16")
-    with pytest.raises(tt.UnsupportedOperator, match="products of float32 by bfloat16 on a CPU; accepted"):
+    with pytest.raises(tt.UnsupportedOperator, match="products of float32 by bfloat16 on a CPU; expected"):
         tt.decide(mixed, ZEN4)
-    with pytest.raises(tt.UnsupportedOperator, match="hardware 'neartile': operands of float32 by bfloat16, accepted"):
+    with pytest.raises(tt.UnsupportedOperator, match="hardware 'neartile': operands of float32 by bfloat16; expected"):
         tt.decide(mixed, "neartile")
-    with pytest.raises(tt.HardwareError, match="hardware 'neartile': out_dtype = 'float16', accepted: float32"):
+    with pytest.raises(tt.HardwareError, match="hardware 'neartile': out_dtype = 'float16'; expected float32"):
         tt.decide(tt.GemmWorkload(**SIZES, out_dtype="float16"), "neartile")
     for coded in (
         tt.ConvWorkload(**CONV, encoding="int4"),
@@ -127,7 +127,7 @@ def test_what_no_kernel_reads_is_refused_in_one_sentence():
             tt.decide(coded, "neartile")
     with pytest.raises(tt.UnsupportedOperator, match="encoding = 'int4:24:float32': no kernel reads B in this format"):
         tt.decide(tt.GemmWorkload(**SIZES, encoding="int4:24"), ZEN4)
-    with pytest.raises(tt.UnsupportedOperator, match="weights in blocks by float16, batch 1, to float32; accepted"):
+    with pytest.raises(tt.UnsupportedOperator, match="weights in blocks by float16, batch 1, to float32; expected"):
         tt.decide(tt.GemmWorkload(**SIZES, dtype="float16", encoding="int4"), ZEN4)
     with pytest.raises(tt.HardwareError, match="form and microkernel of a product of weights in blocks"):
         tt.decide(tt.GemmWorkload(**SIZES, encoding="int4"), ZEN4, algorithm="stream")
@@ -141,7 +141,7 @@ def test_prepacked_weights_are_said_by_the_workload_or_by_the_caller():
         tt.GemmWorkload(**column), ZEN4, weights="packed"
     )
     assert key_of(packed) == key_of(plain, prepacked=True) != key_of(plain)
-    with pytest.raises(tt.HardwareError, match="encoding = 'prepacked', accepted: 'plain'"):
+    with pytest.raises(tt.HardwareError, match="encoding = 'prepacked'; expected 'plain'"):
         tt.decide(packed, "neartile")
 
 

@@ -54,7 +54,7 @@ def test_the_decision_of_another_operator_is_refused():
     other = tt.decide(tt.GemmWorkload(m=1, n=3000, k=400), hardware)
     with pytest.raises(tt.HardwareError, match=r"decision: .* is not that of a gemm of this size on icelake"):
         tiling_for(tt.GemmWorkload(m=3, n=40, k=40), hardware, Options(decision=other), Surroundings())
-    with pytest.raises(tt.HardwareError, match="a decision and a configuration; accepted: one of them"):
+    with pytest.raises(tt.HardwareError, match="a decision and a configuration; expected one of them"):
         Options(decision=other, config=tt.config_of(other, tt.GemmWorkload(m=1, n=3000, k=400), hardware))
 
 
@@ -62,17 +62,17 @@ def test_the_decision_of_another_operator_is_refused():
     ("text", "said"),
     [
         ("", "decision: not JSON"),
-        ("[1]", "accepted: an object as to_json writes it"),
-        ('{"op": "softmax"}', "decision: op = 'softmax', accepted: 'gemm', 'gemm of open rows', 'conv'"),
+        ("[1]", "expected an object as to_json writes it"),
+        ('{"op": "softmax"}', "decision: op = 'softmax'; expected 'gemm', 'gemm of open rows', 'conv'"),
         ('{"op": "gemm"}', "'acc_bytes' is missing"),
         (json.dumps({**PLAIN, "mrr": 3}), "'mrr' is not a field"),
         (
             json.dumps({**PLAIN, "load_a": "3"}),
-            "decision.load_a = '3', accepted",
+            "decision.load_a = '3'; expected",
         ),
         (
             json.dumps({**PLAIN, "chunks": [3]}),
-            "decision.chunks = [3], accepted",
+            "decision.chunks = [3]; expected",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_layers_are_decided_each_with_its_product():
 
 def test_what_cpus_do_not_serve_is_refused():
     workload = tt.RnnWorkload(steps=5, input_size=8, hidden_size=8, dtype="int8")
-    with pytest.raises(tt.HardwareError, match="host: recurrent layers of int8 on a CPU; accepted: float32"):
+    with pytest.raises(tt.HardwareError, match="host: recurrent layers of int8 on a CPU; expected float32"):
         tt.decide(workload, MACHINE)
     with pytest.raises(tt.HardwareError, match="mode = 'seed' does not apply to a rnn on host"):
         tt.decide(tt.RnnWorkload(steps=5, input_size=8, hidden_size=8), MACHINE, mode="seed")

@@ -136,7 +136,7 @@ def test_a_tree_with_a_tail_serves_its_columns_alone():
     machine = tt.Hardware.rnn(multipliers=4096, tree_inputs=64, tree_tail=4)
     for size in (64, 128, 512, 2048):
         assert tt.decide(layer(size), machine).ep in (16, 32, 64)
-    with pytest.raises(tt.HardwareError, match="ep = 8, accepted: columns that its adder tree serves, 16, 32, 64"):
+    with pytest.raises(tt.HardwareError, match="ep = 8; expected columns that its adder tree serves, 16, 32, 64"):
         tt.rnn_cycles(layer(), machine, ep=8, vp=16)
 
 
@@ -149,9 +149,9 @@ def test_one_tree_for_layers_of_several_sizes_needs_a_tail():
 @pytest.mark.parametrize(
     ("ep", "vp", "said"),
     [
-        (3, 1, "ep = 3, accepted: columns"),
-        (True, 1, "ep = True, accepted"),
-        (16, 0, "vp = 0 rows beside ep = 16 columns, accepted: 1 to 1024, for 16384 multipliers"),
+        (3, 1, "ep = 3; expected columns"),
+        (True, 1, "ep = True; expected"),
+        (16, 0, "vp = 0 rows beside ep = 16 columns; expected 1 to 1024, for 16384 multipliers"),
         (16, 1025, "vp = 1025 rows"),
     ],
 )
@@ -162,14 +162,14 @@ def test_pairs_that_the_machine_has_not(ep, vp, said):
 
 def test_machines_modes_and_options_without_use_are_refused():
     with pytest.raises(
-        tt.HardwareError, match="neartile has no unit for recurrent layers, but near_tile, vector; accepted"
+        tt.HardwareError, match="neartile has no unit for recurrent layers, but near_tile, vector; expected"
     ):
         tt.decide(layer(), tt.Hardware.load("neartile"))
-    with pytest.raises(tt.HardwareError, match=r"mode = 'worst': .*accepted: best, seed"):
+    with pytest.raises(tt.HardwareError, match=r"mode = 'worst': .*expected best, seed"):
         tt.decide(layer(), RNN16K, mode="worst")
     with pytest.raises(tt.HardwareError, match=r"algorithm = 'pack' does not apply to a rnn on page 04, .*: None"):
         tt.decide(layer(), RNN16K, algorithm="pack")
-    with pytest.raises(tt.UnsupportedOperator, match="rnn_cycles: a GemmWorkload, accepted: an RnnWorkload"):
+    with pytest.raises(tt.UnsupportedOperator, match="rnn_cycles: a GemmWorkload; expected an RnnWorkload"):
         tt.rnn_cycles(tt.GemmWorkload(m=1, n=1, k=1), RNN16K, ep=1, vp=1)
 
 
@@ -185,11 +185,11 @@ def test_the_decision_tells_of_itself():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"cell": "lstn"}, "unknown cell 'lstn': did you mean 'lstm'[?] accepted: gru, lstm, rnn"),
+        ({"cell": "lstn"}, "unknown cell 'lstn': did you mean 'lstm'[?] expected gru, lstm, rnn"),
         ({"steps": 0}, "steps = 0, must be a whole number of at least 1"),
         ({"bidirectional": 1}, "bidirectional = 1, must be True or False"),
-        ({"activation": "gelu"}, "activation = 'gelu'; accepted: tanh, relu"),
-        ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; accepted for 'lstm': 'tanh'"),
+        ({"activation": "gelu"}, "activation = 'gelu'; expected tanh, relu"),
+        ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; expected for 'lstm': 'tanh'"),
         ({"dtype": "float31"}, "unknown element type 'float31'"),
     ],
 )

@@ -418,9 +418,9 @@ def test_no_choice_is_faster_than_mode_best(w, hardware):
 @pytest.mark.parametrize(
     ("error", "make", "part"),
     [
-        (UnsupportedOperator, lambda: seed(groups=2, stride=(1, 2)), "would interleave groups = 2; accepted: groups=1"),
-        (UnsupportedOperator, lambda: seed(transposed=True), "no transposed convolution, accepted: transposed=False"),
-        (TilingError, lambda: decide(conv(), WFOLD16, mode="worst"), "mode = 'worst', accepted: 'best', 'seed'"),
+        (UnsupportedOperator, lambda: seed(groups=2, stride=(1, 2)), "would interleave groups = 2; expected groups=1"),
+        (UnsupportedOperator, lambda: seed(transposed=True), "no transposed convolution; expected transposed=False"),
+        (TilingError, lambda: decide(conv(), WFOLD16, mode="worst"), "mode = 'worst'; expected 'best', 'seed'"),
         (HardwareError, lambda: decide(conv(), WFOLD16, algorithm="gemm"), "algorithm = 'gemm' is not an algorithm"),
         (
             HardwareError,
@@ -441,7 +441,7 @@ def test_no_choice_is_faster_than_mode_best(w, hardware):
         (
             HardwareError,
             lambda: seed(Hardware.wfold(output_element_bytes=3)),
-            "holds no whole elements of 1 bytes in, 3 bytes out; accepted: a multiple of both",
+            "holds no whole elements of 1 bytes in, 3 bytes out; expected a multiple of both",
         ),
     ],
 )

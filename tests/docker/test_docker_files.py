@@ -92,8 +92,8 @@ class TestBuild:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--target", "small"), "accepted: runtime, full"),
-            (("--with", "kaniko"), "accepted: docker, podman, buildah"),
+            (("--target", "small"), "expected runtime, full"),
+            (("--with", "kaniko"), "expected docker, podman, buildah"),
             (("--tag",), "--tag needs a value"),
             (("--fast",), "no option --fast"),
             (("0" * 40,), "no such commit"),

@@ -161,7 +161,7 @@ def cause(said: str) -> str:
         return said
     if not said.startswith("refused"):
         return "wrong result" if said.startswith("wrong") else "error that is no refusal"
-    if found := re.search(r"(?:of|has) type (\w+); accepted", said):
+    if found := re.search(r"(?:of|has) type (\w+); expected", said):
         return f"element type {re.sub(r'[0-9].*', '', found[1]).lower()} of 8 bits or fewer not supported"
     if found := re.search(r"unsupported operators: (\w+)", said):
         return f"operator {found[1]} not supported"

@@ -27,9 +27,9 @@ from tvm_tiling.limits import VARIABLE, usual
 SECONDS, GROWN = 2.0, 500 << 20
 NAMES = list(bombs.bombs())
 OTHERS = {  # refused by another sentence than that of a limit
-    "batch_number": "batch = 1000000000000000000000000000000; accepted: a whole number from 1 to",
-    "dims_number": "dims['width'] = 1000000000000000000000000000000; accepted: a whole number from 1 to",
-    "shapes_number": "accepted: sizes from 0 to",
+    "batch_number": "batch = 1000000000000000000000000000000; expected a whole number from 1 to",
+    "dims_number": "dims['width'] = 1000000000000000000000000000000; expected a whole number from 1 to",
+    "shapes_number": "expected sizes from 0 to",
     "functions_deep": "function calls are nested more than 100 deep",
     "functions_recursive": "a function calls itself",
     "relay_deep_tuples": "tuples are nested more than 100 deep",
@@ -54,9 +54,7 @@ def test_it_is_refused_at_once(name, results):
     if name in OTHERS:
         assert OTHERS[name] in said
     else:
-        assert (
-            said.startswith("LimitError: ") and "; accepted: up to " in said and "or more with limits=Limits(" in said
-        )
+        assert said.startswith("LimitError: ") and "; expected up to " in said and "or more with limits=Limits(" in said
         assert "--model-limit " in said and f"{VARIABLE}=" in said
     assert found["seconds"] < SECONDS and found["grown"] < GROWN, found
 
@@ -68,7 +66,7 @@ def test_the_bombs_are_small():
 
 def test_the_sentence_names_the_node_and_what_to_raise():
     model, _ = bombs.bombs()["matmul_k"]()
-    with pytest.raises(LimitError, match=r"input 'x' is a tensor of 8 GiB; accepted: up to 4 GiB, .*tensor_bytes=8G"):
+    with pytest.raises(LimitError, match=r"input 'x' is a tensor of 8 GiB; expected up to 4 GiB, .*tensor_bytes=8G"):
         load_model(model)
     loaded = load_model(model, limits=tt.Limits(tensor_bytes=8 << 30))
     assert loaded.input_shapes == ((1, bombs.MAX_EXTENT), (bombs.MAX_EXTENT, 1))
@@ -139,12 +137,12 @@ def test_limits_are_read_from_the_environment(monkeypatch):
 def test_what_is_no_limit_is_quoted(text):
     with pytest.raises(WorkloadError) as refused:
         tt.Limits().with_text(text)
-    assert "accepted: " in str(refused.value) and "\n" not in str(refused.value)
+    assert "expected " in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "4G", None])
 def test_limits_are_whole_numbers(value):
-    with pytest.raises(WorkloadError, match=r"limit nodes = .*accepted: a whole number of at least 1"):
+    with pytest.raises(WorkloadError, match=r"limit nodes = .*expected a whole number of at least 1"):
         tt.Limits(nodes=value)
 
 

@@ -138,7 +138,7 @@ def test_logits_of_the_last_position_alone(decoder):
     np.testing.assert_allclose(logits_by(executable), wanted[-1:], atol=1e-4 * np.abs(wanted).max())
     assert tt.generate(executable, TOKENS, 1).tokens == (wanted[-1].argmax(),)
     for logits, said in (
-        ("first", "logits = 'first': accepted: all, last"),
+        ("first", "logits = 'first'; expected all, last"),
         ("last", "is supported only for GGUF files"),
     ):
         with pytest.raises(TilingError, match=said):
@@ -164,7 +164,7 @@ def test_rows_in_8_bits(decoder):
         ({"activations": "int4"}, "activations = 'int4': did you mean 'int8'"),
         (
             {"activations": "int8", "precision": "bfloat16"},
-            "activations = 'int8' is not supported on .* accepted: a CPU, 'float32'",
+            "activations = 'int8' is not supported on .* expected a CPU, 'float32'",
         ),
     ):
         with pytest.raises(tt.WorkloadError, match=said):
@@ -281,37 +281,37 @@ TABLE = b"token_embd.weight"
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda c: c[:4] + struct.pack("<I", 1) + c[8:], "a GGUF file of version 1; accepted"),
-        (lambda c: c[:4] + struct.pack(">I", 3) + c[8:], "a GGUF file big-endian; accepted"),
-        (lambda c: c[:8] + struct.pack("<Q", 1 << 60) + c[16:], "1152921504606846976 tensors; accepted: up to 131072"),
-        (lambda c: c[:16] + struct.pack("<Q", 1 << 60) + c[24:], "metadata values; accepted: up to 65536"),
-        (lambda c: c.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0bloom"), "architecture 'bloom'; accepted"),
-        (lambda c: patched(c, TABLE, "<I", 9), "'token_embd.weight' has 9 axes; accepted: 1 to 4"),
-        (lambda c: patched(c, TABLE, "<Q", 1 << 50, skip=4), "'token_embd.weight' has shape .*; accepted: extents"),
+        (lambda c: c[:4] + struct.pack("<I", 1) + c[8:], "a GGUF file of version 1; expected"),
+        (lambda c: c[:4] + struct.pack(">I", 3) + c[8:], "a GGUF file big-endian; expected"),
+        (lambda c: c[:8] + struct.pack("<Q", 1 << 60) + c[16:], "1152921504606846976 tensors; expected up to 131072"),
+        (lambda c: c[:16] + struct.pack("<Q", 1 << 60) + c[24:], "metadata values; expected up to 65536"),
+        (lambda c: c.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0bloom"), "architecture 'bloom'; expected"),
+        (lambda c: patched(c, TABLE, "<I", 9), "'token_embd.weight' has 9 axes; expected 1 to 4"),
+        (lambda c: patched(c, TABLE, "<Q", 1 << 50, skip=4), "'token_embd.weight' has shape .*; expected extents"),
         (lambda c: patched(c, TABLE, "<I", 99, skip=20), "'token_embd.weight' has unknown type 99"),
         (lambda c: patched(c, TABLE, "<Q", 1 << 40, skip=24), "'token_embd.weight' ends at byte"),
         (
             lambda c: patched(c, TABLE, "<Q", 3, skip=24),
-            "'token_embd.weight' starts at byte 3; accepted: multiples of 32",
+            "'token_embd.weight' starts at byte 3; expected multiples of 32",
         ),
         (lambda c: patched(c, TABLE, "<Q", 2752, skip=24), "tensors .* overlap"),
         (
             lambda c: c.replace(b"llama.rope.dimension_count", b"llama.rope.dimension_cannt"),
-            "unknown metadata .*; accepted",
+            "unknown metadata .*; expected",
         ),
         (
             lambda c: patched(c, b"llama.block_count", "<I", 1 << 30, skip=4),
             "'blk.1073741823.attn_norm.weight' is m",
         ),
         (lambda c: patched(c, b"llama.attention.head_count_kv", "<I", 3, skip=4), "2 query heads for 3 key heads"),
-        (lambda c: patched(c, b"rms_epsilon", "<f", float("nan"), skip=4), "rms_epsilon' is nan; accepted"),
+        (lambda c: patched(c, b"rms_epsilon", "<f", float("nan"), skip=4), "rms_epsilon' is nan; expected"),
         (
             lambda c: patched(c, b"llama.context_length", "<I", 1 << 30, skip=4),
             "the table of rotary angles is a constant",
         ),
         (lambda c: patched(c, b"llama.feed_forward_length", "<I", 96, skip=4), r"has shape \[64, 64\]; expected"),
         (lambda c: c.replace(b"blk.0.ffn_down.weight", b"blk.0.ffn_dawn.weight"), "'blk.0.ffn_down.weight' is missing"),
-        (lambda c: patched(c, TABLE, "<I", 20, skip=20), "has type IQ4_NL; accepted: F32"),
+        (lambda c: patched(c, TABLE, "<I", 20, skip=20), "has type IQ4_NL; expected F32"),
     ],
 )
 def test_what_is_wrong_is_said(small, change, said):

@@ -156,10 +156,10 @@ JOINED = {"pre": "gpt-2", "merges": ["b a"]}
 @pytest.mark.parametrize(
     ("model", "tokens", "types", "more", "said"),
     [
-        ("bert", ["a"], None, {}, "has a tokenizer 'bert'; accepted: --tokenizer tokenizer.json"),
-        ("none", ["a"], None, {}, "has no tokenizer; accepted"),
-        ("gpt2", ["a"], None, {"merges": ["a b"]}, "a tokenizer without 'pre'; accepted"),
-        ("gpt2", ["a"], None, {"pre": "tekken", "merges": ["a b"]}, "with unknown pre-tokenizer 'tekken'; accepted"),
+        ("bert", ["a"], None, {}, "has a tokenizer 'bert'; expected --tokenizer tokenizer.json"),
+        ("none", ["a"], None, {}, "has no tokenizer; expected"),
+        ("gpt2", ["a"], None, {"merges": ["a b"]}, "a tokenizer without 'pre'; expected"),
+        ("gpt2", ["a"], None, {"pre": "tekken", "merges": ["a b"]}, "with unknown pre-tokenizer 'tekken'; expected"),
         ("gpt2", ["a", "b", "a"], None, PLAIN, "has duplicate tokens"),
         ("gpt2", ["a", "b"], None, PLAIN, "merges' has 'a b', which does not form a token"),
         ("gpt2", ["a", "b"], None, {"pre": "gpt-2"}, "'tokenizer.ggml.merges' is not an array of strings"),

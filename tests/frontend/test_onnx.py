@@ -52,7 +52,7 @@ def calls(binding):
 
 def test_open_dimensions_are_refused_by_name():
     with pytest.raises(
-        ModelFormatError, match=r"input 'x' \(N, 3, \?\) is dynamic; accepted: batch=.*dims=\{'N'.*shapes=\{'x'"
+        ModelFormatError, match=r"input 'x' \(N, 3, \?\) is dynamic; expected batch=.*dims=\{'N'.*shapes=\{'x'"
     ):
         load_model(relu(["N", 3, None]))
 
@@ -69,11 +69,11 @@ def test_shapes_fix_what_is_open_everywhere():
     [
         ({"shapes": {"x": (2, 5)}}, r"shapes\['x'\] = \(2, 5\); the model has input 'x' \(N, 4\)"),
         ({"shapes": {"x": (2, 4, 1)}}, r"the model has input 'x' \(N, 4\)"),
-        ({"shapes": {"x": (-1, 4)}}, "accepted: sizes from 0"),
+        ({"shapes": {"x": (-1, 4)}}, "expected sizes from 0"),
         ({"shapes": {"w": (1, 4)}}, "shapes names 'w'; the inputs are 'x'"),
         ({"params": {"w": 1}}, "params names 'w'; the inputs are 'x'"),
-        ({"params": {"x": np.zeros((1, 4))}}, "has type float64 and shape .*; accepted: float32"),
-        ({"batch": 0}, "batch = 0; accepted: a number from 1"),
+        ({"params": {"x": np.zeros((1, 4))}}, "has type float64 and shape .*; expected float32"),
+        ({"batch": 0}, "batch = 0; expected a number from 1"),
     ],
 )
 def test_options_that_do_not_fit(options, words):
@@ -122,7 +122,7 @@ def test_types_that_tvm_rounds_otherwise_are_refused():
 def test_an_input_of_strings_is_refused_although_nothing_reads_it():
     strings = helper.make_tensor_value_info("words", TensorProto.STRING, [2])
     model = network([helper.make_node("Abs", ["x"], ["y"])], [value("x", [2]), strings], [value("y", [2])])
-    with pytest.raises(UnsupportedOperator, match="input 'words' has type STRING; accepted: floats"):
+    with pytest.raises(UnsupportedOperator, match="input 'words' has type STRING; expected floats"):
         load_model(model)
 
 
@@ -195,7 +195,7 @@ def test_functions_of_the_model_are_written_out():
 def test_constants_that_take_too_much_are_refused():
     node = helper.make_node("ConstantOfShape", ["shape"], ["y"], name="bomb")
     model = network([node], [value("x", [1])], [value("y", None)], {"shape": np.array([2**20, 2**20])})
-    with pytest.raises(ModelFormatError, match=r"node 'bomb' .*4 TiB; accepted: up to 4 GiB, .*tensor_bytes=4T"):
+    with pytest.raises(ModelFormatError, match=r"node 'bomb' .*4 TiB; expected up to 4 GiB, .*tensor_bytes=4T"):
         load_model(model)
 
 
@@ -277,7 +277,7 @@ def test_forms_of_old_versions(name):
 @pytest.mark.parametrize("version", [6, 2**40])
 def test_versions_that_are_not_known_are_refused(version):
     model = network([helper.make_node("Relu", ["x"], ["y"])], [value("x", [1])], [value("y", [1])], opset=version)
-    with pytest.raises(ModelFormatError, match=f"operator set {version} is not supported; accepted: 7 to"):
+    with pytest.raises(ModelFormatError, match=f"operator set {version} is not supported; expected 7 to"):
         load_model(model)
 
 

@@ -101,7 +101,7 @@ def test_missing_files_and_folders(tmp_path):
 
 @pytest.mark.parametrize("model", [None, 3, ["a"], np.zeros(3), {"a": 1}])
 def test_other_types_are_refused(model):
-    with pytest.raises(ModelFormatError, match=rf"the model has type {type(model).__name__}; accepted: a path"):
+    with pytest.raises(ModelFormatError, match=rf"the model has type {type(model).__name__}; expected a path"):
         load_model(model)
 
 
@@ -145,15 +145,15 @@ def test_weights_of_4_bits_beside_the_model(tmp_path, kind):
     "tensor, words",
     [
         (external("none.bin"), "file 'none.bin' does not exist in the model's directory"),
-        (external("../secret.bin"), "accepted: a file in the model's directory"),
-        (external("/etc/hostname"), "accepted: a file in the model's directory"),
-        (external("link.bin"), "accepted: a file in the model's directory"),
-        (external(""), "accepted: a file in the model's directory"),
+        (external("../secret.bin"), "expected a file in the model's directory"),
+        (external("/etc/hostname"), "expected a file in the model's directory"),
+        (external("link.bin"), "expected a file in the model's directory"),
+        (external(""), "expected a file in the model's directory"),
         (external(offset=8), "takes 48 bytes, but the model declares 48 from 8 in 'w.bin', which has 48"),
         (external(offset=-4), "48 from -4 in"),
         (external(length=40), "takes 48 bytes, but the model declares 40"),
         (external(length=4 * 10**15, dims=(10**15,)), "takes 4000000000000000 bytes"),
-        (external(dims=(-3, 4)), "accepted: sizes from 0"),
+        (external(dims=(-3, 4)), "expected sizes from 0"),
         (external(length="many"), "are not numbers"),
     ],
 )
@@ -168,7 +168,7 @@ def test_weights_beside_the_model_that_are_refused(tmp_path, tensor, words):
 
 
 def test_weights_elsewhere_need_the_path_of_the_model():
-    with pytest.raises(ModelFormatError, match="accepted: a model given by its path"):
+    with pytest.raises(ModelFormatError, match="expected a model given by its path"):
         load_model(model_with(external()))
 
 

@@ -164,7 +164,7 @@ def test_a_scan_of_version_8_of_sequences_that_end_before(known):
 def test_an_output_that_is_a_sequence_is_refused():
     model = model_of([node("SequenceConstruct", "x,x", "y")], {"x": FLOATS}, {"y": "float32"})
     model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(model.graph.output[0].type))
-    with pytest.raises(ModelFormatError, match="output 'y' has kind sequence; accepted: tensors"):
+    with pytest.raises(ModelFormatError, match="output 'y' has kind sequence; expected tensors"):
         load_model(model)
 
 

@@ -141,7 +141,7 @@ def reversed_rows(lengths, *, kept):
     ("lengths", "kept", "said"),
     [
         ([2], True, "not known at compile time"),
-        ([2, 1], False, "2 lengths for 3 sequences; accepted: one per sequence"),
+        ([2, 1], False, "2 lengths for 3 sequences; expected one per sequence"),
     ],
 )
 def test_lengths_of_other_sequences_than_there_are(lengths, kept, said):

@@ -79,12 +79,12 @@ def test_the_batch_has_a_name_too(model):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, r"'x' \(batch, seq, 3\).*is dynamic; accepted: batch=.*dims=\{'batch': \.\.\.\}"),
-        ({"batch": 4}, r"'x' \(.*seq, 3\).*is dynamic; accepted: batch="),
+        ({}, r"'x' \(batch, seq, 3\).*is dynamic; expected batch=.*dims=\{'batch': \.\.\.\}"),
+        ({"batch": 4}, r"'x' \(.*seq, 3\).*is dynamic; expected batch="),
         ({"batch": 4, "dims": {"sequence": 7}}, "dims names 'sequence'; .* 'batch', 'seq'"),
         ({"batch": 4, "dims": {"batch": 5, "seq": 7}}, "batch"),
-        ({"batch": 0, "dims": {"seq": 7}}, "batch = 0; accepted: a number from 1"),
-        ({"batch": 4, "dims": {"seq": True}}, r"dims\['seq'\] = True; accepted: a number from 1"),
+        ({"batch": 0, "dims": {"seq": 7}}, "batch = 0; expected a number from 1"),
+        ({"batch": 4, "dims": {"seq": True}}, r"dims\['seq'\] = True; expected a number from 1"),
     ],
 )
 def test_the_rest_is_refused_by_name(model, options, words):

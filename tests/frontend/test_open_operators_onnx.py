@@ -207,7 +207,7 @@ def test_an_empty_past_of_a_cache():
 
 def test_sizes_are_above_0_where_nothing_is_said():
     executable = tt.compile(cache(), cache=False)
-    with pytest.raises(WorkloadError, match=r"size 'past' of the inputs is 0; accepted: 1 to"):
+    with pytest.raises(WorkloadError, match=r"size 'past' of the inputs is 0; expected 1 to"):
         executable.run(floats(1, 2, 16), floats(1, 0, 16))
 
 

@@ -75,7 +75,7 @@ def test_sizes_that_are_given_are_numbers_and_without_leave_open_all_have_to_be(
     fixed = loaded(made, batch=2, dims={"s": 4})
     assert not fixed.open_sizes
     assert fixed.input_shapes == ((2, 4, 3), (2, 1, 3))
-    with pytest.raises(ModelFormatError, match="is dynamic; accepted"):
+    with pytest.raises(ModelFormatError, match="is dynamic; expected"):
         load_model(made.SerializeToString())
     with pytest.raises(ModelFormatError, match="dims names 'q'; expected 'b', 's'"):
         loaded(made, dims={"q": 4})

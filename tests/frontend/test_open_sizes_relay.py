@@ -64,7 +64,7 @@ def test_inputs_of_other_sizes_are_refused():
         TilingError, match=r"input 'y' has shape \(1, 3, 8\), but the model takes \(x\[0\], x\[1\], 8\)"
     ):
         exe.run(x, x[:1])
-    with pytest.raises(TilingError, match=r"size 'x\[1\]' of the inputs is 17; accepted: 1 to 16"):
+    with pytest.raises(TilingError, match=r"size 'x\[1\]' of the inputs is 17; expected 1 to 16"):
         exe.run(np.ones((1, 17, 8), "float32"), np.ones((1, 17, 8), "float32"))
     with pytest.raises(ModelFormatError, match=r"dims names 'n': .*x\[0\]"):
         tt.compile(ATTENTION.encode(), params={"w": W}, dims={"n": (1, 16)}, cache=False)
@@ -75,7 +75,7 @@ def test_sizes_may_be_given():
     assert load_model(text, leave_open=True, batch=4).input_shapes == ((4, Named("x[1]")),)
     assert load_model(text, leave_open=True, dims={"x[1]": 3}).input_shapes == ((Named("x[0]"), 3),)
     assert load_model(text, leave_open=True, shapes={"x": (2, 5)}).input_shapes == ((2, 5),)
-    with pytest.raises(ModelFormatError, match=r"is dynamic; accepted: shapes=.* or dims=\{'x\[0\]': ...\}"):
+    with pytest.raises(ModelFormatError, match=r"is dynamic; expected shapes=.* or dims=\{'x\[0\]': ...\}"):
         load_model(text)
 
 
@@ -88,7 +88,7 @@ def test_what_takes_sizes_is_named():
         "image.resize2d: not supported for the dynamic dimensions 'x[0]', 'x[2]' (images of dynamic height or width)"
         in said
     )
-    assert "accepted: numbers for them, by batch, dims or shapes (line 1)" in said
+    assert "expected numbers for them, by batch, dims or shapes (line 1)" in said
     imported = load_model(text, leave_open=True, dims={"x[2]": 8})
     assert imported.input_shapes == ((Named("x[0]"), 3, 8, 8),)
 

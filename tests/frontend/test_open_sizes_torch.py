@@ -67,7 +67,7 @@ def test_some_sizes_may_be_given():
     assert not loaded(module, examples, dynamic, batch=2, dims={"seq": 7}).open_sizes
     with pytest.raises(ModelFormatError, match="a size is 70; the program accepts 2 to 64"):
         loaded(module, examples, dynamic, dims={"seq": 70})
-    with pytest.raises(ModelFormatError, match="is dynamic; accepted"):
+    with pytest.raises(ModelFormatError, match="is dynamic; expected"):
         load_model(export(module, examples, dynamic_shapes=(dynamic,)))
 
 

@@ -44,9 +44,9 @@ def test_params_become_constants(wrap):
     [
         (product(name="other"), {}, "no Relax function 'main' but 'other'"),
         (tvm.IRModule(), {}, "no Relax function 'main' but none"),
-        (product(tvm.tirx.Var("n", "int64")), {}, "shape of parameter 'x'.*is dynamic; accepted: batch=.*dims=\\{'n'"),
+        (product(tvm.tirx.Var("n", "int64")), {}, "shape of parameter 'x'.*is dynamic; expected batch=.*dims=\\{'n'"),
         (product(), {"params": {"v": np.zeros(1)}}, "params names 'v'; the parameters are 'x', 'w'"),
-        (product(), {"params": {"w": np.zeros((3, 4))}}, "float64 .*accepted: float32 of shape \\(3, 4\\)"),
+        (product(), {"params": {"w": np.zeros((3, 4))}}, "float64 .*expected float32 of shape \\(3, 4\\)"),
         (product(), {"shapes": {"x": (1, 3)}}, "shapes cannot be given"),
     ],
 )

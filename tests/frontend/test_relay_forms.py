@@ -52,11 +52,11 @@ def test_parameters_by_name_by_path_and_by_bytes(tmp_path):
 def test_parameters_that_do_not_fit_are_refused():
     for params, said in (
         ({"v": W}, r"params names 'v'; the inputs are 'x', 'w', 'b'"),
-        ({"w": W.T}, r"params\['w'\] has type float32 and shape \(3, 4\); accepted: \(4, 3\) float32"),
-        ({"b": B.astype("float64")}, r"params\['b'\] has type float64 and shape \(4,\); accepted: \(4\) float32"),
+        ({"w": W.T}, r"params\['w'\] has type float32 and shape \(3, 4\); expected \(4, 3\) float32"),
+        ({"b": B.astype("float64")}, r"params\['b'\] has type float64 and shape \(4,\); expected \(4\) float32"),
         (params_bytes({"v": W}), r"params names 'v'"),
         ("/nowhere/at.params", "does not exist"),
-        (3, "params is a int; accepted: arrays by name"),
+        (3, "params is a int; expected arrays by name"),
     ):
         with pytest.raises(ModelFormatError, match=said):
             load_model(DENSE.encode(), params=params)
@@ -80,9 +80,7 @@ def test_old_booleans_and_every_kind_of_number():
 
 def test_open_dimensions():
     text = b"def @main(%x: Tensor[(?, 3), float32]) { nn.relu(%x) }"
-    with pytest.raises(
-        ModelFormatError, match=r"the shape of input 'x' \(\?, 3\) float32 is dynamic; accepted: shapes"
-    ):
+    with pytest.raises(ModelFormatError, match=r"the shape of input 'x' \(\?, 3\) float32 is dynamic; expected shapes"):
         load_model(text)
     assert load_model(text, batch=5).input_shapes == ((5, 3),)
     assert load_model(text, shapes={"x": (7, 3)}).input_shapes == ((7, 3),)
@@ -123,4 +121,4 @@ def test_operators_that_are_not_served_are_named_all_at_once():
     said = str(raised.value)
     assert "my.thing (lines 2, 5)" in said and "my.other (line 4)" in said
     assert "expand_dims: the attributes axis are missing (line 6)" in said
-    assert "nn.softmax: the attributes temperature are not supported; accepted: axis (line 7)" in said
+    assert "nn.softmax: the attributes temperature are not supported; expected axis (line 7)" in said

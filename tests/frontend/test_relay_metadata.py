@@ -88,7 +88,7 @@ def test_a_node_without_a_value_is_refused():
         ("transpose(%x, axes=[1, meta[tir.Add][0]])", {"tir__Add": [total]}),
     ):
         with pytest.raises(
-            UnsupportedOperator, match=r"the attribute ax[ei]s contains a tir.Add; accepted: numbers, texts"
+            UnsupportedOperator, match=r"the attribute ax[ei]s contains a tir.Add; expected numbers, texts"
         ):
             load_model(with_metadata(writer, body, **items))
 

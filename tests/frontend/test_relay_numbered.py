@@ -90,7 +90,7 @@ def test_what_the_compiler_computed_beforehand_is_taken_as_it_is():
 )
 def test_what_does_not_fit_is_refused_and_names_help(arrays):
     archive = library(DENSE, arrays, ["x", *(f"p{number}" for number in range(len(arrays)))])
-    with pytest.raises(ModelFormatError, match=r"cannot be matched to .* accepted: params with the names"):
+    with pytest.raises(ModelFormatError, match=r"cannot be matched to .* expected params with the names"):
         load_model(archive)
     assert load_model(archive, params={"w": W, "b": B}).input_names == ("x",)
 

@@ -338,7 +338,7 @@ def test_ratios_of_scales():
 
 def test_scales_that_are_not_known_are_refused():
     text = b'def @main(%x: Tensor[(2), int32], %s: float32) { qnn.requantize(%x, %s, 0, 1f, 0, out_dtype="int8") }'
-    said = r"qnn.requantize: input_scale \(operand 2\) is not known at compile time; accepted: a constant \(line 1\)"
+    said = r"qnn.requantize: input_scale \(operand 2\) is not known at compile time; expected a constant \(line 1\)"
     with pytest.raises(UnsupportedOperator, match=said):
         load_model(text)
     assert load_model(text, params={"s": np.array(0.5, "float32")}).input_names == ("x",)

@@ -82,7 +82,7 @@ def test_a_file_is_told_by_its_content(tmp_path):
 
 def test_open_shapes():
     data = dense(signature=(-1, 3))
-    with pytest.raises(ModelFormatError, match=r"input 'x' \(-1, 3\) is dynamic; accepted: shapes=\{'x'"):
+    with pytest.raises(ModelFormatError, match=r"input 'x' \(-1, 3\) is dynamic; expected shapes=\{'x'"):
         load_model(data)
     assert load_model(data, batch=5).input_shapes == ((5, 3),)
     assert load_model(data, shapes={"x": (7, 3)}).input_shapes == ((7, 3),)

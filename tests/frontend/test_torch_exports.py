@@ -187,7 +187,7 @@ def test_sizes_have_pytorchs_names_too():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, r"'weights.w' \(.*is dynamic; accepted: batch=.*dims=\{'x\[0\]': \.\.\.\}"),
+        ({}, r"'weights.w' \(.*is dynamic; expected batch=.*dims=\{'x\[0\]': \.\.\.\}"),
         ({"dims": {"x[0]": 4}}, r"is dynamic"),
         ({"dims": {"rows": 4}}, r"dims names 'rows'; expected 'x\[0\]', 'x\[1\]', 'weights.w\[0\]'"),
         ({"dims": {"x[0]": 4, "shift[0]": 5, "x[1]": 6, "shift[1]": 7}}, r"x\[0\] = 4.*contradict|shift\[0\] = 5"),

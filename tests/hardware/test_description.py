@@ -59,14 +59,14 @@ def refusal(make, *args, **kwargs):
 @pytest.mark.parametrize("value", [0, -4, True, 1.0, "64"])
 def test_whole_fields(name, value):
     text = refusal(Hardware.neartile, **{**TILE, name: value})
-    assert text == f"near_tile: {name} = {value!r}, accepted: a whole number of at least 1"
+    assert text == f"near_tile: {name} = {value!r}; expected a whole number of at least 1"
 
 
 @pytest.mark.parametrize("name", ["bw_a", "bw_b", "macs_per_cycle"])
 @pytest.mark.parametrize("value", [0, -1.5, math.inf, math.nan, True, "1", None])
 def test_rates(name, value):
     text = refusal(Hardware.neartile, **{**TILE, name: value})
-    assert text == f"near_tile: {name} = {value!r}, accepted: a finite number above 0"
+    assert text == f"near_tile: {name} = {value!r}; expected a finite number above 0"
 
 
 def test_a_machine_may_have_no_accumulation_buffer():
@@ -97,19 +97,19 @@ def test_builder_keeps_every_argument():
 @pytest.mark.parametrize("value", [0, -4, True, 1.0, "64"])
 def test_whole_fields_of_page_05s_machine(name, value):
     text = refusal(Hardware.wfold, **{name: value})
-    assert text == f"w_fold: {name} = {value!r}, accepted: a whole number of at least 1"
+    assert text == f"w_fold: {name} = {value!r}; expected a whole number of at least 1"
 
 
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"input_rows_per_cycle": 0}, "w_fold: input_rows_per_cycle = 0, accepted: a finite number above 0"),
-        ({"staging_bytes": -1}, "w_fold: staging_bytes = -1, accepted: a whole number of at least 0"),
-        ({"fold_place": "lode"}, "w_fold: fold_place = 'lode', did you mean 'load'? accepted: in place, load, local"),
-        ({"row_bytes": 48}, "w_fold: least_granularity = 8, accepted: row_bytes = 48 divided by a power of two"),
-        ({"row_bytes": 4}, "w_fold: least_granularity = 8, accepted: row_bytes = 4 divided by a power of two"),
-        ({"first_buffer_rows": 3}, "w_fold: first_buffer_rows = 3, accepted: at least a row for each of units = 4"),
-        ({"row_byte": 48}, "w_fold: unknown field 'row_byte': did you mean 'row_bytes'? accepted: co_block_factor"),
+        ({"input_rows_per_cycle": 0}, "w_fold: input_rows_per_cycle = 0; expected a finite number above 0"),
+        ({"staging_bytes": -1}, "w_fold: staging_bytes = -1; expected a whole number of at least 0"),
+        ({"fold_place": "lode"}, "w_fold: fold_place = 'lode'; did you mean 'load'? expected in place, load, local"),
+        ({"row_bytes": 48}, "w_fold: least_granularity = 8; expected row_bytes = 48 divided by a power of two"),
+        ({"row_bytes": 4}, "w_fold: least_granularity = 8; expected row_bytes = 4 divided by a power of two"),
+        ({"first_buffer_rows": 3}, "w_fold: first_buffer_rows = 3; expected at least a row for each of units = 4"),
+        ({"row_byte": 48}, "w_fold: unknown field 'row_byte': did you mean 'row_bytes'? expected co_block_factor"),
     ],
 )
 def test_page_05s_machine(change, part):
@@ -132,7 +132,7 @@ def test_wfold_without_arguments_is_the_presets_engine_without_latency():
 
 def test_bandwidth_must_come_from_somewhere():
     fields = {"buf_a": 1, "buf_b": 1, "acc_max": 0, "macs_per_cycle": 1}
-    assert "accepted: both bw_a and bw_b, or a bandwidth" in refusal(NearTile, **fields, bw_a=1.0)
+    assert "expected both bw_a and bw_b, or a bandwidth" in refusal(NearTile, **fields, bw_a=1.0)
     assert NearTile(**fields, bandwidth={"internal": 8}).bandwidth == {"internal": 8.0}
     assert "did you mean 'external'?" in refusal(NearTile, **fields, bandwidth={"extrenal": 8})
 
@@ -140,27 +140,27 @@ def test_bandwidth_must_come_from_somewhere():
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"arch": "x86"}, "cpu: arch = 'x86', did you mean 'x86_64'? accepted: aarch64, x86_64"),
-        ({"vector_bits": 384}, "cpu: vector_bits = 384, accepted: 128, 256, 512"),
+        ({"arch": "x86"}, "cpu: arch = 'x86'; did you mean 'x86_64'? expected aarch64, x86_64"),
+        ({"vector_bits": 384}, "cpu: vector_bits = 384; expected 128, 256, 512"),
         (
             {"arch": "aarch64", "features": ("sve",), "vector_bits": 384},
-            "cpu: vector_bits = 384, accepted: 128",
+            "cpu: vector_bits = 384; expected 128",
         ),
         (
             {"arch": "aarch64", "features": ("neon", "avx512f"), "vector_bits": 128},
-            "cpu: features with 'avx512f', an extension of x86_64; accepted for arch = 'aarch64': bf16, complxnum,",
+            "cpu: features with 'avx512f', an extension of x86_64; expected for arch = 'aarch64': bf16, complxnum,",
         ),
-        ({"features": ("neon",)}, "cpu: features with 'neon', an extension of aarch64; accepted for arch = 'x86_64'"),
-        ({"vector_registers": 0}, "cpu: vector_registers = 0, accepted: a whole number of at least 1"),
+        ({"features": ("neon",)}, "cpu: features with 'neon', an extension of aarch64; expected for arch = 'x86_64'"),
+        ({"vector_registers": 0}, "cpu: vector_registers = 0; expected a whole number of at least 1"),
         ({"fma_units": 1.5}, "cpu: fma_units = 1.5"),
-        ({"cores": 9}, "cpu: threads = 8, accepted: at least cores = 9"),
-        ({"features": "avx2"}, "cpu: features = 'avx2', accepted: a list of strings"),
-        ({"priority_ratio": 1.01}, "cpu: priority_ratio = 1.01, accepted: a finite number above 0 and at most 1"),
+        ({"cores": 9}, "cpu: threads = 8; expected at least cores = 9"),
+        ({"features": "avx2"}, "cpu: features = 'avx2'; expected a list of strings"),
+        ({"priority_ratio": 1.01}, "cpu: priority_ratio = 1.01; expected a finite number above 0 and at most 1"),
         ({"clock_mhz": -1}, "cpu: clock_mhz = -1"),
         ({"memory_bytes_per_cycle": math.nan}, "cpu: memory_bytes_per_cycle = nan"),
         ({"caches": ()}, "cpu: caches of levels []"),
-        ({"caches": (dataclasses.replace(L1, level=2), L1)}, "cpu: caches of levels [2, 1], accepted: levels 1, 2"),
-        ({"caches": (32768,)}, "cpu: caches = (32768,), accepted: a list of caches"),
+        ({"caches": (dataclasses.replace(L1, level=2), L1)}, "cpu: caches of levels [2, 1]; expected levels 1, 2"),
+        ({"caches": (32768,)}, "cpu: caches = (32768,); expected a list of caches"),
     ],
 )
 def test_cpu_fields(change, part):
@@ -170,12 +170,12 @@ def test_cpu_fields(change, part):
 def test_cache_size_is_sets_times_ways_times_line():
     assert L1.sets == 64
     assert refusal(Cache, level=1, size=32768, ways=7, line=64) == (
-        "cache: size = 32768 of level 1, accepted: a multiple of ways * line = 7 * 64 = 448 bytes"
+        "cache: size = 32768 of level 1; expected a multiple of ways * line = 7 * 64 = 448 bytes"
     )
 
 
 def test_a_machine_has_a_name_and_a_unit():
-    assert "accepted: at least one of cpu, near_tile, w_fold" in refusal(Hardware, name="empty")
+    assert "expected at least one of cpu, near_tile, w_fold" in refusal(Hardware, name="empty")
     assert "hardware: name = ''" in refusal(Hardware, name="", cpu=Cpu(**CPU))
     assert "hardware: cpu = 3" in refusal(Hardware, name="x", cpu=3)
 
@@ -243,17 +243,17 @@ def test_name_defaults_to_that_of_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (f"{TILE_TOML}buf_c = 3\n", "m.toml: [near_tile]: unknown field 'buf_c': did you mean 'buf_b'? accepted: acc_"),
+        (f"{TILE_TOML}buf_c = 3\n", "m.toml: [near_tile]: unknown field 'buf_c': did you mean 'buf_b'? expected acc_"),
         (f"{TILE_TOML}[near_tyle]\n", "m.toml: unknown field 'near_tyle': did you mean 'near_tile'?"),
-        (TILE_TOML.replace("buf_a = 1024", "buf_a = -1"), "m.toml: [near_tile]: near_tile: buf_a = -1, accepted: a wh"),
+        (TILE_TOML.replace("buf_a = 1024", "buf_a = -1"), "m.toml: [near_tile]: near_tile: buf_a = -1; expected a wh"),
         (TILE_TOML.replace("buf_a = 1024\n", ""), "m.toml: [near_tile]: missing required field 'buf_a'"),
         (TILE_TOML.replace("= 64.5", "= 'fast'"), "m.toml: [near_tile]: near_tile: bw_b = 'fast'"),
-        ("near_tile = 3", "m.toml: [near_tile]: 3, accepted: a table"),
+        ("near_tile = 3", "m.toml: [near_tile]: 3; expected a table"),
         ("", "m.toml: hardware 'm' has no unit"),
         (CPU_TOML.replace("ways", "way"), "m.toml: [cpu.caches[0]]: unknown field 'way': did you mean 'ways'?"),
         (
             CPU_TOML.replace("ways = 8", "ways = 9"),
-            "m.toml: [cpu.caches[0]]: cache: size = 32768 of level 1, accepted: a",
+            "m.toml: [cpu.caches[0]]: cache: size = 32768 of level 1; expected a",
         ),
         ("[near_tile]\nbuf_a = 1\nbuf_b 2\n", "m.toml:3: not TOML: "),
         ("[near_tile]\nbuf_a = [1,\n", "m.toml:"),

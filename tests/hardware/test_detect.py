@@ -181,12 +181,12 @@ def test_cpu_without_avx2_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(HardwareError) as caught:
         detect(tmp_path)
     assert str(caught.value) == (
-        f"this CPU ({name}) lacks AVX2 and FMA, accepted: x86_64 with AVX2 and FMA, aarch64 with NEON"
+        f"this CPU ({name}) lacks AVX2 and FMA; expected x86_64 with AVX2 and FMA, aarch64 with NEON"
     )
 
 
 def test_other_architectures_are_refused(tmp_path):
-    with pytest.raises(HardwareError, match=r"'riscv64', accepted: x86_64 with AVX2 and FMA, aarch64"):
+    with pytest.raises(HardwareError, match=r"'riscv64'; expected x86_64 with AVX2 and FMA, aarch64"):
         detect(tmp_path, machine="riscv64")
 
 

@@ -18,7 +18,7 @@ def with_costs(**changes: float) -> tt.Hardware:
 @pytest.mark.parametrize("field", dataclasses.fields(KernelCosts), ids=lambda field: field.name)
 def test_every_cost_has_a_unit_and_says_what_was_measured(field):
     assert field.metadata["unit"] in UNITS and len(field.metadata["how"]) > 10
-    with pytest.raises(tt.HardwareError, match=f"cpu.costs: {field.name} = -1, accepted: a finite number above 0"):
+    with pytest.raises(tt.HardwareError, match=f"cpu.costs: {field.name} = -1; expected a finite number above 0"):
         KernelCosts(**{field.name: -1})
 
 

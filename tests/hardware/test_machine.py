@@ -50,7 +50,7 @@ def test_memories_override_what_the_engine_says():
 
 def test_a_memory_without_bandwidth_is_refused():
     machine = changed(TILE, "near_tile", bandwidth={"external": 64}, bw_a=None, bw_b=None)
-    with pytest.raises(HardwareError, match=r"A in memory 'internal' has no bandwidth; accepted: near_tile.bw_a"):
+    with pytest.raises(HardwareError, match=r"A in memory 'internal' has no bandwidth; expected near_tile.bw_a"):
         machine.rate("internal", "a")
 
 
@@ -70,7 +70,7 @@ def test_several_column_engines_have_queues_of_their_own():
         dataclasses.replace(Hardware.rnn(multipliers=64, engines=9), queues=Queues(of_engine={"column": "engine"}))
     )
     assert shared.queues == ("load_a", "load_b", "engine", "vector", "store")
-    with pytest.raises(HardwareError, match=r"has 9 queues, load_a, .*accepted: at most 8, engines may share one"):
+    with pytest.raises(HardwareError, match=r"has 9 queues, load_a, .*expected at most 8, engines may share one"):
         Machine(Hardware.rnn(multipliers=64, engines=5))
 
 
@@ -132,7 +132,7 @@ def test_a_vector_engine_alone_is_a_machine():
     assert machine.queues == ("load_a", "load_b", "vector", "store")
     assert machine.vector.functions == ("add", "tanh") and machine.macs(4) == 0
     with pytest.raises(
-        HardwareError, match="icelake-server-2c is not an accelerator; accepted: a description with at lea"
+        HardwareError, match="icelake-server-2c is not an accelerator; expected a description with at lea"
     ):
         preset("icelake-server-2c")
 

@@ -101,7 +101,7 @@ def test_a_machine_of_floats_takes_the_model_as_it_is():
     ("calibration", "said"),
     [
         ([], "calibration is empty"),
-        (np.zeros((1, 17, 24), np.float32), r"calibration has type ndarray; accepted: a list"),
+        (np.zeros((1, 17, 24), np.float32), r"calibration has type ndarray; expected a list"),
         ([np.zeros((1, 16, 24), np.float32)], r"has shape \(1, 16, 24\), but the model was compiled for \(1, 17, 24\)"),
         ([np.full((1, 17, 24), np.nan, np.float32)], "is not finite"),
     ],

@@ -157,9 +157,9 @@ def test_inputs_of_another_shape_or_type_are_named(model):
     with pytest.raises(tt.WorkloadError, match="is float64, but the model takes float32"):
         executable.simulate(x.astype(np.float64))
     operator = tt.compile(product(), target="vsim/neartile")
-    with pytest.raises(tt.WorkloadError, match=r"input 'A' has shape \(60, 40\); accepted: \(40, 60\)"):
+    with pytest.raises(tt.WorkloadError, match=r"input 'A' has shape \(60, 40\); expected \(40, 60\)"):
         operator.simulate(X.T, W)
-    with pytest.raises(tt.WorkloadError, match="input 'B' has type float32; accepted: int8"):
+    with pytest.raises(tt.WorkloadError, match="input 'B' has type float32; expected int8"):
         operator.simulate(X, W.astype(np.float32))
 
 

@@ -83,7 +83,7 @@ def test_values_that_decide_shapes_are_asked_for_by_name():
     node = helper.make_node("Reshape", ["x", "sizes"], ["y"])
     model = model_of([node], [("x", FLOAT, [2, 6]), ("sizes", INT64, [2])], [("y", FLOAT, ["a", "b"])])
     said = refusal(UnsupportedOperator, lambda: tt.compile(model, cache=False))
-    assert "'sizes', which is not known at compile time; accepted: params={'sizes': value}" in said
+    assert "'sizes', which is not known at compile time; expected params={'sizes': value}" in said
     exe = tt.compile(model, params={"sizes": np.array([3, 4])}, cache=False)
     x = np.arange(12, dtype="float32").reshape(2, 6)
     assert exe.signature.input_names == ("x",)
@@ -105,7 +105,7 @@ def test_the_length_of_a_range_is_asked_for():
         ({"z": W}, "params names 'z'; the inputs are 'x'"),
         (
             {"x": np.zeros((3, 2), "float32")},
-            "params['x'] has type float32 and shape (3, 2); accepted: float32 of shape (2, 3)",
+            "params['x'] has type float32 and shape (3, 2); expected float32 of shape (2, 3)",
         ),
         ({"x": np.zeros((2, 3))}, "params['x'] has type float64"),
     ],

@@ -112,9 +112,9 @@ def test_drawn_tokens_follow_their_seed(executable):
     ("given", "said"),
     [
         ({"tokens": []}, "tokens is empty"),
-        ({"tokens": [1], "max_new": 0}, "max_new = 0; accepted: a whole number"),
-        ({"tokens": [1], "top_p": 0}, "top_p = 0; accepted: a number above 0, up to 1"),
-        ({"tokens": [1], "temperature": 0}, "temperature = 0; accepted: above 0"),
+        ({"tokens": [1], "max_new": 0}, "max_new = 0; expected a whole number"),
+        ({"tokens": [1], "top_p": 0}, "top_p = 0; expected a number above 0, up to 1"),
+        ({"tokens": [1], "temperature": 0}, "temperature = 0; expected above 0"),
         ({"tokens": [500]}, "index 500 .* is out of range"),
     ],
 )
@@ -191,13 +191,13 @@ def test_caches_that_the_model_joins_itself():
 def test_a_model_without_states_is_told():
     proto = graph([helper.make_node("Relu", ["x"], ["y"])], [("x", [2])], [("y", [2])], {})
     executable = tt.compile(proto, cache=False)
-    with pytest.raises(tt.WorkloadError, match="no output is named as a state: 'y'; accepted: states="):
+    with pytest.raises(tt.WorkloadError, match="no output is named as a state: 'y'; expected states="):
         executable.session()
     with pytest.raises(tt.WorkloadError, match="states names 'z'"):
         executable.session({"z": "x"})
     session = executable.session({"y": "x"})
     assert session.states == {"y": "x"}
-    with pytest.raises(tt.WorkloadError, match="accepted: one of token ids, named 'input_ids'"):
+    with pytest.raises(tt.WorkloadError, match="expected one of token ids, named 'input_ids'"):
         tt.generate(executable, [1])
 
 

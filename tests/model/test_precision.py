@@ -277,9 +277,9 @@ def test_a_model_of_half_precision_keeps_its_types():
     ("options", "error", "said"),
     [
         ({"precision": "half"}, tt.WorkloadError, "precision = 'half'"),
-        ({"precision": np.float16}, tt.WorkloadError, "precision = <class 'numpy.float16'>: accepted: auto, bfloat16"),
-        ({"precision": None}, tt.WorkloadError, "precision = None: accepted: auto"),
-        ({"precision": "int8", "calibration": "x.npz"}, tt.WorkloadError, "calibration has type str; accepted: a list"),
+        ({"precision": np.float16}, tt.WorkloadError, "precision = <class 'numpy.float16'>; expected auto, bfloat16"),
+        ({"precision": None}, tt.WorkloadError, "precision = None; expected auto"),
+        ({"precision": "int8", "calibration": "x.npz"}, tt.WorkloadError, "calibration has type str; expected a list"),
         ({"precision": "int8"}, tt.WorkloadError, "for the ranges of tensors"),
         ({"precision": "auto"}, tt.WorkloadError, "on calibration=\\[inputs\\]"),
         ({"precision": "int8", "calibration": []}, tt.WorkloadError, "calibration is empty"),

@@ -123,7 +123,7 @@ def test_wrong_inputs_and_what_is_no_run_are_refused(models, way):
     with pytest.raises(tt.WorkloadError, match="missing"):
         tt.run_many([(exe, (x, y)), (exe, x), (exe, (x, y))])
     for wrong in (exe, (exe,), (3, x), (exe, x, y)):
-        with pytest.raises(tt.WorkloadError, match=r"run_many: run 2 is not a pair; accepted: \(executable, inputs\)"):
+        with pytest.raises(tt.WorkloadError, match=r"run_many: run 2 is not a pair; expected \(executable, inputs\)"):
             tt.run_many([(exe, (x, y)), wrong])
     assert tt.run_many([(exe, (x, y))] * 3)[2].shape == (48, 32)
 

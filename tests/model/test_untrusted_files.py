@@ -218,5 +218,5 @@ def test_the_limit_that_the_user_sets(text, size, monkeypatch):
 
 def test_a_limit_that_is_no_size(monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "much")
-    with pytest.raises(TilingError, match=r"TVM_TILING_CACHE_SIZE = 'much'; accepted: bytes"):
+    with pytest.raises(TilingError, match=r"TVM_TILING_CACHE_SIZE = 'much'; expected bytes"):
         cache_limit()

@@ -92,17 +92,17 @@ def test_combinations_in_order():
 
 @pytest.mark.parametrize("wrong", [0, -1, True, (), "4", (1, 2.5), 1.0])
 def test_what_is_no_size_is_refused(wrong):
-    with pytest.raises(WorkloadError, match="accepted: a whole number from 1 to 2147483647, or several"):
+    with pytest.raises(WorkloadError, match="expected a whole number from 1 to 2147483647, or several"):
         tt.compile(open_product(), batch=wrong)
-    with pytest.raises(WorkloadError, match=r"dims\['seq'\] = .*accepted"):
+    with pytest.raises(WorkloadError, match=r"dims\['seq'\] = .*expected"):
         tt.compile(open_product(), dims={"seq": wrong})
 
 
 def test_too_many_combinations_are_refused():
-    with pytest.raises(WorkloadError, match=r"result in 65 combinations.*accepted: 64"):
+    with pytest.raises(WorkloadError, match=r"result in 65 combinations.*expected 64"):
         tt.compile(open_product(), batch=tuple(range(1, 66)))
 
 
 def test_what_knows_no_configs_is_no_database():
-    with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db'; accepted: a ShapeDatabase"):
+    with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db'; expected a ShapeDatabase"):
         tt.compile(open_product(), database="sqlite:///shapes.db", batch=1)

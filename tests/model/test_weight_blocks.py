@@ -96,10 +96,10 @@ def test_blocks_of_zeros_stay_zeros():
     ("given", "said"),
     [
         ({"weights": "int3"}, "weights = 'int3': did you mean 'int8'"),
-        ({"weights": "int4", "block": 24}, "block = 24; accepted: 16, 32, 64, 128 or 256"),
+        ({"weights": "int4", "block": 24}, "block = 24; expected 16, 32, 64, 128 or 256"),
         (
             {"weights": "int4", "precision": "bfloat16"},
-            "weights = 'int4' is not supported on .* with precision = 'bfloat16'; accepted",
+            "weights = 'int4' is not supported on .* with precision = 'bfloat16'; expected",
         ),
         ({"weights": "int4", "target": "vsim/vta"}, "weights = 'int4' is not supported on vta"),
     ],

@@ -61,7 +61,7 @@ def test_other_targets_are_what_they_were():
         ("vsim/absent.toml", "target 'vsim/absent.toml': absent.toml cannot be read: No such file"),
         (
             "vsim/icelake-server-2c",
-            "icelake-server-2c is not an accelerator; accepted: a description with at least one of",
+            "icelake-server-2c is not an accelerator; expected a description with at least one of",
         ),
         ("vsim", "target 'vsim' is not supported; expected 'llvm', a preset, a TOML file"),
     ],

@@ -103,7 +103,7 @@ def test_a_models_page_is_made_of_its_json_again(pages):
     kept = json.loads(json.dumps(model().to_dict()))
     assert model_page(timed_from_dict(kept, "r.json")) == result_page(kept, "r.json") == pages["model"]
     del kept["operators"][0]["name"]
-    with pytest.raises(ModelFormatError, match=r"r\.json is corrupted: .*accepted: what `tvm-tiling report --json`"):
+    with pytest.raises(ModelFormatError, match=r"r\.json is corrupted: .*expected what `tvm-tiling report --json`"):
         result_page(kept, "r.json")
 
 
@@ -143,9 +143,9 @@ def test_save_report_writes_one_file_and_refuses_what_is_none(tmp_path):
     tt.save_report(simulation(), tmp_path / "r.html")
     tt.save_report(model().report, tmp_path / "m.html", "net")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.html", "r.html"]
-    with pytest.raises(ModelFormatError, match=r"a int is not a report; accepted: what exe\.report"):
+    with pytest.raises(ModelFormatError, match=r"a int is not a report; expected what exe\.report"):
         tt.save_report(3, tmp_path / "x.html")
-    with pytest.raises(ModelFormatError, match="format 'other'; accepted"):
+    with pytest.raises(ModelFormatError, match="format 'other'; expected"):
         tt.save_report({"format": "other", "version": 1}, tmp_path / "x.html")
     with pytest.raises(FileNotFoundError, match=r"directory .* does not exist"):
         tt.save_report(simulation(), tmp_path / "none" / "x.html")

@@ -130,9 +130,9 @@ def test_one_boundary_at_least_for_each_axis_that_holds():
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"factor": 1}, "factor = 1, accepted: a whole number of at least 2"),
+        ({"factor": 1}, "factor = 1; expected a whole number of at least 2"),
         ({"factor": 2.5}, "factor = 2.5"),
-        ({"tolerance": 0}, "tolerance = 0, accepted: a number above 0"),
+        ({"tolerance": 0}, "tolerance = 0; expected a number above 0"),
         ({"tolerance": True}, "tolerance = True"),
         ({"limit": -1}, "limit = -1"),
     ],

@@ -322,5 +322,5 @@ def test_shares_out_of_range_are_refused(database):
     searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.01, 0.2)))
     ((_, entry),) = database.entries()
     for share in (-0.1, 1.5, "all", float("nan")):
-        with pytest.raises(tt.DatabaseError, match="accepted: None or a fraction, 0 to 1"):
+        with pytest.raises(tt.DatabaseError, match="expected None or a fraction, 0 to 1"):
             dataclasses.replace(entry, disturbed=share)

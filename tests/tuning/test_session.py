@@ -129,10 +129,10 @@ def test_without_a_database_the_report_is_all(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"trials": 0}, tt.WorkloadError, "trials = 0, accepted: a whole number of at least 1"),
+        ({"trials": 0}, tt.WorkloadError, "trials = 0; expected a whole number of at least 1"),
         ({"batch": 4}, tt.WorkloadError, "batch: accepted for a model only"),
-        ({"runner": "rpc://nowhere"}, RunnerError, "accepted: 'local', or 'rpc://host:port/key'"),
-        ({"runner": "rpc://here:70000/key"}, RunnerError, "accepted: 'local', or 'rpc://host:port/key'"),
+        ({"runner": "rpc://nowhere"}, RunnerError, "expected 'local', or 'rpc://host:port/key'"),
+        ({"runner": "rpc://here:70000/key"}, RunnerError, "expected 'local', or 'rpc://host:port/key'"),
         ({"target": "cuda"}, tt.HardwareError, "target 'cuda' is not supported"),
         ({"database": "sqlite:////nowhere/at/all.db"}, tt.DatabaseError, "nowhere"),
     ],

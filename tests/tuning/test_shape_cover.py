@@ -58,7 +58,7 @@ def test_each_further_shape_serves_more_and_operators_and_types_are_told_apart()
 
 @pytest.mark.parametrize("budget", (0, -1, 2.0, "4", True))
 def test_a_budget_is_a_number_of_shapes(budget):
-    with pytest.raises(DatabaseError, match=r"budget = .*accepted: a whole number"):
+    with pytest.raises(DatabaseError, match=r"budget = .*expected a whole number"):
         cover([product(1, 1, 1)], budget)
 
 

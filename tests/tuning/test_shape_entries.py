@@ -90,7 +90,7 @@ def test_a_decision_is_taken_for_its_config(db):
 
 @pytest.mark.parametrize("cost", [0, -1, math.inf, math.nan, "1", None, True])
 def test_costs_that_were_not_measured(db, cost):
-    with pytest.raises(DatabaseError, match="accepted: a measured cost"):
+    with pytest.raises(DatabaseError, match="expected a measured cost"):
         db.add(gemm(8, 8, 8), config(), cost, target=PLAIN)
     assert db.holdings() == []
 
@@ -98,9 +98,9 @@ def test_costs_that_were_not_measured(db, cost):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"kind": "best"}, "kind = 'best', accepted: 'initial', 'boundary'"),
+        ({"kind": "best"}, "kind = 'best'; expected 'initial', 'boundary'"),
         ({"energy_pj": -1.0}, "energy_pj = -1.0"),
-        ({"config": "normal"}, "config = 'normal', accepted: a Config or a decision"),
+        ({"config": "normal"}, "config = 'normal'; expected a Config or a decision"),
         ({"config": config(op="conv")}, "config of a conv for a gemm"),
         ({"epilogue": 3}, "epilogue = 3"),
         ({"workload": gemm(2**52, 4, 1)}, "multiply-accumulates"),
@@ -121,7 +121,7 @@ def test_of_many_all_or_none(db):
 
 
 def test_a_target_that_is_none(db):
-    with pytest.raises(TilingError, match="accepted"):
+    with pytest.raises(TilingError, match="expected"):
         db.match(gemm(8, 8, 8), target="vsim/nothing")
 
 
@@ -178,7 +178,7 @@ DAMAGES = {
         lambda lines: [edited(lines[0], version=9), *lines[1:]],
         "line 1: the file has format version 9, written by a newer tvm-tiling; expected 1 or 2 or 3",
     ),
-    "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: a list, accepted: a table"),
+    "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: a list; expected a table"),
     "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry precedes the first fingerprint"),
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),
     "a wrong kind": (lambda lines: [*lines[:4], edited(lines[4], kind="x"), *lines[5:]], "line 5: kind = 'x'"),

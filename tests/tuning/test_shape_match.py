@@ -73,7 +73,7 @@ def test_order_estimate_ranks_all_steps(db):
     assert (hit.step, hit.entry.config, hit.estimate) == (4, config(3), 640)
     ranked = db.matches(shape, target=PLAIN, order="estimate")
     assert [(hit.step, hit.estimate) for hit in ranked] == [(4, 640), (3, 800), (1, 1000)]
-    with pytest.raises(DatabaseError, match="order = 'best', accepted: 'steps', 'estimate'"):
+    with pytest.raises(DatabaseError, match="order = 'best'; expected 'steps', 'estimate'"):
         db.match(shape, target=PLAIN, order="best")
 
 

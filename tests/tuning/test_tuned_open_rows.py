@@ -272,7 +272,7 @@ def test_the_command_finds_and_shows_ranges(database, tmp_path, capsys):
 
 @pytest.mark.parametrize("rows", [(0, 8), (9, 8), 8, (1, 2, 3), ("a", 2), Range(0)])
 def test_what_is_no_range_of_rows(database, rows):
-    with pytest.raises(WorkloadError, match=r"rows = .*; accepted: first and last size of a range"):
+    with pytest.raises(WorkloadError, match=r"rows = .*; expected first and last size of a range"):
         database.match_rows(PRODUCT, rows, target=HARDWARE)
     with pytest.raises(DatabaseError, match="ConvWorkload has no ranges of rows"):
         database.match_rows(tt.ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3), (1, 8), target=HARDWARE)
@@ -283,8 +283,8 @@ def test_damaged_ranges_are_told_of(database, tmp_path):
     database.close()
     with sqlite3.connect(tmp_path / "shapes.db") as connection:
         connection.execute("UPDATE entries SET measured_rows = '{}'")
-    assert "accepted: a table of first, last" in database.check().problems[0]
-    with pytest.raises(DatabaseError, match="accepted: a table of first, last"):
+    assert "expected a table of first, last" in database.check().problems[0]
+    with pytest.raises(DatabaseError, match="expected a table of first, last"):
         found(database)
 
 
@@ -314,7 +314,7 @@ def test_the_rows_of_a_function_are_its_variable(database):
 @pytest.mark.parametrize("more", [{"transposed": True}, {"batched": True}])
 def test_what_no_known_configuration_serves_is_not_searched(database, more):
     with pytest.raises(
-        WorkloadError, match="accepted of symbolic shapes: a matrix multiplication with only its rows symbolic"
+        WorkloadError, match="expected of symbolic shapes: a matrix multiplication with only its rows symbolic"
     ):
         tune(function(**more), database=database, trials=2, runner=Turns(by_depth), progress=False)
 
@@ -322,19 +322,19 @@ def test_what_no_known_configuration_serves_is_not_searched(database, more):
 @pytest.mark.parametrize(
     ("op", "change", "error", "words"),
     [
-        (PRODUCT, {"dims": {"k": (1, 8)}}, WorkloadError, "dims names 'k': accepted: m"),
-        (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; accepted for an operator: a range of sizes"),
+        (PRODUCT, {"dims": {"k": (1, 8)}}, WorkloadError, "dims names 'k'; expected m"),
+        (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; expected for an operator: a range of sizes"),
         (PRODUCT, {"dims": {"m": [1, 8]}}, WorkloadError, "a range of sizes"),
-        (tt.GemmWorkload(m=1, n=8, k=8, trans_a=True), {"dims": ROWS}, WorkloadError, "is transposed; accepted"),
-        (function(), {"dims": {"n": (1, 8)}}, WorkloadError, "dims names 'n': accepted: rows"),
+        (tt.GemmWorkload(m=1, n=8, k=8, trans_a=True), {"dims": ROWS}, WorkloadError, "is transposed; expected"),
+        (function(), {"dims": {"n": (1, 8)}}, WorkloadError, "dims names 'n'; expected rows"),
         (PRODUCT, {"dims": ROWS, "batch": 3}, WorkloadError, "batch: accepted for a model only"),
         (PRODUCT, {"dims": ROWS, "target": "vsim/vta"}, tt.HardwareError, "fixed shapes only"),
-        (PRODUCT, {"dims": ROWS, "runner": object()}, RunnerError, "accepted for a dynamic number of rows: 'local'"),
+        (PRODUCT, {"dims": ROWS, "runner": object()}, RunnerError, "expected for a dynamic number of rows: 'local'"),
         (
             tt.ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3),
             {"dims": ROWS},
             WorkloadError,
-            "dims names 'm': accepted: none",
+            "dims names 'm'; expected none",
         ),
     ],
 )

@@ -51,7 +51,7 @@ class _Parts:
         if unit is None or weights + inputs > unit.buf_a or self.sums > unit.acc_max or c.dtype != "int8":
             raise HardwareError(
                 f"{build.machine.hardware.name}: a {c.dtype} tile has {weights} + {inputs} bytes of operands "
-                f"and {self.sums} of sums; accepted: int8, near_tile.buf_a bytes of operands and "
+                f"and {self.sums} of sums; expected int8, near_tile.buf_a bytes of operands and "
                 "near_tile.acc_max of sums"
             )
         self.half = unit.buf_a

@@ -20,7 +20,7 @@ def plain_convolution(workload: ConvWorkload) -> tuple[list[te.Tensor], te.Tenso
     if c.transposed or c.d > 1 or c.kd > 1 or c.layout not in LAYOUTS:
         raise UnsupportedOperator(
             f"conv: transposed = {c.transposed}, d = {c.d}, kd = {c.kd}, layout = {c.layout!r} are not "
-            "simulated from a description; accepted: two-dimensional convolutions, not transposed, in "
+            "simulated from a description; expected two-dimensional convolutions, not transposed, in "
             f"{', '.join(LAYOUTS)}"
         )
     last, per_group = c.layout == "NHWC", c.ci // c.groups

@@ -42,7 +42,7 @@ def _dense_product(workload: GemmWorkload, open_rows: bool) -> tuple[list[te.Ten
         workload.n,
     )
     if (workload.lda, workload.ldb, workload.ldc) != dense:
-        raise UnsupportedOperator(f"gemm: lda, ldb, ldc other than {dense} are not simulated; accepted: dense rows")
+        raise UnsupportedOperator(f"gemm: lda, ldb, ldc other than {dense} are not simulated; expected dense rows")
     return plain_product(workload, te.var(ROWS, "int64") if open_rows else workload.m)
 
 

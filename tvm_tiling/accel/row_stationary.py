@@ -53,7 +53,7 @@ def configured(workload: ConvWorkload, mapping: RowMapping, hardware: Hardware) 
     working = mapping.elements(workload)
     if unit is None or working > unit.macs_per_cycle:
         raise HardwareError(
-            f"{hardware.name}: the mapping needs {working} elements; accepted: at most near_tile.macs_per_cycle"
+            f"{hardware.name}: the mapping needs {working} elements; expected at most near_tile.macs_per_cycle"
         )
     return replace(
         hardware,
@@ -75,13 +75,13 @@ def row_stationary_convolution(workload: ConvWorkload, mapping: RowMapping, hard
     plain = not c.transposed and c.dilation == (1, 1) and c.d == c.kd == 1
     if c.layout != "NCHW" or c.dtype != "int16" or not plain or max(c.padding) >= min(c.kh, c.kw):
         raise WorkloadError(
-            f"row-stationary: {c}; accepted: int16 in NCHW, two-dimensional, not transposed, not dilated, a "
+            f"row-stationary: {c}; expected int16 in NCHW, two-dimensional, not transposed, not dilated, a "
             "border narrower than the kernel"
         )
     if c.n % t.n or outer % t.m or t.m % (t.p * t.t) or inner % (t.q * t.r):
         raise WorkloadError(
             f"row-stationary: {t} does not divide {c.n} images, {inner} and {outer} channels of a group; "
-            "accepted: n, q * r and m that divide them, and p * t that divides m"
+            "expected n, q * r and m that divide them, and p * t that divides m"
         )
     parts = _Passes(c, t, configured(c, t, hardware))
     for group, n, e, m in itertools.product(
@@ -139,7 +139,7 @@ class _Passes:
             if room is not None and 2 * numbers > room:
                 name = self.build.machine.hardware.name
                 raise HardwareError(
-                    f"{name}: a pass of {t} needs {2 * numbers} bytes of memory {memory!r}; accepted: at most {room}"
+                    f"{name}: a pass of {t} needs {2 * numbers} bytes of memory {memory!r}; expected at most {room}"
                 )
 
     def load_image(self, n: int, channel: int, e: int, rows: int) -> None:

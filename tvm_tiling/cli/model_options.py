@@ -222,9 +222,7 @@ class ModelOptions:
 def choose(option: str, value: str, known: Sequence[str]) -> None:
     """WorkloadError unless `value` is empty or one of the known ones."""
     if value and value not in known:
-        raise WorkloadError(
-            f"{option} {value} is not supported; {nearest(value, known).replace('accepted:', 'expected')}"
-        )
+        raise WorkloadError(f"{option} {value} is not supported; {nearest(value, known)}")
 
 
 def machine_of(target: str) -> Hardware | None:

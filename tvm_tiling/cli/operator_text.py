@@ -47,7 +47,7 @@ def parse_operator(text: str) -> Workload:
         raise OperatorTextError(f"the operator is empty; expected {_EXAMPLES}")
     if words[0] not in OPERATORS:
         raise OperatorTextError(
-            f"word 1, {words[0]!r}, is not an operator; {_nearest(words[0], OPERATORS)}; examples: {_EXAMPLES}"
+            f"word 1, {words[0]!r}, is not an operator; {nearest(words[0], OPERATORS)}; examples: {_EXAMPLES}"
         )
     operator, kind = words[0], OPERATORS[words[0]]
     values: dict[str, Any] = dict(SAID.get(operator, {}))
@@ -59,7 +59,7 @@ def parse_operator(text: str) -> Workload:
             key, value = _bare(where, operator, word, bare), word
         known = {field.name: str(field.type) for field in dataclasses.fields(kind)}
         if key not in known:
-            raise OperatorTextError(f"{where}: unknown key {key!r}; {_nearest(key, known)}")
+            raise OperatorTextError(f"{where}: unknown key {key!r}; {nearest(key, known)}")
         if key in SAID.get(operator, {}):
             raise OperatorTextError(f"{where}: {operator!r} sets {key} already; use 'rnn' with {key}=...")
         if key in values:
@@ -80,10 +80,6 @@ def parse_product(text: str) -> GemmWorkload | ConvWorkload:
     return workload
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
-    return nearest(word, known).replace("accepted:", "expected")
-
-
 _EXAMPLES = '"gemm 1024 1024 1024" (m k n) or "conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1"'
 
 
@@ -94,7 +90,7 @@ def _bare(where: str, operator: str, word: str, left: list[str]) -> str:
     sizes = BARE_SIZES.get(operator, ())
     if not sizes or not word.isdigit():
         keys = [field.name for field in dataclasses.fields(OPERATORS[operator])]
-        raise OperatorTextError(f"{where} is not key=value; {_nearest(word, keys)}")
+        raise OperatorTextError(f"{where} is not key=value; {nearest(word, keys)}")
     raise OperatorTextError(f"{where} is one size too many; expected {len(sizes)}: {' '.join(sizes)}")
 
 

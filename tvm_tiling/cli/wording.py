@@ -59,7 +59,7 @@ _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"a file written by save\(\)", "a file written by compile"),
     (r"^pareto: unknown objective '([^']*)'[:;]", r"--pareto \1 is not an objective;"),
     (r"(\S+) is not there\b", r"\1 does not exist"),
-    (r"is there already; accepted: a path where nothing is", "exists already; expected a new path"),
+    (r"is there already; expected a path where nothing is", "exists already; expected a new path"),
     (r"it is a folder\b", "it is a directory"),
     (r"calibration\[(\d+)\]", r"--calibration, file \1"),
     (r"shapes\['([^']*)'\] = \(([\d, ]*?),?\)", r"--shape \1=\2"),
@@ -71,8 +71,6 @@ _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"pass shapes= of", "use --shape for"),
     (rf"(?<![\w.-])({_NAMES}) ?= ?{_QUOTED}", _option),
     (rf"^({_NAMES}) = (\S+?)(?=[,;:]| )", _option),
-    (r"\? accepted: ", "? expected "),
-    (r"[;:,]? accepted: ", "; expected "),
     (r"; expected None$", ""),
     (r"; expected None, ", "; expected "),
     (r"^(--\S+ \S+); expected", r"\1 is not supported; expected"),
@@ -114,7 +112,7 @@ def usage_sentence(error: Any, commands: Sequence[str]) -> str:
 
 def _likely(word: str, known: Sequence[str]) -> str:
     """The known name most like `word`, or all of them."""
-    hint, _, names = nearest(word, known).partition("accepted: ")
+    hint, _, names = nearest(word, known).partition("expected ")
     return hint.replace("'", "").strip() or f"expected {names}"
 
 

@@ -56,15 +56,15 @@ def decide(
     """
     if not isinstance(workload, GemmWorkload | ConvWorkload | RnnWorkload):
         raise UnsupportedOperator(
-            f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload, RnnWorkload"
+            f"{type(workload).__name__} is not a workload; expected GemmWorkload, ConvWorkload, RnnWorkload"
         )
     if weights not in WEIGHTS:
-        raise UnsupportedOperator(f"weights = {weights!r}; accepted: {', '.join(map(repr, WEIGHTS))}")
+        raise UnsupportedOperator(f"weights = {weights!r}; expected {', '.join(map(repr, WEIGHTS))}")
     machine = hardware
     if not isinstance(machine, Hardware):
         machine = Hardware.detect() if machine is None else Hardware.load(machine)
     if weights == "packed" and machine.cpu is None:
-        raise HardwareError(f"weights = 'packed' is for CPUs, {machine.name} has no cpu; accepted: 'plain'")
+        raise HardwareError(f"weights = 'packed' is for CPUs, {machine.name} has no cpu; expected 'plain'")
     options = Options(
         form=algorithm,
         mode=mode,

@@ -23,7 +23,7 @@ def steps_of(epilogue: str) -> tuple[str, ...]:
     """The steps of a name. UnsupportedOperator for OTHER and for what is none."""
     steps = tuple(epilogue.split("+")) if epilogue else ()
     if not set(steps) <= set(STEPS):
-        raise UnsupportedOperator(f"epilogue {epilogue!r}; accepted: {', '.join(STEPS)}, with + between them, or none")
+        raise UnsupportedOperator(f"epilogue {epilogue!r}; expected {', '.join(STEPS)}, with + between them, or none")
     return steps
 
 

@@ -76,7 +76,7 @@ def decided(workload: Workload, hardware: Hardware, options: Options, around: Su
         if option.name in REFUSED and value != option.default and option.name not in kind.options[type(workload)]:
             raise HardwareError(
                 f"{shown_name(option.name)} = {value!r} does not apply to a {workload.op} on {hardware.name}, a "
-                f"machine of kind {kind.name!r}; accepted: {option.default!r}"
+                f"machine of kind {kind.name!r}; expected {option.default!r}"
             )
     return kind.decide(workload, hardware, options, around)
 
@@ -103,7 +103,7 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
         )
     if workload.encoding.how.bits is not None:
         if options.form is not None or options.microkernel is not None:
-            raise HardwareError("form and microkernel of a product of weights in blocks; accepted: neither")
+            raise HardwareError("form and microkernel of a product of weights in blocks; expected neither")
         assert hardware.cpu is not None  # or this were another kind
         return decide_blocked(workload, hardware.cpu)
     tiling = decide_on_cpu(
@@ -156,7 +156,7 @@ def _folds(workload: Workload, hardware: Hardware) -> bool:
 
 def _decide_wfold(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
     if options.form not in (None, "wfold"):
-        raise HardwareError(f"algorithm = {options.form!r} is not an algorithm on {hardware.name}; accepted: 'wfold'")
+        raise HardwareError(f"algorithm = {options.form!r} is not an algorithm on {hardware.name}; expected 'wfold'")
     assert isinstance(workload, Operator)
     layer = product_as_convolution(workload) if isinstance(workload, GemmWorkload) else workload
     return decide_wfold(layer, hardware, mode=options.mode)
@@ -219,7 +219,7 @@ def _no_unit(workload: Workload, hardware: Hardware) -> str:
             what = f"a product of {workload.m} x {workload.k} by {workload.k} x {workload.n}"
         if hardware.column is not None:
             accepted = f"products of a matrix by a vector (m = 1 or n = 1), or {accepted}"
-    return f"{hardware.name} has no unit for {what}, but {units}; accepted: {accepted}"
+    return f"{hardware.name} has no unit for {what}, but {units}; expected {accepted}"
 
 
 PARTITION = ("mode", "prefer", "acc_factor", "outer_preset", "inner_preset")

@@ -86,10 +86,10 @@ class Options:
         if given and settled != (None, None, "best", "utilisation"):
             raise HardwareError(
                 f"algorithm = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
-                f"{self.prefer!r} beside {given}; accepted: {given} alone, which settles them, or none"
+                f"{self.prefer!r} beside {given}; expected {given} alone, which settles them, or none"
             )
         if self.decision is not None and self.config is not None:
-            raise HardwareError("a decision and a configuration; accepted: one of them")
+            raise HardwareError("a decision and a configuration; expected one of them")
 
     def known_config(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, epilogue: str = ""

@@ -52,11 +52,11 @@ def read_decision(text: str | bytes) -> Decided:
     except TilingError as error:
         raise DatabaseError(f"decision: {error}") from None
     if not isinstance(plain, dict):
-        raise DatabaseError(f"decision: {str(plain)[:80]!r}, accepted: an object as to_json writes it")
+        raise DatabaseError(f"decision: {str(plain)[:80]!r}; expected an object as to_json writes it")
     op = plain.get("op")
     known: dict[str, type[Any]] = {kind.op: kind for kind in CLASSES}
     if op not in known:
-        raise DatabaseError(f"decision: op = {op!r}, accepted: {', '.join(map(repr, known))}")
+        raise DatabaseError(f"decision: op = {op!r}; expected {', '.join(map(repr, known))}")
     found: Decided = _record(ConvPartition if "blocks" in plain else known[op], plain, "decision")
     return found
 
@@ -77,7 +77,7 @@ def written_again(
         made = kind.complete(tiling_of(config, workload, hardware, around), workload, hardware, around)
     if type(decision) is not type(made):
         raise HardwareError(
-            f"decision: a {type(decision).__name__}; accepted for a {workload.op} on {hardware.name}: a "
+            f"decision: a {type(decision).__name__}; expected for a {workload.op} on {hardware.name}: a "
             f"{type(made).__name__}"
         )
     own, again = _choices(decision.to_dict()), _choices(made.to_dict())
@@ -85,7 +85,7 @@ def written_again(
         if own.get(name) != again.get(name):
             raise HardwareError(
                 f"decision: {name} = {own.get(name)!r} is not that of a {workload.op} of this size on {hardware.name}; "
-                f"accepted: {again.get(name)!r}"
+                f"expected {again.get(name)!r}"
             )
     return decision
 
@@ -108,7 +108,7 @@ def _record(kind: type[Any], plain: Any, where: str) -> Any:
     """A dataclass or a named tuple out of plain values."""
     if hasattr(kind, "_fields"):
         if not isinstance(plain, list) or len(plain) != len(kind._fields):
-            raise DatabaseError(f"{where}: {plain!r}, accepted: {len(kind._fields)} values")
+            raise DatabaseError(f"{where}: {plain!r}; expected {len(kind._fields)} values")
         plain = dict(zip(kind._fields, plain, strict=True))
         needed, names = set(kind._fields), set(kind._fields)
     else:
@@ -117,7 +117,7 @@ def _record(kind: type[Any], plain: Any, where: str) -> Any:
     if isinstance(plain, dict) and plain.get("op") == getattr(kind, "op", None):
         plain = {name: value for name, value in plain.items() if name != "op"}
     if not isinstance(plain, Mapping):
-        raise DatabaseError(f"{where}: {plain!r}, accepted: an object with {', '.join(sorted(names))}")
+        raise DatabaseError(f"{where}: {plain!r}; expected an object with {', '.join(sorted(names))}")
     if strange := sorted(set(plain) - names) or sorted(needed - set(plain)):
         raise DatabaseError(f"{where}: {strange[0]!r} is {'missing' if strange[0] in needed else 'not a field'}")
     hints = typing.get_type_hints(kind)
@@ -147,7 +147,7 @@ def _value(hint: Any, plain: Any, where: str) -> Any:
         return _record(hint, plain, where)
     elif _could_be(hint, plain):
         return float(plain) if hint is float else plain
-    raise DatabaseError(f"{where} = {plain!r}, accepted: {getattr(hint, '__name__', hint)}")
+    raise DatabaseError(f"{where} = {plain!r}; expected {getattr(hint, '__name__', hint)}")
 
 
 def _could_be(hint: Any, plain: Any) -> bool:

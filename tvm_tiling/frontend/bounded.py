@@ -42,7 +42,7 @@ def refuse_excess(module: tvm.IRModule, limits: Limits, where: str) -> None:
 def _refuse_tuple(what: str, size: _Size, limits: Limits) -> None:
     limits.require_nodes(what, size.tensors)
     if size.depth > _DEPTH:
-        raise ModelFormatError(f"{what} are nested more than {_DEPTH} deep; accepted: flat tuples")
+        raise ModelFormatError(f"{what} are nested more than {_DEPTH} deep; expected flat tuples")
 
 
 @dataclass(frozen=True)

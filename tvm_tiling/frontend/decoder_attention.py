@@ -37,7 +37,7 @@ def rotated(bb: Builder, x: Expr, cosine: Expr, sine: Expr, *, interleaved: bool
     batch, length, heads, width = extents_of(x)
     pairs = int(cosine.ty.shape[-1])
     if 2 * pairs > width:
-        raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: at most {width // 2} columns")
+        raise ValueError(f"tables of {pairs} columns for heads of {width}; expected at most {width // 2} columns")
     turned = x if 2 * pairs == width else bb.emit(op.strided_slice(x, [3], [0], [2 * pairs]))
     parts = [pairs, 2] if interleaved else [2, pairs]
     one = tirx.IntImm("int64", 1)

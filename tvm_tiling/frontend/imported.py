@@ -75,7 +75,7 @@ def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> Non
         )
     for name, size in dims.items():
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT:
-            raise ModelFormatError(f"{where}: dims[{name!r}] = {size!r}; accepted: a number from 1 to {MAX_EXTENT}")
+            raise ModelFormatError(f"{where}: dims[{name!r}] = {size!r}; expected a number from 1 to {MAX_EXTENT}")
 
 
 def output_count(main: relax.Function) -> int:

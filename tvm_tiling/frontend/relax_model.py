@@ -37,14 +37,14 @@ def import_relax(
     if not isinstance(main, relax.Function):
         named = ", ".join(repr(name) for name, function in functions.items() if isinstance(function, relax.Function))
         raise ModelFormatError(
-            f"{where}: has no Relax function 'main' but {named or 'none'}; accepted: a module whose model is 'main'"
+            f"{where}: has no Relax function 'main' but {named or 'none'}; expected a module whose model is 'main'"
         )
     copy = tvm.IRModule(dict(module.functions), attrs=module.attrs)
     if params:
         copy = relax.transform.BindParams("main", _fitting(main, params, where))(copy)
     for variable in copy["main"].params:
         if not isinstance(variable.ty, relax.TensorType):
-            raise ModelFormatError(f"{where}: parameter {variable.name!r} has type {variable.ty}; accepted: tensors")
+            raise ModelFormatError(f"{where}: parameter {variable.name!r} has type {variable.ty}; expected tensors")
     copy = _settled(copy, batch, dims, where)
     inputs = copy["main"].params
     opened = _open_shapes(copy, where, may_be_empty) if leave_open else OpenShapes()
@@ -52,9 +52,7 @@ def import_relax(
     if open_inputs:
         left = _open_variables(copy["main"])
         named = f"batch=... for first dimensions, or dims={{{left[0].name!r}: ...}} by name" if left else "fixed shapes"
-        raise ModelFormatError(
-            f"{where}: the shape of parameter {', '.join(open_inputs)} is dynamic; accepted: {named}"
-        )
+        raise ModelFormatError(f"{where}: the shape of parameter {', '.join(open_inputs)} is dynamic; expected {named}")
     count = output_count(copy["main"])
     return ImportedModel(
         module=copy,
@@ -153,7 +151,7 @@ def _fitting(main: relax.Function, params: Mapping[str, Any], where: str) -> dic
         shape, dtype = _fixed_shape(declared[name]), str(declared[name].ty.dtype)
         if str(value.dtype) != dtype or (shape is not None and tuple(value.shape) != shape):
             raise ModelFormatError(
-                f"{where}: params[{name!r}] has type {value.dtype} and shape {tuple(value.shape)}; accepted: "
+                f"{where}: params[{name!r}] has type {value.dtype} and shape {tuple(value.shape)}; expected "
                 f"{dtype} of shape {shape if shape is not None else 'any'}"
             )
         values[name] = value

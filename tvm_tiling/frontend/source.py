@@ -67,7 +67,7 @@ def load_model(
     UnsupportedOperator with the names of all unsupported operators.
     """
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_EXTENT):
-        raise ModelFormatError(f"batch = {batch!r}; accepted: a number from 1 to {MAX_EXTENT}")
+        raise ModelFormatError(f"batch = {batch!r}; expected a number from 1 to {MAX_EXTENT}")
     limits = usual() if limits is None else limits
     options: dict[str, Any] = {
         "shapes": dict(shapes or {}),
@@ -113,7 +113,7 @@ def _from_object(
             return import_torch.import_module(model, example_inputs, where=_GIVEN)
         del options["shapes"], options["params"]
         return import_torch.import_program(model, where=_GIVEN, **options)
-    raise ModelFormatError(f"the model has type {type(model).__name__}; accepted: {ACCEPTED}")
+    raise ModelFormatError(f"the model has type {type(model).__name__}; expected {ACCEPTED}")
 
 
 def _kind(model: Any) -> str | None:
@@ -132,13 +132,13 @@ def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -
 
 def _refuse_last_logits(options: dict[str, Any], where: str) -> None:
     if options.pop("last_logits"):
-        raise ModelFormatError(f"{where}: logits = 'last' is supported only for GGUF files; accepted: 'all'")
+        raise ModelFormatError(f"{where}: logits = 'last' is supported only for GGUF files; expected 'all'")
 
 
 def _from_file(path: Path, options: dict[str, Any], params: Any, limits: Limits) -> ImportedModel:
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
-        raise ModelFormatError(f"{path} {what}; accepted: {ACCEPTED}")
+        raise ModelFormatError(f"{path} {what}; expected {ACCEPTED}")
     try:
         held = FileContents(path)
     except OSError as error:
@@ -169,7 +169,7 @@ def _from_contents(
         return import_tflite(bytes(view), options["shapes"], options["batch"], where=where, limits=limits)
     for start, what in _FOREIGN.items():
         if view[: len(start)] == start:
-            raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")
+            raise ModelFormatError(f"{where} is {what}; expected {ACCEPTED}")
     return _onnx_importer(where)(held, where=where, folder=folder, limits=limits, **options)
 
 
@@ -180,7 +180,7 @@ def _onnx_importer(where: str) -> Callable[..., ImportedModel]:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise
         raise ModelFormatError(
-            f"{where}: ONNX models require the onnx package, which is not installed; accepted: pip install "
+            f"{where}: ONNX models require the onnx package, which is not installed; expected pip install "
             "'tvm-tiling[onnx]'"
         ) from None
     return import_onnx

@@ -25,7 +25,7 @@ def import_tflite(
         import tflite
     except ImportError:
         raise ModelFormatError(
-            f"{where} is a TFLite file, which requires the package tflite, which is not installed; accepted: "
+            f"{where} is a TFLite file, which requires the package tflite, which is not installed; expected "
             "pip install 'tvm-tiling[tflite]'"
         ) from None
     from tvm.relax.frontend.tflite import from_tflite
@@ -41,13 +41,13 @@ def import_tflite(
     except (struct.error, IndexError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise ModelFormatError(f"{where}: the TFLite file is corrupted; accepted: a complete one") from None
+        raise ModelFormatError(f"{where}: the TFLite file is corrupted; expected a complete one") from None
     for name, shape in fixed.items():
         limits.require_tensor(f"{where}: input {name!r}", math.prod(shape))
     try:
         module = names.attached(from_tflite(model, shape_dict=fixed, op_converter=_converter(names)))
     except (struct.error, IndexError):
-        raise ModelFormatError(f"{where}: the TFLite file is corrupted; accepted: a complete one") from None
+        raise ModelFormatError(f"{where}: the TFLite file is corrupted; expected a complete one") from None
     except Exception as error:
         raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
     return ImportedModel(
@@ -92,7 +92,7 @@ def _signature(
 ) -> tuple[dict[str, tuple[int, ...]], list[str], list[str]]:
     """The static shape of each input by name, the input names in order, and the output names."""
     if model.SubgraphsLength() < 1:
-        raise ModelFormatError(f"{where}: contains no graph; accepted: a complete TFLite file")
+        raise ModelFormatError(f"{where}: contains no graph; expected a complete TFLite file")
     graph = model.Subgraphs(0)
     tensors = {
         place: graph.Tensors(place) for place in (*_places(graph.InputsAsNumpy()), *_places(graph.OutputsAsNumpy()))
@@ -118,7 +118,7 @@ def _signature(
                 raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; the model has {tuple(declared)}")
         if any(extent < 0 for extent in shape):
             raise ModelFormatError(
-                f"{where}: the shape of input {name!r} {tuple(declared)} is dynamic; accepted: "
+                f"{where}: the shape of input {name!r} {tuple(declared)} is dynamic; expected "
                 f"shapes={{{name!r}: (...)}} with a number for each dimension, or batch=..."
             )
         fixed[name] = tuple(shape)

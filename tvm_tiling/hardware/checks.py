@@ -34,7 +34,7 @@ def added(default: Any) -> Any:
 def whole(unit: str, field: str, value: Any, least: int = 1) -> int:
     """Return `value` if it is an integer (not a bool) of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a whole number of at least {least}")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected a whole number of at least {least}")
     return value
 
 
@@ -52,42 +52,42 @@ def number(unit: str, field: str, value: Any, *, above: float = 0.0, most: float
     """Return `value` as a float if it is finite, greater than `above` and at most `most`."""
     if not is_finite(value) or not above < value <= most:
         limit = f" and at most {most:g}" if most < math.inf else ""
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a finite number above {above:g}{limit}")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected a finite number above {above:g}{limit}")
     return float(value)
 
 
 def at_least_zero(unit: str, field: str, value: Any) -> float:
     """Return `value` as a float if it is finite and not negative."""
     if not is_finite(value) or value < 0:
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a finite number of at least 0")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected a finite number of at least 0")
     return float(value)
 
 
 def truth(unit: str, field: str, value: Any) -> bool:
     """Return `value` if it is true or false."""
     if not isinstance(value, bool):
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: true or false")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected true or false")
     return value
 
 
 def table(unit: str, field: str, value: Any) -> dict[str, Any]:
     """Return `value` if it is a dictionary whose keys are strings."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a table")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected a table")
     return value
 
 
 def text(unit: str, field: str, value: Any) -> str:
     """Return `value` if it is a string."""
     if not isinstance(value, str):
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a string")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected a string")
     return value
 
 
 def words(unit: str, field: str, value: Any) -> tuple[str, ...]:
     """Return `value` as a tuple if it is a list or tuple of strings."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(word, str) for word in value):
-        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a list of strings")
+        raise HardwareError(f"{unit}: {field} = {value!r}; expected a list of strings")
     return tuple(value)
 
 
@@ -95,7 +95,7 @@ def one_of(unit: str, field: str, value: Any, accepted: Iterable[Any]) -> Any:
     """Return `value` if it is among `accepted`."""
     accepted = tuple(accepted)
     if isinstance(value, bool) or value not in accepted:
-        raise HardwareError(f"{unit}: {field} = {value!r}, {nearest(str(value), map(str, accepted))}")
+        raise HardwareError(f"{unit}: {field} = {value!r}; {nearest(str(value), map(str, accepted))}")
     return value
 
 

@@ -63,13 +63,13 @@ class Column:
             checks.whole("column", "tree_inputs", self.tree_inputs)
             if self.tree_inputs & (self.tree_inputs - 1) or self.tree_inputs > self.multipliers:
                 raise HardwareError(
-                    f"column: tree_inputs = {self.tree_inputs}, accepted: a power of two of at most multipliers = "
+                    f"column: tree_inputs = {self.tree_inputs}; expected a power of two of at most multipliers = "
                     f"{self.multipliers}"
                 )
         most = self.multipliers if self.tree_inputs is None else self.tree_inputs
         if self.tree_tail & (self.tree_tail - 1) or self.tree_tail > most:
             raise HardwareError(
-                f"column: tree_tail = {self.tree_tail}, accepted: a power of two of at most {most}, the tree's inputs"
+                f"column: tree_tail = {self.tree_tail}; expected a power of two of at most {most}, the tree's inputs"
             )
 
     @property

@@ -36,7 +36,7 @@ class Cache:
             checks.whole("cache", name, getattr(self, name))
         if self.size % (self.ways * self.line):
             raise HardwareError(
-                f"cache: size = {self.size} of level {self.level}, accepted: a multiple of ways * line = "
+                f"cache: size = {self.size} of level {self.level}; expected a multiple of ways * line = "
                 f"{self.ways} * {self.line} = {self.ways * self.line} bytes"
             )
 
@@ -85,7 +85,7 @@ class Cpu:
         for name in ("vector_registers", "fma_units", "fma_latency", "cores", "threads"):
             checks.whole("cpu", name, getattr(self, name))
         if self.threads < self.cores:
-            raise HardwareError(f"cpu: threads = {self.threads}, accepted: at least cores = {self.cores}")
+            raise HardwareError(f"cpu: threads = {self.threads}; expected at least cores = {self.cores}")
         rates = ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle", "handed_over_bytes_per_cycle")
         for name in rates:
             checks.put(self, name, checks.number("cpu", name, getattr(self, name)))
@@ -93,11 +93,11 @@ class Cpu:
         if self.clock_mhz != 0 or isinstance(self.clock_mhz, bool):
             checks.put(self, "clock_mhz", checks.number("cpu", "clock_mhz", self.clock_mhz))
         if not isinstance(self.caches, (list, tuple)) or not all(isinstance(c, Cache) for c in self.caches):
-            raise HardwareError(f"cpu: caches = {self.caches!r}, accepted: a list of caches")
+            raise HardwareError(f"cpu: caches = {self.caches!r}; expected a list of caches")
         checks.put(self, "caches", tuple(self.caches))
         levels = [cache.level for cache in self.caches]
         if levels != list(range(1, len(levels) + 1)) or not levels:
-            raise HardwareError(f"cpu: caches of levels {levels}, accepted: levels 1, 2, ... in order, each once")
+            raise HardwareError(f"cpu: caches of levels {levels}; expected levels 1, 2, ... in order, each once")
 
     def _check_features(self) -> None:
         """Raise HardwareError for extensions of another architecture."""
@@ -106,7 +106,7 @@ class Cpu:
                 if arch != self.arch:
                     own = ", ".join(sorted(each.name for each in EXTENSIONS[self.arch]))
                     raise HardwareError(
-                        f"cpu: features with {foreign!r}, an extension of {arch}; accepted for arch = {self.arch!r}: "
+                        f"cpu: features with {foreign!r}, an extension of {arch}; expected for arch = {self.arch!r}: "
                         + own
                     )
 

@@ -77,30 +77,28 @@ class Hardware:
 
     def __post_init__(self) -> None:
         if not checks.text("hardware", "name", self.name):
-            raise HardwareError("hardware: name = '', accepted: a non-empty string")
+            raise HardwareError("hardware: name = ''; expected a non-empty string")
         for unit, kind in UNITS.items():
             if not isinstance(getattr(self, unit), (kind, type(None))):
-                raise HardwareError(f"hardware: {unit} = {getattr(self, unit)!r}, accepted: a {kind.__name__} or None")
+                raise HardwareError(f"hardware: {unit} = {getattr(self, unit)!r}; expected a {kind.__name__} or None")
         if all(getattr(self, unit) is None for unit in ENGINES):
-            raise HardwareError(f"hardware {self.name!r} has no unit, accepted: at least one of {', '.join(ENGINES)}")
+            raise HardwareError(f"hardware {self.name!r} has no unit; expected at least one of {', '.join(ENGINES)}")
         for name, memory in checks.table("hardware", "memories", self.memories).items():
             checks.one_of("hardware.memories", "memory", name, (*MEMORIES, *BUFFERS))
             if not isinstance(memory, Memory):
-                raise HardwareError(f"hardware.memories: {name} = {memory!r}, accepted: a Memory")
+                raise HardwareError(f"hardware.memories: {name} = {memory!r}; expected a Memory")
         checks.put(self, "memories", {name: self.memories[name] for name in sorted(self.memories)})
         if not isinstance(self.levels, (list, tuple)) or not all(isinstance(level, Level) for level in self.levels):
-            raise HardwareError(f"hardware: levels = {self.levels!r}, accepted: a list of levels")
+            raise HardwareError(f"hardware: levels = {self.levels!r}; expected a list of levels")
         checks.put(self, "levels", tuple(self.levels))
         if self.levels and self.near_tile is not None and self.near_tile.partial_blocks == "streamed":
             raise HardwareError(
                 f"hardware {self.name!r}: near_tile.partial_blocks = 'streamed' is not supported with storage "
-                "levels, accepted: one of them"
+                "levels; expected one of them"
             )
         names = [level.name for level in self.levels]
         if len(set(names) | {*MEMORIES, *BUFFERS}) < len(names) + len(MEMORIES) + len(BUFFERS):
-            raise HardwareError(
-                f"hardware: levels are named {names}, accepted: names that no other level or memory has"
-            )
+            raise HardwareError(f"hardware: levels are named {names}; expected names that no other level or memory has")
         if self.clock_mhz is not None:
             checks.put(self, "clock_mhz", checks.number("hardware", "clock_mhz", self.clock_mhz))
 
@@ -208,9 +206,7 @@ class Hardware:
         those of mul, add, acc and tail in this order, or some of them by name. HardwareError for an invalid field."""
         if not isinstance(latencies, Mapping):
             if len(latencies) not in (0, len(LATENCIES)):
-                raise HardwareError(
-                    f"column: latencies = {latencies!r}, accepted: four numbers, {', '.join(LATENCIES)}"
-                )
+                raise HardwareError(f"column: latencies = {latencies!r}; expected four numbers, {', '.join(LATENCIES)}")
             latencies = dict(zip(LATENCIES, latencies, strict=False))
         for latency in latencies:
             checks.one_of("column", "latencies", latency, LATENCIES)

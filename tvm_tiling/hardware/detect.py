@@ -41,7 +41,7 @@ def detect_cpu(
     arch = MACHINES.get(machine.lower())
     if arch is None:
         raise HardwareError(
-            f"unsupported processor architecture {machine!r}, accepted: x86_64 with AVX2 and FMA, aarch64"
+            f"unsupported processor architecture {machine!r}; expected x86_64 with AVX2 and FMA, aarch64"
         )
     cpus = cpus or affinity()
     first = min(cpus)
@@ -96,7 +96,7 @@ def _vectors(arch: str, features: tuple[str, ...], info: CpuInfo | None) -> tupl
     if arch == "aarch64":
         if "neon" not in features:
             raise HardwareError(
-                f"this CPU{name} lacks NEON (asimd), accepted: x86_64 with AVX2 and FMA, aarch64 with NEON"
+                f"this CPU{name} lacks NEON (asimd); expected x86_64 with AVX2 and FMA, aarch64 with NEON"
             )
         return 128, 30  # of 32: LLVM needs two for loads in advance, otherwise it copies sums in every step
     if set(AVX512) <= set(features):
@@ -104,7 +104,7 @@ def _vectors(arch: str, features: tuple[str, ...], info: CpuInfo | None) -> tupl
     lacking = [wanted.upper() for wanted in ("avx2", "fma") if wanted not in features]
     if lacking:
         raise HardwareError(
-            f"this CPU{name} lacks {' and '.join(lacking)}, accepted: x86_64 with AVX2 and FMA, aarch64 with NEON"
+            f"this CPU{name} lacks {' and '.join(lacking)}; expected x86_64 with AVX2 and FMA, aarch64 with NEON"
         )
     return 256, 16
 

@@ -33,10 +33,10 @@ def _changed(record: Any, words: list[str], value: Any, path: str, where: str) -
     old = getattr(record, name)
     if not kinds and get_origin(hint) is not dict:
         if rest:
-            raise HardwareError(f"{path}: {below} has no fields; accepted: {below}")
+            raise HardwareError(f"{path}: {below} has no fields; expected {below}")
         return dataclasses.replace(record, **{name: value})
     if not rest:
-        raise HardwareError(f"{path}: {below} is a table; accepted: one of its fields")
+        raise HardwareError(f"{path}: {below} is a table; expected one of its fields")
     if get_origin(hint) is tuple:
         labels = [_label(item) for item in old]
         if rest[0] not in labels:
@@ -51,7 +51,7 @@ def _changed(record: Any, words: list[str], value: Any, path: str, where: str) -
             made = old[rest[0]] if rest[0] in old else _made(kinds[0], path, below)
             entry = _inside(made, rest[1:], value, path, f"{below}.{rest[0]}")
         elif len(rest) > 1:
-            raise HardwareError(f"{path}: {below}.{rest[0]} has no fields; accepted: {below}.{rest[0]}")
+            raise HardwareError(f"{path}: {below}.{rest[0]} has no fields; expected {below}.{rest[0]}")
         return dataclasses.replace(record, **{name: {**old, rest[0]: entry}})
     made = old if old is not None else _made(kinds[0], path, below)
     return dataclasses.replace(record, **{name: _inside(made, rest, value, path, below)})
@@ -59,7 +59,7 @@ def _changed(record: Any, words: list[str], value: Any, path: str, where: str) -
 
 def _inside(record: Any, words: list[str], value: Any, path: str, where: str) -> Any:
     if not words:
-        raise HardwareError(f"{path}: {where} is a table; accepted: one of its fields")
+        raise HardwareError(f"{path}: {where} is a table; expected one of its fields")
     return _changed(record, words, value, path, where)
 
 
@@ -71,7 +71,7 @@ def _made(kind: Any, path: str, where: str) -> Any:
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     ]
     if needed:
-        raise HardwareError(f"{path}: the machine has no {where}; accepted: fields of units that it has")
+        raise HardwareError(f"{path}: the machine has no {where}; expected fields of units that it has")
     return kind()
 
 

@@ -68,9 +68,9 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise HardwareError(f"{path} cannot be read: {error.strerror}; accepted: a TOML file") from None
+        raise HardwareError(f"{path} cannot be read: {error.strerror}; expected a TOML file") from None
     except UnicodeDecodeError as error:
-        raise HardwareError(f"{path}: byte {error.start} is not UTF-8; accepted: a TOML file") from None
+        raise HardwareError(f"{path}: byte {error.start} is not UTF-8; expected a TOML file") from None
 
 
 def _parse(kind: type[T], text: str, file: str, default_name: str) -> T:
@@ -87,7 +87,7 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
     """Return an instance of the dataclass `kind` from a TOML table; `where` is the dotted name of the table."""
     place = f"{file}: [{where}]" if where else file
     if not isinstance(table, dict):
-        raise HardwareError(f"{place}: {table!r}, accepted: a table")
+        raise HardwareError(f"{place}: {table!r}; expected a table")
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
@@ -104,7 +104,7 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
             values[key] = value
         elif get_origin(hints[key]) is dict:
             if not isinstance(value, dict):
-                raise HardwareError(f"{file}: [{below}]: {value!r}, accepted: a table of tables")
+                raise HardwareError(f"{file}: [{below}]: {value!r}; expected a table of tables")
             values[key] = {name: _build(record, item, file, f"{below}.{name}") for name, item in value.items()}
         elif isinstance(value, list):
             values[key] = tuple(_build(record, item, file, f"{below}[{i}]") for i, item in enumerate(value))

@@ -41,12 +41,12 @@ class Machine:
     def __post_init__(self) -> None:
         if not self._computing and self.hardware.vector is None:
             raise HardwareError(
-                f"{self.hardware.name} is not an accelerator; accepted: a description with at least one of "
+                f"{self.hardware.name} is not an accelerator; expected a description with at least one of "
                 "near_tile, w_fold, column, vector"
             )
         if len(self.queues) > MOST_QUEUES:
             raise HardwareError(
-                f"{self.hardware.name} has {len(self.queues)} queues, {', '.join(self.queues)}; accepted: at most "
+                f"{self.hardware.name} has {len(self.queues)} queues, {', '.join(self.queues)}; expected at most "
                 f"{MOST_QUEUES}, engines may share one by queues.of_engine"
             )
 
@@ -234,7 +234,7 @@ class Machine:
         if rate is None:
             raise HardwareError(
                 f"{self.hardware.name}: operand {operand.upper()} in memory {memory!r} has no bandwidth; "
-                f"accepted: near_tile.bw_{operand}, near_tile.bandwidth.{memory} or "
+                f"expected near_tile.bw_{operand}, near_tile.bandwidth.{memory} or "
                 f"memories.{memory}.bytes_per_cycle"
             )
         return rate

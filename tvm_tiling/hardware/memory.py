@@ -73,12 +73,12 @@ class Level:
 
     def __post_init__(self) -> None:
         if not checks.text("level", "name", self.name).isidentifier():
-            raise HardwareError(f"level: name = {self.name!r}, accepted: a word of letters, digits and underscores")
+            raise HardwareError(f"level: name = {self.name!r}; expected a word of letters, digits and underscores")
         unit = f"level {self.name!r}"
         own = [f"bytes_{operand}" for operand in OPERANDS]
         given = [name for name in own if getattr(self, name) is not None]
         if given != ([] if self.bytes is not None else own):
-            raise HardwareError(f"{unit}: invalid capacities; accepted: either bytes, or all of {', '.join(own)}")
+            raise HardwareError(f"{unit}: invalid capacities; expected either bytes, or all of {', '.join(own)}")
         for name in ("bytes", *own):
             if getattr(self, name) is not None:
                 checks.whole(unit, name, getattr(self, name))

@@ -87,14 +87,14 @@ class NearTile:
             given = getattr(self, name)
             if not isinstance(given, dict):
                 kind = "memories" if key == "memory" else "element bytes"
-                raise HardwareError(f"near_tile: {name} = {given!r}, accepted: a table of {kind}")
+                raise HardwareError(f"near_tile: {name} = {given!r}; expected a table of {kind}")
             for word in given:
                 checks.one_of(f"near_tile.{name}", key, word, known)
             values = {word: checks.number(f"near_tile.{name}", word, given[word]) for word in sorted(given)}
             checks.put(self, name, values)
         if not self.bandwidth and (self.bw_a is None or self.bw_b is None):
             raise HardwareError(
-                "near_tile: missing bandwidth, accepted: both bw_a and bw_b, or a bandwidth for at least one "
+                "near_tile: missing bandwidth; expected both bw_a and bw_b, or a bandwidth for at least one "
                 f"of {', '.join(MEMORIES)}"
             )
 

@@ -33,5 +33,5 @@ class Queues:
         for engine, queue in checks.table("queues", "of_engine", self.of_engine).items():
             checks.one_of("queues.of_engine", "engine", engine, ENGINES)
             if not checks.text("queues.of_engine", engine, queue).isidentifier():
-                raise HardwareError(f"queues.of_engine: {engine} = {queue!r}, accepted: a word of letters and digits")
+                raise HardwareError(f"queues.of_engine: {engine} = {queue!r}; expected a word of letters and digits")
         checks.put(self, "of_engine", {engine: self.of_engine[engine] for engine in sorted(self.of_engine)})

@@ -73,12 +73,12 @@ class WFold:
         folds, rest = divmod(self.row_bytes, self.least_granularity)
         if rest or folds & (folds - 1) or not folds:
             raise HardwareError(
-                f"w_fold: least_granularity = {self.least_granularity}, accepted: row_bytes = {self.row_bytes} divided "
+                f"w_fold: least_granularity = {self.least_granularity}; expected row_bytes = {self.row_bytes} divided "
                 "by a power of two"
             )
         if self.first_buffer_rows < self.units:
             raise HardwareError(
-                f"w_fold: first_buffer_rows = {self.first_buffer_rows}, accepted: at least a row for each of units = "
+                f"w_fold: first_buffer_rows = {self.first_buffer_rows}; expected at least a row for each of units = "
                 f"{self.units}"
             )
 

@@ -126,7 +126,7 @@ def conv_block(sch: s_tir.Schedule, block: SBlockRV) -> ConvBlock:
 
     def refuse(why: str) -> UnsupportedOperator:
         return UnsupportedOperator(
-            f"block {name!r}: {why}; accepted: the block of a convolution of NHWC images in one group, its padding in "
+            f"block {name!r}: {why}; expected the block of a convolution of NHWC images in one group, its padding in "
             "a block of its own"
         )
 
@@ -247,7 +247,7 @@ class _Axes:
 def checked_weights(weights: str) -> str:
     """`weights` if it is one of the two ways to fold kernels; UnsupportedOperator otherwise."""
     if weights not in ("plain", "folded"):
-        raise UnsupportedOperator(f"weights = {weights!r}, accepted: 'plain', 'folded'")
+        raise UnsupportedOperator(f"weights = {weights!r}; expected 'plain', 'folded'")
     return weights
 
 

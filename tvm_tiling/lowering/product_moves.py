@@ -36,7 +36,7 @@ def product_axes(sch: s_tir.Schedule, block: SBlockRV) -> ProductAxes:
 
     def refuse(why: str) -> UnsupportedOperator:
         return UnsupportedOperator(
-            f"block {own.name_hint!r}: {why}; accepted: a matrix multiplication with one axis for each of m, n and k"
+            f"block {own.name_hint!r}: {why}; expected a matrix multiplication with one axis for each of m, n and k"
         )
 
     axes = [v.var for v in own.iter_vars]
@@ -71,11 +71,11 @@ def split_k(sch: s_tir.Schedule, block: SBlockRV, parts: int) -> SBlockRV:
     extents = [own.iter_vars[i].dom.extent for i in places]
     if len(places) != 1 or not isinstance(extents[0], tirx.IntImm) or len(sch.get_loops(block)) != len(own.iter_vars):
         raise UnsupportedOperator(
-            f"block {own.name_hint!r}: accepted: one reduction axis of fixed extent, loops as made"
+            f"block {own.name_hint!r}; expected one reduction axis of fixed extent, loops as made"
         )
     if parts < 1 or int(extents[0]) % parts:
         raise UnsupportedOperator(
-            f"block {own.name_hint!r}: parts = {parts}; accepted: a divisor of its reduction axis, {extents[0]}"
+            f"block {own.name_hint!r}: parts = {parts}; expected a divisor of its reduction axis, {extents[0]}"
         )
     over, _ = sch.split(sch.get_loops(block)[places[0]], [parts, None])
     return sch.rfactor(over, 0)
@@ -91,9 +91,7 @@ def partition(
     for what is no matrix multiplication with one axis for each of m, n and k.
     """
     if order not in ("mn", "nm") or min(m, n, 1 if k is None else k) < 1:
-        raise UnsupportedOperator(
-            f"m = {m}, n = {n}, k = {k}, order = {order!r}; accepted: sizes from 1 on, 'mn', 'nm'"
-        )
+        raise UnsupportedOperator(f"m = {m}, n = {n}, k = {k}, order = {order!r}; expected sizes from 1 on, 'mn', 'nm'")
     axes, loops = product_axes(sch, block), sch.get_loops(block)
     extents = [int(sch.get(loop).extent) for loop in loops]
     over, inside = {}, {}

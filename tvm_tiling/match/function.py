@@ -78,7 +78,7 @@ def prim_func_of(op: te.Tensor | Operation | tirx.PrimFunc) -> tirx.PrimFunc:
     tensor = op.output(0) if isinstance(op, Operation) else op
     if not isinstance(tensor, te.Tensor):
         raise UnsupportedOperator(
-            f"{type(op).__name__} is not an operator; accepted: a te.Tensor, te.Operation, tirx.PrimFunc or IRModule"
+            f"{type(op).__name__} is not an operator; expected a te.Tensor, te.Operation, tirx.PrimFunc or IRModule"
         )
     inputs: list[te.Tensor] = []
     seen: set[te.Tensor] = set()

@@ -94,7 +94,7 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
     # Axes in storage order of the output, so that fused axes are contiguous where possible.
     order = found.spatial
     if not order:
-        raise refuse(name, "its result is a scalar; accepted: results with an axis")
+        raise refuse(name, "its result is a scalar; expected results with an axis")
     batch = [v for v in order if (v in left_vars) == (v in right_vars)]
     m_axis = [v for v in order if v in left_vars and v not in right_vars]
     n_axis = [v for v in order if v in right_vars and v not in left_vars]

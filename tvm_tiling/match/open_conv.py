@@ -54,7 +54,7 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
     inside, conditions = without_padding(name, expr, found.extents)
     load, weights = strip_cast(inside), strip_cast(kernels)
     if not isinstance(load, TensorLoad) or not isinstance(weights, TensorLoad):
-        raise refuse(name, "its input or its kernels are computed; accepted for images of dynamic shape: plain tensors")
+        raise refuse(name, "its input or its kernels are computed; expected for images of dynamic shape: plain tensors")
     if len(load.indices) != 4 or len(load.source.strides):
         raise refuse(name, "its images are not compact four-dimensional tensors")
     image, row, column, channel = load.indices
@@ -69,7 +69,7 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
     _check_conditions(name, places, conditions, load)
     out_channels = tuple(v for v in found.spatial if v not in own)
     if not found.opened.keys() <= own or is_open(load.source.shape[3]):
-        raise refuse(name, "its channels or taps are dynamic; accepted: dynamic images, rows and columns")
+        raise refuse(name, "its channels or taps are dynamic; expected dynamic images, rows and columns")
     if {*found.reduce} != {channel, high.tap, wide.tap} or len(out_channels) != 1 or len(own) != 3:
         raise refuse(name, "it has axes other than images, rows, columns, two taps and channels")
     if not all(isinstance(index, tirx.Var) for index in weights.indices):

@@ -93,7 +93,7 @@ def operand_types(name: str, left: str, right: str) -> dict[str, Any]:
     if left != right and {left, right} != {"uint8", "int8"}:
         raise refuse(name, f"its operands are {left} and {right}; expected one type")
     if left not in OPERAND_TYPES:
-        raise refuse(name, f"operands of type {left} are not supported; accepted: {', '.join(OPERAND_TYPES)}")
+        raise refuse(name, f"operands of type {left} are not supported; expected {', '.join(OPERAND_TYPES)}")
     return {"dtype": left, "b_dtype": right}
 
 

@@ -91,7 +91,7 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
     blocks. `numbers`: parameters that are sizes, in addition to the variables in the shapes of others."""
     why = why_in_place(func)
     if why is not None:
-        raise UnsupportedOperator(f"{name}: {why}; accepted: plain blocks")
+        raise UnsupportedOperator(f"{name}: {why}; expected plain blocks")
     sch = s_tir.Schedule(tvm.IRModule({name: wrapping(func).with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     try:
@@ -100,7 +100,7 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
         blocks = [sch.get(b) for b in sch.get_child_blocks(root)]
     except Exception as error:
         raise UnsupportedOperator(
-            f"{name}: its blocks cannot be separated; accepted: plain blocks under one root"
+            f"{name}: its blocks cannot be separated; expected plain blocks under one root"
         ) from error
     func = sch.mod[name]
     flat: dict[tirx.Buffer, tirx.Buffer] = {}
@@ -110,7 +110,7 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
             continue
         if not hasattr(parameter, "strides") or parameter.strides:
             raise UnsupportedOperator(
-                f"{name}: parameter {parameter.name} is not a compact buffer; accepted: compact ones"
+                f"{name}: parameter {parameter.name} is not a compact buffer; expected compact ones"
             )
         flat[parameter] = _flat(name, parameter, sizes)
     given = len(flat)
@@ -120,7 +120,7 @@ def stages_of(func: tirx.PrimFunc, name: str, numbers: Collection[tirx.Var] = ()
     kept = tuple(b for _, b in items[given:])
     stages = _needed([_stage(name, block, flat, sizes) for block in blocks], kept)
     if not stages:
-        raise UnsupportedOperator(f"{name}: it has no blocks; accepted: plain blocks under one root")
+        raise UnsupportedOperator(f"{name}: it has no blocks; expected plain blocks under one root")
     return StagedProgram(func, name, stages, tuple(items[:given]), kept)
 
 
@@ -158,7 +158,7 @@ def _is_unused(parameter: tirx.Var, func: tirx.PrimFunc) -> bool:
 def _flat(name: str, buffer: tirx.Buffer, sizes: set[tirx.Var]) -> tirx.Buffer:
     if not all(_is_known(s, sizes) for s in buffer.shape):
         raise UnsupportedOperator(
-            f"{name}: {buffer.name} has a 32-bit size, or one that no parameter has; accepted: constants, and "
+            f"{name}: {buffer.name} has a 32-bit size, or one that no parameter has; expected constants, and "
             "dynamic 64-bit sizes of parameters"
         )
     elements = product_of(buffer.shape)
@@ -259,7 +259,7 @@ def _read_once(block: s_tir.SBlock, readers: Sequence[s_tir.SBlock]) -> bool:
 
 def _extent(axis: tirx.IterVar) -> Extent:
     if not isinstance(axis.dom.min, tirx.IntImm) or int(axis.dom.min) != 0:
-        raise UnsupportedOperator(f"axis {axis.var.name} does not start at 0; accepted: axes that start at 0")
+        raise UnsupportedOperator(f"axis {axis.var.name} does not start at 0; expected axes that start at 0")
     return number_of(axis.dom.extent)
 
 
@@ -318,7 +318,7 @@ def _stores(name: str, block: s_tir.SBlock, body: tirx.Stmt) -> list[tirx.Buffer
             found.append(tirx.BufferStore(statement.buffer, value, list(statement.indices)))
         else:
             raise UnsupportedOperator(
-                f"{name}: block {block.name_hint!r} contains a {type(statement).__name__}; accepted: stores"
+                f"{name}: block {block.name_hint!r} contains a {type(statement).__name__}; expected stores"
             )
     return found
 

@@ -45,7 +45,7 @@ def cache_limit() -> int:
     if not given:
         return LIMIT
     if (found := _SIZE.fullmatch(given)) is None:
-        raise TilingError(f"TVM_TILING_CACHE_SIZE = {given!r}; accepted: bytes, such as 500000000, 500M or 2G, or 0")
+        raise TilingError(f"TVM_TILING_CACHE_SIZE = {given!r}; expected bytes, such as 500000000, 500M or 2G, or 0")
     return int(found[1]) << 10 * " KMGT".index(found[2].upper() or " ")
 
 

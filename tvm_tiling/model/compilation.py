@@ -90,7 +90,7 @@ def compile_anew(
         if value is not None and (hardware.cpu is None or precision != "float32"):
             raise WorkloadError(
                 f"{called} = {value!r} is not supported on {hardware.name} with precision = {precision!r}; "
-                "accepted: a CPU, 'float32'"
+                "expected a CPU, 'float32'"
             )
     errors: list[LayerError] = []
     options = replace(options, configs=configs)
@@ -171,7 +171,7 @@ def _settled(imported: ImportedModel, setting: Setting, precision: str) -> Impor
     if imported.open_sizes and precision not in OPEN_PRECISIONS:
         raise WorkloadError(
             f"precision = {precision!r} requires a size for every dimension, but "
-            f"{', '.join(map(repr, imported.open_sizes.names))} are dynamic; accepted: sizes for them, by "
+            f"{', '.join(map(repr, imported.open_sizes.names))} are dynamic; expected sizes for them, by "
             f"batch, dims or shapes, or one of {', '.join(map(repr, OPEN_PRECISIONS))}"
         )
     return replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
@@ -185,11 +185,11 @@ def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware
     if hardware.cpu is None and precision != "float32":
         raise HardwareError(
             f"precision = {precision!r}: {hardware.name} multiplies in the types of its description; "
-            "accepted: 'float32', and calibration=[inputs] if it multiplies only int8"
+            "expected 'float32', and calibration=[inputs] if it multiplies only int8"
         )
     if hardware.cpu is not None and precision == "float32" and calibration is not None:
         raise HardwareError(
-            ("calibration has no effect with precision = 'float32' on a CPU; accepted: None, or another precision: ")
+            ("calibration has no effect with precision = 'float32' on a CPU; expected None, or another precision: ")
             + ", ".join(PRECISIONS[1:])
         )
 

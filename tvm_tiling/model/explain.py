@@ -66,7 +66,7 @@ def explain_model(
     """
     if precision not in ("float32", *HALVES):
         raise WorkloadError(
-            f"precision = {precision!r} depends on running the model; accepted: 'float32', {HALVES[0]!r}, "
+            f"precision = {precision!r} depends on running the model; expected 'float32', {HALVES[0]!r}, "
             f"{HALVES[1]!r}, or a model compiled with it"
         )
     hardware = hardware_of(target)

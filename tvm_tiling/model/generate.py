@@ -61,14 +61,14 @@ def generate(
     """
     known = list(map(int, tokens))
     if not known:
-        raise WorkloadError("tokens is empty; accepted: one or more ids")
+        raise WorkloadError("tokens is empty; expected one or more ids")
     for called, value, fits in (
         ("max_new", max_new, isinstance(max_new, int) and max_new >= 1),
         ("top_p", top_p, top_p is None or 0 < top_p <= 1),
         ("temperature", temperature, temperature > 0),
     ):
         if not fits:
-            raise WorkloadError(f"{called} = {value!r}; accepted: {_RANGES[called]}")
+            raise WorkloadError(f"{called} = {value!r}; expected {_RANGES[called]}")
     ends = executable.signature.end_tokens if stop is None else stop
     step = _Steps(executable, len(known) + max_new)
     draw = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ class _Steps:
         ids = next((name for name in _IDS if name in kinds), None)
         if ids is None or "int" not in kinds[ids]:
             names = ", ".join(map(repr, kinds))
-            raise WorkloadError(f"the model's inputs are {names}; accepted: one of token ids, named {_IDS[0]!r}")
+            raise WorkloadError(f"the model's inputs are {names}; expected one of token ids, named {_IDS[0]!r}")
         self._kinds, self._ids, self._executable = kinds, ids, executable
         self._session: Session | None = None
         if any(name not in (ids, _MASK, _PLACES) for name in kinds):

@@ -99,7 +99,7 @@ def known_configs(database: Any) -> KnownConfigs | None:
         return None
     if not callable(getattr(database, "config_for", None)):
         raise DatabaseError(
-            f"database = {database!r}; accepted: a ShapeDatabase, an object with config_for(workload, "
+            f"database = {database!r}; expected a ShapeDatabase, an object with config_for(workload, "
             "hardware, prepacked, epilogue), or None"
         )
     return KnownConfigs(database)

@@ -49,7 +49,7 @@ class Setting:
             least, most = ranges.get(size.name, (size.least, size.most))
             if least > size.most or most < size.least:
                 raise ModelFormatError(
-                    f"size {size.name!r} is given as {least} to {most}; accepted: {size.least} to {size.most}"
+                    f"size {size.name!r} is given as {least} to {most}; expected {size.least} to {size.most}"
                 )
             bounded.append(replace(size, least=max(least, size.least), most=min(most, size.most)))
         return replace(sizes, sizes=tuple(bounded))
@@ -67,8 +67,7 @@ def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[S
     ]
     if len(settings) > MOST_VARIANTS:
         raise WorkloadError(
-            f"batch and dims result in {len(settings)} combinations, each compiled separately; accepted: "
-            f"{MOST_VARIANTS}"
+            f"batch and dims result in {len(settings)} combinations, each compiled separately; expected {MOST_VARIANTS}"
         )
     return settings
 
@@ -77,7 +76,7 @@ def range_of(what: str, given: object) -> Range | None:
     """First and last size of a range; None for anything else."""
     if isinstance(given, range):
         if given.step != 1 or len(given) == 0 or given[0] < 0 or given[-1] > MAX_EXTENT:
-            raise WorkloadError(f"{what} = {given!r}; accepted: a range of sizes from 0 to {MAX_EXTENT}, in steps of 1")
+            raise WorkloadError(f"{what} = {given!r}; expected a range of sizes from 0 to {MAX_EXTENT}, in steps of 1")
         return given[0], given[-1]
     if isinstance(given, tuple) and len(given) == 2 and all(type(size) is int for size in given):
         first, last = given
@@ -92,7 +91,7 @@ def _sizes(what: str, given: Sizes) -> list[int]:
         isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT for size in sizes
     ):
         raise WorkloadError(
-            f"{what} = {given!r}; accepted: a whole number from 1 to {MAX_EXTENT}, or several, such as [1, 4, "
+            f"{what} = {given!r}; expected a whole number from 1 to {MAX_EXTENT}, or several, such as [1, 4, "
             "8], or a range, such as (1, 512)"
         )
     return list(dict.fromkeys(sizes))

@@ -31,7 +31,7 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     policies: dict[ExecutionPolicy, int] | None = {}
     for number, run in enumerate(runs, start=1):
         if not isinstance(run, (tuple, list)) or len(run) != 2 or not hasattr(run[0], "run"):
-            raise WorkloadError(f"run_many: run {number} is not a pair; accepted: (executable, inputs)")
+            raise WorkloadError(f"run_many: run {number} is not a pair; expected (executable, inputs)")
         if policies is not None and type(run[0]) is Executable:
             policy = run[0].policy
             policies[policy] = policies.get(policy, 0) + 1

@@ -43,7 +43,7 @@ DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
 MOST_MEMBERS = 100_000
 STEP = 1 << 20  # bytes that are read and checksummed at a time, while they are in a cache
-ACCEPTED = "accepted: a file written by save()"
+ACCEPTED = "expected a file written by save()"
 NO_PLAN = "it was saved by an older version"
 
 
@@ -251,7 +251,7 @@ def _member(
     if the checksum differs."""
     place = _place(members, name, where)
     if most is not None and place.size > most:
-        raise ModelFormatError(f"{where}: {name} has {place.size} bytes; accepted: at most {most}")
+        raise ModelFormatError(f"{where}: {name} has {place.size} bytes; expected at most {most}")
     content = zeros(place.size)
     parts = (content[start : start + STEP].data for start in range(0, place.size, STEP))
     _read(place, name, where, parts, checksum)

@@ -53,12 +53,12 @@ class Session:
                 f"compiled for {len(variants)}"
             )
         if isinstance(room, bool) or not isinstance(room, int) or room < 1:
-            raise WorkloadError(f"room = {room!r}; accepted: a whole number of rows of at least 1")
+            raise WorkloadError(f"room = {room!r}; expected a whole number of rows of at least 1")
         self._variant, self._signature, self.room = variants[0], variants[0].signature, room
         self._states = self._found(states)
         if not self._states:
             outputs = ", ".join(map(repr, self._signature.output_names))
-            raise WorkloadError(f"no output is named as a state: {outputs}; accepted: states={{output: input}}")
+            raise WorkloadError(f"no output is named as a state: {outputs}; expected states={{output: input}}")
         self._values: dict[int, np.ndarray] = {}  # by the number of the input
 
     @property

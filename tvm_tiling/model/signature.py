@@ -133,7 +133,7 @@ class Signature:
             if known is None:
                 raise WorkloadError(f"the model has no input {name!r}: {nearest(name, self.input_names)}")
             if known in values:
-                raise WorkloadError(f"input {known!r} is given twice; accepted: once")
+                raise WorkloadError(f"input {known!r} is given twice; expected once")
             values[known] = value
         if missing := [name for name in self.input_names if name not in values]:
             raise WorkloadError(f"input {missing[0]!r} is missing; the model takes {_list(self.input_names)}")

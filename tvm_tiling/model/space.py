@@ -21,7 +21,7 @@ def require_space() -> None:
         free = min(free, largest)
     if free < SPACE:
         raise OSError(
-            f"{folder} has {free >> 20} MiB of free space; accepted: {SPACE >> 20} MiB for compiled files, or "
+            f"{folder} has {free >> 20} MiB of free space; expected {SPACE >> 20} MiB for compiled files, or "
             f"{OTHER_FOLDER}"
         )
 
@@ -33,5 +33,5 @@ def naming(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(
-            f"compiled files cannot be written to {folder}: {error.strerror}; accepted: {OTHER_FOLDER}"
+            f"compiled files cannot be written to {folder}: {error.strerror}; expected {OTHER_FOLDER}"
         ) from None

@@ -25,7 +25,7 @@ from .versus import Versus, versus_from_dict
 from .versus_page import versus_page
 
 ACCEPTED = (
-    "accepted: what exe.report(), exe.simulate() or tune() gave, or the JSON that `tvm-tiling report --json`, `bench "
+    "expected what exe.report(), exe.simulate() or tune() gave, or the JSON that `tvm-tiling report --json`, `bench "
     "MODEL --json`, `bench SUITE -o`, `tune --json` or `tune --log` wrote"
 )
 

@@ -81,7 +81,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelFormatError(
-            f"{where} is corrupted: {type(error).__name__} {error}; accepted: what `tvm-tiling report --json` wrote"
+            f"{where} is corrupted: {type(error).__name__} {error}; expected what `tvm-tiling report --json` wrote"
         ) from None
 
 

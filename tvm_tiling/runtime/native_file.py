@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from ..errors import ModelFormatError
 
-OWN = "accepted: a file of this user or of root that nobody else may write to; or its digest, load(path, digest=...)"
+OWN = "expected a file of this user or of root that nobody else may write to; or its digest, load(path, digest=...)"
 
 
 def open_native(path: str | os.PathLike[str], digest: str | None = None) -> BinaryIO:
@@ -33,7 +33,7 @@ def open_native(path: str | os.PathLike[str], digest: str | None = None) -> Bina
     try:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFormatError(f"{where} is not a regular file; accepted: a file written by save()")
+            raise ModelFormatError(f"{where} is not a regular file; expected a file written by save()")
         if digest is None:
             if why := foreign(status):
                 raise ModelFormatError(

@@ -178,5 +178,5 @@ class OpenTables:
 
 def _too_large(shape: Sequence[int]) -> WorkloadError:
     return WorkloadError(
-        f"the input sizes result in a tensor of shape {tuple(shape)}; accepted: from 0 to {MOST_ELEMENTS} elements"
+        f"the input sizes result in a tensor of shape {tuple(shape)}; expected from 0 to {MOST_ELEMENTS} elements"
     )

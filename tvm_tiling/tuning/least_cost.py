@@ -147,7 +147,7 @@ def _winograd_macs(w: ConvWorkload, config: Config) -> int:
     """Return the multiply-accumulates of F(m x m, r x r), counting image tiles beyond the edge fractionally."""
     tile = config.choice("m")
     if not isinstance(tile, int) or tile < 1:
-        raise DatabaseError(f"config: algorithm 'winograd' has m = {tile!r}, accepted: a whole number of at least 1")
+        raise DatabaseError(f"config: algorithm 'winograd' has m = {tile!r}; expected a whole number of at least 1")
     points = (tile + w.kh - 1) ** 2
     return w.n * w.ho * w.wo * points * w.ci * w.co // tile**2
 

@@ -16,7 +16,7 @@ from ..sizes import USUAL, Range
 from ..workload import ConvWorkload, GemmWorkload
 from .tasks import Task
 
-_ACCEPTED = "accepted of symbolic shapes: a matrix multiplication with only its rows symbolic, stored untransposed"
+_ACCEPTED = "expected of symbolic shapes: a matrix multiplication with only its rows symbolic, stored untransposed"
 
 
 def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[str, Any]) -> Task | None:
@@ -43,7 +43,7 @@ def operator_of(op: Any, hardware: Hardware, prepacked: bool, options: Mapping[s
     functions = getattr(op, "functions", None)
     if functions is not None:
         if len(functions) != 1:
-            raise WorkloadError(f"a module of {len(functions)} operators; accepted: one operator, or a Relax model")
+            raise WorkloadError(f"a module of {len(functions)} operators; expected one operator, or a Relax model")
         op = next(iter(functions.values()))
     func = prim_func_of(op)
     from ..schedule import is_open_func
@@ -73,13 +73,13 @@ def _ranges(options: Mapping[str, Any], hardware: Hardware) -> dict[str, Range]:
     if given:
         raise WorkloadError(f"{', '.join(given)}: accepted for a model only, not for an operator")
     if dims and hardware.cpu is None:
-        raise HardwareError(f"dims: {hardware.name} computes fixed shapes only; accepted: none, or target='llvm'")
+        raise HardwareError(f"dims: {hardware.name} computes fixed shapes only; expected none, or target='llvm'")
     found: dict[str, Range] = {}
     for name, sizes in dims.items():
         ends = range_of(f"dims[{name!r}]", sizes)
         if ends is None or ends[1] < 1:
             raise WorkloadError(
-                f"dims[{name!r}] = {sizes!r}; accepted for an operator: a range of sizes, as in (1, 512)"
+                f"dims[{name!r}] = {sizes!r}; expected for an operator: a range of sizes, as in (1, 512)"
             )
         found[name] = Range(max(1, ends[0]), ends[1])
     return found
@@ -89,7 +89,7 @@ def _refuse_names(ranges: Mapping[str, Range], known: Collection[str]) -> None:
     """Raise WorkloadError for a range of a name that is not a symbolic dimension of the operator."""
     for name in ranges:
         if name not in known:
-            what = nearest(name, known) if known else "accepted: none, since the operator's sizes are fixed"
+            what = nearest(name, known) if known else "expected none, since the operator's sizes are fixed"
             raise WorkloadError(f"dims names {name!r}: {what}")
 
 

@@ -98,11 +98,11 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
     precision = options.get("precision", "float32")
     if precision not in ("float32", *HALVES):
         raise WorkloadError(
-            f"precision = {precision!r} is not supported for tuning; accepted: {', '.join(('float32', *HALVES))}"
+            f"precision = {precision!r} is not supported for tuning; expected {', '.join(('float32', *HALVES))}"
         )
     if options.get("calibration") is not None:
         raise HardwareError(
-            f"calibration: {hardware.name} is a CPU, and models are quantised for accelerators only; accepted: None"
+            f"calibration: {hardware.name} is a CPU, and models are quantised for accelerators only; expected None"
         )
     for imported in _imported(model, options, open_ranges=True):
         with imported.at_sample():

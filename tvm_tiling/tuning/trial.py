@@ -97,7 +97,7 @@ class TrialFile:
             self._file.truncate(len(first) + self._file.read().rfind(b"\n") + 1)
         elif first:
             self._file.close()
-            raise FileExistsError(f"{path} exists and is not a log of trials; accepted: a log of trials, or a new path")
+            raise FileExistsError(f"{path} exists and is not a log of trials; expected a log of trials, or a new path")
         if not first:
             self._put({"format": FORMAT, "version": VERSION})
 
@@ -131,7 +131,7 @@ def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().split("\n")
     if not is_log(lines[0]):
-        raise DatabaseError(f"{path}, line 1: not a log of trials; accepted: a file written by `tvm-tiling tune --log`")
+        raise DatabaseError(f"{path}, line 1: not a log of trials; expected a file written by `tvm-tiling tune --log`")
     version = plain_json(lines[0]).get("version")
     if version != VERSION:
         raise DatabaseError(f"{path} has {other_version(version, (VERSION,), 'write the log anew')}")
@@ -140,6 +140,6 @@ def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
         try:
             found.append(Trial.from_dict(plain_json(line)))
         except (ValueError, KeyError, TypeError, TilingError) as error:
-            accepted = "accepted: a file written by `tvm-tiling tune --log`"
+            accepted = "expected a file written by `tvm-tiling tune --log`"
             raise DatabaseError(f"{path}, line {number}: invalid trial ({first_line(error)}); {accepted}") from None
     return found

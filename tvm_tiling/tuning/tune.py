@@ -73,12 +73,12 @@ def tune(
     cannot be tuned, reached or written.
     """
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
-        raise WorkloadError(f"trials = {trials!r}, accepted: a whole number of at least 1")
+        raise WorkloadError(f"trials = {trials!r}; expected a whole number of at least 1")
     hardware = hardware_of(target)
     if runner == LOCAL and hardware.cpu is not None and hardware.cpu.arch != host_arch():
         raise HardwareError(
             f"runner 'local' measures on this CPU, which is {host_arch()}, but {hardware.name} is "
-            f"{hardware.cpu.arch}; accepted for it: 'rpc://host:port/key' of such machines"
+            f"{hardware.cpu.arch}; expected 'rpc://host:port/key' of such machines"
         )
     with _started(runner, hardware) as template:
         from .tuned import tuned  # takes some tenths of a second, during which the template imports what it needs

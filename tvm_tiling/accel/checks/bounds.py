@@ -48,8 +48,8 @@ def check_bounds(program: Program) -> None:
         if (used.of(operand) & (elements > MOST_ELEMENTS)).any():
             number = int((used.of(operand) & (elements > MOST_ELEMENTS)).argmax())
             raise SimulationError(
-                f"{instruction_name(program, number)}: operand {operand} has {elements[number]:g} elements, "
-                f"accepted: at most {MOST_ELEMENTS}"
+                f"{instruction_name(program, number)}: operand {operand} has {elements[number]:g} elements; "
+                f"expected at most {MOST_ELEMENTS}"
             )
     _check_sums(program)
     _check_loops(program)
@@ -67,7 +67,7 @@ def _check_sums(program: Program) -> None:
         kinds = (ElementType(int(instructions[name][number])).name.lower() for name in ("dtype", "result_dtype"))
         raise SimulationError(
             f"{instruction_name(program, number)}: accumulation of {next(kinds)} in {next(kinds)} is not "
-            f"supported, accepted: {'int32 or int16' if whole[number] else 'a float type'}"
+            f"supported; expected {'int32 or int16' if whole[number] else 'a float type'}"
         )
 
 
@@ -84,7 +84,7 @@ def _check_loops(program: Program) -> None:
             loops = Opcode[int(instructions["op"][number])].loops[operand]
             raise SimulationError(
                 f"{instruction_name(program, number)}: operand {operand} has strides "
-                f"{strides[number].tolist()}, accepted: 0 for all loops except {', '.join(map(str, loops))}"
+                f"{strides[number].tolist()}; expected 0 for all loops except {', '.join(map(str, loops))}"
             )
 
 
@@ -110,7 +110,7 @@ def _check_results(program: Program) -> None:
         if judged[key]:
             raise SimulationError(
                 f"{instruction_name(program, number)}: strides {instructions['c_stride'][number].tolist()} "
-                "write an element of c twice, accepted: strides that give every element its own address"
+                "write an element of c twice; expected strides that give every element its own address"
             )
 
 

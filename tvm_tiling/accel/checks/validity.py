@@ -62,4 +62,4 @@ def _refuse(instructions: np.ndarray, field: str, wrong: np.ndarray | np.bool_, 
     if np.any(wrong):
         number = int(np.argmax(wrong))
         value = instructions[field][number].tolist()
-        raise ProgramError(f"instruction {number}: {field} = {value}, accepted: {accepted}")
+        raise ProgramError(f"instruction {number}: {field} = {value}; expected {accepted}")

@@ -23,7 +23,7 @@ def place_tensors(
     wanted = {tensor.name: tensor for tensor in program.of_role("input")}
     for name in inputs:
         if name not in wanted:
-            raise SimulationError(f"input {name!r} is unknown, {nearest(str(name), wanted)}")
+            raise SimulationError(f"input {name!r} is unknown; {nearest(str(name), wanted)}")
     for name in wanted:
         if name not in inputs:
             raise SimulationError(f"input {name!r} is missing, given: {', '.join(map(str, inputs)) or 'none'}")
@@ -67,6 +67,6 @@ def _stored(tensor: Tensor, given: Any) -> np.ndarray:
         values = values.view(np.uint16)
     if values.shape != tensor.shape or values.dtype != STORAGE[kind]:
         raise SimulationError(
-            f"input {tensor.name!r}: {values.dtype}{list(values.shape)}, accepted: {kind}{list(tensor.shape)}"
+            f"input {tensor.name!r}: {values.dtype}{list(values.shape)}; expected {kind}{list(tensor.shape)}"
         )
     return values

@@ -40,12 +40,12 @@ def convolve(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
     """Compute c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2] through the buffers of
     the engine."""
     if how.w_fold is None:
-        raise SimulationError("the program's machine has no W-fold engine; accepted: a machine with w_fold")
+        raise SimulationError("the program's machine has no W-fold engine; expected a machine with w_fold")
     rows, columns, high, taps, channels = b.shape
     slide = b.strides[1] if columns > 1 else b.strides[3]
     if columns > 1 and taps > 1 and b.strides[3] != slide:
         raise SimulationError(
-            f"output points are {slide} bytes apart but taps {b.strides[3]}; accepted: equal distances, as "
+            f"output points are {slide} bytes apart but taps {b.strides[3]}; expected equal distances, as "
             "the engine slides by columns"
         )
     kind, result = how.kinds
@@ -199,7 +199,7 @@ def _nest(
         possible = [granularity for granularity in unit.granularities if granularity % element == 0]
         if value and value not in possible:
             raise HardwareError(
-                f"w_fold: a WCONV has {name} = {value} bytes; accepted: 0, {', '.join(map(str, possible))}"
+                f"w_fold: a WCONV has {name} = {value} bytes; expected 0, {', '.join(map(str, possible))}"
             )
     choices = [pci] if pci else [g for g in unit.granularities if g % d_s == 0 and unit.row_bytes // g <= layer.w]
     nests = [FoldNest(layer, unit, g, pco or unit.row_bytes, block or -(-co // unit.sub_units)) for g in choices]
@@ -207,7 +207,7 @@ def _nest(
     if not fitting:
         raise HardwareError(
             f"w_fold: the sums of a WCONV block need {nests[-1].sum_rows} rows of the result buffer, which "
-            f"has {unit.result_buffer_rows}; accepted: fewer output channels per block, or a larger PCI"
+            f"has {unit.result_buffer_rows}; expected fewer output channels per block, or a larger PCI"
         )
     if len(fitting) == 1:
         return fitting[0], pco > 0

@@ -185,7 +185,7 @@ class Batch:
         if wrong.any():
             place = int(wrong.argmax())
             named = self.named(int(self.number[place]))
-            raise HardwareError(f"{machine.hardware.name}: {named} {does(place)}; accepted: {accepted}")
+            raise HardwareError(f"{machine.hardware.name}: {named} {does(place)}; expected {accepted}")
 
 
 def nothing(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:

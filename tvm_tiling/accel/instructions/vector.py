@@ -58,12 +58,12 @@ def apply(
     if (INTEGERS if is_integer(kind) else FLOATS) not in function.types:
         if FIXED not in function.types or kind != ElementType.INT16:
             raise SimulationError(
-                f"{function.name.upper()} of {ElementType(kind).name.lower()} is not supported, accepted: "
+                f"{function.name.upper()} of {ElementType(kind).name.lower()} is not supported; expected "
                 f"{function.types[0]}"
             )
         if immediate[0] not in range(16):
             raise SimulationError(
-                f"{function.name.upper()} has {immediate[0]:g} fraction bits, accepted: a whole number from 0 to 15"
+                f"{function.name.upper()} has {immediate[0]:g} fraction bits; expected a whole number from 0 to 15"
             )
         assert callable(computes)
         return _as_result(_table(computes, int(immediate[0]))[a.astype(np.int64) + (1 << 15)], result)
@@ -102,7 +102,7 @@ def reduce(
     """
     if not isinstance(function.computes, str):
         raise SimulationError(
-            f"{function.name.upper()} cannot reduce, accepted: "
+            f"{function.name.upper()} cannot reduce; expected "
             f"{', '.join(row.name.upper() for row in Function if row.reduces)}"
         )
     kind, result = kinds

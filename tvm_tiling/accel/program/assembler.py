@@ -65,7 +65,7 @@ class _Reader:
             else:
                 self.rows.append(self._instruction(words))
         if self.hardware is None:
-            raise self._error("the text has no machine; accepted: .machine, its TOML, .end")
+            raise self._error("the text has no machine; expected .machine, its TOML, .end")
         return Program(
             hardware=self.hardware,
             memories=tuple(self.memories),
@@ -83,14 +83,14 @@ class _Reader:
         """Yield the words of a line. A JSON string in double quotes is one word; a semicolon starts a comment."""
         for quoted, plain, rest in _WORD.findall(line):
             if rest:
-                raise self._error("unterminated string; accepted: a JSON string")
+                raise self._error("unterminated string; expected a JSON string")
             if plain:
                 yield plain
             elif quoted:
                 try:
                     yield plain_json(quoted)
                 except ValueError:
-                    raise self._error(f"invalid string {quoted}, accepted: a JSON string") from None
+                    raise self._error(f"invalid string {quoted}; expected a JSON string") from None
 
     # ---- directives --------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class _Reader:
             raise self._error(f"unknown directive {name!r}: {nearest(name, _DIRECTIVES)}")
         take, wanted = known[name]
         if len(words) != len(wanted.split()):
-            raise self._error(f"{name} has {len(words)} words, accepted: {name} {wanted}".rstrip())
+            raise self._error(f"{name} has {len(words)} words; expected {name} {wanted}".rstrip())
         take(*words)
 
     def _machine(self) -> None:
@@ -154,7 +154,7 @@ class _Reader:
     def _array(self, name: str, content: bytes) -> np.ndarray:
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
         if len(content) != tensor.bytes:
-            raise self._error(f"constant {name!r} has {len(content)} bytes, accepted: {tensor.bytes}")
+            raise self._error(f"constant {name!r} has {len(content)} bytes; expected {tensor.bytes}")
         return np.frombuffer(content, dtype=STORAGE[tensor.dtype]).reshape(tensor.shape)
 
     # ---- instructions ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class _Reader:
         if words[0].endswith(":"):
             words = words[1:]
         if len(words) < 2:
-            raise self._error("an instruction has too few words; accepted: queue, instruction, fields")
+            raise self._error("an instruction has too few words; expected queue, instruction, fields")
         queue = self._one_of("queue", words[0], self.queues)
         op = Opcode[self._one_of("instruction", words[1].upper(), Opcode.names)]
         fields: dict[str, str] = {}
@@ -204,7 +204,7 @@ class _Reader:
             return 0, 0, (0,) * LOOPS
         found = _OPERAND.fullmatch(text)
         if found is None:
-            raise self._error(f"operand {text!r}, accepted: memory+address or memory+address/stride,stride...")
+            raise self._error(f"operand {text!r}; expected memory+address or memory+address/stride,stride...")
         names = [memory.name for memory in self.memories]
         memory = names.index(self._one_of("memory", found["memory"], names))
         operand = field[0]
@@ -223,30 +223,30 @@ class _Reader:
     def _numbers(self, field: str, text: str, count: int, missing: int) -> tuple[int, ...]:
         values = [self._whole(field, word, field) for word in text.split(",")] if text else []
         if len(values) > count:
-            raise self._error(f"{field} has {len(values)} numbers, accepted: at most {count}")
+            raise self._error(f"{field} has {len(values)} numbers; expected at most {count}")
         return (*values, *(missing,) * (count - len(values)))
 
     def _floats(self, text: str) -> tuple[float, ...]:
         words = text.split(",") if text else []
         if len(words) > 2:
-            raise self._error(f"values has {len(words)} numbers, accepted: at most 2")
+            raise self._error(f"values has {len(words)} numbers; expected at most 2")
         try:
             values = [struct.unpack(">d", bytes.fromhex(w[2:]))[0] if w.startswith("0x") else float(w) for w in words]
         except (ValueError, struct.error):
-            raise self._error(f"values = {text!r}, accepted: numbers, or 0x and 16 hexadecimal digits") from None
+            raise self._error(f"values = {text!r}; expected numbers, or 0x and 16 hexadecimal digits") from None
         return (*values, *(0.0,) * (2 - len(values)))
 
     def _whole(self, what: str, text: str, field: str | None = None) -> int:
         """Return an integer that `field` of an instruction can hold."""
         if not _WHOLE.fullmatch(text):
-            raise self._error(f"{what} = {text!r}, accepted: a whole number")
+            raise self._error(f"{what} = {text!r}; expected a whole number")
         return self._within(what, int(text), field)
 
     def _within(self, what: str, value: int, field: str | None) -> int:
         if field is not None:
             limits = _LIMITS[field]
             if not limits.min <= value <= limits.max:
-                raise self._error(f"{what} = {value}, accepted: {limits.min} to {limits.max}")
+                raise self._error(f"{what} = {value}; expected {limits.min} to {limits.max}")
         return value
 
     def _one_of(self, what: str, word: str, known: Collection[str]) -> str:

@@ -47,7 +47,7 @@ class ProgramBuilder:
         self.machine = Machine(hardware)
         self.queues = self.machine.queues if queues is None else tuple(queues)
         if not 0 < len(self.queues) <= QUEUES:
-            raise ProgramError(f"program: {len(self.queues)} queues, accepted: 1 to {QUEUES}")
+            raise ProgramError(f"program: {len(self.queues)} queues; expected 1 to {QUEUES}")
         self._memories: dict[str, int] = {}  # name -> bytes used by tensors and declarations
         self._numbers: dict[str, int] = {}
         self._engines: dict[str, int] = {}  # engine -> index of its queue
@@ -75,7 +75,7 @@ class ProgramBuilder:
     ) -> Tensor:
         """Add a tensor. Without an address, it is placed after the existing tensors, aligned to 64 bytes."""
         if name in self._tensors:
-            raise ProgramError(f"program: tensor {name!r} already exists, accepted: another name")
+            raise ProgramError(f"program: tensor {name!r} already exists; expected another name")
         element_type(dtype)
         if address is None:
             address = -(-self._free.get(memory, 0) // ALIGNMENT) * ALIGNMENT
@@ -94,7 +94,7 @@ class ProgramBuilder:
         tensor = self.tensor(name, dtype, values.shape, role="constant", operand=operand, memory=memory)
         if values.dtype != STORAGE[dtype]:
             raise ProgramError(
-                f"constant {name!r}: the values are {values.dtype}, accepted: {STORAGE[dtype]} for {dtype}"
+                f"constant {name!r}: the values are {values.dtype}; expected {STORAGE[dtype]} for {dtype}"
             )
         self._constants[name] = np.ascontiguousarray(values, dtype=STORAGE[dtype]).reshape(values.shape)
         return tensor
@@ -201,5 +201,5 @@ def _type(name: str) -> int:
 
 def _loops(values: Sequence[int], missing: tuple[int, ...]) -> tuple[int, ...]:
     if len(values) > LOOPS:
-        raise ProgramError(f"instruction: {len(values)} loops, accepted: at most {LOOPS}")
+        raise ProgramError(f"instruction: {len(values)} loops; expected at most {LOOPS}")
     return (*values, *missing[len(values) :])

@@ -67,7 +67,7 @@ def load(kind: type[P], path: str | os.PathLike[str]) -> P:
             start = file.read(_START.size)
             if start[: len(MAGIC)] != MAGIC:
                 raise ProgramError(
-                    f"{path} is not a program of the simulated accelerator; accepted: a file written by Program.save()"
+                    f"{path} is not a program of the simulated accelerator; expected a file written by Program.save()"
                 )
             content = memoryview(file.read())
     except OSError as error:
@@ -91,7 +91,7 @@ def _parse(kind: type[P], start: bytes, content: memoryview) -> P:
     header = _header(bytes(content[:length]))
     count = header["instructions"]
     if type(count) is not int or not 0 <= count <= (len(content) - length) // INSTRUCTION.itemsize:
-        raise ProgramError(f"instructions = {count!r}, accepted: at most as many as the file holds")
+        raise ProgramError(f"instructions = {count!r}; expected at most as many as the file holds")
     tables: dict[str, Any] = {
         name: [_row(kind, row, name) for row in _listed(header, name)] for name, kind in _TABLES.items()
     }
@@ -102,7 +102,7 @@ def _parse(kind: type[P], start: bytes, content: memoryview) -> P:
             constants[tensor.name] = _constant(tensor, content[place:])
             place += constants[tensor.name].nbytes
     if place != len(content):
-        raise ProgramError(f"{len(content) - place} bytes after the last constant, accepted: none")
+        raise ProgramError(f"{len(content) - place} bytes after the last constant; expected none")
     return kind(
         hardware=from_dict(Hardware, header["hardware"], "hardware"),
         queues=tuple(_listed(header, "queues")),
@@ -124,7 +124,7 @@ def _header(text: bytes) -> dict[str, Any]:
 
 def _listed(header: dict[str, Any], name: str) -> list[Any]:
     if not isinstance(header[name], list):
-        raise ProgramError(f"{name} = {header[name]!r}, accepted: a list")
+        raise ProgramError(f"{name} = {header[name]!r}; expected a list")
     return header[name]
 
 

@@ -53,11 +53,11 @@ def join(
     different sizes.
     """
     if not parts:
-        raise ProgramError("join: no parts, accepted: one or more")
+        raise ProgramError("join: no parts; expected one or more")
     first = parts[0].program
     for part in parts:
         if part.program.hardware != first.hardware or part.program.queues != first.queues:
-            raise ProgramError("join: the parts are for different machines, accepted: programs made for one machine")
+            raise ProgramError("join: the parts are for different machines; expected programs made for one machine")
     values = {**constants}
     for part in parts:
         for tensor in part.program.of_role("constant"):
@@ -113,7 +113,7 @@ def _tensors(
             elif (known.bytes, known.memory) != (tensor.bytes, place):
                 raise ProgramError(
                     f"join: tensor {name!r} has {known.bytes} bytes of memory {known.memory!r} and "
-                    f"{tensor.bytes} of {place!r}; accepted: the same size and memory"
+                    f"{tensor.bytes} of {place!r}; expected the same size and memory"
                 )
     if missing := [name for name in outputs if name not in written]:
         raise ProgramError(f"join: no part writes the output {missing[0]!r}")

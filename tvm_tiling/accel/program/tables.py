@@ -85,16 +85,16 @@ class ProgramTables:
         _check_names("memory", [memory.name for memory in self.memories], most=256, plain=True)
         _check_names("tensor", [tensor.name for tensor in self.tensors])
         if len(self.regions) > 1 << 16:
-            raise ProgramError(f"program: {len(self.regions)} regions, accepted: at most {1 << 16}")
+            raise ProgramError(f"program: {len(self.regions)} regions; expected at most {1 << 16}")
         for memory in self.memories:
             if not 0 <= memory.bytes <= MOST_BYTES:
-                raise ProgramError(f"memory {memory.name!r}: {memory.bytes} bytes, accepted: 0 to {MOST_BYTES}")
+                raise ProgramError(f"memory {memory.name!r}: {memory.bytes} bytes; expected 0 to {MOST_BYTES}")
         for tensor in self.tensors:
             self._check_tensor(tensor)
         self._check_constants()
         if self.instructions.dtype != INSTRUCTION or self.instructions.ndim != 1:
             raise ProgramError(
-                f"program: the instructions are {self.instructions.dtype}, accepted: an array of INSTRUCTION"
+                f"program: the instructions are {self.instructions.dtype}; expected an array of INSTRUCTION"
             )
         check_instructions(self.instructions, len(self.queues), len(self.memories), len(self.regions))
 
@@ -107,9 +107,9 @@ class ProgramTables:
             ("operand", tensor.operand, OPERAND_CLASSES),
         ):
             if value not in known:
-                raise ProgramError(f"{where}: {name} = {value!r}, {nearest(str(value), known)}")
+                raise ProgramError(f"{where}: {name} = {value!r}; {nearest(str(value), known)}")
         if not all(isinstance(extent, int) and 0 < extent <= MOST_BYTES for extent in tensor.shape):
-            raise ProgramError(f"{where}: shape {tensor.shape}, accepted: whole numbers of at least 1")
+            raise ProgramError(f"{where}: shape {tensor.shape}; expected whole numbers of at least 1")
         size = next(memory.bytes for memory in self.memories if memory.name == tensor.memory)
         if not 0 <= tensor.address <= size - tensor.bytes:
             raise ProgramError(
@@ -127,7 +127,7 @@ class ProgramTables:
             array = self.constants[name]
             if array.shape != tensor.shape or array.dtype != STORAGE[tensor.dtype]:
                 raise ProgramError(
-                    f"constant {name!r}: {array.dtype}{list(array.shape)}, accepted: "
+                    f"constant {name!r}: {array.dtype}{list(array.shape)}; expected "
                     f"{STORAGE[tensor.dtype]}{list(tensor.shape)}"
                 )
 
@@ -180,11 +180,11 @@ def _number(kind: str, name: str, known: tuple[str, ...] | list[str]) -> int:
 
 def _check_names(kind: str, names: tuple[str, ...] | list[str], most: int | None = None, plain: bool = False) -> None:
     if most is not None and len(names) > most:
-        raise ProgramError(f"program: {len(names)} entries of kind {kind}, accepted: at most {most}")
+        raise ProgramError(f"program: {len(names)} entries of kind {kind}; expected at most {most}")
     seen = set()
     for name in names:
         if not isinstance(name, str) or not name or not name.isprintable() or name in seen:
-            raise ProgramError(f"program: {kind} {name!r}, accepted: non-empty, printable, unique names")
+            raise ProgramError(f"program: {kind} {name!r}; expected non-empty, printable, unique names")
         if plain and not name.replace(".", "_").isidentifier():
-            raise ProgramError(f"program: {kind} {name!r}, accepted: names of letters, digits, underscores and dots")
+            raise ProgramError(f"program: {kind} {name!r}; expected names of letters, digits, underscores and dots")
         seen.add(name)

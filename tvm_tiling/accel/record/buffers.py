@@ -112,7 +112,7 @@ class Places:
             held = f", {used + others} of them in use" if used + others else ""
             raise HardwareError(
                 f"{what} needs {size} bytes of memory {memory!r} of {self.machine.hardware.name}, which has "
-                f"{capacity}{held}; accepted: smaller tiles, or fewer versions"
+                f"{capacity}{held}; expected smaller tiles, or fewer versions"
             )
         self.used[memory] = address + size
         return address
@@ -128,11 +128,11 @@ class Places:
     def _dense(self, buffer: tirx.Buffer) -> None:
         shape = tuple(int(extent) for extent in buffer.shape)
         if str(buffer.dtype) not in STORAGE:
-            raise self.nest.refuse(f"buffer {buffer.name} has type {buffer.dtype}; accepted: {', '.join(STORAGE)}")
+            raise self.nest.refuse(f"buffer {buffer.name} has type {buffer.dtype}; expected {', '.join(STORAGE)}")
         if buffer.strides and tuple(int(s) for s in buffer.strides) != tuple(
             prod(shape[d + 1 :]) for d in range(len(shape))
         ):
-            raise self.nest.refuse(f"buffer {buffer.name} has custom strides; accepted: compact parameters")
+            raise self.nest.refuse(f"buffer {buffer.name} has custom strides; expected compact parameters")
         size = prod(shape) * STORAGE[str(buffer.dtype)].itemsize
         address = self.reserve(EXTERNAL, size, f"buffer {buffer.name}")
         zero = tuple(tirx.IntImm("int32", 0) for _ in shape)
@@ -143,7 +143,7 @@ class Places:
         if not writers or not readers:
             return  # unused
         if str(buffer.dtype) not in STORAGE:
-            raise self.nest.refuse(f"buffer {buffer.name} has type {buffer.dtype}; accepted: {', '.join(STORAGE)}")
+            raise self.nest.refuse(f"buffer {buffer.name} has type {buffer.dtype}; expected {', '.join(STORAGE)}")
         memory = str(buffer.scope()).partition(".")[2]
         loops = _common([*writers, *readers])
         shape, origin = self._box(buffer, writers, loops)
@@ -158,7 +158,7 @@ class Places:
     def _copies(self, writers: list[Leaf]) -> int:
         asked = next((count for leaf in writers if (count := leaf.annotation("vsim.copies")) is not None), 1)
         if not isinstance(asked, int) or asked < 1:
-            raise self.nest.refuse(f"block {writers[0].name!r} has vsim.copies = {asked!r}; accepted: 1 or more")
+            raise self.nest.refuse(f"block {writers[0].name!r} has vsim.copies = {asked!r}; expected 1 or more")
         return asked
 
     def _box(
@@ -213,7 +213,7 @@ class Places:
             counts = [count for count in asked if isinstance(count, int) and count > 0]
             if not counts:
                 raise self.nest.refuse(
-                    f"block {writers[0].name!r} has vsim.versions = {asked[0]!r}; accepted: 1 or more"
+                    f"block {writers[0].name!r} has vsim.versions = {asked[0]!r}; expected 1 or more"
                 )
             return max(counts) if loops else 1
         if any(leaf.annotation("double_buffer_scope") is not None for leaf in writers):
@@ -227,7 +227,7 @@ class Places:
             last = max(stages[leaf.path[depth]] for leaf in readers)
         except IndexError:
             raise self.nest.refuse(
-                f"loop {loops[-1].variable.name} has {len(stages)} stages but more parts; accepted: one stage per part"
+                f"loop {loops[-1].variable.name} has {len(stages)} stages but more parts; expected one stage per part"
             ) from None
         return max(1, last - first + 1)
 

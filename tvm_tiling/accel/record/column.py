@@ -29,7 +29,7 @@ def record_column(found: Instances, places: Places, rows: Rows, queue: str) -> N
     over_columns = [group for group in groups if not target.steps[group[-1]]]
     if any(right.steps[group[-1]] for group in over_rows):
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} multiplies two matrices on the column engine; accepted: a matrix by a vector"
+            f"block {found.leaf.name!r} multiplies two matrices on the column engine; expected a matrix by a vector"
         )
     if len(over_rows) > 1 or len(over_columns) > 3:
         raise Coupled
@@ -51,6 +51,6 @@ def _annotation(found: Instances, name: str) -> int:
     value = found.leaf.annotation(name)
     if not isinstance(value, int) or value < 1:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} has {name} = {value!r}; accepted: a whole number of at least 1"
+            f"block {found.leaf.name!r} has {name} = {value!r}; expected a whole number of at least 1"
         )
     return value

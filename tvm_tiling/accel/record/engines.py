@@ -23,7 +23,7 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     """Record a block of the engines "load" and "store": buffer[...] = other[...], or a constant."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     if not isinstance(store, tirx.BufferStore) or leaf.block.init is not None:
-        raise nest.refuse(f"block {leaf.name!r} must load or store; accepted: one copy of an element")
+        raise nest.refuse(f"block {leaf.name!r} must load or store; expected one copy of an element")
     target = access(found, places, store.buffer, store.indices)
     if constant(store.value) is not None:
         record_fill(found, rows, queue, target, constant(store.value) or 0.0)
@@ -31,13 +31,13 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     within = bordered_load(store.value)
     element = store.value if within is None else within[1]
     if not isinstance(element, TensorLoad):
-        raise nest.refuse(f"block {leaf.name!r} must load or store, but computes {store.value}; accepted: a plain copy")
+        raise nest.refuse(f"block {leaf.name!r} must load or store, but computes {store.value}; expected a plain copy")
     source = access(found, places, element.source, element.indices)
     if source.kind != target.kind:
-        raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; accepted: equal types")
+        raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; expected equal types")
     if (source.memory == EXTERNAL) == (target.memory == EXTERNAL):
         raise nest.refuse(
-            f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; accepted: one of them "
+            f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; expected one of them "
             f"{EXTERNAL!r}, the other on the chip"
         )
     if within is not None:
@@ -61,7 +61,7 @@ def _record_bordered(
     border = constant(outside)
     if border is None or source.memory != EXTERNAL:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} copies where {condition}, otherwise takes {outside}; accepted: loads "
+            f"block {found.leaf.name!r} copies where {condition}, otherwise takes {outside}; expected loads "
             "from external memory within a border of one constant"
         )
     some, low, high = inside_of(found, condition)
@@ -137,12 +137,12 @@ def operands_of_product(found: Instances, places: Places) -> tuple[StridedAccess
     for operand, load in zip((*accesses, target), (left.source, right.source, store.buffer), strict=True):
         if operand.memory == EXTERNAL:
             raise nest.refuse(
-                f"block {leaf.name!r}: its engine uses {load.name} in external memory; accepted: on-chip "
+                f"block {leaf.name!r}: its engine uses {load.name} in external memory; expected on-chip "
                 "buffers (cache_read, cache_write)"
             )
     if accesses[0].kind != accesses[1].kind:
         raise nest.refuse(
-            f"block {leaf.name!r} multiplies {accesses[0].kind.name} by {accesses[1].kind.name}; accepted: equal types"
+            f"block {leaf.name!r} multiplies {accesses[0].kind.name} by {accesses[1].kind.name}; expected equal types"
         )
     return accesses[0], accesses[1], target
 
@@ -155,7 +155,7 @@ def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, Ten
     factors = [strip_cast(f) for f in (product.a, product.b)] if product is not None else []
     if len(factors) != 2 or not all(isinstance(f, TensorLoad) for f in factors):
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} must accumulate products, but computes {store.value}; accepted: c = c "
+            f"block {found.leaf.name!r} must accumulate products, but computes {store.value}; expected c = c "
             "+ a * b, both of them buffers"
         )
     return factors[0], factors[1]
@@ -198,7 +198,7 @@ def starts_sum(found: Instances) -> np.ndarray:
     init = found.leaf.block.init
     if init is not None and (not isinstance(init, tirx.BufferStore) or constant(init.value) != 0):
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} starts its sum from a value other than 0; accepted: sums from 0"
+            f"block {found.leaf.name!r} starts its sum from a value other than 0; expected sums from 0"
         )
     return begins(found)
 

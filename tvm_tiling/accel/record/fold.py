@@ -26,7 +26,7 @@ def record_fold(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     if len(found.inner) != LOOPS:
         raise found.nest.refuse(
             f"block {found.leaf.name!r} gives an instruction of the W-fold engine {len(found.inner)} loops; "
-            f"accepted: vsim.loops = {LOOPS}, the innermost loops being {LOOP_NAMES}, each with independent "
+            f"expected vsim.loops = {LOOPS}, the innermost loops being {LOOP_NAMES}, each with independent "
             "bounds"
         )
     if not _is_convolution(left, right, target):
@@ -63,7 +63,7 @@ def _annotation(found: Instances, name: str) -> int:
     if value is None:
         return 0
     if not isinstance(value, int) or not 0 <= value < 256:
-        raise found.nest.refuse(f"block {found.leaf.name!r} has {name} = {value!r}; accepted: 0 to 255")
+        raise found.nest.refuse(f"block {found.leaf.name!r} has {name} = {value!r}; expected 0 to 255")
     return value
 
 

@@ -93,7 +93,7 @@ def _function(source: tvm.IRModule | tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]
         return source, str((source.attrs or {}).get("global_symbol", "main"))
     functions = {g.name_hint: f for g, f in source.functions.items() if isinstance(f, tirx.PrimFunc)}
     if len(functions) != 1:
-        raise UnsupportedOperator(f"the module has {len(functions)} PrimFuncs; accepted: exactly one to be recorded")
+        raise UnsupportedOperator(f"the module has {len(functions)} PrimFuncs; expected exactly one to be recorded")
     name, func = next(iter(functions.items()))
     return func, name
 
@@ -103,11 +103,11 @@ def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine
     engine = leaf.annotation("vsim.engine")
     if engine not in ENGINES:
         raise nest.refuse(
-            f"block {leaf.name!r} has the annotation vsim.engine = {engine!r}; accepted: {', '.join(ENGINES)}"
+            f"block {leaf.name!r} has the annotation vsim.engine = {engine!r}; expected {', '.join(ENGINES)}"
         )
     store = leaf.block.body
     if not isinstance(store, tirx.BufferStore):
-        raise nest.refuse(f"block {leaf.name!r} contains a {type(store).__name__}; accepted: one store")
+        raise nest.refuse(f"block {leaf.name!r} contains a {type(store).__name__}; expected one store")
     source = places[store.value.source].memory if isinstance(store.value, TensorLoad) else None
     queue = machine.queue_of(_engine(str(engine), source, places[store.buffer].memory, machine))
     for found in instances_of(nest, leaf):
@@ -118,7 +118,7 @@ def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine
         return found
     raise nest.refuse(
         f"block {leaf.name!r}: its indices {list(store.indices)} or its condition {leaf.realize.predicate} "
-        "are not affine; accepted: sums of loop variables times constants"
+        "are not affine; expected sums of loop variables times constants"
     )
 
 

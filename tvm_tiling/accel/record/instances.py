@@ -56,7 +56,7 @@ class Instances:
         start = evaluate(parts[-1], self.values)
         if start is None:
             where = f"block {self.leaf.name!r}: the index {expr} does not consist of integers and loop variables"
-            raise self.nest.refuse(f"{where}; accepted: indices made of loop variables and constants")
+            raise self.nest.refuse(f"{where}; expected indices made of loop variables and constants")
         steps = dict(zip(used, (int(part) for part in parts[:-1]), strict=True))
         return np.broadcast_to(start, len(self)).astype(np.int64), tuple(steps.get(variable, 0) for variable in own)
 
@@ -101,7 +101,7 @@ def instances_of(nest: Nest, leaf: Leaf) -> Iterator[Instances]:
     asked = leaf.annotation("vsim.loops")
     if not isinstance(asked, int) or not 0 <= asked <= len(leaf.loops):
         raise nest.refuse(
-            f"block {leaf.name!r} has the annotation vsim.loops = {asked!r}; accepted: how many of its "
+            f"block {leaf.name!r} has the annotation vsim.loops = {asked!r}; expected how many of its "
             f"{len(leaf.loops)} loops, counted from the innermost, belong to one instruction"
         )
     for count in range(asked, -1, -1):
@@ -112,7 +112,7 @@ def instances_of(nest: Nest, leaf: Leaf) -> Iterator[Instances]:
             others = ", ".join(repr(other.name) for other in shared.leaves if other is not leaf)
             raise nest.refuse(
                 f"block {leaf.name!r}: loop {shared.variable.name} of its instruction also contains {others}; "
-                "accepted: loops that contain only this block, or a smaller vsim.loops"
+                "expected loops that contain only this block, or a smaller vsim.loops"
             )
         try:
             yield _instances(nest, leaf, leaf.loops[:split], inner)

@@ -50,17 +50,17 @@ def record_level_copy(found: Instances, places: Places, rows: Rows, queue: str) 
     within = bordered_load(store.value)
     element = store.value if within is None else within[1]
     if not isinstance(element, TensorLoad):
-        raise nest.refuse(f"block {leaf.name!r} must load or store, but computes {store.value}; accepted: a plain copy")
+        raise nest.refuse(f"block {leaf.name!r} must load or store, but computes {store.value}; expected a plain copy")
     source, target = places[element.source], places[store.buffer]
     steps = _rank(places.machine, target) - _rank(places.machine, source)
     if steps == 0:
         raise nest.refuse(
-            f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; accepted: from one "
+            f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; expected from one "
             "storage level to another"
         )
     if target.copies % source.copies:
         raise nest.refuse(
-            f"block {leaf.name!r} makes {target.copies} copies of {source.copies}; accepted: a vsim.copies "
+            f"block {leaf.name!r} makes {target.copies} copies of {source.copies}; expected a vsim.copies "
             "that is a multiple of that of the level above"
         )
     accesses = (
@@ -69,7 +69,7 @@ def record_level_copy(found: Instances, places: Places, rows: Rows, queue: str) 
     )
     if accesses[0].kind != accesses[1].kind:
         raise nest.refuse(
-            f"block {leaf.name!r} copies {accesses[0].kind.name} to {accesses[1].kind.name}; accepted: equal types"
+            f"block {leaf.name!r} copies {accesses[0].kind.name} to {accesses[1].kind.name}; expected equal types"
         )
     copy = _LevelCopy(rows, queue, source, target, into=steps > 0)
     if within is not None:
@@ -134,7 +134,7 @@ class _LevelCopy:
         border = constant(outside)
         if border is None or accesses[0].memory != EXTERNAL:
             raise found.nest.refuse(
-                f"block {found.leaf.name!r} copies where {condition}, otherwise takes {outside}; accepted: "
+                f"block {found.leaf.name!r} copies where {condition}, otherwise takes {outside}; expected "
                 "loads from external memory within a border of one constant"
             )
         some, low, high = inside_of(found, condition)
@@ -189,7 +189,7 @@ class _LevelCopy:
         loops = [number for number, step in enumerate(steps) if step]
         if len(loops) != 1 or steps[loops[0]] != 1:
             raise found.nest.refuse(
-                f"block {found.leaf.name!r} has vsim.halo = {list(halo)!r}; accepted: one loop of the instruction "  # type: ignore[call-overload]
+                f"block {found.leaf.name!r} has vsim.halo = {list(halo)!r}; expected one loop of the instruction "  # type: ignore[call-overload]
                 "along that axis"
             )
         return loops[0]

@@ -69,7 +69,7 @@ class Nest:
         self.buffers: list[tirx.Buffer] = []
         root = func.body
         if not isinstance(root, s_tir.SBlockRealize):
-            raise self.refuse("it has no root block; accepted: a function scheduled by tiling_schedule")
+            raise self.refuse("it has no root block; expected a function scheduled by tiling_schedule")
         self.buffers += list(root.block.alloc_buffers)
         self._walk(root.block.body, (), (), 0)
 
@@ -91,7 +91,7 @@ class Nest:
                 self.buffers += list(stmt.block.alloc_buffers)
                 if stmt.block.iter_vars:
                     raise self.refuse(
-                        f"block {stmt.block.name_hint!r} contains other blocks; accepted: blocks side by side"
+                        f"block {stmt.block.name_hint!r} contains other blocks; expected blocks side by side"
                     )
                 return self._walk(stmt.block.body, loops, path, start)
             leaf = Leaf(stmt.block.name_hint, stmt, loops, path, start)
@@ -99,7 +99,7 @@ class Nest:
             for loop in loops:
                 loop.leaves.append(leaf)
             return PLACES
-        raise self.refuse(f"it contains a {type(stmt).__name__} between blocks; accepted: loops and blocks")
+        raise self.refuse(f"it contains a {type(stmt).__name__} between blocks; expected loops and blocks")
 
     def _loop(self, stmt: tirx.For, loops: tuple[Loop, ...], path: tuple[int, ...], start: int) -> int:
         if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min) != 0:
@@ -121,7 +121,7 @@ class Nest:
         found = evaluate(extent, instances(around, self)[0])
         if found is None:
             raise self.refuse(
-                f"the extent {extent} of loop {name} cannot be evaluated; accepted: integer expressions of "
+                f"the extent {extent} of loop {name} cannot be evaluated; expected integer expressions of "
                 "loop variables"
             )
         return max(0, int(found.max(initial=0)))
@@ -143,7 +143,7 @@ def instances(loops: Sequence[Loop], nest: Nest) -> tuple[dict[tirx.Var, np.ndar
         count *= loop.most
     if count > MOST_INSTANCES:
         raise nest.refuse(
-            f"a block runs {count} times, accepted: at most {MOST_INSTANCES}; put more work into one instruction"
+            f"a block runs {count} times; expected at most {MOST_INSTANCES}; put more work into one instruction"
         )
     grid = np.indices([loop.most for loop in loops], dtype=np.int64).reshape(len(loops), count)
     values = {loop.variable: column for loop, column in zip(loops, grid, strict=True)}

@@ -24,13 +24,13 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
     if reduction is None or not isinstance(store, tirx.BufferStore):
         raise nest.refuse(
             f"block {leaf.name!r} is not a reduction of buffer elements by +, max or min from a constant "
-            "initial value; accepted: those reductions"
+            "initial value; expected those reductions"
         )
     source = access(found, places, reduction.element.source, reduction.element.indices)
     target = access(found, places, store.buffer, store.indices)
     if EXTERNAL in (source.memory, target.memory):
         raise nest.refuse(
-            f"block {leaf.name!r}: the vector engine reduces to or from external memory; accepted: on-chip buffers"
+            f"block {leaf.name!r}: the vector engine reduces to or from external memory; expected on-chip buffers"
         )
     engine = machine.vector
     _refuse(found, machine, "function", reduction.function, engine.functions)
@@ -42,7 +42,7 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
     reduced = [loop for loop, step in enumerate(target.steps) if not step]
     if source.kind != target.kind and not (found.extents[:, reduced] > 1).any(axis=1).all():
         raise nest.refuse(
-            f"block {leaf.name!r} converts single elements of {source.kind.name}; accepted: reductions of "
+            f"block {leaf.name!r} converts single elements of {source.kind.name}; expected reductions of "
             "several elements"
         )
     starts = begins(found)
@@ -70,5 +70,5 @@ def _refuse(found: Instances, machine: Machine, what: str, name: str, known: tup
     if known and name not in known:
         raise found.nest.refuse(
             f"block {found.leaf.name!r} needs the {what} {name}, which the vector engine of "
-            f"{machine.hardware.name} does not support; accepted: {', '.join(known)}"
+            f"{machine.hardware.name} does not support; expected {', '.join(known)}"
         )

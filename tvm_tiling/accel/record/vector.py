@@ -52,7 +52,7 @@ class VectorBlock:
         self.lent: set[tuple[int, ElementType]] = set()
         store = found.leaf.block.body
         if not isinstance(store, tirx.BufferStore) or found.leaf.block.init is not None:
-            raise found.nest.refuse(f"block {found.leaf.name!r} is not element-wise; accepted: one store without init")
+            raise found.nest.refuse(f"block {found.leaf.name!r} is not element-wise; expected one store without init")
         self.store = store
         self.target = self.access(TensorLoadOf(store))
         self.size = int(np.prod([loop.most for loop in found.inner], dtype=np.int64))
@@ -67,7 +67,7 @@ class VectorBlock:
         if found.memory == EXTERNAL:
             raise self.found.nest.refuse(
                 f"block {self.found.leaf.name!r}: the vector engine uses {load.source.name} in external "
-                "memory; accepted: on-chip buffers (cache_read, cache_write)"
+                "memory; expected on-chip buffers (cache_read, cache_write)"
             )
         return found
 
@@ -157,14 +157,14 @@ class VectorBlock:
         if known and operand.kind.name.lower() not in known:
             raise self.found.nest.refuse(
                 f"block {self.found.leaf.name!r} computes with {operand.kind.name.lower()}, which the "
-                f"machine's vector engine does not support; accepted: {', '.join(known)}"
+                f"machine's vector engine does not support; expected {', '.join(known)}"
             )
 
     def refuse_function(self, function: VectorFunction) -> Exception:
         known = ", ".join(sorted(self.machine.vector.functions))
         return self.found.nest.refuse(
             f"block {self.found.leaf.name!r} needs {function.name}, which the machine's vector engine does "
-            f"not support; accepted: {known}"
+            f"not support; expected {known}"
         )
 
     # ---- expressions ----------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class VectorBlock:
     def kind(self, expr: tirx.Expr) -> ElementType:
         dtype = str(expr.ty)
         if dtype not in STORAGE:
-            raise self.refuse(expr, f"has type {dtype}; accepted: {', '.join(STORAGE)}")
+            raise self.refuse(expr, f"has type {dtype}; expected {', '.join(STORAGE)}")
         return ElementType[dtype.upper()]
 
     def refuse(self, expr: tirx.Expr, why: str) -> Exception:
@@ -212,7 +212,7 @@ class VectorBlock:
             return self.shifted(expr.a, bits, target)
         if isinstance(expr, Call):
             return self.call(expr, target)
-        raise self.refuse(expr, f"is a {type(expr).__name__}; accepted: arithmetic, min, max, shifts and functions")
+        raise self.refuse(expr, f"is a {type(expr).__name__}; expected arithmetic, min, max, shifts and functions")
 
     def apply(
         self, function: VectorFunction, a: StridedAccess, target: Target, b: Operand | None = None, second: float = 0.0
@@ -240,7 +240,7 @@ class VectorBlock:
     ) -> StridedAccess:
         value = self.operand(expr)
         if not isinstance(value, StridedAccess):
-            raise self.refuse(expr, "is a constant; accepted: fold it first")
+            raise self.refuse(expr, "is a constant; expected fold it first")
         with_numbers = function.operands == 2 or bool(function.immediates)
         return self.apply(function, value, target, float(first) if with_numbers else None, second)
 
@@ -266,7 +266,7 @@ class VectorBlock:
     def floor_division(self, expr: tirx.FloorDiv, target: Target) -> StridedAccess:
         by = constant(expr.b)
         if by is None or by < 1 or int(by) & (int(by) - 1):
-            raise self.refuse(expr, "divides by a number that is not a power of two; accepted: shifts")
+            raise self.refuse(expr, "divides by a number that is not a power of two; expected shifts")
         return self.shifted(expr.a, int(by).bit_length() - 1, target)
 
     def call(self, expr: Call, target: Target) -> StridedAccess:
@@ -278,7 +278,7 @@ class VectorBlock:
         if name in _ROUNDING:
             return self.unary(Function.SCALE, expr.args[0], target, 1.0)
         known = ", ".join(sorted((*calls, *_ROUNDING)))
-        raise self.refuse(expr, f"calls {name}; accepted: {known}")
+        raise self.refuse(expr, f"calls {name}; expected {known}")
 
     def shifted(self, expr: tirx.Expr, bits: int, target: Target) -> StridedAccess:
         """Record floor(expr / 2^bits). The instruction rounds, so half of the divisor is subtracted first, or not

@@ -54,7 +54,7 @@ class Allocator:
             capacity = build.machine.capacity(memory)
             if capacity is not None and used > capacity:
                 raise HardwareError(
-                    f"{build.machine.hardware.name}: memory {memory!r} has {capacity} bytes; accepted: at "
+                    f"{build.machine.hardware.name}: memory {memory!r} has {capacity} bytes; expected at "
                     f"least {used}, for the weights and vectors of all sequences in flight"
                 )
 

@@ -65,7 +65,7 @@ def step_program(
     if workload.bidirectional and workload.layers > 1:
         raise UnsupportedOperator(
             f"rnn: {workload.layers} bidirectional layers have no single step, because each needs the whole "
-            "output of the one below; accepted: simulate, which runs the layers one after another, or one "
+            "output of the one below; expected simulate, which runs the layers one after another, or one "
             "layer"
         )
     build, allocator = ProgramBuilder(hardware), Allocator()
@@ -104,7 +104,7 @@ def refuse_types(workload: RnnWorkload) -> None:
     if workload.dtype != DTYPE or workload.acc_dtype != WIDE:
         raise UnsupportedOperator(
             f"rnn: {workload.dtype} accumulated in {workload.acc_dtype} is not supported on the column "
-            f"engine; accepted: {DTYPE} in {WIDE}"
+            f"engine; expected {DTYPE} in {WIDE}"
         )
 
 
@@ -150,7 +150,7 @@ class _Whole:
         lengths = given.lengths or (workload.steps,) * workload.batch
         if len(lengths) != workload.batch or any(not 0 <= length <= workload.steps for length in lengths):
             raise WorkloadError(
-                f"rnn: lengths = {lengths}, accepted: {workload.batch} lengths, each of 0 to {workload.steps} steps"
+                f"rnn: lengths = {lengths}; expected {workload.batch} lengths, each of 0 to {workload.steps} steps"
             )
         self.lengths = lengths
 

@@ -36,15 +36,15 @@ class Task:
                 break
         if not isinstance(program, Program):
             raise SimulationError(
-                f"task: program has type {type(self.program).__name__}, accepted: a Program, or an object with one"
+                f"task: program has type {type(self.program).__name__}; expected a Program, or an object with one"
             )
         object.__setattr__(self, "program", program)
         for field, least in (("steps", 1), ("arrival", 0)):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise SimulationError(f"task: {field} = {value!r}, accepted: a whole number of at least {least}")
+                raise SimulationError(f"task: {field} = {value!r}; expected a whole number of at least {least}")
         if not isinstance(self.name, str):
-            raise SimulationError(f"task: name = {self.name!r}, accepted: a string")
+            raise SimulationError(f"task: name = {self.name!r}; expected a string")
 
 
 def simulate_tasks(
@@ -63,13 +63,12 @@ def simulate_tasks(
     """
     made = [_task(task, number) for number, task in enumerate(tasks, start=1)]
     if not made:
-        raise SimulationError("simulate: no tasks; accepted: at least one (program, steps, arrival)")
+        raise SimulationError("simulate: no tasks; expected at least one (program, steps, arrival)")
     machine = Machine(_hardware(made, hardware))
     column = machine.hardware.column
     if column is None:
         raise HardwareError(
-            f"{machine.hardware.name} has no column engine for tasks to share; accepted: a machine with a "
-            "[column] table"
+            f"{machine.hardware.name} has no column engine for tasks to share; expected a machine with a [column] table"
         )
     steps: dict[int, TimeStep] = {}
     for task in made:
@@ -102,7 +101,7 @@ def simulate_tasks(
 def _task(task: Any, number: int) -> Task:
     if not isinstance(task, Task):
         if not isinstance(task, (tuple, list)) or len(task) not in (2, 3):
-            raise SimulationError(f"task {number} has type {type(task).__name__}, accepted: (program, steps, arrival)")
+            raise SimulationError(f"task {number} has type {type(task).__name__}; expected (program, steps, arrival)")
         task = Task(*task)
     return task if task.name else Task(task.program, task.steps, task.arrival, f"T{number}")
 
@@ -113,11 +112,11 @@ def _hardware(tasks: Sequence[Task], hardware: Hardware | str | os.PathLike[str]
         if others:
             raise HardwareError(
                 f"simulate: the programs of the tasks were made for different machines, {own.name!r} and "
-                f"{others[0].name!r}; accepted: hardware= with the machine that they share"
+                f"{others[0].name!r}; expected hardware= with the machine that they share"
             )
         return own  # type: ignore[no-any-return]
     if not isinstance(hardware, (Hardware, str, os.PathLike)):
-        raise HardwareError(f"simulate: hardware = {hardware!r}, accepted: a Hardware, a preset, a TOML file or None")
+        raise HardwareError(f"simulate: hardware = {hardware!r}; expected a Hardware, a preset, a TOML file or None")
     return hardware if isinstance(hardware, Hardware) else Hardware.load(hardware)
 
 

@@ -150,7 +150,7 @@ def run_threads(
                 continue
         if event is None:
             raise SimulationError(
-                "tasks: the queues are too short for the program of a task; accepted: deeper queues, or a "
+                "tasks: the queues are too short for the program of a task; expected deeper queues, or a "
                 "program whose tokens come earlier"
             )
         loop.start(*event)

@@ -59,7 +59,7 @@ def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
     products = sorted(set(rows["queue"][rows["op"] == Opcode.COLMV].tolist()))
     if len(products) != 1:
         raise SimulationError(
-            f"the program of a task has COLMV instructions in {len(products)} queues; accepted: the program "
+            f"the program of a task has COLMV instructions in {len(products)} queues; expected the program "
             "of one time step, all of them in one queue"
         )
     own = work(program)

@@ -42,7 +42,7 @@ def combined_weights(workload: RnnWorkload, of_inputs: np.ndarray, of_state: np.
             or weights.shape[0] != gates * hidden
             or (name == "of_state" and weights.shape[1] != hidden)
         ):
-            raise WorkloadError(f"combined weights: {name} has shape {weights.shape}, accepted: {wanted}")
+            raise WorkloadError(f"combined weights: {name} has shape {weights.shape}; expected {wanted}")
     inputs = of_inputs.shape[1]
     places = row_places(workload)
     combined = np.zeros((inputs + hidden, len(places) * hidden), of_inputs.dtype)

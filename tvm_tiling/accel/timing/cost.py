@@ -77,7 +77,7 @@ def check_capacity(work: Work, machine: Machine) -> None:
         if space is not None and reach > space:
             raise HardwareError(
                 f"{machine.hardware.name}: the program needs {reach} bytes of memory {name!r}, which has "
-                f"{space}; accepted: a machine with that many, or a program made for this one"
+                f"{space}; expected a machine with that many, or a program made for this one"
             )
     for level in machine.hardware.levels:
         names = [f"{level.name}.{operand}" for operand in OPERANDS_OF_LEVEL]
@@ -85,7 +85,7 @@ def check_capacity(work: Work, machine: Machine) -> None:
         if level.bytes is not None and reach > level.bytes * instances(machine, names[0]):
             raise HardwareError(
                 f"{machine.hardware.name}: the program needs {reach} bytes of level {level.name!r}, whose "
-                f"operands share {level.bytes * instances(machine, names[0])}; accepted: a machine with that "
+                f"operands share {level.bytes * instances(machine, names[0])}; expected a machine with that "
                 "many, or a program made for this one"
             )
 
@@ -110,13 +110,13 @@ def _check_unit(batch: Batch, machine: Machine) -> None:
     found = machine.vector if unit == "vector" else getattr(machine.hardware, unit)
     if found is None:
         raise HardwareError(
-            f"{name} has no {unit}, which {batch.named(int(batch.number[0]))} runs on; accepted: a machine "
+            f"{name} has no {unit}, which {batch.named(int(batch.number[0]))} runs on; expected a machine "
             "that has one, or a program made for this one"
         )
     if batch.row.takes_function and batch.function.name not in machine.vector.functions:
         raise HardwareError(
             f"{name}: the vector engine does not support {batch.function.name!r}, which "
-            f"{batch.named(int(batch.number[0]))} needs; accepted: {', '.join(machine.vector.functions)}"
+            f"{batch.named(int(batch.number[0]))} needs; expected {', '.join(machine.vector.functions)}"
         )
     for column in ("dtype", "result_dtype") if unit == "vector" else ("dtype",):
         _check_types(batch, machine, column, found.dtypes)

@@ -205,7 +205,7 @@ def run(inputs: Sequence[np.ndarray | int], outputs: Sequence[np.ndarray], compi
     if function is not None:
         return int(function(*inputs, *outputs))
     if compiled:
-        raise ImportError("numba is not installed; accepted: compiled=None or False, or `pip install tvm-tiling[sim]`")
+        raise ImportError("numba is not installed; expected compiled=None or False, or `pip install tvm-tiling[sim]`")
     # Element by element, lists are several times as fast as arrays.
     lists = [array.tolist() for array in outputs]
     over = run_queues(*(value.tolist() if isinstance(value, np.ndarray) else value for value in inputs), *lists)

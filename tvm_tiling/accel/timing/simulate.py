@@ -70,7 +70,7 @@ class Simulation:
     def __init__(self, program: Program, *, check: bool = False) -> None:
         if not isinstance(program, Program):
             raise SimulationError(
-                f"simulate: program has type {type(program).__name__}, accepted: a Program, such as from Program.load"
+                f"simulate: program has type {type(program).__name__}; expected a Program, such as from Program.load"
             )
         if check:
             check_order(program)
@@ -87,7 +87,7 @@ class Simulation:
             hardware = self.program.hardware
         if not isinstance(hardware, (Hardware, str, os.PathLike)):
             raise HardwareError(
-                f"simulate: hardware = {hardware!r}, accepted: a Hardware, a preset, a TOML file or None"
+                f"simulate: hardware = {hardware!r}; expected a Hardware, a preset, a TOML file or None"
             )
         machine = Machine(hardware if isinstance(hardware, Hardware) else Hardware.load(hardware))
         cost = costs(self._work, machine)

@@ -241,6 +241,6 @@ def _too_short(program: Program, order: Ordering, costs: Costs, outputs: dict[st
     return (
         f"queue {program.queues[full]!r} of depth {costs.depth} is too short for this program: it has no "
         f"space for {instruction_name(program, front)}, and its head {instruction_name(program, head)} waits "
-        f"for {instruction_name(program, missing)}; accepted: a deeper queue, or a program whose tokens come "
+        f"for {instruction_name(program, missing)}; expected a deeper queue, or a program whose tokens come "
         "earlier"
     )

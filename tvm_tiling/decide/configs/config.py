@@ -32,7 +32,7 @@ def config_of(
     """What a decision settles, apart from the shape that it was made for; `around`: as it was made."""
     if tiling.rule is None:
         raise UnsupportedOperator(
-            f"config: a decision of {tiling.op!r} has none; accepted: a product's, a convolution's"
+            f"config: a decision of {tiling.op!r} has none; expected a product's, a convolution's"
         )
     return rule_for(tiling.rule, workload, hardware, around).config_of(tiling)
 
@@ -52,7 +52,7 @@ def tiling_of(
     """
     if config.op != workload.op:
         raise DatabaseError(
-            f"config: it is one of op = {config.op!r}, the workload is a {workload.op}; accepted: {workload.op!r}"
+            f"config: it is one of op = {config.op!r}, the workload is a {workload.op}; expected {workload.op!r}"
         )
     return because(rule_for(config.form, workload, hardware, around).tiling_of(config), config, why)
 
@@ -76,7 +76,7 @@ def rule_for(
     operator on this machine has that name."""
     rules = _rules(workload, hardware, around)
     if form not in rules:
-        raise DatabaseError(f"config: algorithm = {form!r}, accepted here: {', '.join(rules)}")
+        raise DatabaseError(f"config: algorithm = {form!r}; expected {', '.join(rules)}")
     return rules[form]()
 
 
@@ -86,6 +86,6 @@ def _rules(workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Su
     if kind.rules is None:
         others = ", ".join(other.name for other in KINDS if other.rules is not None)
         raise HardwareError(
-            f"hardware {hardware.name!r}: a machine of kind {kind.name!r} leaves nothing to choose; accepted: {others}"
+            f"hardware {hardware.name!r}: a machine of kind {kind.name!r} leaves nothing to choose; expected {others}"
         )
     return kind.rules(workload, hardware, around or Surroundings())

@@ -111,13 +111,13 @@ class WFoldConfigs:
         if ws not in self.rows:
             raise UnsupportedOperator(
                 f"config: ws = {ws} neighbours in a vector of {self.model.lanes} lanes and rows of this convolution; "
-                f"accepted: {', '.join(map(str, self.rows))}"
+                f"expected {', '.join(map(str, self.rows))}"
             )
         rows = self.rows[ws]
         vectors, channels = integers(config, "microkernel", 2)
         if channels not in CHANNELS:
             raise DatabaseError(
-                f"config: microkernel has {channels} output channels; accepted: {', '.join(map(str, CHANNELS))}"
+                f"config: microkernel has {channels} output channels; expected {', '.join(map(str, CHANNELS))}"
             )
         needed = vectors * (channels + 1) + channels
         refuse_registers(needed, self.cpu.vector_registers, f"{vectors} x {channels}")
@@ -221,7 +221,7 @@ class WinogradConfigs:
         if m not in self.models:
             raise UnsupportedOperator(
                 f"config: m = {m} outputs of an image tile are no tile of this kernel, or not accurate enough for "
-                f"{self.w.ci} channels; accepted: {', '.join(map(str, self.models))}"
+                f"{self.w.ci} channels; expected {', '.join(map(str, self.models))}"
             )
         model = self.models[m]
         rows, vectors = integers(config, "microkernel", 2)

@@ -129,7 +129,7 @@ class BlockedConfigs:
         w, choice = self.w, self.choice
         if config.form not in self.forms:
             raise DatabaseError(
-                f"config: algorithm = {config.form!r} of a product; accepted: {', '.join(self.forms)}, stream"
+                f"config: algorithm = {config.form!r} of a product; expected {', '.join(self.forms)}, stream"
             )
         rows, vectors = integers(config, "microkernel", 2)
         refuse_registers((rows + 1) * vectors + 1, self.cpu.vector_registers, f"{rows} x {vectors}")
@@ -221,7 +221,7 @@ class StreamConfigs(Undivided):
         if choice.no_stream:
             raise HardwareError(
                 f"config: algorithm = 'stream' serves at most {choice.most_stream_rows} rows with B read in place, but "
-                f"{choice.no_stream}; accepted: a blocked form"
+                f"{choice.no_stream}; expected a blocked form"
             )
         side = integer(config, "side")
         if w.trans_b:

@@ -126,7 +126,7 @@ class LevelsConfigs(Undivided):
         if found is None:
             raise HardwareError(
                 f"config: blocks of {blocks.rows} rows and {blocks.columns} columns do not fit the levels of "
-                f"{self.hardware.name}; accepted: smaller ones"
+                f"{self.hardware.name}; expected smaller ones"
             )
         return p, found
 
@@ -135,19 +135,19 @@ class LevelsConfigs(Undivided):
         orders = str(config.choice("orders")).split()
         if not 0 < len(orders) <= self.count + 1 or set(orders) - {"mn", "nm"}:
             raise DatabaseError(
-                f"config: orders = {config.choice('orders')!r}, accepted: 'mn' or 'nm' for each of at most "
+                f"config: orders = {config.choice('orders')!r}; expected 'mn' or 'nm' for each of at most "
                 f"{self.count + 1} levels"
             )
         across_m, across_n = (integers(config, name, self.count) for name in ("across_m", "across_n"))
         if (across_m, across_n) not in set(spreads(p)):
             raise HardwareError(
                 f"config: across_m = {across_m} and across_n = {across_n} are no spread over the instances of "
-                f"{self.hardware.name}; accepted: products of each level's instances"
+                f"{self.hardware.name}; expected products of each level's instances"
             )
         depth = integer(config, "depth", 0)
         if bool(depth) != (len(orders) <= self.count):
             raise DatabaseError(
-                f"config: depth = {depth} with {len(orders)} orders on {self.count} levels; accepted: 0 with an order "
+                f"config: depth = {depth} with {len(orders)} orders on {self.count} levels; expected 0 with an order "
                 "for each level and one more, or steps with fewer"
             )
         rows = nested(integers(config, "rows", len(orders)), p.m, p.units[0] * across_m[-1])

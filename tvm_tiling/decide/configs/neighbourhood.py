@@ -52,7 +52,7 @@ class Space:
         """
         form = choices.get(FORM, self.start.form)
         if form not in self._rules:
-            raise DatabaseError(f"algorithm = {form!r}, accepted: {', '.join(self._rules)}")
+            raise DatabaseError(f"algorithm = {form!r}; expected {', '.join(self._rules)}")
         rule = self._rules[str(form)]
         own = dict(self._best(str(form)).choices)
         own.update({name: choices[_full(rule, name)] for name in own if _full(rule, name) in choices})

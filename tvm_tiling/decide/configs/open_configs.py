@@ -73,7 +73,7 @@ def open_tiling_of(
     cpu = _cpu(hardware)
     if config.op != workload.op or config.form != FORM:
         raise DatabaseError(
-            f"config: algorithm = {config.form!r} of a {config.op} for a product of open rows; accepted: {FORM!r} of a "
+            f"config: algorithm = {config.form!r} of a {config.op} for a product of open rows; expected {FORM!r} of a "
             "gemm"
         )
     plain = _at_rows(config, workload, around, cpu, max(workload.m, integers(config, "microkernel", 2)[0]))
@@ -246,7 +246,7 @@ def _config(tile: tuple[int, int], depth: int, columns: int, ranges: list[tuple[
 
 def _cpu(hardware: Hardware) -> Cpu:
     if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
     return hardware.cpu
 
 
@@ -254,7 +254,7 @@ def _limits(config: Config) -> tuple[int, ...]:
     """The last rows of the ranges but the last; DatabaseError for what does not rise."""
     value = config.choice("rows")
     if not isinstance(value, tuple) or any(size < 1 for size in value) or sorted(set(value)) != list(value):
-        raise DatabaseError(f"config: rows = {value!r}, accepted: whole numbers of at least 1 that rise")
+        raise DatabaseError(f"config: rows = {value!r}; expected whole numbers of at least 1 that rise")
     return value
 
 

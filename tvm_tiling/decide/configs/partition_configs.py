@@ -120,7 +120,7 @@ class PartitionConfigs(Undivided):
         if not p.feasible(rows, columns, depth):
             raise HardwareError(
                 f"config: blocks of {rows} x {depth} and {depth} x {columns} elements do not fit the buffers of "
-                f"{self.hardware.name}; accepted: buf_a = {p.buf_a} bytes, buf_b = {p.buf_b} bytes, and where K is "
+                f"{self.hardware.name}; expected buf_a = {p.buf_a} bytes, buf_b = {p.buf_b} bytes, and where K is "
                 f"split acc_max = {p.acc_max} bytes of sums"
             )
         load_a, load_b = p.load_counts(rows, columns, depth, outer)
@@ -269,7 +269,7 @@ class ConvPartitionConfigs(Undivided):
         if not times.fits[0]:
             raise HardwareError(
                 f"config: blocks of {step} output channels, {rows} x {columns[6]} points and {columns[7]} channels do "
-                f"not fit the buffers of {self.hardware.name}; accepted: near_tile.buf_a = {facts.unit.buf_a} and "
+                f"not fit the buffers of {self.hardware.name}; expected near_tile.buf_a = {facts.unit.buf_a} and "
                 f"near_tile.buf_b = {facts.unit.buf_b} bytes, and room for the sums"
             )
         return blocks_at(times, 0)

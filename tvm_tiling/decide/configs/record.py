@@ -35,9 +35,9 @@ class Blocks:
     def from_dict(cls, record: Mapping[str, Any]) -> Blocks:
         """What `to_dict` wrote; DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != {"level", *_EXTENTS}:
-            raise DatabaseError(f"config: blocks {record!r}, accepted: a table of level, {', '.join(_EXTENTS)}")
+            raise DatabaseError(f"config: blocks {record!r}; expected a table of level, {', '.join(_EXTENTS)}")
         if not isinstance(record["level"], str):
-            raise DatabaseError(f"config: level = {record['level']!r}, accepted: a string")
+            raise DatabaseError(f"config: level = {record['level']!r}; expected a string")
         return cls(level=record["level"], **{name: _extents(name, record[name]) for name in _EXTENTS})
 
 
@@ -88,17 +88,17 @@ class Config:
     def from_dict(cls, record: Mapping[str, Any]) -> Config:
         """What `to_dict` wrote, read back; DatabaseError, naming the field, for anything else."""
         if not isinstance(record, Mapping) or set(record) - {"op", "form", "choices", "levels"}:
-            raise DatabaseError(f"config: {record!r}, accepted: a table of op, form, choices and levels")
+            raise DatabaseError(f"config: {record!r}; expected a table of op, form, choices and levels")
         op, form, choices = record.get("op"), record.get("form"), record.get("choices")
         if op not in OPERATORS:
-            raise DatabaseError(f"config: op = {op!r}, accepted: {', '.join(map(repr, OPERATORS))}")
+            raise DatabaseError(f"config: op = {op!r}; expected {', '.join(map(repr, OPERATORS))}")
         if not isinstance(form, str) or not form:
-            raise DatabaseError(f"config: form = {form!r}, accepted: the name of a kernel")
+            raise DatabaseError(f"config: form = {form!r}; expected the name of a kernel")
         if not isinstance(choices, Mapping):
-            raise DatabaseError(f"config: choices = {choices!r}, accepted: a table of names and values")
+            raise DatabaseError(f"config: choices = {choices!r}; expected a table of names and values")
         levels = record.get("levels", ())
         if not isinstance(levels, list | tuple):
-            raise DatabaseError(f"config: levels = {levels!r}, accepted: a list of blocks")
+            raise DatabaseError(f"config: levels = {levels!r}; expected a list of blocks")
         values = {_name(name): _value(name, value) for name, value in choices.items()}
         return cls.of(op, form, values, (Blocks.from_dict(blocks) for blocks in levels))
 
@@ -112,7 +112,7 @@ def _text(value: Value) -> str:
 
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise DatabaseError(f"config: a choice named {name!r}, accepted: a name")
+        raise DatabaseError(f"config: a choice named {name!r}; expected a name")
     return name
 
 
@@ -121,10 +121,10 @@ def _value(name: str, value: object) -> Value:
         return value
     if isinstance(value, list | tuple):
         return _extents(name, value)
-    raise DatabaseError(f"config: {name} = {value!r}, accepted: a whole number, a text, yes or no, or whole numbers")
+    raise DatabaseError(f"config: {name} = {value!r}; expected a whole number, a text, yes or no, or whole numbers")
 
 
 def _extents(name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or any(type(extent) is not int for extent in value):
-        raise DatabaseError(f"config: {name} = {value!r}, accepted: whole numbers")
+        raise DatabaseError(f"config: {name} = {value!r}; expected whole numbers")
     return tuple(value)

@@ -69,7 +69,7 @@ def integer(config: Config, name: str, least: int = 1) -> int:
     """A choice that is a whole number; DatabaseError if it is not, or below `least`."""
     value = config.choice(name)
     if type(value) is not int or value < least:
-        raise DatabaseError(f"config: {name} = {value!r}, accepted: a whole number of at least {least}")
+        raise DatabaseError(f"config: {name} = {value!r}; expected a whole number of at least {least}")
     return value
 
 
@@ -77,7 +77,7 @@ def integers(config: Config, name: str, count: int) -> tuple[int, ...]:
     """A choice that is `count` whole numbers of at least 1; DatabaseError if it is not."""
     value = config.choice(name)
     if not isinstance(value, tuple) or len(value) != count or min(value) < 1:
-        raise DatabaseError(f"config: {name} = {value!r}, accepted: {count} whole numbers of at least 1")
+        raise DatabaseError(f"config: {name} = {value!r}; expected {count} whole numbers of at least 1")
     return value
 
 
@@ -85,7 +85,7 @@ def one_of(config: Config, name: str, accepted: tuple[Value, ...]) -> Value:
     """A choice of few values; DatabaseError if it is none of them."""
     value = config.choice(name)
     if value not in accepted or type(value) is not type(accepted[0]):
-        raise DatabaseError(f"config: {name} = {value!r}, accepted: {', '.join(map(repr, accepted))}")
+        raise DatabaseError(f"config: {name} = {value!r}; expected {', '.join(map(repr, accepted))}")
     return value
 
 
@@ -101,7 +101,7 @@ def fewer(shares: tuple[int, ...], most: tuple[int, ...], cores: int) -> tuple[i
         wanted *= count
     if wanted > cores:
         raise HardwareError(
-            f"config: shares {shares} need {wanted} cores, this CPU has {cores}; accepted: at most {cores}"
+            f"config: shares {shares} need {wanted} cores, this CPU has {cores}; expected at most {cores}"
         )
     return tuple(min(own, limit) for own, limit in zip(shares, most, strict=True))
 
@@ -110,7 +110,7 @@ def refuse_registers(needed: int, there_are: int, tile: str) -> None:
     """HardwareError for a register tile that does not fit."""
     if needed > there_are:
         raise HardwareError(
-            f"config: microkernel {tile} needs {needed} vector registers, this CPU has {there_are}; accepted: fewer"
+            f"config: microkernel {tile} needs {needed} vector registers, this CPU has {there_are}; expected fewer"
         )
 
 

@@ -100,7 +100,7 @@ class WFoldMachineConfigs(Undivided):
         for name, value, accepted in (("pci", pci, self.incoming), ("pco", pco, self.leaving)):
             if value not in accepted:
                 raise HardwareError(
-                    f"config: {name} = {value} bytes on {self.hardware.name} for a row of this width; accepted: "
+                    f"config: {name} = {value} bytes on {self.hardware.name} for a row of this width; expected "
                     f"{', '.join(map(str, accepted)) or 'none'}"
                 )
         sub_units = self.unit.sub_units
@@ -108,6 +108,6 @@ class WFoldMachineConfigs(Undivided):
         if co_rows > self.incoming[pci]:
             raise HardwareError(
                 f"config: co_block = {config.choice('co_block')} output channels are {co_rows} rows of weights for "
-                f"each sub-unit of {self.hardware.name}; accepted: at most {self.incoming[pci] * sub_units}"
+                f"each sub-unit of {self.hardware.name}; expected at most {self.incoming[pci] * sub_units}"
             )
         return FoldNest(self.layer, self.unit, pci, pco, co_rows)

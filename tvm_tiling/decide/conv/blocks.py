@@ -53,7 +53,7 @@ def conv_blocks(
     if not fits.any():
         raise HardwareError(
             f"conv of {conv.kh} x {conv.kw} taps in {conv.dtype} on hardware {hardware.name!r}: no block fits its "
-            f"buffers; accepted: near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
+            f"buffers; expected near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
             f"{facts.taps * facts.product.d_a} bytes, and the points under it"
         )
     fastest = _fastest(facts, times, np.flatnonzero(fits))

@@ -166,5 +166,5 @@ def cook_toom(m: int, r: int) -> CookToom:
     """F(m, r) with the points of `PAIRS`; WorkloadError where m + r - 1 is not 4, 6 or 8, or m or r below 2."""
     pairs, odd = divmod(m + r - 3, 2)
     if odd or pairs not in PAIRS or min(m, r) < 2:
-        raise WorkloadError(f"F({m}, {r}) has no points; accepted: m and r of at least 2 with m + r - 1 = 4, 6 or 8")
+        raise WorkloadError(f"F({m}, {r}) has no points; expected m and r of at least 2 with m + r - 1 = 4, 6 or 8")
     return CookToom(m, r, PAIRS[pairs])

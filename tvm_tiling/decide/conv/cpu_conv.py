@@ -77,10 +77,10 @@ def decide_conv_on_cpu(
     """
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(
-            f"algorithm = {form!r} is not an algorithm of convolutions on a CPU; accepted: {', '.join(FORMS)}"
+            f"algorithm = {form!r} is not an algorithm of convolutions on a CPU; expected {', '.join(FORMS)}"
         )
     choice = ConvAlgorithms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
     if form is not None:

@@ -51,7 +51,7 @@ class ConvMapping:
         for axis, whole in axes(workload).items():
             own = getattr(self, axis.lower())
             if own < 1 or whole % own:
-                raise WorkloadError(f"mapping: {axis.lower()} = {own}, accepted: a divisor of {whole}")
+                raise WorkloadError(f"mapping: {axis.lower()} = {own}; expected a divisor of {whole}")
             found[axis] = whole // own
         return found
 
@@ -66,7 +66,7 @@ def axes(workload: ConvWorkload) -> dict[str, int]:
     plain = ConvWorkload(n=1, h=c.h, w=c.w, ci=c.ci, co=c.co, kh=c.kh, kw=c.kw, stride=c.stride, dtype=c.dtype)
     if c != dataclasses.replace(plain, acc_dtype=c.acc_dtype, out_dtype=c.out_dtype):
         raise WorkloadError(
-            f"mapping of {workload}: accepted: one image in NHWC, without padding, dilation, groups and transposition"
+            f"mapping of {workload}; expected one image in NHWC, without padding, dilation, groups and transposition"
         )
     return {"K": c.co, "C": c.ci, "P": c.wo, "Q": c.ho, "R": c.kw, "S": c.kh}
 
@@ -78,9 +78,7 @@ def parse_mapping(text: str) -> ConvMapping:
     levels = [(_LEVEL.fullmatch(part), part) for part in text.split(" - ")]
     if len(levels) < 2 or not all(found for found, _ in levels):
         wrong = next((part for found, part in levels if not found), text)
-        raise WorkloadError(
-            f"mapping: {wrong!r}, accepted: at least two levels such as 'L1[O] C4 Q14', joined by ' - '"
-        )
+        raise WorkloadError(f"mapping: {wrong!r}; expected at least two levels such as 'L1[O] C4 Q14', joined by ' - '")
     for found, _ in levels[1:]:
         assert found is not None
         for factor in found[2].split():
@@ -99,7 +97,7 @@ def best_mapping(workload: ConvWorkload, hardware: Hardware) -> ConvMapping:
     HardwareError where the machine has no matrix engine that streams, or not room for the smallest tile."""
     unit = hardware.near_tile
     if unit is None or unit.partial_blocks != "streamed":
-        raise HardwareError(f"{hardware.name}: accepted: a near_tile with partial_blocks = 'streamed'")
+        raise HardwareError(f"{hardware.name}; expected a near_tile with partial_blocks = 'streamed'")
     whole = axes(workload)
     of_k = [size for size in _divisors(whole["K"]) if size % unit.block_m == 0 or size == whole["K"]] or [whole["K"]]
     choices = [of_k, *(_divisors(whole[axis]) for axis in AXES[1:])]
@@ -107,7 +105,7 @@ def best_mapping(workload: ConvWorkload, hardware: Hardware) -> ConvMapping:
     cost = _Cost(workload, hardware, sizes)
     fitting = np.flatnonzero(cost.fits)
     if not len(fitting):
-        raise HardwareError(f"{hardware.name}: its buffers hold no tile of {workload}; accepted: larger buffers")
+        raise HardwareError(f"{hardware.name}: its buffers hold no tile of {workload}; expected larger buffers")
     cheapest = fitting[np.lexsort((cost.moved[fitting], cost.cycles[fitting]))[0]]
     return ConvMapping(*sizes[:, cheapest].tolist())
 

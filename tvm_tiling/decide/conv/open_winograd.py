@@ -84,7 +84,7 @@ def decide_open_winograd(
     machine has no CPU."""
     cpu, sample = hardware.cpu, workloads[0]
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
     if not winograd:
         raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
     if why := refusal(sample):

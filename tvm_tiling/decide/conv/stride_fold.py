@@ -52,12 +52,12 @@ class StrideFold:
         w = self.workload
         if w.transposed:
             raise UnsupportedOperator(
-                "stride-fold: a transposed convolution has no stride to fold, accepted: transposed=False"
+                "stride-fold: a transposed convolution has no stride to fold; expected transposed=False"
             )
         if w.groups > 1 and self.factor > 1:
             raise UnsupportedOperator(
                 f"stride-fold: stride {self.factor} along W with groups = {w.groups} would interleave the channels of "
-                "groups, accepted: groups=1, or a stride of 1 along W"
+                "groups; expected groups=1, or a stride of 1 along W"
             )
 
     @property

@@ -140,7 +140,7 @@ def decide_winograd(
         raise WorkloadError(f"conv: {why}")
     sizes = _sizes(workload.kh)
     if m is not None and m not in sizes:
-        raise WorkloadError(f"conv: m = {m} is no Winograd tile for {workload.kh}x{workload.kw}; accepted: {sizes}")
+        raise WorkloadError(f"conv: m = {m} is no Winograd tile for {workload.kh}x{workload.kw}; expected {sizes}")
     allowed = admissible(workload, tolerance) if m is None else (m,)
     if not allowed:
         least = min(predicted_error(workload, size) for size in sizes)

@@ -37,7 +37,7 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
     for transposed convolutions and for a stride along W with groups; TilingError for an unknown mode.
     """
     if mode not in ("best", "seed"):
-        raise TilingError(f"decide: mode = {mode!r}, accepted: 'best', 'seed'")
+        raise TilingError(f"decide: mode = {mode!r}; expected 'best', 'seed'")
     unit = hardware.w_fold
     if unit is None:
         raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
@@ -47,12 +47,12 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
     if not granularities_of(unit, layer.w, layer.d_s) or not granularities_of(unit, layer.wo, layer.d_out):
         raise HardwareError(
             f"hardware {hardware.name!r}: w_fold.row_bytes = {unit.row_bytes} holds no whole elements of {layer.d_s} "
-            f"bytes in, {layer.d_out} bytes out; accepted: a multiple of both"
+            f"bytes in, {layer.d_out} bytes out; expected a multiple of both"
         )
     if not blocks_of(layer, unit):
         raise HardwareError(
             f"hardware {hardware.name!r}: w_fold.result_buffer_rows = {unit.result_buffer_rows} of {unit.row_bytes} "
-            f"bytes have no room for the sums of {unit.units} points; accepted: more rows"
+            f"bytes have no room for the sums of {unit.units} points; expected more rows"
         )
     best, others = _compared(layer, unit)
     literal = _seed_nest(layer, unit)
@@ -115,13 +115,13 @@ def stride_fold_of(workload: ConvWorkload) -> StrideFold:
     """The convolution with its stride along W folded; UnsupportedOperator for what W-fold does not serve."""
     if workload.transposed:
         raise UnsupportedOperator(
-            "conv: form 'wfold' takes no transposed convolution, accepted: transposed=False, such as the convolution "
+            "conv: form 'wfold' takes no transposed convolution; expected transposed=False, such as the convolution "
             "of the dilated input"
         )
     if workload.groups > 1 and workload.stride[1] > 1:
         raise UnsupportedOperator(
             f"conv: form 'wfold' takes stride {workload.stride[1]} along W by folding columns into channels, which "
-            f"would interleave groups = {workload.groups}; accepted: groups=1, or a stride of 1 along W"
+            f"would interleave groups = {workload.groups}; expected groups=1, or a stride of 1 along W"
         )
     return StrideFold(workload)
 

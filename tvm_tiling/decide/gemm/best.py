@@ -42,7 +42,7 @@ PREFERRED: tuple[Prefer, ...] = get_args(Prefer)
 def refuse_preference(prefer: str) -> None:
     """TilingError for a preference that is none."""
     if prefer not in PREFERRED:
-        raise TilingError(f"decide: prefer = {prefer!r}, accepted: {', '.join(map(repr, PREFERRED))}")
+        raise TilingError(f"decide: prefer = {prefer!r}; expected {', '.join(map(repr, PREFERRED))}")
 
 
 def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:

@@ -170,7 +170,7 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) 
         refuse_encoding(workload.encoding)
     if workload.types.a not in ("float32", "int16", "int8") or workload.types.out != "float32" or workload.batch > 1:
         raise UnsupportedOperator(
-            f"weights in blocks by {workload.types.a}, batch {workload.batch}, to {workload.types.out}; accepted: one "
+            f"weights in blocks by {workload.types.a}, batch {workload.batch}, to {workload.types.out}; expected one "
             "product of float32, int16 or int8, integers quantised in the same blocks, to float32"
         )
     engine = _engine(workload, cpu)

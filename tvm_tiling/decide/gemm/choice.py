@@ -239,7 +239,7 @@ class ProductChoice:
             if forced:
                 raise HardwareError(
                     f"algorithm = 'stream' serves at most {self.most_stream_rows} rows with B read in place, but "
-                    f"{refused}; accepted: 'normal', 'nocopy', 'inline', 'pack'"
+                    f"{refused}; expected 'normal', 'nocopy', 'inline', 'pack'"
                 )
             return None
         cycles, config = min((self.stream_cycles(config), config) for config in self.stream_configs())

@@ -38,18 +38,18 @@ def decide_on_cpu(
     """
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(
-            f"algorithm = {form!r} is not a kernel variant of a gemm on a CPU; accepted: {', '.join(FORMS)}"
+            f"algorithm = {form!r} is not a kernel variant of a gemm on a CPU; expected {', '.join(FORMS)}"
         )
     if microkernel is not None:
         pair = isinstance(microkernel, tuple) and len(microkernel) == 2
         if not pair or not all(type(size) is int for size in microkernel):
-            raise HardwareError(f"microkernel = {microkernel!r}, accepted: two whole numbers, (rows, vectors)")
+            raise HardwareError(f"microkernel = {microkernel!r}; expected two whole numbers, (rows, vectors)")
         if form == "stream":
             raise HardwareError(
-                "algorithm = 'stream' has no register tile; accepted: an algorithm or a microkernel, not both"
+                "algorithm = 'stream' has no register tile; expected an algorithm or a microkernel, not both"
             )
     choice = ProductChoice(workload, cpu, packing=packing, plain_a=plain_a, plain_b=plain_b, form=form)
     best: tuple[float, GemmTiling] | None = None
@@ -74,13 +74,13 @@ def _nothing_fits(choice: ProductChoice, form: str | None, microkernel: tuple[in
         if rows < 1 or vectors < 1 or needed > cpu.vector_registers:
             return (
                 f"microkernel = {microkernel} needs {needed} vector registers, this CPU has {cpu.vector_registers}; "
-                f"accepted: (m, z) of at least 1 with (m + 1) * z + 1 <= {cpu.vector_registers}"
+                f"expected (m, z) of at least 1 with (m + 1) * z + 1 <= {cpu.vector_registers}"
             )
     if form in ("normal", "nocopy", "inline") and not choice.plain_a:
-        return f"algorithm = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; accepted: 'pack'"
+        return f"algorithm = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; expected 'pack'"
     if form == "inline":
         return (
             f"algorithm = 'inline' copies the rows beyond the {choice.keep_rows} that fit L1's ways, and no "
-            f"register tile of this product has more; accepted: 'normal', 'nocopy', 'pack'"
+            f"register tile of this product has more; expected 'normal', 'nocopy', 'pack'"
         )
     return f"no register tile of this product meets algorithm = {form!r} and microkernel = {microkernel}"

@@ -42,13 +42,13 @@ def dot_engine(
     if workload.encoding.how.bits is not None:  # products of such have kernels of their own
         refuse_encoding(workload.encoding)
     if types.a != types.b and not is_integer(types.a):  # which pattern matching refuses
-        raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: floats of one type")
+        raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected floats of one type")
     found = fastest(cpu, types.a, types.b, types.acc)
     if found is None:
         usual = ELEMENTS[types.a].accumulator
         if is_integer(types.a) and types.acc != usual and types.a in multiplied():
             raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
-        raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: {', '.join(multiplied())}")
+        raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected {', '.join(multiplied())}")
     few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not prepacked
     if prepacked and isinstance(workload, GemmWorkload) and found.widens(types.b):
         return _kept_narrow(workload, cpu, found)

@@ -76,7 +76,7 @@ def decide_open_rows(
     HardwareError where the machine has no CPU."""
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
     plain = replace(options, microkernel=None, form=None, config=None, configs=None, decision=None)
     priced = _priced(workload, hardware, plain, around, cpu)
     if not priced:

@@ -45,10 +45,10 @@ def decide_partition(
     on an option that is none.
     """
     if mode not in ("best", "seed"):
-        raise TilingError(f"decide: mode = {mode!r}, accepted: 'best', 'seed'")
+        raise TilingError(f"decide: mode = {mode!r}; expected 'best', 'seed'")
     refuse_preference(prefer)
     if not 0 < acc_factor < 1:
-        raise TilingError(f"decide: acc_factor = {acc_factor!r}, accepted: a number above 0 and below 1")
+        raise TilingError(f"decide: acc_factor = {acc_factor!r}; expected a number above 0 and below 1")
     split_order = order_named("outer_preset", outer_preset, "mn")
     inner_order = order_named("inner_preset", inner_preset, "nm")
     product = product_on(workload, hardware)
@@ -131,12 +131,10 @@ def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: H
         ("buf_b", p.buf_b, p.block_bytes_b(columns, 1)),
     ):
         if size < need:
-            return (
-                f"{what}; near_tile.{buffer} = {size} bytes, accepted: at least {need}, the smallest block at depth 1"
-            )
+            return f"{what}; near_tile.{buffer} = {size} bytes; expected at least {need}, the smallest block at depth 1"
     need_a, need_b = p.block_bytes_a(rows, p.k), p.block_bytes_b(columns, p.k)
     return (
-        f"{what}; near_tile.acc_max = {p.acc_max} bytes, accepted: at least {rows * columns * p.d_acc} to split K, or "
+        f"{what}; near_tile.acc_max = {p.acc_max} bytes; expected at least {rows * columns * p.d_acc} to split K, or "
         f"buf_a of at least {need_a} and buf_b of at least {need_b} bytes to leave it whole"
     )
 
@@ -146,5 +144,5 @@ def order_named(option: str, preset: str | int | None, default: str) -> str:
     if preset is None:
         return default
     if preset not in _ORDERS:
-        raise TilingError(f"decide: {option} = {preset!r}, accepted: 'mn' or 1 (m outside n), 'nm' or 0 (n outside m)")
+        raise TilingError(f"decide: {option} = {preset!r}; expected 'mn' or 1 (m outside n), 'nm' or 0 (n outside m)")
     return _ORDERS[preset]

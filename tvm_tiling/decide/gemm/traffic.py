@@ -282,15 +282,15 @@ def refuse_types(
     are summed; UnsupportedOperator for operands of two types."""
     types = workload.types
     if types.a != types.b:
-        raise UnsupportedOperator(f"hardware {hardware.name!r}: operands of {types.operands}, accepted: of one type")
+        raise UnsupportedOperator(f"hardware {hardware.name!r}: operands of {types.operands}; expected of one type")
     if unit.dtypes and types.a not in unit.dtypes:
         raise HardwareError(
             f"{hardware.name} does not support operands of {types.a}; expected {', '.join(unit.dtypes)}"
         )
     if workload.encoding != PLAIN:
-        raise HardwareError(f"hardware {hardware.name!r}: encoding = '{workload.encoding}', accepted: 'plain'")
+        raise HardwareError(f"hardware {hardware.name!r}: encoding = '{workload.encoding}'; expected 'plain'")
     if workload.out_dtype is not None:
-        raise HardwareError(f"hardware {hardware.name!r}: out_dtype = {workload.out_dtype!r}, accepted: {types.acc}")
+        raise HardwareError(f"hardware {hardware.name!r}: out_dtype = {workload.out_dtype!r}; expected {types.acc}")
 
 
 def _bandwidth(hardware: str, tile: NearTile, operand: str, own: float | None, memory: str) -> float:
@@ -299,6 +299,6 @@ def _bandwidth(hardware: str, tile: NearTile, operand: str, own: float | None, m
         known = ", ".join(sorted(tile.bandwidth)) or "none"
         raise HardwareError(
             f"hardware {hardware!r}: operand {operand.upper()} lies in memory {memory!r}, which has no bandwidth; "
-            f"accepted: near_tile.bw_{operand}, or a memory of near_tile.bandwidth ({known})"
+            f"expected near_tile.bw_{operand}, or a memory of near_tile.bandwidth ({known})"
         )
     return bandwidth

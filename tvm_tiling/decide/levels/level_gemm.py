@@ -166,7 +166,7 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     if isinstance(workload, ConvWorkload):
         if workload.transposed:
             raise UnsupportedOperator(
-                f"conv: a transposed one on hardware {hardware.name!r}; accepted on accelerators: plain ones, such as "
+                f"conv: a transposed one on hardware {hardware.name!r}; expected on accelerators: plain ones, such as "
                 "that of the input with zeros between its points"
             )
         m, n = workload.co // workload.groups, workload.n * workload.ho * workload.wo
@@ -345,11 +345,11 @@ def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardwa
     need = [p.turns * p.bytes_a(rows, depth), p.turns * p.bytes_b(columns, depth), p.bytes_out(rows, columns)]
     for storage in p.levels:
         if storage.capacity is not None and storage.capacity < sum(need):
-            return f"{what}; level {storage.name!r} has {storage.capacity} bytes, accepted: at least {sum(need)}"
+            return f"{what}; level {storage.name!r} has {storage.capacity} bytes; expected at least {sum(need)}"
         for operand, capacity, size in zip(OPERANDS, storage.capacities, need, strict=True):
             if storage.capacity is None and capacity < size:
                 return (
-                    f"{what}; level {storage.name!r} has bytes_{operand} = {capacity}, accepted: at least {size}, the "
+                    f"{what}; level {storage.name!r} has bytes_{operand} = {capacity}; expected at least {size}, the "
                     "smallest blocks"
                 )
-    return f"{what}; accepted: levels with more room for results"
+    return f"{what}; expected levels with more room for results"

@@ -68,7 +68,7 @@ def decide_vector_on_levels(
     if tightest.elements < 1:
         raise HardwareError(
             f"{machine.hardware.name}: level {tightest.level!r} holds no element of {tightest.each} bytes in "
-            f"{LEVEL_VERSIONS} versions; accepted: at least {LEVEL_VERSIONS * tightest.each + tightest.scratch} bytes"
+            f"{LEVEL_VERSIONS} versions; expected at least {LEVEL_VERSIONS * tightest.each + tightest.scratch} bytes"
         )
     elements = int(min(wanted, tightest.elements))
     why = f"the {bound} takes {parts[bound]:.3g} cycles for one"

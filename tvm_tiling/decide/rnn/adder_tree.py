@@ -15,7 +15,7 @@ def smallest_tail(columns: Iterable[int]) -> int:
     """N of the smallest tail with which one tree serves all these numbers of columns."""
     counts = list(columns)
     if not counts:
-        raise HardwareError("adder tree: no numbers of columns, accepted: at least one")
+        raise HardwareError("adder tree: no numbers of columns; expected at least one")
     for count in counts:
         _require_power("columns", count)
     return max(counts) // min(counts)
@@ -23,4 +23,4 @@ def smallest_tail(columns: Iterable[int]) -> int:
 
 def _require_power(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or value & (value - 1):
-        raise HardwareError(f"adder tree: {name} = {value!r}, accepted: a power of two")
+        raise HardwareError(f"adder tree: {name} = {value!r}; expected a power of two")

@@ -146,7 +146,7 @@ def rnn_cycles(workload: RnnWorkload, hardware: Hardware, *, ep: int, vp: int) -
     HardwareError where the machine has no column engine, no such type, or no such pair.
     """
     if not isinstance(workload, RnnWorkload):
-        raise UnsupportedOperator(f"rnn_cycles: a {type(workload).__name__}, accepted: an RnnWorkload")
+        raise UnsupportedOperator(f"rnn_cycles: a {type(workload).__name__}; expected an RnnWorkload")
     column = _column(workload, hardware)
     check_pair(column, hardware.name, ep, vp)
     steps = [step_cycles(workload, column, size, ep, vp) for size in workload.input_sizes]
@@ -161,7 +161,7 @@ def rnn_cycles(workload: RnnWorkload, hardware: Hardware, *, ep: int, vp: int) -
 def _column(workload: RnnWorkload, hardware: Hardware) -> Column:
     if hardware.column is None:
         raise HardwareError(
-            f"{hardware.name} has no column engine for recurrent layers; accepted: a machine with a [column] table, or "
+            f"{hardware.name} has no column engine for recurrent layers; expected a machine with a [column] table, or "
             "a CPU"
         )
     refuse_types(hardware, hardware.column, workload)

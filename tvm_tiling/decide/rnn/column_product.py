@@ -68,7 +68,7 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
     if not fitting:
         ep, vp = min(choices, key=lambda choice: choice[0] * choice[1])
         raise HardwareError(
-            f"{hardware.name}: its memories hold no two blocks of {ep} x {vp} elements and their sums; accepted: "
+            f"{hardware.name}: its memories hold no two blocks of {ep} x {vp} elements and their sums; expected "
             f"memory 'b' of at least {2 * ep * vp * workload.a_bytes} bytes, 'acc' of {vp * workload.acc_bytes}"
         )
     ep, vp = min(fitting, key=lambda choice: (cycles(*choice), unit.latency(choice[0])))

@@ -59,9 +59,9 @@ def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling
     float32."""
     w, cpu = workload, hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; accepted: a machine with one, or with a column engine")
+        raise HardwareError(f"{hardware.name} has no cpu; expected a machine with one, or with a column engine")
     if w.dtype != "float32":
-        raise HardwareError(f"{hardware.name}: recurrent layers of {w.dtype} on a CPU; accepted: float32")
+        raise HardwareError(f"{hardware.name}: recurrent layers of {w.dtype} on a CPU; expected float32")
     layers = tuple(_layer(w, hardware, cpu, size) for size in w.input_sizes)
     parts = [(part.product.predicted_seconds or 0.0) + part.recurrence.predicted_seconds for part in layers]
     seconds = w.directions * sum(parts)

@@ -83,7 +83,7 @@ def decide_vector(
             if capacity < 1:
                 raise HardwareError(
                     f"{machine.hardware.name}: memory {memory!r} of {space} bytes holds no element of {each} bytes; "
-                    f"accepted: at least {2 * each}"
+                    f"expected at least {2 * each}"
                 )
     stream = _Stream(operands, result, operations, machine)
     fewest = -(-points // capacity)

@@ -137,7 +137,7 @@ def _fitting_window(windows: Windows, space: _Capacity, machine: Machine) -> tup
         if axis is None:
             raise HardwareError(
                 f"{machine.hardware.name}: buffers of {machine.capacity('a')} and {machine.capacity('out')} bytes hold "
-                f"no element of a reduction; accepted: at least {2 * VERSIONS * windows.d_in} for a"
+                f"no element of a reduction; expected at least {2 * VERSIONS * windows.d_in} for a"
             )
         summed[axis] = ceil_div(summed[axis], 2)
     return tuple(summed)

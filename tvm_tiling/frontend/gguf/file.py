@@ -39,7 +39,7 @@ _NUMBERS = {
     12: "<f8",
 }
 _TEXT, _ARRAY = 8, 9
-_WHOLE_FILE = "accepted: a complete GGUF file"
+_WHOLE_FILE = "expected a complete GGUF file"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class GgufFile:
         version = self._number("<I")
         if version not in VERSIONS:
             which = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-            raise ModelFormatError(f"{self.where}: a GGUF file {which}; accepted: little-endian, of version 2 or 3")
+            raise ModelFormatError(f"{self.where}: a GGUF file {which}; expected little-endian, of version 2 or 3")
         tensors, values = self._number("<Q"), self._number("<Q")
         self._require("metadata values", values, MOST_VALUES)
         self._require("tensors", tensors, MOST_TENSORS)
@@ -125,7 +125,7 @@ class GgufFile:
 
     def _require(self, what: str, count: int, most: int) -> None:
         if count > most:
-            raise ModelFormatError(f"{self.where}: {count} {what}; accepted: up to {most}")
+            raise ModelFormatError(f"{self.where}: {count} {what}; expected up to {most}")
 
     def _text(self, what: str) -> bytes:
         size = self._number("<Q")
@@ -139,7 +139,7 @@ class GgufFile:
     def _name(self, what: str) -> str:
         found = self._text(what)
         if len(found) > 1 << 10:
-            raise ModelFormatError(f"{self.where}: {what} has {len(found)} bytes; accepted: up to 1024")
+            raise ModelFormatError(f"{self.where}: {what} has {len(found)} bytes; expected up to 1024")
         return found.decode("utf-8", "replace")
 
     def _value(self, kind: int, name: str) -> Value:
@@ -149,14 +149,14 @@ class GgufFile:
         if kind in _NUMBERS:
             return self._numbers(kind, 1, shown)[0].item()
         if kind != _ARRAY:
-            raise ModelFormatError(f"{self.where}: {shown} has type {kind}; accepted: GGUF types 0 to 12")
+            raise ModelFormatError(f"{self.where}: {shown} has type {kind}; expected GGUF types 0 to 12")
         kind, count = self._number("<I"), self._number("<Q")
         self._elements += count
         self._require(f"elements in metadata arrays up to {shown}", self._elements, MOST_ELEMENTS)
         if kind in _NUMBERS:
             return self._numbers(kind, count, shown)
         if kind != _TEXT:
-            raise ModelFormatError(f"{self.where}: {shown} is an array of type {kind}; accepted: numbers or strings")
+            raise ModelFormatError(f"{self.where}: {shown} is an array of type {kind}; expected numbers or strings")
         start = self._at
         for _ in range(count):
             (size,) = struct.unpack_from("<Q", self._content, self._at)
@@ -180,17 +180,17 @@ class GgufFile:
         what = f"{self.where}: tensor {printable(name)!r}"
         axes = self._number("<I")
         if not 1 <= axes <= MOST_AXES:
-            raise ModelFormatError(f"{what} has {axes} axes; accepted: 1 to {MOST_AXES}")
+            raise ModelFormatError(f"{what} has {axes} axes; expected 1 to {MOST_AXES}")
         shape = tuple(self._number("<Q") for _ in range(axes))[::-1]
         kind = self._number("<I")
         if not all(1 <= extent <= MAX_EXTENT for extent in shape):
-            raise ModelFormatError(f"{what} has shape {list(shape)}; accepted: extents of 1 to {MAX_EXTENT}")
+            raise ModelFormatError(f"{what} has shape {list(shape)}; expected extents of 1 to {MAX_EXTENT}")
         if kind not in TENSOR_TYPES:
-            raise ModelFormatError(f"{what} has unknown type {kind}; accepted: {_served()}")
+            raise ModelFormatError(f"{what} has unknown type {kind}; expected {_served()}")
         found = TENSOR_TYPES[kind]
         if shape[-1] % found.elements:
             raise ModelFormatError(
-                f"{what} of {found.name} has rows of {shape[-1]} elements; accepted: multiples of {found.elements}"
+                f"{what} of {found.name} has rows of {shape[-1]} elements; expected multiples of {found.elements}"
             )
         return name, shape, found, self._number("<Q")
 
@@ -198,7 +198,7 @@ class GgufFile:
         """Place the tensors in the file, with checks."""
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1) or alignment > 1 << 20:
-            raise ModelFormatError(f"{self.where}: general.alignment = {alignment!r}; accepted: a power of two")
+            raise ModelFormatError(f"{self.where}: general.alignment = {alignment!r}; expected a power of two")
         begin = -(-self._at // alignment) * alignment
         for name, shape, kind, offset in described:
             what = f"{self.where}: tensor {printable(name)!r}"
@@ -206,7 +206,7 @@ class GgufFile:
                 raise ModelFormatError(f"{what} appears twice; {_WHOLE_FILE}")
             size = math.prod(shape) // kind.elements * kind.bytes
             if offset % alignment:
-                raise ModelFormatError(f"{what} starts at byte {offset}; accepted: multiples of {alignment}")
+                raise ModelFormatError(f"{what} starts at byte {offset}; expected multiples of {alignment}")
             if begin + offset + size > self.contents.size:
                 raise ModelFormatError(
                     f"{what} ends at byte {begin + offset + size}, but the file has {self.contents.size}; {_WHOLE_FILE}"

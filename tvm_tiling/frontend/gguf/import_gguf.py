@@ -61,7 +61,7 @@ def import_gguf(
     missing = [name for name in (BATCH, LENGTH, TOTAL, PAST) if name not in sizes]
     if missing and not leave_open:
         raise ModelFormatError(
-            f"{where}: the dimensions {', '.join(map(repr, missing))} are dynamic; accepted: "
+            f"{where}: the dimensions {', '.join(map(repr, missing))} are dynamic; expected "
             f"dims={{{missing[0]!r}: ...}}"
         )
     opened = OpenShapes()
@@ -129,7 +129,7 @@ def _given_sizes(
         for extent, size in zip(own, shape, strict=False):
             fits = fits and (found.setdefault(extent, size) if isinstance(extent, str) else extent) == size
         if not fits:
-            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; accepted: {own}, as in the model")
+            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; expected {own}, as in the model")
     return found
 
 

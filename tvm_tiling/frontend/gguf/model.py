@@ -44,7 +44,7 @@ _READ = frozenset(
         "rope.scaling.attn_factor",
     ]
 )
-_WHOLE = "accepted: a complete model"
+_WHOLE = "expected a complete model"
 _ENDS = ("eos", "eot", "eom")
 _KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
 _CONTEXT = 2048  # positions, if the file gives no number
@@ -86,9 +86,9 @@ class GgufModel:
         self.architecture = str(file.metadata.get("general.architecture", ""))
         if self.architecture not in ARCHITECTURES:
             shown = printable(self.architecture)
-            raise UnsupportedOperator(f"{self.where}: architecture {shown!r}; accepted: {', '.join(ARCHITECTURES)}")
+            raise UnsupportedOperator(f"{self.where}: architecture {shown!r}; expected {', '.join(ARCHITECTURES)}")
         if self._value("split.count", 1) not in (0, 1):
-            raise UnsupportedOperator(f"{self.where} is one of several parts of a model; accepted: a model in one file")
+            raise UnsupportedOperator(f"{self.where} is one of several parts of a model; expected a model in one file")
         self._refuse_unread()
         self.sizes = self._sizes()
 
@@ -110,7 +110,7 @@ class GgufModel:
         found = self._of(name, 0 if usual is None else usual)
         if not 1 <= found <= MAX_EXTENT:
             told = f"metadata '{self.architecture}.{name}'"
-            raise ModelFormatError(f"{self.where}: {told} is {found or 'missing'}; accepted: 1 to {MAX_EXTENT}")
+            raise ModelFormatError(f"{self.where}: {told} is {found or 'missing'}; expected 1 to {MAX_EXTENT}")
         return int(found)
 
     def _refuse_unread(self) -> None:
@@ -119,11 +119,11 @@ class GgufModel:
         for name, value in self.file.metadata.items():
             if name.startswith(start) and name.removeprefix(start) not in _READ:
                 raise UnsupportedOperator(
-                    f"{self.where}: unknown metadata {printable(name)!r}; accepted: a model without it"
+                    f"{self.where}: unknown metadata {printable(name)!r}; expected a model without it"
                 )
             if isinstance(value, float) and not np.isfinite(value) and name.startswith(start):
                 raise ModelFormatError(
-                    f"{self.where}: metadata {printable(name)!r} is {value}; accepted: finite numbers"
+                    f"{self.where}: metadata {printable(name)!r} is {value}; expected finite numbers"
                 )
         for name, usual in (
             ("expert_count", 0),
@@ -134,31 +134,31 @@ class GgufModel:
         ):
             if (found := self._of(name, usual)) != usual:
                 told = f"{self.where}: metadata '{start}{name}' = {found}"
-                raise UnsupportedOperator(f"{told}; accepted: {usual}")
+                raise UnsupportedOperator(f"{told}; expected {usual}")
 
     def _sizes(self) -> Sizes:
         width, heads = self._count("embedding_length"), self._count("attention.head_count")
         groups = self._count("attention.head_count_kv", heads)
         if heads % groups:
             raise ModelFormatError(
-                f"{self.where}: {heads} query heads for {groups} key heads; accepted: a multiple of the key heads"
+                f"{self.where}: {heads} query heads for {groups} key heads; expected a multiple of the key heads"
             )
         if width % heads and f"{self.architecture}.attention.key_length" not in self.file.metadata:
             raise ModelFormatError(
-                f"{self.where}: {width} elements for {heads} heads; accepted: a multiple of the heads"
+                f"{self.where}: {width} elements for {heads} heads; expected a multiple of the heads"
             )
         head = self._count("attention.key_length", width // heads)
         turned = self._count("rope.dimension_count", head)
         if self._count("attention.value_length", head) != head:
-            raise UnsupportedOperator(f"{self.where}: keys and values have different lengths; accepted: equal lengths")
+            raise UnsupportedOperator(f"{self.where}: keys and values have different lengths; expected equal lengths")
         if turned % 2 or turned > head:
             raise ModelFormatError(
-                f"{self.where}: {turned} of {head} elements are rotated; accepted: an even number, at most all"
+                f"{self.where}: {turned} of {head} elements are rotated; expected an even number, at most all"
             )
         epsilon, scale = self._of("attention.layer_norm_rms_epsilon", 0.0), self._of("attention.scale", 0.0)
         if not epsilon > 0:
             told = f"metadata '{self.architecture}.attention.layer_norm_rms_epsilon' is {epsilon or 'missing'}"
-            raise ModelFormatError(f"{self.where}: {told}; accepted: above 0")
+            raise ModelFormatError(f"{self.where}: {told}; expected above 0")
         layers = self._count("block_count")
         if not self.has(last := f"blk.{layers - 1}.attn_norm.weight"):
             raise ModelFormatError(
@@ -188,7 +188,7 @@ class GgufModel:
         """Return the rotation angle of each pair from one position to the next, float64[pairs]."""
         pairs, base = self.sizes.pairs, float(self._of("rope.freq_base", 10000.0))
         if not base > 0:
-            raise ModelFormatError(f"{self.where}: metadata 'rope.freq_base' is {base}; accepted: above 0")
+            raise ModelFormatError(f"{self.where}: metadata 'rope.freq_base' is {base}; expected above 0")
         found = base ** (-np.arange(pairs) / pairs)
         scaling = self._of(
             "rope.scaling.type",
@@ -197,16 +197,16 @@ class GgufModel:
         if scaling == "linear":
             factor = float(self._of("rope.scaling.factor", float(self._of("rope.scale_linear", 1.0))))
             if not factor > 0:
-                raise ModelFormatError(f"{self.where}: metadata 'rope.scaling.factor' is {factor}; accepted: above 0")
+                raise ModelFormatError(f"{self.where}: metadata 'rope.scaling.factor' is {factor}; expected above 0")
             found = found / factor
         elif scaling != "none":
             told = f"{self.where}: position scaling {printable(scaling)!r} is not supported"
-            raise UnsupportedOperator(f"{told}; accepted: 'none', 'linear'")
+            raise UnsupportedOperator(f"{told}; expected 'none', 'linear'")
         if self.has("rope_freqs.weight"):
             factors = self.floats("rope_freqs.weight", (pairs,)).astype(np.float64)
             if not (np.isfinite(factors) & (factors > 0)).all():
                 raise ModelFormatError(
-                    f"{self.where}: tensor 'rope_freqs.weight' has {factors.min()}; accepted: above 0"
+                    f"{self.where}: tensor 'rope_freqs.weight' has {factors.min()}; expected above 0"
                 )
             found = found / factors
         return found
@@ -228,7 +228,7 @@ class GgufModel:
             )
         if not found.type.served:
             raise UnsupportedOperator(
-                f"{self.where}: tensor {name!r} has type {found.type.name}; accepted: F32, F16, BF16, Q2_K to "
+                f"{self.where}: tensor {name!r} has type {found.type.name}; expected F32, F16, BF16, Q2_K to "
                 "Q6_K, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"
             )
         self._left.pop(name, None)
@@ -238,7 +238,7 @@ class GgufModel:
         """Return an unquantised tensor as float32."""
         found = self.take(name, shape)
         if found.type.dtype is None:
-            raise UnsupportedOperator(f"{self.where}: tensor {name!r} has type {found.type.name}; accepted: floats")
+            raise UnsupportedOperator(f"{self.where}: tensor {name!r} has type {found.type.name}; expected floats")
         data = self.file.part(found)
         if found.type.dtype == "bfloat16":
             return (data.view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(shape)
@@ -250,5 +250,5 @@ class GgufModel:
             name = printable(next(iter(self._left)))
             raise UnsupportedOperator(
                 f"{self.where}: tensor {name!r} belongs to no supported part of a {self.architecture} model; "
-                "accepted: a model without it"
+                "expected a model without it"
             )

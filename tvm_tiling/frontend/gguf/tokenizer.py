@@ -35,7 +35,7 @@ _PIECES = {
 # pieces that are tokens are not split, and a text starts with the begin token
 _WHOLE = ("llama-bpe", "llama3", "llama-v3")
 _SPACE = "\u2581"  # stands for a space in SentencePiece models
-_ACCEPTED = "accepted: --tokenizer tokenizer.json, or ids by --tokens"
+_ACCEPTED = "expected --tokenizer tokenizer.json, or ids by --tokens"
 
 
 class Tokenizer(Protocol):

@@ -36,28 +36,28 @@ class RotaryEmbedding(tvm_onnx.OnnxOpConverter):
     def _impl_v1(cls, bb, inputs, attr, params):
         x, positions, *tables = inputs[:4]
         if attr.get("is_packed_batching", 0):
-            raise ValueError("is_packed_batching is set; accepted: 0")
+            raise ValueError("is_packed_batching is set; expected 0")
         if attr.get("scale", 1.0) != 1.0:
-            raise ValueError(f"scale = {attr['scale']}; accepted: 1")
+            raise ValueError(f"scale = {attr['scale']}; expected 1")
         shape = extents_of(x)
         pairs = int(tables[0].ty.shape[-1])
         heads, turned = (int(attr.get(called, 0)) for called in ("num_heads", "rotary_embedding_dim"))
         if turned and turned != 2 * pairs:
             raise ValueError(
-                f"rotary_embedding_dim = {turned} with tables of {pairs} columns; accepted: half as many columns"
+                f"rotary_embedding_dim = {turned} with tables of {pairs} columns; expected half as many columns"
             )
         if len(shape) == 4:
             parted = moved(bb, x, 0, 2, 1, 3)
         else:
             if turned and not heads:
-                raise ValueError(f"rotary_embedding_dim = {turned} without num_heads; accepted: both")
+                raise ValueError(f"rotary_embedding_dim = {turned} without num_heads; expected both")
             width = shape[-1] // heads if heads else 2 * pairs
             if not isinstance(width, int) or shape[-1] % width:
-                raise ValueError(f"{shape[-1]} columns for heads of {width}; accepted: a whole number of heads")
+                raise ValueError(f"{shape[-1]} columns for heads of {width}; expected a whole number of heads")
             parted = reshaped(bb, x, [*shape[:2], shape[-1] // width, width])
         length, width = extents_of(parted)[1], extents_of(parted)[3]
         if not turned and isinstance(width, int) and width != 2 * pairs:
-            raise ValueError(f"tables of {pairs} columns for heads of {width}; accepted: half, or rotary_embedding_dim")
+            raise ValueError(f"tables of {pairs} columns for heads of {width}; expected half, or rotary_embedding_dim")
         if rank_of(positions) == 1:
             first = reshaped(bb, positions, [1, 1])
             positions = bb.emit(op.add(first, counted(bb, length, dtype_of(positions))))
@@ -83,11 +83,11 @@ def grouped_query_attention(
         *((f"input {place}", each) for place, each in enumerate(taken[12:], 12)),
     ):
         if operand is not None:
-            raise ValueError(f"{called} is given; accepted: a node without it")
+            raise ValueError(f"{called} is given; expected a node without it")
     for called, usual in (("smooth_softmax", 0), ("qk_output", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
         given = attr.get(called, usual)
         if (given.decode() if isinstance(given, bytes) else given) not in (usual, -1):
-            raise ValueError(f"{called} = {given!r}; accepted: {usual!r}")
+            raise ValueError(f"{called} = {given!r}; expected {usual!r}")
     kind = dtype_of(query)
     query, key, value, past_key, past_value, cosine, sine, bias = (
         None if each is None else as_type(bb, each, "float32")
@@ -96,7 +96,7 @@ def grouped_query_attention(
     assert query is not None  # a required input
     heads, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
     if heads % groups:
-        raise ValueError(f"num_heads = {heads} with kv_num_heads = {groups}; accepted: a multiple of kv_num_heads")
+        raise ValueError(f"num_heads = {heads} with kv_num_heads = {groups}; expected a multiple of kv_num_heads")
     batch, length, columns = extents_of(query)
     if key is None:
         width = columns // (heads + 2 * groups)
@@ -156,7 +156,7 @@ def _of_every_key(bb: Builder, bias: Expr, sizes: Sequence[Size], every: Size) -
         isinstance(given, int) and isinstance(size, int) and given != size and not (given == 1 and axis < 2)
         for axis, (given, size) in enumerate(zip(shape, sizes, strict=True))
     ):
-        raise ValueError(f"attention_bias has shape {shape}; accepted: {list(sizes)}, or 1 for either of the first two")
+        raise ValueError(f"attention_bias has shape {shape}; expected {list(sizes)}, or 1 for either of the first two")
     if not isinstance(every, int) or not isinstance(shape[3], int) or shape[3] == every:
         return bias
     room = bb.emit(op.zeros(relax.ShapeExpr([*shape[:3], every - shape[3]]), dtype_of(bias)))
@@ -190,7 +190,7 @@ def _seen(bb: Builder, before: Expr, length: Size, every: Size, window: int) -> 
     return bb.emit(kernel_of_sizes(bb, seen, before, [length, every], "seen"))
 
 
-_FROM_DATA = "total_sequence_length is computed from data; accepted: a value that follows from shapes"
+_FROM_DATA = "total_sequence_length is computed from data; expected a value that follows from shapes"
 
 
 class GroupQueryAttention(tvm_onnx.OnnxOpConverter):

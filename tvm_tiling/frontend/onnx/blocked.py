@@ -25,13 +25,13 @@ _ROWS = {1: "float32", 4: "int8"}
 
 def _require_block(block: int) -> None:
     if block < 16 or block & (block - 1):
-        raise ValueError(f"block_size = {block}; accepted: a power of two of at least 16")
+        raise ValueError(f"block_size = {block}; expected a power of two of at least 16")
 
 
 def _require_constants(*operands: tuple[str, relax.Expr | None]) -> None:
     for called, operand in operands:
         if operand is not None and known(operand) is None:
-            raise ValueError(f"{called} are computed by the model; accepted: constants")
+            raise ValueError(f"{called} are computed by the model; expected constants")
 
 
 def _encoding(bits: int, block: int, scales: relax.Expr, zeros: relax.Expr | None) -> Encoding:
@@ -65,15 +65,15 @@ def _zeros(zeros: relax.Expr, product: BlockedProduct) -> relax.Expr:
     if given.dtype == np.uint8:
         row = -(-product.blocks * product.bits // 8)
         if given.size != product.n * row:
-            raise ValueError(f"zero points have {given.size} bytes; accepted: {product.n * row}")
+            raise ValueError(f"zero points have {given.size} bytes; expected {product.n * row}")
         return zeros
     floats = given.astype(np.float32)
     if floats.size != product.n * product.blocks:
-        raise ValueError(f"{floats.size} zero points; accepted: {product.n * product.blocks}")
+        raise ValueError(f"{floats.size} zero points; expected {product.n * product.blocks}")
     wholes = np.rint(floats)
     if not ((floats == wholes) & (wholes >= 0) & (wholes < 1 << product.bits)).all():
         raise ValueError(
-            f"zero points are not whole numbers of {product.bits} bits; accepted: whole numbers in that range"
+            f"zero points are not whole numbers of {product.bits} bits; expected whole numbers in that range"
         )
     return relax.const(wholes.astype(np.int16))
 
@@ -96,24 +96,24 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
         n, k, block, bits = (int(attr[name]) if name in attr else None for name in ("N", "K", "block_size", "bits"))
         bits = 4 if bits is None else bits
         if n is None or k is None or block is None:
-            raise ValueError("N, K or block_size is missing; accepted: all three")
+            raise ValueError("N, K or block_size is missing; expected all three")
         if bits not in BITS:
-            raise ValueError(f"bits = {bits}; accepted: {', '.join(map(str, BITS))}")
+            raise ValueError(f"bits = {bits}; expected {', '.join(map(str, BITS))}")
         _require_block(block)
         if order is not None:
-            raise ValueError("g_idx, a permutation of K, is given; accepted: weights without it")
+            raise ValueError("g_idx, a permutation of K, is given; expected weights without it")
         _require_constants(("weights", values), ("scales", scales), ("zero points", zeros))
         if int(a.ty.shape[-1]) != k:
-            raise ValueError(f"A has {int(a.ty.shape[-1])} columns, but K = {k}; accepted: the same number")
+            raise ValueError(f"A has {int(a.ty.shape[-1])} columns, but K = {k}; expected the same number")
         product = BlockedProduct(rows=1, n=n, k=k, encoding=_encoding(bits, block, scales, zeros))
         if _count(values) != n * product.blocks * product.value_bytes or dtype_of(values) != "uint8":
             raise ValueError(
-                f"weights are {dtype_of(values)}{_shape(values)}; accepted: uint8[{n}, {product.blocks}, "
+                f"weights are {dtype_of(values)}{_shape(values)}; expected uint8[{n}, {product.blocks}, "
                 f"{product.value_bytes}]"
             )
         count = _count(scales)
         if count != n * product.blocks:
-            raise ValueError(f"{count} scales; accepted: {n * product.blocks}, one per block of each column")
+            raise ValueError(f"{count} scales; expected {n * product.blocks}, one per block of each column")
         x = as_type(bb, a, "float32")
         activations = _ROWS.get(attr.get("accuracy_level", 0), "int16")
         y = product_in_blocks(bb, x, _weights(bb, values, scales, zeros, product), product, activations)
@@ -130,19 +130,19 @@ class GatherBlockQuantized(tvm_onnx.OnnxOpConverter):
         data, places, scales, zeros = inputs[:4]
         bits, block = int(attr.get("bits", 4)), int(attr.get("block_size", 128))
         if bits not in BITS or dtype_of(data) != "uint8":
-            raise ValueError(f"data is {dtype_of(data)} with bits = {bits}; accepted: uint8 with 4 or 8 bits")
+            raise ValueError(f"data is {dtype_of(data)} with bits = {bits}; expected uint8 with 4 or 8 bits")
         _require_block(block)
         _require_constants(("data", data), ("scales", scales), ("zero points", zeros))
         shape = _shape(data)
         if len(shape) != 2 or attr.get("gather_axis", 0) != 0 or attr.get("quantize_axis", 1) not in (1, -1):
             raise ValueError(
                 f"data has {len(shape)} axes, gather_axis = {attr.get('gather_axis', 0)}, quantize_axis = "
-                f"{attr.get('quantize_axis', 1)}; accepted: 2 axes, rows gathered, blocks along the last"
+                f"{attr.get('quantize_axis', 1)}; expected 2 axes, rows gathered, blocks along the last"
             )
         rows, width = shape[0], shape[1] * 8 // bits
         blocks = -(-width // block)
         if _shape(scales) != [rows, blocks]:
-            raise ValueError(f"scales have shape {tuple(_shape(scales))}; accepted: {(rows, blocks)}")
+            raise ValueError(f"scales have shape {tuple(_shape(scales))}; expected {(rows, blocks)}")
         product = BlockedProduct(rows=1, n=rows, k=width, encoding=_encoding(bits, block, scales, zeros))
         weights = _weights(bb, data, scales, zeros, product)
         made = rows_of_blocks(bb, weights, places, product, "take", wraps=True)

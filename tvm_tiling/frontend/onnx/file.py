@@ -51,7 +51,7 @@ def parse_onnx(data: Contents, where: str, folder: Path | None = None) -> OnnxGr
     try:
         model = onnx.ModelProto.FromString(bytes(data.content) if without is None else without.content)
     except DecodeError:
-        raise ModelFormatError(f"{where}: not an ONNX model, or truncated; accepted: a complete .onnx file") from None
+        raise ModelFormatError(f"{where}: not an ONNX model, or truncated; expected a complete .onnx file") from None
     raw = {} if without is None else {n: data.part(place.start, place.size) for n, place in without.weights.items()}
     return prepare_proto(model, where, folder, raw)
 
@@ -65,16 +65,14 @@ def prepare_proto(
     `raw`: bytes of weights that the parser did not read, by the number of the initializer.
     """
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelFormatError(
-            f"{where} contains no graph, so it is not an ONNX model; accepted: a complete .onnx file"
-        )
+        raise ModelFormatError(f"{where} contains no graph, so it is not an ONNX model; expected a complete .onnx file")
     if not model.graph.output:
-        raise ModelFormatError(f"{where}: the graph has no output; accepted: a model with at least one")
+        raise ModelFormatError(f"{where}: the graph has no output; expected a model with at least one")
     _check_names(model, where)
     _name_the_standard(model)
     sparse = [graph for graph in all_graphs(model) if graph.sparse_initializer]
     if sparse or any(entry.HasField("sparse_tensor") for node in nodes_in(model) for entry in node.attribute):
-        raise ModelFormatError(f"{where} contains sparse weights; accepted: dense ones")
+        raise ModelFormatError(f"{where} contains sparse weights; expected dense ones")
     graph = OnnxGraph(model, where)
     files: dict[Path, Contents] = {}
     beside: dict[int, np.ndarray] = {}
@@ -153,7 +151,7 @@ def _take_constants(graph: OnnxGraph, beside: Mapping[int, np.ndarray]) -> None:
 
 def _elements(tensor: TensorProto, where: str) -> int:
     if any(extent < 0 for extent in tensor.dims):
-        raise ModelFormatError(f"{where}: weight {tensor.name!r} has shape {list(tensor.dims)}; accepted: sizes from 0")
+        raise ModelFormatError(f"{where}: weight {tensor.name!r} has shape {list(tensor.dims)}; expected sizes from 0")
     return math.prod(tensor.dims)
 
 
@@ -202,7 +200,7 @@ def _external_bytes(tensor: TensorProto, where: str, folder: Path | None, files:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     weight = f"{where}: weight {tensor.name!r}"
     if folder is None:
-        raise ModelFormatError(f"{weight} is in an external file; accepted: a model given by its path")
+        raise ModelFormatError(f"{weight} is in an external file; expected a model given by its path")
     path = _inside(folder, entries.get("location", ""), weight)
     if tensor.data_type == TensorProto.STRING:
         raise ModelFormatError(f"{weight} contains strings, which cannot be in an external file")
@@ -232,7 +230,7 @@ def _inside(folder: Path, location: str, weight: str) -> Path:
     home = folder.resolve()
     path = (home / location).resolve()
     if not location or Path(location).is_absolute() or not path.is_relative_to(home):
-        raise ModelFormatError(f"{weight} is at {location!r}; accepted: a file in the model's directory")
+        raise ModelFormatError(f"{weight} is at {location!r}; expected a file in the model's directory")
     if not path.is_file():
         raise ModelFormatError(f"{weight}: file {location!r} does not exist in the model's directory")
     return path

@@ -52,7 +52,7 @@ SERVED_TYPES = frozenset(
         ]
     )
 )
-_ACCEPTED = "accepted: floats of at least 16 bits, integers of at least 8 bits, bool"
+_ACCEPTED = "expected floats of at least 16 bits, integers of at least 8 bits, bool"
 # Handled by the importer itself.
 _CONTROL = frozenset(["If", "Constant"])
 # Unrolled if their number of iterations is known at compile time.
@@ -107,7 +107,7 @@ def _imported(
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= graph.opset <= newest:
         raise ModelFormatError(
-            f"{where}: operator set {graph.opset} is not supported; accepted: {OLDEST_OPSET} to {newest}, the "
+            f"{where}: operator set {graph.opset} is not supported; expected {OLDEST_OPSET} to {newest}, the "
             f"newest of the installed onnx {onnx.__version__}"
         )
     _bind_params(graph, params)
@@ -179,7 +179,7 @@ def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
         if value.dtype != dtype or (shape is not None and value.shape != shape):
             raise ModelFormatError(
                 f"{graph.where}: params[{name!r}] has type {value.dtype} and shape {value.shape}; "
-                f"accepted: {dtype} of shape {shape if shape is not None else 'any'}"
+                f"expected {dtype} of shape {shape if shape is not None else 'any'}"
             )
         graph.graph.input.remove(inputs[name])
         graph.add_constant(name, value)
@@ -239,7 +239,7 @@ def _check(graph: OnnxGraph) -> None:
     for value in graph.graph.output:
         kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
         if kind != "tensor":
-            raise ModelFormatError(f"{graph.where}: output {value.name!r} has kind {kind}; accepted: tensors")
+            raise ModelFormatError(f"{graph.where}: output {value.name!r} has kind {kind}; expected tensors")
     if graph.proto.ByteSize() > MAX_MESSAGE:
         raise ModelFormatError(f"{graph.where}: the graph without its weights exceeds {MAX_MESSAGE} bytes")
     try:

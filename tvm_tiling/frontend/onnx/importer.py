@@ -301,7 +301,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         if len(results) < len([name for name in node.output if name]):
             raise UnsupportedOperator(
                 f"{self._prepared.where}: node {node_name(node)} ({node.op_type}) has {len(node.output)} outputs; "
-                f"accepted: {len(results)}"
+                f"expected {len(results)}"
             )
         return results
 
@@ -350,7 +350,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
         return UnsupportedOperator(
             f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it depends on the value of "
-            f"{', '.join(map(repr, unknown))}, which is not known at compile time; accepted: "
+            f"{', '.join(map(repr, unknown))}, which is not known at compile time; expected "
             f"params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
         )
 

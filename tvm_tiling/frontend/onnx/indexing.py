@@ -79,7 +79,7 @@ def _reduction(attr: dict[str, Any]) -> str:
     how = attr.get("reduction", b"none")
     how = how.decode() if isinstance(how, bytes) else how
     if how not in _REDUCTIONS:
-        raise ValueError(f"reduction is {how!r}; accepted: {', '.join(_REDUCTIONS)}")
+        raise ValueError(f"reduction is {how!r}; expected {', '.join(_REDUCTIONS)}")
     return _REDUCTIONS[how]
 
 
@@ -128,7 +128,7 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
         given, sequences = whole(inputs[1].ty.shape[0]), whole(inputs[0].ty.shape[batch])
         if isinstance(given, int) and isinstance(sequences, int):
             if given != sequences:
-                raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one per sequence")
+                raise ValueError(f"{given} lengths for {sequences} sequences; expected one per sequence")
         elif isinstance(given, int) or isinstance(sequences, int) or not tvm_ffi.structural_equal(given, sequences):
             raise ValueError("the number of lengths is not known at compile time to match the number of sequences")
 

@@ -49,7 +49,7 @@ def _signed_weights(weights: np.ndarray, zero: Expr | None, axis: int) -> tuple[
     """Return int8 weights, and their zero points in int32: one, or one per index along an axis."""
     if zero is not None and held(zero).size not in (1, weights.shape[axis]):
         raise ValueError(
-            f"zero points have shape {tuple(shape_of(zero))} for weights of shape {weights.shape}; accepted: "
+            f"zero points have shape {tuple(shape_of(zero))} for weights of shape {weights.shape}; expected "
             f"one, or {weights.shape[axis]}"
         )
     moved = _MOVED if weights.dtype == np.uint8 else 0

@@ -216,7 +216,7 @@ def _pad(node: OpenNode) -> relax.Expr | None:
         raise ValueError(f"expected pads for {len(axes)} axes")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise ValueError(
-            f"mode {mode!r} is not supported for tensors of dynamic shape; accepted: constant, edge, reflect, wrap"
+            f"mode {mode!r} is not supported for tensors of dynamic shape; expected constant, edge, reflect, wrap"
         )
     pairs: list[tuple[Size, Size]] = [(0, 0)] * rank
     for place, axis in enumerate(axes):

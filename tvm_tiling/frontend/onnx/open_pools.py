@@ -50,7 +50,7 @@ def open_windows(node: OpenNode, kernel: Sequence[int], *, ceil: bool = False) -
     spatial = node.extents()[2:]
     rank = len(spatial)
     if len(kernel) != rank or rank not in (1, 2, 3):
-        raise ValueError(f"images have {rank} axes and windows {len(kernel)}; accepted: 1 to 3, equal")
+        raise ValueError(f"images have {rank} axes and windows {len(kernel)}; expected 1 to 3, equal")
     strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     given, auto = list(node.attr.get("pads", [0] * 2 * rank)), word(node.attr.get("auto_pad", "NOTSET"))
     found = []

@@ -85,7 +85,7 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
         if form.policy != "stretch":
             raise ValueError(
                 f"keep_aspect_ratio_policy {form.policy!r} is not supported for tensors of dynamic shape; "
-                "accepted: stretch"
+                "expected stretch"
             )
         for size in sizes:
             node.shapes.require_at_least(size, 1)
@@ -166,7 +166,7 @@ def _along(node: OpenNode, data: relax.Expr, axis: OpenAxis, form: Form) -> rela
     else:
         if "float" not in dtype_of(data):
             raise ValueError(
-                f"mode {form.mode!r} is not supported for {dtype_of(data)} along dynamic axes; accepted: floats"
+                f"mode {form.mode!r} is not supported for {dtype_of(data)} along dynamic axes; expected floats"
             )
         result = _weighted(node, data, axis, form, places)
     if form.place != "tf_crop_and_resize":

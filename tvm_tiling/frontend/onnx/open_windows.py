@@ -99,7 +99,7 @@ def _conv_transpose(node: OpenNode) -> relax.Expr | None:
         return None
     group, rank = node.attr.get("group", 1), len(weights) - 2
     if len(extents) != rank + 2 or rank not in _LAYOUTS:
-        raise ValueError(f"images have {len(extents) - 2} axes and windows {rank}; accepted: 1 to 3, equal")
+        raise ValueError(f"images have {len(extents) - 2} axes and windows {rank}; expected 1 to 3, equal")
     node.shapes.agreed(extents[1], weights[0])
     strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     spans = [(taps - 1) * dilation + 1 for taps, dilation in zip(weights[2:], dilations, strict=True)]

@@ -235,7 +235,7 @@ class Det(tvm_onnx.OnnxOpConverter):
         if not isinstance(rows, int):
             raise ValueError("matrices of dynamic shape are not supported")
         if rows > cls.LARGEST:
-            raise ValueError(f"matrices of {rows} rows are not supported; accepted: up to {cls.LARGEST}")
+            raise ValueError(f"matrices of {rows} rows are not supported; expected up to {cls.LARGEST}")
         dtype = dtype_of(inputs[0])
         left = bb.emit(op.reshape(inputs[0], (math.prod(outer), rows, rows)))
         result = relax.const(np.ones(1), dtype)

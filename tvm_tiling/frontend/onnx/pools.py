@@ -110,7 +110,7 @@ def _moved_back(operator: str, auto: str, windows: Windows) -> Windows:
     raise ValueError(
         f"auto_pad {auto} with windows of {w.span} elements and stride {w.stride} that end {short} before the "
         f"end of an axis of {w.extent}: the standard's reference implementation and onnxruntime place the "
-        "windows differently; accepted: pads"
+        "windows differently; expected pads"
     )
 
 
@@ -122,7 +122,7 @@ def _pooled(name: str, data: relax.Expr, windows: list[Windows], padding: list[i
         data = op.strided_slice(data, list(cut), list(cut.values()), [extents[axis] for axis in cut])
         padding = [max(number, 0) for number in padding]
     if len(windows) not in (1, 2, 3):
-        raise ValueError(f"images of {len(windows)} axes are not supported; accepted: 1 to 3")
+        raise ValueError(f"images of {len(windows)} axes are not supported; expected 1 to 3")
     pool = getattr(op.nn, f"{name}{len(windows)}d")
     sizes, strides, dilations = ([getattr(w, part) for w in windows] for part in ("kernel", "stride", "dilation"))
     return pool(data, sizes, strides, padding, dilations, **more)

@@ -107,7 +107,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
     @classmethod
     def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
         if attr.get("precision", 0):
-            raise ValueError("precision is not supported; accepted: 0")
+            raise ValueError("precision is not supported; expected 0")
         data, scale, zero = inputs[0], inputs[1], inputs[2]
         require_scales(data, scale, zero, None)
         kind = attr.get("output_dtype", 0)
@@ -129,7 +129,7 @@ class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
         def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
             data, scale, *others = inputs
             if "float" not in dtype_of(scale):
-                raise ValueError(f"scales have type {dtype_of(scale)}; accepted: floats")
+                raise ValueError(f"scales have type {dtype_of(scale)}; expected floats")
             scale, others = _fitting(data, scale, others, attr)
             zero = others[0] if others else None
             if zero is not None and dtype_of(zero) != dtype_of(data):

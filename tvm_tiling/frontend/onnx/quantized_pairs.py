@@ -36,7 +36,7 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
     known_scale = known(scale)
     if known_scale is not None and not (np.isfinite(known_scale) & (known_scale > 0)).all():
         wrong = known_scale[~(np.isfinite(known_scale) & (known_scale > 0))].reshape(-1)[0]
-        raise ValueError(f"a scale is {float(wrong):g}; accepted: positive numbers")
+        raise ValueError(f"a scale is {float(wrong):g}; expected positive numbers")
     if axis is None:
         return
     shape = extents_of(data)
@@ -48,14 +48,14 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
         if count != 1 and not (rank == 1 and shape and -len(shape) <= axis < len(shape) and count == shape[axis]):
             raise ValueError(
                 f"{called} have shape {tuple(shape_of(parts))} for data of shape {tuple(shape)} along axis "
-                f"{axis}; accepted: one, or one per position of that axis"
+                f"{axis}; expected one, or one per position of that axis"
             )
 
 
 def require_stored(zero: Expr) -> None:
     """Raise ValueError for a zero point of a type that is not a quantised type."""
     if dtype_of(zero) not in _STORED:
-        raise ValueError(f"the zero point has type {dtype_of(zero)}; accepted: {', '.join(_STORED)}")
+        raise ValueError(f"the zero point has type {dtype_of(zero)}; expected {', '.join(_STORED)}")
 
 
 def as_many(scale: Expr, zero: Expr) -> tuple[Expr, Expr]:

@@ -34,7 +34,7 @@ class _Activations:
         self.numbers: list[tuple[float, ...]] = []
         for name in self.names:
             if name.lower() not in _FUNCTIONS:
-                raise ValueError(f"activation {name!r} is not supported; accepted: {', '.join(sorted(_FUNCTIONS))}")
+                raise ValueError(f"activation {name!r} is not supported; expected {', '.join(sorted(_FUNCTIONS))}")
             # Only functions with such a parameter consume a value, in order.
             defaults_of = zip((alphas, betas), _FUNCTIONS[name.lower()][1:], strict=False)
             self.numbers.append(tuple(float(next(left, default)) for left, default in defaults_of))

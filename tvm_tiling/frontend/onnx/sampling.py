@@ -49,10 +49,10 @@ class RoiAlign(tvm_onnx.OnnxOpConverter):
         data, rois, batch = inputs[:3]
         mode = attr.get("mode", b"avg")
         if mode not in (b"avg", b"max"):
-            raise ValueError(f"mode is {mode!r}; accepted: avg, max")
+            raise ValueError(f"mode is {mode!r}; expected avg, max")
         place = attr.get("coordinate_transformation_mode", default)
         if place not in (b"half_pixel", b"output_half_pixel"):
-            raise ValueError(f"coordinate_transformation_mode is {place!r}; accepted: half_pixel, output_half_pixel")
+            raise ValueError(f"coordinate_transformation_mode is {place!r}; expected half_pixel, output_half_pixel")
         sampled = RoiSamples(
             height=attr.get("output_height", 1),
             width=attr.get("output_width", 1),

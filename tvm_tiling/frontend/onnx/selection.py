@@ -55,7 +55,7 @@ def order_keys(bb: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
     """Sort keys with the order of the elements; NaN is above all numbers."""
     dtype = dtype_of(data)
     if dtype == "uint64":
-        raise ValueError("elements of uint64 are not supported; accepted: floats, and integers of up to 63 bits")
+        raise ValueError("elements of uint64 are not supported; expected floats, and integers of up to 63 bits")
     keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
     return bb.emit_te(_ordered, keys, primfunc_name_hint="order") if dtype_of(keys) in _KEYS else keys
 

@@ -37,7 +37,7 @@ def bind_shapes(
     for name, value in inputs.items():
         if not value.type.HasField("tensor_type"):
             kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
-            raise ModelFormatError(f"{graph.where}: input {name!r} has kind {kind}; accepted: tensors")
+            raise ModelFormatError(f"{graph.where}: input {name!r} has kind {kind}; expected tensors")
     unknown = sorted(set(shapes) - set(inputs))
     if unknown:
         raise ModelFormatError(
@@ -70,7 +70,7 @@ def bind_shapes(
         left = [name for name in open_names if name not in symbols]
         named = f", dims={{{left[0]!r}: ...}} for a dimension by name" if left else ""
         raise ModelFormatError(
-            f"{graph.where}: the shape of {', '.join(open_inputs)} is dynamic; accepted: batch=... for first "
+            f"{graph.where}: the shape of {', '.join(open_inputs)} is dynamic; expected batch=... for first "
             f"dimensions{named}, or shapes={{{example!r}: (...)}} with a number for each dimension"
         )
     for value in inputs.values():
@@ -98,7 +98,7 @@ def _bind_whole(graph: OnnxGraph, value: onnx.ValueInfoProto, shape: tuple[int, 
         isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= MAX_EXTENT for extent in shape
     ):
         raise ModelFormatError(
-            f"{graph.where}: shapes[{value.name!r}] = {shape}; accepted: sizes from 0 to {MAX_EXTENT}"
+            f"{graph.where}: shapes[{value.name!r}] = {shape}; expected sizes from 0 to {MAX_EXTENT}"
         )
     declared = value.type.tensor_type
     if not declared.HasField("shape"):

@@ -29,7 +29,7 @@ def _matrices(rows: int, columns: int, length: int, sign: int, dtype: str) -> tu
     """cos and sin of sign 2 pi i j / length for i below `rows` and j below `columns`."""
     if max(rows, columns, length) > LONGEST:
         raise ValueError(
-            f"a transform of {max(rows, columns, length)} elements is not supported; accepted: up to {LONGEST}"
+            f"a transform of {max(rows, columns, length)} elements is not supported; expected up to {LONGEST}"
         )
     angle = sign * 2 * np.pi * (np.outer(np.arange(rows), np.arange(columns)) % length) / length
     return relax.const(np.cos(angle), dtype), relax.const(np.sin(angle), dtype)

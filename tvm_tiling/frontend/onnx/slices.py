@@ -86,7 +86,7 @@ class Slice(tvm_onnx.Slice):
                 "are given; expected equal counts"
             )
         if 0 in steps:
-            raise ValueError("a step is 0; accepted: nonzero numbers")
+            raise ValueError("a step is 0; expected nonzero numbers")
         ranges = []
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             extent = data.ty.shape[axis]

@@ -43,9 +43,7 @@ def convolution(data: relax.Expr, weights: relax.Expr, attr: dict[str, Any], out
     spatial, kernel = [whole(extent) for extent in data.ty.shape.values[2:]], shape_of(weights)[2:]
     rank = len(spatial)
     if rank not in _LAYOUTS or len(kernel) != rank:
-        raise ValueError(
-            f"images of {rank} axes with kernels of {len(kernel)} axes are not supported; accepted: 1 to 3"
-        )
+        raise ValueError(f"images of {rank} axes with kernels of {len(kernel)} axes are not supported; expected 1 to 3")
     strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     if all(isinstance(extent, int) for extent in spatial):
         windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)

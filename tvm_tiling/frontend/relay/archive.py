@@ -15,7 +15,7 @@ from ...errors import ModelFormatError
 
 MAX_MEMBERS = 10_000
 ACCEPTED = (
-    "accepted: a tar of model.json or model.relay and model.params, or Model Library Format with src/*.relay and "
+    "expected a tar of model.json or model.relay and model.params, or Model Library Format with src/*.relay and "
     "parameters/*.params"
 )
 # Names of a model outside any folder; the first existing one is used.

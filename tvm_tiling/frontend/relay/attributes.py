@@ -202,7 +202,7 @@ def with_defaults(op: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(stated) - set(known) - _WITHOUT_CONSEQUENCE)
     if unknown:
         raise ValueError(
-            f"the attributes {', '.join(unknown)} are not supported; accepted: {', '.join(known) or 'none'}"
+            f"the attributes {', '.join(unknown)} are not supported; expected {', '.join(known) or 'none'}"
         )
     missing = [name for name, attribute in known.items() if attribute.required and name not in stated]
     if missing:
@@ -210,7 +210,7 @@ def with_defaults(op: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in stated.items():
         kind = _no_value(value)
         if kind is not None and name in known and known[name].kind != "x":
-            raise ValueError(f"the attribute {name} contains a {kind}; accepted: numbers, texts and lists of these")
+            raise ValueError(f"the attribute {name} contains a {kind}; expected numbers, texts and lists of these")
     return {name: stated.get(name, attribute.default) for name, attribute in known.items()}
 
 

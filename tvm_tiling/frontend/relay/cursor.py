@@ -40,7 +40,7 @@ class Cursor:
         return self.words.line(self.words.places[self.at])
 
     def fail(self, wanted: str) -> ModelFormatError:
-        return ModelFormatError(f"line {self.line()}: unexpected {self.texts[self.at][:40]!r}; accepted here: {wanted}")
+        return ModelFormatError(f"line {self.line()}: unexpected {self.texts[self.at][:40]!r}; expected {wanted}")
 
     def sees(self, *texts: str) -> bool:
         return self.texts[self.at] in texts and self.kinds[self.at] in ("mark", "word")
@@ -139,6 +139,6 @@ class Cursor:
         self.need("]")
         if not number.isdigit():
             raise ModelFormatError(
-                f"line {self.line()}: meta[{kind}][{number}] is not a reference; accepted: numbers from 0"
+                f"line {self.line()}: meta[{kind}][{number}] is not a reference; expected numbers from 0"
             )
         return kind, int(number)

@@ -31,7 +31,7 @@ from .parser import divide_metadata, parse_program
 from .translate import Translator
 from .tree import Function, Module, Release, TensorType, Var
 
-ACCEPTED = "accepted: the output of mod.astext() or tvm.ir.save_json(mod) from TVM up to 0.19, or a tar archive of it"
+ACCEPTED = "expected the output of mod.astext() or tvm.ir.save_json(mod) from TVM up to 0.19, or a tar archive of it"
 LONGEST = 3000  # characters of a message: it may contain names and types from the file, of any length
 _OLD_VERSION = re.compile(r"\s*v0\.0\.\d")
 
@@ -175,7 +175,7 @@ def _of_metadata(nodes: Nodes, kind: str, number: int, op: str) -> Any:
 def _main(module: Module, where: str) -> Function:
     if "main" in module.functions:
         return module.functions["main"]
-    raise ModelFormatError(f"{where}: no @main but {', '.join(module.functions)}; accepted: a module with @main")
+    raise ModelFormatError(f"{where}: no @main but {', '.join(module.functions)}; expected a module with @main")
 
 
 def _named(main: Function) -> dict[str, Var]:
@@ -305,7 +305,7 @@ def _typed(name: str, variable: Var, where: str) -> TensorType:
     if not isinstance(stated, TensorType):
         what = "no type" if stated is None else f"the type {stated}"
         raise ModelFormatError(
-            f"{where}: input {name!r} has {what}; accepted: Tensor[(...), ...] after its name, or its value in params"
+            f"{where}: input {name!r} has {what}; expected Tensor[(...), ...] after its name, or its value in params"
         )
     try:
         if tvm.DataType(stated.dtype).bits < 1:
@@ -344,7 +344,7 @@ def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Ex
             shape.append(same.get(called, Named(called)))
         else:
             raise ModelFormatError(
-                f"{where}: the shape of input {name!r} {stated} is dynamic; accepted: shapes={{{name!r}: "
+                f"{where}: the shape of input {name!r} {stated} is dynamic; expected shapes={{{name!r}: "
                 f"(...)}} with a number for each dimension, batch=..., or dims={{{called!r}: ...}}"
             )
     if any(
@@ -353,7 +353,7 @@ def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Ex
         for extent in shape
     ):
         raise ModelFormatError(
-            f"{where}: input {name!r} has shape {tuple(shape)}; accepted: sizes from 0 to {MAX_EXTENT}"
+            f"{where}: input {name!r} has shape {tuple(shape)}; expected sizes from 0 to {MAX_EXTENT}"
         )
     return tuple(shape)
 
@@ -367,7 +367,7 @@ def _constant(name: str, variable: Var, given: Any, where: str) -> relax.Expr:
             wanted in (None, has) for has, wanted in zip(shape, stated.shape, strict=True)
         )
         if not fits or dtype != stated.dtype:
-            raise ModelFormatError(f"{where}: params[{name!r}] has type {dtype} and shape {shape}; accepted: {stated}")
+            raise ModelFormatError(f"{where}: params[{name!r}] has type {dtype} and shape {shape}; expected {stated}")
     return relax.const(value, dtype)
 
 
@@ -380,5 +380,5 @@ def _flat(value: Value, builder: relax.BlockBuilder, where: str) -> list[relax.E
     else:
         found = [value] if isinstance(value, relax.Expr) else []
     if not found and not (isinstance(value, tuple) and not value):
-        raise ModelFormatError(f"{where}: the model returns a function; accepted: tensors")
+        raise ModelFormatError(f"{where}: the model returns a function; expected tensors")
     return found

@@ -37,7 +37,7 @@ def module_of(nodes: Nodes) -> Module:
         assert isinstance(decoded, Function)
         functions[key if isinstance(key, str) else nodes.name(key, "name_hint")] = decoded
     if not functions:
-        raise ModelFormatError(f"{nodes.where}: the module has no functions; accepted: one with @main")
+        raise ModelFormatError(f"{nodes.where}: the module has no functions; expected one with @main")
     return Module(functions, nodes.release, "node", tuple(decoder.free))
 
 
@@ -128,7 +128,7 @@ class _Decoder:
             return GlobalRef(number, stated, nodes.name(number, "name_hint"))
         if kind in _REFUSED:
             raise UnsupportedOperator(
-                f"{nodes.where}: node {number}: {_REFUSED[kind]} is not supported; accepted: tensors"
+                f"{nodes.where}: node {number}: {_REFUSED[kind]} is not supported; expected tensors"
             )
         raise nodes.fail(number, f"{kind!r} is not a Relay expression")
 

@@ -65,7 +65,7 @@ def split(text: str) -> Words:
         if token is None:
             line = bisect_right(lines, at) + 1
             raise ModelFormatError(
-                f"line {line}: {text[at : at + 20]!r} is not Relay; accepted: the output of mod.astext()"
+                f"line {line}: {text[at : at + 20]!r} is not Relay; expected the output of mod.astext()"
             )
         kind = token.lastgroup
         if kind == "type":

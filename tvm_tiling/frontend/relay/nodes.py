@@ -48,7 +48,7 @@ class Nodes:
             or not isinstance(held.get("nodes"), list)
             or not isinstance(held.get("root"), int)
         ):
-            raise ModelFormatError(f"{where}: JSON without root and nodes; accepted: the output of tvm.ir.save_json")
+            raise ModelFormatError(f"{where}: JSON without root and nodes; expected the output of tvm.ir.save_json")
         self.nodes: list[Any] = held["nodes"]
         self.root = held["root"]
         stored = held.get("b64ndarrays", [])

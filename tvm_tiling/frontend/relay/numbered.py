@@ -19,7 +19,7 @@ from ...errors import ModelFormatError
 from ...plain_text import plain_json
 from .tree import Constant, Expr, Function, GlobalRef, MakeTuple, Missing, TensorType, Var, children, in_order
 
-ACCEPTED = "accepted: params with the names of the model, from before relay.build"
+ACCEPTED = "expected params with the names of the model, from before relay.build"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def graph_inputs(graph: bytes | memoryview, where: str) -> tuple[str, ...]:
         nodes = plain_json(bytes(graph))["nodes"]
         return tuple(str(node["name"]) for node in nodes if node["op"] == "null")
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ModelFormatError(f"{where}: not the graph of a compiled model; accepted: JSON with its nodes") from None
+        raise ModelFormatError(f"{where}: not the graph of a compiled model; expected JSON with its nodes") from None
 
 
 def by_number(main: Function, arrays: Mapping[str, Any], listed: Collection[str] | None, where: str) -> Numbered:

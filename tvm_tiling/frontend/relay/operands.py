@@ -95,14 +95,14 @@ class Operands:
         """An attribute that is an index below `count`. Raises ValueError."""
         number = whole(value)
         if not 0 <= number < count:
-            raise ValueError(f"{what} = {number}; accepted: 0 to {count - 1}")
+            raise ValueError(f"{what} = {number}; expected 0 to {count - 1}")
         return number
 
     def dims(self, name: str, count: int) -> list[int]:
         """An attribute of one number or of `count` numbers. Raises ValueError."""
         given = numbers(self.attrs[name])
         if len(given) not in (1, count):
-            raise ValueError(f"{name} has {len(given)} numbers; accepted: 1 or {count}")
+            raise ValueError(f"{name} has {len(given)} numbers; expected 1 or {count}")
         return given * count if len(given) == 1 else given
 
     def pads(self, count: int) -> list[int]:
@@ -114,7 +114,7 @@ class Operands:
             return given * 2
         if len(given) == 2 * count:
             return given
-        raise ValueError(f"padding has {len(given)} numbers; accepted: 1, {count} or {2 * count}")
+        raise ValueError(f"padding has {len(given)} numbers; expected 1, {count} or {2 * count}")
 
     def known(self, place: int, what: str) -> np.ndarray:
         """The value of an operand that has to be a constant. Raises ValueError."""
@@ -123,7 +123,7 @@ class Operands:
             return held.values.astype(held.dtype)
         found = None if isinstance(held, SizeValue) else value_of(self.tensor(place))
         if found is None:
-            raise ValueError(f"{what} (operand {place + 1}) is not known at compile time; accepted: a constant")
+            raise ValueError(f"{what} (operand {place + 1}) is not known at compile time; expected a constant")
         return found
 
     def sizes(self, place: int, what: str) -> list[Size]:
@@ -192,7 +192,7 @@ def shape_of(tensor: relax.Expr) -> list[int]:
     """The extents of a tensor. Raises OpenOperand if one is dynamic."""
     shape = tensor.ty.shape
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        raise OpenOperand("an operand's shape is known at run time only; accepted: static shapes")
+        raise OpenOperand("an operand's shape is known at run time only; expected static shapes")
     return [int(extent) for extent in shape]
 
 
@@ -201,7 +201,7 @@ def extents_of(tensor: relax.Expr) -> list[Size]:
     such."""
     shape = tensor.ty.shape
     if not isinstance(shape, relax.ShapeExpr):
-        raise OpenOperand("an operand's shape is known at run time only; accepted: static shapes")
+        raise OpenOperand("an operand's shape is known at run time only; expected static shapes")
     return [plain(extent) for extent in shape]
 
 
@@ -244,7 +244,7 @@ def value_of(tensor: relax.Expr) -> np.ndarray | None:
 def bounded(count: int, what: str, most: int = MAX_CONSTANT) -> int:
     """Return `count` if it is within the limit for a file. Raises ValueError."""
     if count > most:
-        raise ValueError(f"{what} = {count}; accepted: up to {most}")
+        raise ValueError(f"{what} = {count}; expected up to {most}")
     return count
 
 
@@ -258,7 +258,7 @@ def axis_in(axis: Any, rank: int, last: int = 0) -> int:
     number = whole(axis)
     size = rank + last
     if not -size <= number < size:
-        raise ValueError(f"axis {number} does not exist in {rank} dimensions; accepted: {-size} to {size - 1}")
+        raise ValueError(f"axis {number} does not exist in {rank} dimensions; expected {-size} to {size - 1}")
     return number % size if size else 0
 
 

@@ -29,7 +29,7 @@ _KINDS = {
     (1, 1): "bool",
     (6, 8): "bool",
 }
-ACCEPTED = "accepted: the output of relay.save_param_dict or tvm.runtime.save_param_dict"
+ACCEPTED = "expected the output of relay.save_param_dict or tvm.runtime.save_param_dict"
 
 
 def read_params(given: Any) -> dict[str, Any]:
@@ -43,14 +43,14 @@ def read_params(given: Any) -> dict[str, Any]:
     if isinstance(given, bytes | bytearray | memoryview):
         return parse_params(memoryview(given).cast("B"), "the given params")
     raise ModelFormatError(
-        f"params is a {type(given).__name__}; accepted: arrays by name, or the path of a .params file"
+        f"params is a {type(given).__name__}; expected arrays by name, or the path of a .params file"
     )
 
 
 def mapped(path: Path) -> memoryview:
     """The bytes of a file, memory-mapped where possible. Raises ModelFormatError if there is no such file."""
     if not path.is_file():
-        raise ModelFormatError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; accepted: a file")
+        raise ModelFormatError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected a file")
     return FileContents(path).content
 
 

@@ -68,7 +68,7 @@ class _Parser(Cursor):
                 line = self.line()
                 name = self.word("global", "the name of a function, such as @main")[1:]
                 if name in functions:
-                    raise ModelFormatError(f"line {line}: @{name} is defined twice; accepted: one definition")
+                    raise ModelFormatError(f"line {line}: @{name} is defined twice; expected one definition")
                 functions[name] = self.function(line)
                 self.take(";")
             elif functions:
@@ -76,7 +76,7 @@ class _Parser(Cursor):
             else:
                 functions["main"] = self.bare(self.line())
         if not functions:
-            raise ModelFormatError("the text contains no function; accepted: the output of mod.astext()")
+            raise ModelFormatError("the text contains no function; expected the output of mod.astext()")
         return Module(functions, release, "line", tuple(self.free))
 
     def bare(self, line: int) -> Function:
@@ -113,7 +113,7 @@ class _Parser(Cursor):
                 variable = self.declaration()
                 if variable.name in scope:
                     raise ModelFormatError(
-                        f"line {variable.place}: %{variable.name} is declared twice as a parameter; accepted: "
+                        f"line {variable.place}: %{variable.name} is declared twice as a parameter; expected "
                         "distinct names"
                     )
                 scope[variable.name] = variable
@@ -240,7 +240,7 @@ class _Parser(Cursor):
         if text == "meta":
             return self.meta_constant(line)
         if text in ("match", "match?"):
-            raise UnsupportedOperator(f"line {line}: match on algebraic data types is not supported; accepted: tensors")
+            raise UnsupportedOperator(f"line {line}: match on algebraic data types is not supported; expected tensors")
         if not self.take("("):
             raise self.fail(f"'(' and the operands of {text}")
         args, attrs = self.arguments(text)
@@ -278,7 +278,7 @@ class _Parser(Cursor):
             declared, dot, last = declared.rpartition(".")
             if not dot or not last.isdigit():
                 why = " yet: recursion is not supported" if name in self.being_defined else ""
-                raise ModelFormatError(f"line {line}: %{name} is not declared{why}; accepted: names declared before")
+                raise ModelFormatError(f"line {line}: %{name} is not declared{why}; expected names declared before")
             fields.append(int(last))
         for index in reversed(fields):
             found = Get(line, None, found, index)
@@ -327,5 +327,5 @@ class _Parser(Cursor):
         if value is None:
             return Missing(line, stated, f"meta[{kind}][{number}]")
         if not isinstance(value, np.ndarray):
-            raise ModelFormatError(f"line {line}: meta[{kind}][{number}] is not a constant; accepted: relay.Constant")
+            raise ModelFormatError(f"line {line}: meta[{kind}][{number}] is not a constant; expected relay.Constant")
         return Constant(line, stated or TensorType(value.shape, value.dtype.name), value)

@@ -198,7 +198,7 @@ class Translator:
                 return self.constant(Constant(expr.place, expr.type, self.supplied[expr.name]))
             raise self.fail(
                 expr,
-                f"{expr.name} is not in the file, which has no metadata; accepted: text with its metadata, or "
+                f"{expr.name} is not in the file, which has no metadata; expected text with its metadata, or "
                 f"params={{{expr.name!r}: value}}",
             )
         assert isinstance(expr, Var)
@@ -260,7 +260,7 @@ class Translator:
             as_tensor(self.builder, part) if isinstance(part, SizeValue) else part for part in (condition, then, other)
         )
         if not all(isinstance(part, relax.Expr) for part in (condition, then, other)):
-            raise self.fail(expr, "if selects between functions or tuples of different lengths; accepted: tensors")
+            raise self.fail(expr, "if selects between functions or tuples of different lengths; expected tensors")
         try:
             return self.builder.emit(relax.op.where(condition, then, other))
         except Exception as error:
@@ -314,7 +314,7 @@ class Translator:
             if opened and (isinstance(error, OpenOperand) or not isinstance(error, ValueError)):
                 named = f"not supported for the dynamic dimensions {', '.join(map(repr, opened))}"
                 detail = f" ({what.partition(';')[0]})" if isinstance(error, OpenOperand) and str(error) else ""
-                what = f"{named}{detail}; accepted: numbers for them, by batch, dims or shapes"
+                what = f"{named}{detail}; expected numbers for them, by batch, dims or shapes"
             self.note(expr, f"{name}: {what}")
             return _UNSERVED
         self.check(expr, result)

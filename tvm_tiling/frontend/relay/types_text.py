@@ -92,5 +92,5 @@ def _extent(part: str) -> int | None:
 def checked_extent(extent: int) -> int:
     """Return `extent` if it is a valid dimension. Raises ModelFormatError."""
     if not 0 <= extent <= MAX_EXTENT:
-        raise ModelFormatError(f"a dimension is {extent}; accepted: 0 to {MAX_EXTENT}")
+        raise ModelFormatError(f"a dimension is {extent}; expected 0 to {MAX_EXTENT}")
     return extent

@@ -39,7 +39,7 @@ def import_module(
     if not isinstance(example_inputs, tuple | list | Mapping) or not example_inputs:
         raise ModelFormatError(
             f"{where}: a torch.nn.Module is exported for the shapes of its arguments; "
-            f"accepted: example_inputs=(tensor, ...), or {{name: tensor, ...}} for arguments by keyword"
+            f"expected example_inputs=(tensor, ...), or {{name: tensor, ...}} for arguments by keyword"
         )
     by_keyword = isinstance(example_inputs, Mapping)
     args, kwargs = ((), dict(example_inputs)) if by_keyword else (tuple(example_inputs), {})
@@ -165,7 +165,7 @@ def import_decomposed(
             )
     if changed := changed_state(program):
         raise ModelFormatError(
-            f"{where}: it changes {', '.join(map(repr, changed))} at run time; accepted: modules in eval() "
+            f"{where}: it changes {', '.join(map(repr, changed))} at run time; expected modules in eval() "
             "that do not change their buffers, such as those that take a state as an argument and return the "
             "new one"
         )

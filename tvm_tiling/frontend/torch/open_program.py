@@ -209,7 +209,7 @@ def open_program(
         require_traced(found, inputs)
     except NoSizeError as error:
         raise ModelFormatError(
-            f"{where}: it depends on its dynamic dimensions by {error}; accepted: arithmetic on sizes of axes"
+            f"{where}: it depends on its dynamic dimensions by {error}; expected arithmetic on sizes of axes"
         ) from None
     except ValueError as error:
         raise ModelFormatError(f"{where}: {found.shapes.why}: {error}") from None

@@ -110,7 +110,7 @@ def refuse_open(inputs: Sequence[UserInput], where: str) -> None:
         if any(name == given.name for name, _ in shown)
     ]
     raise ModelFormatError(
-        f"{where}: the shape of input {', '.join(described)} is dynamic; accepted: batch=... for first "
+        f"{where}: the shape of input {', '.join(described)} is dynamic; expected batch=... for first "
         f"dimensions, dims={{{opened[0].shown!r}: ...}} by name, or a program that was exported without "
         "dynamic_shapes"
     )

@@ -50,7 +50,7 @@ def user_inputs(program: torch.export.ExportedProgram, where: str) -> list[UserI
         value = nodes[spec.arg.name].meta["val"]
         if not isinstance(value, torch.Tensor):
             raise ModelFormatError(
-                f"{where}: input {name!r} is a {type(value).__name__} of dynamic value; accepted: tensors, "
+                f"{where}: input {name!r} is a {type(value).__name__} of dynamic value; expected tensors, "
                 "and numbers of fixed value"
             )
         found.append(UserInput(name, nodes[spec.arg.name], value))

@@ -164,7 +164,7 @@ def types_of(program: ConvProgram | GemmProgram, sums: dict[str, str]) -> tuple[
     for buffer, access in operands:
         if buffer is None:
             raise UnsupportedOperator(
-                f"{program.name}: the operand {access.expr} is computed; accepted: operands that are read as they lie"
+                f"{program.name}: the operand {access.expr} is computed; expected operands that are read as they lie"
             )
     left, right = (access.dtype for _, access in operands)
     if left not in sums or left != right:

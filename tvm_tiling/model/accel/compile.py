@@ -52,7 +52,7 @@ def compile_for_accelerator(
     elif calibration is not None:
         raise HardwareError(
             f"calibration: {hardware.name} computes recurrent layers in 16-bit fixed point with {FRACTION} "
-            "fraction bits, whatever their range; accepted: None"
+            "fraction bits, whatever their range; expected None"
         )
     else:
         layers = replace(layers, module=in_functions(layers.module, hardware))
@@ -112,7 +112,7 @@ def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel
     """The single model to compile for an accelerator. Raises HardwareError for several sizes."""
     if len(models) != 1:
         raise HardwareError(
-            f"{hardware.name}: {len(models)} sizes of dynamic dimensions are given; accepted for "
+            f"{hardware.name}: {len(models)} sizes of dynamic dimensions are given; expected for "
             "accelerators: one size each"
         )
     return models[0]

@@ -60,7 +60,7 @@ class AcceleratedExecutable(Executable):
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Any:
         """Not supported: `simulate` reports the time of a simulated machine."""
         raise UnsupportedOperator(
-            "benchmark: part of the model runs on a simulated accelerator; accepted: simulate, which reports cycles"
+            "benchmark: part of the model runs on a simulated accelerator; expected simulate, which reports cycles"
         )
 
     def profile(self, *arrays: Any, runs: int = 1, **named: Any) -> Any:
@@ -85,7 +85,7 @@ class AcceleratedExecutable(Executable):
         if len(self.steps) != 1 or products != 1:
             raise UnsupportedOperator(
                 f"a task with {len(self.steps)} recurrent layers and directions among {products} programs "
-                "with matrix multiplications on the accelerator; accepted: a model of one layer in one "
+                "with matrix multiplications on the accelerator; expected a model of one layer in one "
                 "direction, or a compiled RnnWorkload"
             )
         return self.steps[0]

@@ -223,7 +223,7 @@ class _Graph:
                 segments.append(segment)
             elif accelerated and len(left) == len(waiting) and not any(self._ready(n, made) for n in waiting):
                 raise UnsupportedOperator(
-                    "main: its bindings depend on each other; accepted: a straight sequence of bindings"
+                    "main: its bindings depend on each other; expected a straight sequence of bindings"
                 )
             waiting, accelerated = left, not accelerated
         return segments
@@ -242,7 +242,7 @@ class _Graph:
     ) -> None:
         """Create the program of a segment, and emit the call that runs it."""
         if self.first + len(self.programs) >= MOST_SEGMENTS:
-            raise UnsupportedOperator(f"main: more than {MOST_SEGMENTS} segments on the accelerator; accepted: fewer")
+            raise UnsupportedOperator(f"main: more than {MOST_SEGMENTS} segments on the accelerator; expected fewer")
         same: dict[relax.Var, relax.Var] = {}  # view -> tensor with its bytes
         parts: list[Part] = []
         constants: dict[str, np.ndarray] = {}

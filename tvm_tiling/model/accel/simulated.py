@@ -70,23 +70,23 @@ class SimulatedExecutable:
         wanted = self.program.of_role("input")
         names = [tensor.name for tensor in wanted]
         if len(arrays) > len(names):
-            raise WorkloadError(f"{len(arrays)} inputs are given; accepted: {len(names)}, {', '.join(names)}")
+            raise WorkloadError(f"{len(arrays)} inputs are given; expected {len(names)}, {', '.join(names)}")
         given = dict(zip(names, arrays, strict=False))
         for name, value in named.items():
             if name not in names:
                 raise WorkloadError(f"no input is named {name!r}: {nearest(name, names)}")
             if name in given:
-                raise WorkloadError(f"input {name!r} is given twice; accepted: once, by position or by name")
+                raise WorkloadError(f"input {name!r} is given twice; expected once, by position or by name")
             given[name] = value
         missing = [name for name in names if name not in given]
         if missing:
-            raise WorkloadError(f"inputs {', '.join(missing)} are missing; accepted: all of {', '.join(names)}")
+            raise WorkloadError(f"inputs {', '.join(missing)} are missing; expected all of {', '.join(names)}")
         inputs = {}
         for tensor in wanted:
             value = as_array(given[tensor.name], f"input {tensor.name!r}")
             if value.shape != tensor.shape:
-                raise WorkloadError(f"input {tensor.name!r} has shape {value.shape}; accepted: {tensor.shape}")
+                raise WorkloadError(f"input {tensor.name!r} has shape {value.shape}; expected {tensor.shape}")
             if str(value.dtype) != tensor.dtype and tensor.dtype != "bfloat16":  # not supported by NumPy
-                raise WorkloadError(f"input {tensor.name!r} has type {value.dtype}; accepted: {tensor.dtype}")
+                raise WorkloadError(f"input {tensor.name!r} has type {value.dtype}; expected {tensor.dtype}")
             inputs[tensor.name] = value
         return inputs

@@ -54,7 +54,7 @@ def export_variant(variant: AnyVariant, constants: Constants, folder: str | os.P
     if not isinstance(plan, ExecutionPlan):
         sizes = ", ".join(variant.signature.open_sizes.names)
         raise UnsupportedOperator(
-            f"the model has dynamic dimensions ({sizes}), but a C library requires static shapes; accepted: a "
+            f"the model has dynamic dimensions ({sizes}), but a C library requires static shapes; expected a "
             "model compiled with a size for each, by batch, dims or shapes"
         )
     name = _named(target.name if name is None else name, given=name is not None)

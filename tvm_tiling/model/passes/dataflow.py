@@ -72,15 +72,13 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
     """Rebuild the function "main" of `mod` through `rewrites`; unused values are removed."""
     func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr):
-        raise UnsupportedOperator(
-            "main: not a Relax function in normal form; accepted: a straight sequence of bindings"
-        )
+        raise UnsupportedOperator("main: not a Relax function in normal form; expected a straight sequence of bindings")
     builder = relax.BlockBuilder()
     rewriter = Rewriter(builder)
     for block in func.body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.If | relax.Function):
-                raise UnsupportedOperator(f"main: control flow at {binding.var.name}; accepted: straight sequences")
+                raise UnsupportedOperator(f"main: control flow at {binding.var.name}; expected straight sequences")
             for variable in relax.analysis.free_vars(binding.value):
                 rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
     for variable in relax.analysis.free_vars(func.body.body):

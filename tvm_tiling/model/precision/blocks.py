@@ -36,7 +36,7 @@ def check_weights(weights: str | None, block: int) -> None:
         raise WorkloadError(f"weights = {weights!r}: {nearest(str(weights), FORMATS)}")
     fits = isinstance(block, int) and not isinstance(block, bool) and 16 <= block <= 256 and not block & (block - 1)
     if not fits:
-        raise WorkloadError(f"block = {block!r}; accepted: 16, 32, 64, 128 or 256 weights")
+        raise WorkloadError(f"block = {block!r}; expected 16, 32, 64, 128 or 256 weights")
 
 
 def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[ImportedModel, tuple[LayerError, ...]]:
@@ -78,7 +78,7 @@ def in_blocks(imported: ImportedModel, weights: str, block: int) -> tuple[Import
     if not errors:
         raise WorkloadError(
             f"weights = {weights!r}: the model has no matrix multiplications by float32 weights of "
-            f"{LEAST_WEIGHTS} elements or more; accepted: a model that has, or None"
+            f"{LEAST_WEIGHTS} elements or more; expected a model that has, or None"
         )
     return replace(imported, module=changed), tuple(errors)
 
@@ -124,7 +124,7 @@ def _stored(weights: np.ndarray, encoding: Encoding) -> _Stored:
         lost += error
         whole += float(np.einsum("ijk,ijk->", rows, rows, dtype=np.float64))
     if not np.isfinite(whole):
-        raise WorkloadError("weights that are not finite cannot be quantised; accepted: finite ones")
+        raise WorkloadError("weights that are not finite cannot be quantised; expected finite ones")
     return _Stored(product, made, float(np.sqrt(lost / whole)) if whole else 0.0)
 
 

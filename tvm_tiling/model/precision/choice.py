@@ -97,17 +97,14 @@ def _fastest(subject: Subject, tolerance: float) -> Executable:
     calibration = subject.calibration
     if not calibration:
         raise WorkloadError(
-            "precision = 'auto' compares results and latencies on calibration=[inputs]; accepted: one or more inputs"
+            "precision = 'auto' compares results and latencies on calibration=[inputs]; expected one or more inputs"
         )
     if not (isinstance(tolerance, int | float) and tolerance >= 0):
-        raise WorkloadError(f"tolerance = {tolerance!r}; accepted: a number of at least 0")
+        raise WorkloadError(f"tolerance = {tolerance!r}; expected a number of at least 0")
     made: dict[str, Executable] = {"float32": subject.plain}
     if lacking := made["float32"].lacking:
         raise HardwareError(
-            (
-                f"precision = 'auto' times runs, but this CPU lacks {lacking} of {subject.hardware.name}; "
-                "accepted for it: "
-            )
+            (f"precision = 'auto' times runs, but this CPU lacks {lacking} of {subject.hardware.name}; expected ")
             + ", ".join(map(repr, PRECISIONS[:-1]))
         )
     for number, given in enumerate(calibration):
@@ -185,7 +182,7 @@ def _check_finite(results: Sequence[Any]) -> None:
     arrays = [np.asarray(result) for result in results]
     if any(array.size for array in arrays) and not any(np.isfinite(array).any() for array in arrays):
         raise WorkloadError(
-            "no result of the model is finite for it in float32; accepted: inputs with some finite results"
+            "no result of the model is finite for it in float32; expected inputs with some finite results"
         )
 
 

@@ -48,16 +48,16 @@ def in_precision(
         return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision, dots=dots)))
     if holds_quantised(mod):
         raise WorkloadError(
-            "precision = 'int8': the model is already quantised; accepted: 'float32', which keeps it as it is"
+            "precision = 'int8': the model is already quantised; expected 'float32', which keeps it as it is"
         )
     if not any(is_product(binding.value) for block in mod["main"].body.blocks for binding in block.bindings):
         raise WorkloadError(
             "precision = 'int8': the model has no matrix multiplications or convolutions by float32 weights; "
-            "accepted: a model that has, or 'float32'"
+            "expected a model that has, or 'float32'"
         )
     if calibration is None:
         raise WorkloadError(
-            "precision = 'int8' requires calibration=[inputs] for the ranges of tensors; accepted: one or more inputs"
+            "precision = 'int8' requires calibration=[inputs] for the ranges of tensors; expected one or more inputs"
         )
     quantised, left = with_quantised_products(imported, mod, calibration, cache)
     return Written(replace(imported, module=quantised), left)

@@ -35,7 +35,7 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
     if not products:
         raise WorkloadError(
             f"activations = {activations!r}: the model has no matrix multiplications by blocked weights; "
-            "accepted: a model that has, weights='int4', or None"
+            "expected a model that has, weights='int4', or None"
         )
 
     def write(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:

@@ -71,7 +71,7 @@ def _check_finite(variable: relax.Var, arrays: Sequence[np.ndarray]) -> None:
     for number, array in enumerate(arrays):
         if not np.isfinite(array).all():
             raise WorkloadError(
-                f"calibration[{number}]: {variable.name} of the model is not finite for it; accepted: inputs "
+                f"calibration[{number}]: {variable.name} of the model is not finite for it; expected inputs "
                 "for which every tensor is finite"
             )
 
@@ -95,11 +95,11 @@ def check_calibration(calibration: Sequence[Any]) -> None:
     """Raise WorkloadError unless calibration is a nonempty list of inputs."""
     if isinstance(calibration, Mapping | str | bytes) or not isinstance(calibration, Sequence):
         raise WorkloadError(
-            f"calibration has type {type(calibration).__name__}; accepted: a list of inputs, each an array, a "
+            f"calibration has type {type(calibration).__name__}; expected a list of inputs, each an array, a "
             "tuple of arrays, or arrays by name"
         )
     if not calibration:
-        raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")
+        raise WorkloadError("calibration is empty; expected one or more inputs of the model")
 
 
 def inputs_of(imported: ImportedModel, calibration: Sequence[Any]) -> list[list[np.ndarray]]:

@@ -82,7 +82,7 @@ class Residual:
             record = None
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise DatabaseError(
-                f"cost model {path} was not written by TilingCostModel.save(); accepted: a file that it wrote"
+                f"cost model {path} was not written by TilingCostModel.save(); expected a file that it wrote"
             )
         if record.get("version") != VERSION:
             said = other_version(record.get("version"), (VERSION,), "tune and save the cost model again")
@@ -93,7 +93,7 @@ class Residual:
                 for group, features, predicted, cost in record["samples"]
             ]
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise DatabaseError(f"cost model {path}: its samples are corrupted; accepted: an unmodified file") from None
+            raise DatabaseError(f"cost model {path}: its samples are corrupted; expected an unmodified file") from None
         # The models are refitted: an untrusted file provides only numbers, nothing that XGBoost would have to parse.
         found = cls()
         found.learn(samples)

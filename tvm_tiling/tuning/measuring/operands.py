@@ -34,7 +34,7 @@ class Operands:
         types = workload.types
         if types.out != types.acc:
             raise UnsupportedOperator(
-                f"results of type {types.out} are not measured alone; accepted: {types.acc}, the type of the sums"
+                f"results of type {types.out} are not measured alone; expected {types.acc}, the type of the sums"
             )
         generator = np.random.default_rng(0)
         left, right = (
@@ -124,7 +124,7 @@ def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) 
     try:
         kind = np.dtype(dtype)
     except TypeError:
-        raise UnsupportedOperator(f"{dtype} is not a NumPy type; accepted: float16, float32, int8, ...") from None
+        raise UnsupportedOperator(f"{dtype} is not a NumPy type; expected float16, float32, int8, ...") from None
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         return generator.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)

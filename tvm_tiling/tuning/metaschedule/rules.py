@@ -57,7 +57,7 @@ def primitive_rules(target: Target = "llvm") -> list[ScheduleRule]:
     """
     hardware = hardware_of(target)
     if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} is not a CPU; accepted: CPU targets")
+        raise HardwareError(f"{hardware.name} is not a CPU; expected CPU targets")
     load_tensor_intrinsics()
     return [FoldStrides(), FoldWidth(hardware.cpu.vector_bits // 32), SplitK(hardware), Partition(hardware)]
 

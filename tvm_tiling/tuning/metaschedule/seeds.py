@@ -38,7 +38,7 @@ def seed_database(
     seeds = list(measured)
     for _, cost in seeds:
         if not isinstance(cost, int | float) or not 0 < cost < float("inf"):
-            raise DatabaseError(f"seeds: cost = {cost!r}, accepted: measured seconds")
+            raise DatabaseError(f"seeds: cost = {cost!r}; expected measured seconds")
     module = _normalize_mod(func)
     space = with_configs(space_of(module["main"], hardware), [config for config, _ in seeds])
     workload = database.commit_workload(module)
@@ -62,7 +62,7 @@ def with_configs(space: Space, configs: Iterable[Config]) -> Space:
     options = {name: list(values) for name, values in space.options.items()}
     for config in configs:
         if config.form not in options["form"]:
-            raise DatabaseError(f"seeds: form = {config.form!r}, accepted: {', '.join(map(str, options['form']))}")
+            raise DatabaseError(f"seeds: form = {config.form!r}; expected {', '.join(map(str, options['form']))}")
         for name, value in space.choices(config).items():
             if not any(_same(value, other) for other in options[name]):
                 options[name].append(value)

@@ -31,15 +31,15 @@ class Reduction:
 
     def __post_init__(self) -> None:
         if type(self.factor) is not int or self.factor < 2:
-            raise DatabaseError(f"factor = {self.factor!r}, accepted: a whole number of at least 2")
+            raise DatabaseError(f"factor = {self.factor!r}; expected a whole number of at least 2")
         if (
             isinstance(self.tolerance, bool)
             or not isinstance(self.tolerance, int | float)
             or not 0 < self.tolerance < 1
         ):
-            raise DatabaseError(f"tolerance = {self.tolerance!r}, accepted: a number above 0 and below 1")
+            raise DatabaseError(f"tolerance = {self.tolerance!r}; expected a number above 0 and below 1")
         if type(self.limit) is not int or self.limit < 0:
-            raise DatabaseError(f"limit = {self.limit!r}, accepted: a whole number of at least 0")
+            raise DatabaseError(f"limit = {self.limit!r}; expected a whole number of at least 0")
 
 
 def boundary_shapes(

@@ -46,7 +46,7 @@ def candidates(
     UnsupportedOperator if no algorithm does.
     """
     if type(limit) is not int or limit < 1:
-        raise DatabaseError(f"candidates = {limit!r}, accepted: a whole number of at least 1")
+        raise DatabaseError(f"candidates = {limit!r}; expected a whole number of at least 1")
     space = neighbourhood(workload, hardware, prepacked=prepacked)
     kept, refused = [space.start], dict.fromkeys(LIMITS if limits is None else limits, 0)
     for config in space.configs():

@@ -134,4 +134,4 @@ def _trials(connection: sa.Connection) -> Iterator[str]:
         except TilingError as error:
             yield f"trial {row.id}: {error}"
         if row.cost is not None and not (isinstance(row.cost, int | float) and 0 < row.cost < math.inf):
-            yield f"trial {row.id}: cost = {row.cost!r}, accepted: none, or a number above 0"
+            yield f"trial {row.id}: cost = {row.cost!r}; expected none, or a number above 0"

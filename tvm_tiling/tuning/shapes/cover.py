@@ -40,7 +40,7 @@ class Cover:
 def cover(wanted: Iterable[Workload], budget: int) -> Cover:
     """Return at most `budget` shapes that together serve most of the wanted ones."""
     if type(budget) is not int or budget < 1:
-        raise DatabaseError(f"budget = {budget!r}, accepted: a whole number of shapes of at least 1")
+        raise DatabaseError(f"budget = {budget!r}; expected a whole number of shapes of at least 1")
     asked = list(dict.fromkeys(wanted))
     groups: dict[tuple[object, ...], list[Workload]] = {}
     for shape in asked:

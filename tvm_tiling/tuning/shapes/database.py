@@ -150,7 +150,7 @@ class ShapeDatabase:
                 lines = Lines(file, str(path), _this_cpu())
         except OSError as error:
             raise DatabaseError(
-                f"{path} cannot be read: {error.strerror}; accepted: a file written by `db export`"
+                f"{path} cannot be read: {error.strerror}; expected a file written by `db export`"
             ) from None
         return self._store.write(lines.put)
 
@@ -256,7 +256,7 @@ class ShapeDatabase:
         """Return up to `limit` entries that serve a shape, in the order of their steps or estimates; `match` takes
         one."""
         if order not in ORDERS:
-            raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
+            raise DatabaseError(f"order = {order!r}; expected {', '.join(map(repr, ORDERS))}")
         with self._store.read() as connection:
             wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return hits(connection, wanted, order, limit) if wanted else []
@@ -289,7 +289,7 @@ class ShapeDatabase:
         """Return up to `limit` entries for ranges of rows of matrix multiplications with the same key, nearest first by
         columns and K; the number of rows of the workload is ignored. DatabaseError for other operators."""
         if not isinstance(workload, GemmWorkload):
-            raise DatabaseError(f"{type(workload).__name__} has no ranges of rows; accepted: GemmWorkload")
+            raise DatabaseError(f"{type(workload).__name__} has no ranges of rows; expected GemmWorkload")
         with self._store.read() as connection:
             wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return of_ranges(connection, wanted, limit) if wanted else []
@@ -328,7 +328,7 @@ class ShapeDatabase:
         """Yield all entries with the machine that they were measured on, or those of one machine or kind, in the order
         of their keys."""
         if kind not in (None, *KINDS):
-            raise DatabaseError(f"kind = {kind!r}, accepted: {', '.join(map(repr, KINDS))} or None")
+            raise DatabaseError(f"kind = {kind!r}; expected {', '.join(map(repr, KINDS))} or None")
         query = sa.select(FINGERPRINTS.c.record.label("machine"), KEYS.c.record.label("key"), ENTRIES)
         query = query.join_from(ENTRIES, KEYS).join(FINGERPRINTS)
         if kind is not None:
@@ -367,7 +367,7 @@ class ShapeDatabase:
         """Write all entries to `path` as JSON lines, atomically. Return their number. OSError if the file cannot be
         written or already exists."""
         if Path(path).exists():  # also if it is a pipe or a device
-            raise FileExistsError(f"{path} already exists; accepted: a new path")
+            raise FileExistsError(f"{path} already exists; expected a new path")
         with atomic_file(path) as file, self._store.read() as connection:
             return write_lines(connection, file)
 

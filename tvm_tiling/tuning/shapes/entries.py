@@ -72,34 +72,34 @@ class Entry:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise DatabaseError(f"kind = {self.kind!r}, accepted: {', '.join(map(repr, KINDS))}")
+            raise DatabaseError(f"kind = {self.kind!r}; expected {', '.join(map(repr, KINDS))}")
         if (self.kind == RANGE) != (self.rows is not None):
             raise DatabaseError(
-                f"kind = {self.kind!r} with rows = {self.rows!r}, accepted: rows only with kind {RANGE!r}"
+                f"kind = {self.kind!r} with rows = {self.rows!r}; expected rows only with kind {RANGE!r}"
             )
         if self.rows is not None and getattr(self.workload, "m", None) != self.rows.rows.first:
             raise DatabaseError(
-                f"rows = {self.rows.rows}, accepted: a range whose first number is the m of the workload"
+                f"rows = {self.rows.rows}; expected a range whose first number is the m of the workload"
             )
         if not _is_cost(self.cost):
-            raise DatabaseError(f"cost = {self.cost!r}, accepted: a measured cost, a number above 0")
+            raise DatabaseError(f"cost = {self.cost!r}; expected a measured cost, a number above 0")
         if self.decided_cost is not None and not _is_cost(self.decided_cost):
-            raise DatabaseError(f"decided_cost = {self.decided_cost!r}, accepted: None or a measured cost above 0")
+            raise DatabaseError(f"decided_cost = {self.decided_cost!r}; expected None or a measured cost above 0")
         share = self.disturbed
         if share is not None and not (isinstance(share, int | float) and 0 <= share <= 1):
-            raise DatabaseError(f"disturbed = {share!r}, accepted: None or a fraction, 0 to 1")
+            raise DatabaseError(f"disturbed = {share!r}; expected None or a fraction, 0 to 1")
         energy = self.energy_pj
         if energy is not None and not (isinstance(energy, int | float) and 0 <= energy < math.inf):
-            raise DatabaseError(f"energy_pj = {energy!r}, accepted: None or a number of at least 0")
+            raise DatabaseError(f"energy_pj = {energy!r}; expected None or a number of at least 0")
         if not isinstance(self.config, Config):
-            raise DatabaseError(f"config = {self.config!r}, accepted: a Config or a decision")
+            raise DatabaseError(f"config = {self.config!r}; expected a Config or a decision")
         op = "gemm" if hasattr(self.workload, "m") else "conv"
         if self.config.op != op:
-            raise DatabaseError(f"config of a {self.config.op} for a {op}; accepted: a config of the same operator")
+            raise DatabaseError(f"config of a {self.config.op} for a {op}; expected a config of the same operator")
         if not isinstance(self.proportional, tuple) or any(
             axis not in DEEP_CONV_AXES + GEMM_AXES for axis in self.proportional
         ):
-            raise DatabaseError(f"proportional = {self.proportional!r}, accepted: names of axes")
+            raise DatabaseError(f"proportional = {self.proportional!r}; expected names of axes")
 
 
 def _is_cost(value: object) -> bool:
@@ -151,7 +151,7 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
     extents = extents_of(entry.workload)
     size = padding.size(key, entry.workload, extents)
     if size > MOST_EXTENT:
-        raise DatabaseError(f"a shape has {size} multiply-accumulates, accepted: at most {MOST_EXTENT}")
+        raise DatabaseError(f"a shape has {size} multiply-accumulates; expected at most {MOST_EXTENT}")
     return {
         "key_id": key_id,
         "kind": entry.kind,
@@ -244,7 +244,7 @@ def config_from_text(kept: str) -> Config:
     try:
         return Config.from_dict(plain_json(kept))
     except ValueError:
-        raise DatabaseError("config: invalid JSON; accepted: the output of Config.to_dict") from None
+        raise DatabaseError("config: invalid JSON; expected the output of Config.to_dict") from None
 
 
 def entry_of(row: Any, key: ShapeKey) -> Entry:
@@ -259,9 +259,9 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
             )
         extents[place] = str(rows.rows.first)
     if len(extents) != len(key.axes) or not all(map(_is_extent, extents)):
-        raise DatabaseError(f"entry {row.id}: shape {row.shape!r}, accepted: {len(key.axes)} extents separated by x")
+        raise DatabaseError(f"entry {row.id}: shape {row.shape!r}; expected {len(key.axes)} extents separated by x")
     if not isinstance(row.rate, int | float):  # text times a size would be a text of that length
-        raise DatabaseError(f"entry {row.id}: rate {str(row.rate)[:40]!r}, accepted: a number")
+        raise DatabaseError(f"entry {row.id}: rate {str(row.rate)[:40]!r}; expected a number")
     return Entry(
         workload=key.workload([int(extent) for extent in extents]),
         config=config_from_text(row.cut),

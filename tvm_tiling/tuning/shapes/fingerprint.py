@@ -60,15 +60,13 @@ class Fingerprint:
     def from_dict(cls, record: Mapping[str, Any]) -> Fingerprint:
         """Read the output of `to_dict`. DatabaseError, naming the field, for anything else."""
         if not isinstance(record, Mapping) or set(record) != set(FIELDS):
-            raise DatabaseError(f"fingerprint: {record!r}, accepted: a table of {', '.join(FIELDS)}")
+            raise DatabaseError(f"fingerprint: {record!r}; expected a table of {', '.join(FIELDS)}")
         for name in FIELDS:
             kind = int if name in ("cores", "schema") else str
             if type(record[name]) is not kind:
-                raise DatabaseError(
-                    f"fingerprint: {name} = {record[name]!r}, accepted: a value of type {kind.__name__}"
-                )
+                raise DatabaseError(f"fingerprint: {name} = {record[name]!r}; expected a value of type {kind.__name__}")
         if record["kind"] not in ("cpu", "vsim"):
-            raise DatabaseError(f"fingerprint: kind = {record['kind']!r}, accepted: 'cpu', 'vsim'")
+            raise DatabaseError(f"fingerprint: kind = {record['kind']!r}; expected 'cpu', 'vsim'")
         return cls(**record)
 
 

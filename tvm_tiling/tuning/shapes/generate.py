@@ -52,9 +52,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.threshold is not None and not (isinstance(self.threshold, int | float) and self.threshold > 0):
-            raise DatabaseError(f"threshold = {self.threshold!r}, accepted: None or a number above 0")
+            raise DatabaseError(f"threshold = {self.threshold!r}; expected None or a number above 0")
         if type(self.candidates) is not int or self.candidates < 1:
-            raise DatabaseError(f"candidates = {self.candidates!r}, accepted: a whole number of at least 1")
+            raise DatabaseError(f"candidates = {self.candidates!r}; expected a whole number of at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class Generation:
         seconds: float | None = None,
     ) -> None:
         if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
-            raise DatabaseError(f"seconds = {seconds!r}, accepted: None or a number above 0")
+            raise DatabaseError(f"seconds = {seconds!r}; expected None or a number above 0")
         self._end_at = math.inf if seconds is None else time.monotonic() + seconds
         self._store, self._hardware, self._settings, self._measurer = store, hardware, settings, measurer
         self._progress = progress

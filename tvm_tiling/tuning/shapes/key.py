@@ -68,9 +68,9 @@ class ShapeKey:
     def from_dict(cls, record: Mapping[str, Any]) -> ShapeKey:
         """Read the output of `to_dict`. DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != set(_FIELDS) or record["op"] not in _KINDS:
-            raise DatabaseError(f"key: {record!r}, accepted: a table of {', '.join(_FIELDS)} with op gemm or conv")
+            raise DatabaseError(f"key: {record!r}; expected a table of {', '.join(_FIELDS)} with op gemm or conv")
         if not isinstance(record["fixed"], Mapping) or not isinstance(record["axes"], list):
-            raise DatabaseError("key: invalid axes or fixed, accepted: a list of names and a table")
+            raise DatabaseError("key: invalid axes or fixed; expected a list of names and a table")
         fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in record["fixed"].items()}
         own = {name: value for name, value in record.items() if name != "ahead"}
         own |= {"prepacked": record["ahead"], "axes": tuple(record["axes"]), "fixed": tuple(sorted(fixed.items()))}
@@ -88,9 +88,9 @@ class ShapeKey:
 def key_of(workload: Workload, *, epilogue: str = "", prepacked: bool = False) -> ShapeKey:
     """Return the key of an operator. DatabaseError for anything else, or an epilogue that is not a string."""
     if not isinstance(workload, GemmWorkload | ConvWorkload):
-        raise DatabaseError(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
+        raise DatabaseError(f"{type(workload).__name__} is not a workload; expected GemmWorkload, ConvWorkload")
     if not isinstance(epilogue, str):
-        raise DatabaseError(f"epilogue = {epilogue!r}, accepted: a string, empty for none")
+        raise DatabaseError(f"epilogue = {epilogue!r}; expected a string, empty for none")
     gemm = isinstance(workload, GemmWorkload)
     op = "gemm" if gemm else "conv"
     prepacked = prepacked or workload.encoding == PREPACKED
@@ -120,7 +120,7 @@ def extents_of(workload: Workload) -> tuple[int, ...]:
     axes = GEMM_AXES if isinstance(workload, GemmWorkload) else _conv_axes(workload)
     extents = tuple(int(getattr(workload, axis)) for axis in axes)
     if max(extents) > MOST_EXTENT:
-        raise DatabaseError(f"an axis has {max(extents)} elements, accepted: at most {MOST_EXTENT}")
+        raise DatabaseError(f"an axis has {max(extents)} elements; expected at most {MOST_EXTENT}")
     return extents
 
 
@@ -128,12 +128,12 @@ def workload_from_dict(record: Mapping[str, Any]) -> Workload:
     """Read a workload from the output of its `to_dict`. DatabaseError for any other table, WorkloadError for an invalid
     field."""
     if not isinstance(record, Mapping) or record.get("op") not in _KINDS:
-        raise DatabaseError(f"workload: {record!r}, accepted: a table with op gemm or conv")
+        raise DatabaseError(f"workload: {record!r}; expected a table with op gemm or conv")
     kind = _KINDS[record["op"]]
     known = {f.name for f in fields(kind)}
     given = {name: value for name, value in record.items() if name != "op"}
     if unknown := set(given) - known:
-        raise DatabaseError(f"workload: unknown field {min(unknown)!r}; accepted: {', '.join(sorted(known))}")
+        raise DatabaseError(f"workload: unknown field {min(unknown)!r}; expected {', '.join(sorted(known))}")
     try:
         return kind(**given)
     except TypeError as error:

@@ -97,7 +97,7 @@ def hits(connection: sa.Connection, wanted: Wanted, order: str, most: int) -> li
     """Return up to `most` hits, best first. `order` "steps": the lowest estimates of the first step that has any;
     "estimate": the lowest estimates of all steps, and the earlier step on a tie."""
     if order not in ORDERS:
-        raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
+        raise DatabaseError(f"order = {order!r}; expected {', '.join(map(repr, ORDERS))}")
     found: dict[int, Hit] = {}
     for step in STEPS:
         for row in connection.execute(_of_step(wanted, step, most)):

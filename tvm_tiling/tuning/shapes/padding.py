@@ -81,14 +81,14 @@ class Padding:
     def from_list(cls, record: Any, key: ShapeKey) -> Padding:
         """Read the output of `to_list`. DatabaseError for anything else, or an axis that the key does not have."""
         if not isinstance(record, list):
-            raise DatabaseError(f"padding: {record!r}, accepted: a list of units")
+            raise DatabaseError(f"padding: {record!r}; expected a list of units")
         units = []
         for unit in record:
             if not isinstance(unit, Mapping) or set(unit) != set(_FIELDS):
-                raise DatabaseError(f"padding: {unit!r}, accepted: a table of {', '.join(_FIELDS)}")
+                raise DatabaseError(f"padding: {unit!r}; expected a table of {', '.join(_FIELDS)}")
             numbers = [unit[name] for name in _FIELDS if name != "axis"]
             if unit["axis"] not in (*key.axes, POINTS) or any(type(n) is not int or n < 1 for n in numbers):
-                raise DatabaseError(f"padding: {dict(unit)}, accepted: an axis of the operator and numbers above 0")
+                raise DatabaseError(f"padding: {dict(unit)}; expected an axis of the operator and numbers above 0")
             units.append(Unit(**unit))
         return cls(tuple(units))
 

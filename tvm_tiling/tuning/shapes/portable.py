@@ -105,7 +105,7 @@ class Lines:
         number = put_key(connection, machine, key, padding)
         kept = connection.execute(sa.select(KEYS.c.padding).where(KEYS.c.id == number)).scalar_one()
         if plain_json(kept) != padding.to_list():
-            raise DatabaseError(f"{self.name}: padding {padding.to_list()} differs from the database, accepted: {kept}")
+            raise DatabaseError(f"{self.name}: padding {padding.to_list()} differs from the database; expected {kept}")
         return number
 
     def _read(self, file: BinaryIO) -> None:
@@ -119,35 +119,35 @@ class Lines:
             elif "fingerprint" in line:
                 with _at(self.name, number):
                     if set(line) != {"fingerprint"}:
-                        raise DatabaseError("extra fields beside the fingerprint; accepted: the fingerprint alone")
+                        raise DatabaseError("extra fields beside the fingerprint; expected the fingerprint alone")
                     fingerprint = Fingerprint.from_dict(line["fingerprint"])
             else:
                 with _at(self.name, number):
                     if fingerprint is None:
                         raise DatabaseError(
-                            "an entry precedes the first fingerprint; accepted: a fingerprint line first"
+                            "an entry precedes the first fingerprint; expected a fingerprint line first"
                         )
                     key, padding, entry = _entry(line, fields)
                     if fingerprint.kind == "cpu":
                         refuse_impossible(entry, self._known.get(fingerprint.digest) or fingerprint.cores)
                     if padded.setdefault((fingerprint.digest, key.digest), padding) != padding:
                         raise DatabaseError(
-                            "padding differs from that of earlier entries; accepted: one padding per key"
+                            "padding differs from that of earlier entries; expected one padding per key"
                         )
                     self.found.append((fingerprint, key, padding, entry))
         if expected is None:
-            raise DatabaseError(f"{self.name} is empty; accepted: a file written by `db export`")
+            raise DatabaseError(f"{self.name} is empty; expected a file written by `db export`")
         if len(self.found) != expected:
             raise DatabaseError(
                 f"{self.name} contains {len(self.found)} entries but declares {expected}: it is truncated or "
-                "edited; accepted: a complete file written by `db export`"
+                "edited; expected a complete file written by `db export`"
             )
 
     def _header(self, number: int, line: dict[str, Any]) -> tuple[int, set[str]]:
         """Return the number of entries that follow, and their fields."""
         with _at(self.name, number):
             if line.get("format") != FORMAT or type(line.get("entries")) is not int:
-                raise DatabaseError(f"missing header; accepted: a file written by `db export`, with format {FORMAT!r}")
+                raise DatabaseError(f"missing header; expected a file written by `db export`, with format {FORMAT!r}")
             version = line.get("version")
             if type(version) is not int or version not in _FIELDS:
                 again = "export the database again with `tvm-tiling db export`"
@@ -160,9 +160,9 @@ class Lines:
                 try:
                     line = plain_json(raw)
                 except ValueError:
-                    raise DatabaseError("invalid JSON; accepted: a table") from None
+                    raise DatabaseError("invalid JSON; expected a table") from None
                 if not isinstance(line, dict):
-                    raise DatabaseError(f"a {type(line).__name__}, accepted: a table")
+                    raise DatabaseError(f"a {type(line).__name__}; expected a table")
             yield number, line
 
 
@@ -178,9 +178,9 @@ def _at(name: str, number: int) -> Iterator[None]:
 def _entry(line: dict[str, Any], fields: set[str]) -> tuple[ShapeKey, Padding, Entry]:
     if set(line) != fields:
         wrong, accepted = min(set(line) ^ fields), ", ".join(sorted(fields))
-        raise DatabaseError(f"field {wrong!r} is {'unknown' if wrong in line else 'missing'}; accepted: {accepted}")
+        raise DatabaseError(f"field {wrong!r} is {'unknown' if wrong in line else 'missing'}; expected {accepted}")
     if not isinstance(line["ahead"], bool):
-        raise DatabaseError(f"ahead = {line['ahead']!r}, accepted: true or false")
+        raise DatabaseError(f"ahead = {line['ahead']!r}; expected true or false")
     workload = workload_from_dict(line["workload"])
     key = key_of(workload, epilogue=line["epilogue"], prepacked=line["ahead"])
     padding = Padding.from_list(line["padding"], key)

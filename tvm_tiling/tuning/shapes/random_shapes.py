@@ -50,15 +50,15 @@ class RandomShapes:
 
     def __post_init__(self) -> None:
         if self.op not in AXES:
-            raise DatabaseError(f"random shapes: op = {self.op!r}, accepted: {', '.join(map(repr, AXES))}")
+            raise DatabaseError(f"random shapes: op = {self.op!r}; expected {', '.join(map(repr, AXES))}")
         for name in ("count", "multiple"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise DatabaseError(f"random shapes: {name} = {getattr(self, name)!r}, accepted: a number above 0")
+                raise DatabaseError(f"random shapes: {name} = {getattr(self, name)!r}; expected a number above 0")
         for axis, span in self.ranges.items():
             if axis not in AXES[self.op]:
-                raise DatabaseError(f"random shapes: axis {axis!r}, {nearest(axis, AXES[self.op])}")
+                raise DatabaseError(f"random shapes: axis {axis!r}; {nearest(axis, AXES[self.op])}")
             if len(span) != 2 or any(type(end) is not int for end in span) or not 1 <= span[0] <= span[1]:
-                raise DatabaseError(f"random shapes: {axis} = {span!r}, accepted: minimum and maximum, above 0")
+                raise DatabaseError(f"random shapes: {axis} = {span!r}; expected minimum and maximum, above 0")
 
     def workloads(self, hardware: Hardware) -> Iterator[Workload]:
         """Yield the shapes for a machine."""

@@ -34,20 +34,20 @@ class RowsMeasured:
     def __post_init__(self) -> None:
         first, last = self.rows.first, self.rows.last
         if not _whole(first) or (last is not None and (not _whole(last) or last < first)):
-            raise DatabaseError(f"rows = {self.rows}, accepted: a first and a last number of rows, or an open end")
+            raise DatabaseError(f"rows = {self.rows}; expected a first and a last number of rows, or an open end")
         if not self.sizes or len(self.sizes) > MOST_SIZES or not all(_whole(n) and n in self.rows for n in self.sizes):
             raise DatabaseError(
-                f"sizes = {self.sizes!r}, accepted: 1 to {MOST_SIZES} numbers of rows within {self.rows}"
+                f"sizes = {self.sizes!r}; expected 1 to {MOST_SIZES} numbers of rows within {self.rows}"
             )
         if not len(self.sizes) == len(self.gains) == len(self.spreads):
             raise DatabaseError(
-                f"{len(self.gains)} gains and {len(self.spreads)} spreads for {len(self.sizes)} sizes; accepted: "
+                f"{len(self.gains)} gains and {len(self.spreads)} spreads for {len(self.sizes)} sizes; expected "
                 "one of each per size"
             )
         if not all(_number(gain) and gain > 0 for gain in self.gains) or not all(map(_number, self.spreads)):
-            raise DatabaseError(f"gains = {self.gains!r}, spreads = {self.spreads!r}, accepted: numbers above 0")
+            raise DatabaseError(f"gains = {self.gains!r}, spreads = {self.spreads!r}; expected numbers above 0")
         if not isinstance(self.version, str):
-            raise DatabaseError(f"version = {self.version!r}, accepted: a string")
+            raise DatabaseError(f"version = {self.version!r}; expected a string")
 
     def within(self, rows: Range) -> RowsMeasured | None:
         """Return the measurements within a smaller range, or None."""
@@ -90,9 +90,9 @@ class RowsMeasured:
     def from_dict(cls, record: Any) -> RowsMeasured:
         """Read the output of `to_dict`. DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != set(_FIELDS):
-            raise DatabaseError(f"rows: {str(record)[:80]}, accepted: a table of {', '.join(_FIELDS)}")
+            raise DatabaseError(f"rows: {str(record)[:80]}; expected a table of {', '.join(_FIELDS)}")
         if any(not isinstance(record[name], list) for name in ("sizes", "gains", "spreads")):
-            raise DatabaseError("rows: invalid sizes, gains or spreads, accepted: lists of numbers")
+            raise DatabaseError("rows: invalid sizes, gains or spreads; expected lists of numbers")
         return cls(
             rows=Range(record["first"], record["last"]),
             sizes=tuple(record["sizes"]),

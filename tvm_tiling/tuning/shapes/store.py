@@ -98,7 +98,7 @@ class Store:
             engine = sa.create_engine(self.url, connect_args={"timeout": WAIT})
         except ModuleNotFoundError as error:
             raise DatabaseError(
-                f"{self.name} needs the package {error.name!r}; accepted: pip install 'tvm-tiling[postgres]', or "
+                f"{self.name} needs the package {error.name!r}; expected pip install 'tvm-tiling[postgres]', or "
                 "sqlite:///file"
             ) from None
 
@@ -122,7 +122,7 @@ class Store:
         if found == SCHEMA:
             return
         if found is None and not create:
-            raise DatabaseError(f"{self.name} contains no shapes; accepted: a database written by tvm-tiling")
+            raise DatabaseError(f"{self.name} contains no shapes; expected a database written by tvm-tiling")
         if found is None and self.sqlite:
             with self._engine.connect() as connection:
                 driver: Any = connection.connection.driver_connection
@@ -148,21 +148,21 @@ class Store:
         if ABOUT.name not in tables:
             if tables and self.sqlite:
                 raise DatabaseError(
-                    f"{self.name} contains other tables, {', '.join(sorted(tables)[:4])}; accepted: a "
+                    f"{self.name} contains other tables, {', '.join(sorted(tables)[:4])}; expected a "
                     "database of shapes, or a new file"
                 )
             if shared := tables & set(METADATA.tables):
                 raise DatabaseError(
-                    f"{self.name} has tables {', '.join(sorted(shared))} of another application; accepted: a "
+                    f"{self.name} has tables {', '.join(sorted(shared))} of another application; expected a "
                     "database without them"
                 )
             return None
         version = connection.execute(sa.select(ABOUT.c.schema)).scalar_one_or_none()
         if not isinstance(version, int) or version < 1:
-            raise DatabaseError(f"{self.name} is corrupted: schema {version!r}; accepted: 1 to {SCHEMA}")
+            raise DatabaseError(f"{self.name} is corrupted: schema {version!r}; expected 1 to {SCHEMA}")
         if version > SCHEMA:
             raise DatabaseError(
-                f"{self.name} has schema {version}, written by a newer tvm-tiling; accepted: schemas up to {SCHEMA}, "
+                f"{self.name} has schema {version}, written by a newer tvm-tiling; expected schemas up to {SCHEMA}, "
                 "or a newer tvm-tiling"
             )
         return version
@@ -185,24 +185,22 @@ class Store:
             OverflowError,
             TextError,
         ) as error:  # SQLite does not enforce column types
-            raise DatabaseError(f"{self.name} is corrupted: {error}; accepted: a file written by tvm-tiling") from None
+            raise DatabaseError(f"{self.name} is corrupted: {error}; expected a file written by tvm-tiling") from None
 
     def _sentence(self, reason: str) -> str:
         lowered = reason.lower()
         first = reason.splitlines()[0] if reason else "no reason given"
         if "not a database" in lowered or "malformed" in lowered:
-            return (
-                f"{self.name} is corrupted or not a SQLite database ({first}); accepted: a file written by tvm-tiling"
-            )
+            return f"{self.name} is corrupted or not a SQLite database ({first}); expected a file written by tvm-tiling"
         if "locked" in lowered and self.sqlite:
             return (
-                f"{self.name} has been locked by another process for more than {WAIT:.0f} seconds; accepted: try "
+                f"{self.name} has been locked by another process for more than {WAIT:.0f} seconds; expected try "
                 "again later"
             )
         if "readonly" in lowered or "unable to open" in lowered:
-            return f"{self.name} cannot be written ({first}); accepted: a writable file and directory"
+            return f"{self.name} cannot be written ({first}); expected a writable file and directory"
         if "full" in lowered:
-            return f"{self.name} cannot grow ({first}); accepted: free space on its disk"
+            return f"{self.name} cannot grow ({first}); expected free space on its disk"
         return f"{self.name}: {first}"
 
 
@@ -225,7 +223,7 @@ def _parsed(url: str | os.PathLike[str]) -> URL:
     if parsed is None or parsed.get_backend_name() not in ("sqlite", "postgresql"):
         kind = text.partition("://")[0]
         raise DatabaseError(
-            f"unknown database URL {kind}://...; accepted: sqlite:///file, a file's path, or "
+            f"unknown database URL {kind}://...; expected sqlite:///file, a file's path, or "
             "postgresql+psycopg://user@host/name"
         )
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
@@ -235,10 +233,10 @@ def _refuse_place(path: Path, create: bool) -> None:
     """Raise DatabaseError if no database can be stored at `path`."""
     if path.is_file():
         if not os.access(path, os.W_OK):
-            raise DatabaseError(f"{path} cannot be written; accepted: a writable file")
+            raise DatabaseError(f"{path} cannot be written; expected a writable file")
         return
     if not create and not path.exists():
-        raise DatabaseError(f"{path} does not exist; accepted: the file of a database of shapes")
+        raise DatabaseError(f"{path} does not exist; expected the file of a database of shapes")
     try:
         refuse_unwritable(path)
     except OSError as error:

@@ -46,12 +46,12 @@ class Fleet:
         """`host` and `port` are the tracker's; port 0 is any free one. `per_process`: predicting workers per
         process."""
         if importlib.util.find_spec("tornado") is None:
-            raise RunnerError("fleet: TVM's tracker needs tornado; accepted: pip install 'tvm-tiling[rpc]'")
+            raise RunnerError("fleet: TVM's tracker needs tornado; expected pip install 'tvm-tiling[rpc]'")
         try:
             listener = socket.create_server((host, port), backlog=1024)
         except OSError as error:
             raise RunnerError(
-                f"fleet: cannot start a tracker at {host}:{port} ({error.strerror or error}); accepted: a "
+                f"fleet: cannot start a tracker at {host}:{port} ({error.strerror or error}); expected a "
                 "free port of this machine"
             ) from None
         self._begun: list[_Begun] = []

@@ -83,7 +83,7 @@ def _summary(address: Address) -> dict[str, Any]:
             return found
     except OSError as error:
         raise RunnerError(
-            f"runner {address}: the tracker cannot be reached ({error.strerror or error}); accepted: a "
+            f"runner {address}: the tracker cannot be reached ({error.strerror or error}); expected a "
             "running tracker, for example from `tvm-tiling fleet start`"
         ) from None
 

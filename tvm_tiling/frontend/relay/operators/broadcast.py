@@ -23,7 +23,7 @@ def _binary(name: str) -> Callable[[Operands], Value]:
     def convert(call: Operands) -> Value:
         a, b = call.tensor(0), call.tensor(1)
         if dtype_of(a) != dtype_of(b):
-            raise ValueError(f"operands have types {dtype_of(a)} and {dtype_of(b)}; accepted: equal types")
+            raise ValueError(f"operands have types {dtype_of(a)} and {dtype_of(b)}; expected equal types")
         return getattr(op, name)(a, b)
 
     return convert

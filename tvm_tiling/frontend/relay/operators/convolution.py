@@ -47,7 +47,7 @@ def _with_channels(call: Operands, data: relax.Expr, layout: str, channels: int)
 def check_layout(layout: str, letters: str) -> None:
     """Raise ValueError unless `layout` contains each of `letters` once."""
     if sorted(layout) != sorted(letters):
-        raise ValueError(f"the layout {layout!r} is not supported; accepted: a permutation of {letters}")
+        raise ValueError(f"the layout {layout!r} is not supported; expected a permutation of {letters}")
 
 
 def relaid(tensor: relax.Expr, layout: str, wanted: str | None) -> relax.Expr:
@@ -146,7 +146,7 @@ def _deformable(call: Operands) -> Value:
     functions = {"NCHW": topi.nn.deformable_conv2d_nchw, "NHWC": topi.nn.deformable_conv2d_nhwc}
     layout = str(call["data_layout"])
     if layout not in functions:
-        raise ValueError(f"the layout {layout!r} is not supported; accepted: {', '.join(functions)}")
+        raise ValueError(f"the layout {layout!r} is not supported; expected {', '.join(functions)}")
     return call.te(
         functions[layout],
         data,

@@ -65,7 +65,7 @@ def _arange(call: Operands) -> Value:
     start, stop, step = (call.known(place, "a bound").item() for place in range(3))
     if step == 0 or not all(map(math.isfinite, (start, stop, step))):
         raise ValueError(
-            f"a range from {start} to {stop} by {step} is invalid; accepted: finite bounds and a nonzero step"
+            f"a range from {start} to {stop} by {step} is invalid; expected finite bounds and a nonzero step"
         )
     count = bounded(max(0, math.ceil((stop - start) / step)), "numbers")
     return constant(start + np.arange(count) * step, str(call["dtype"]))

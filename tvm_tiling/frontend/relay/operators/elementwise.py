@@ -77,7 +77,7 @@ def _reinterpret(call: Operands) -> Value:
     dtype = str(call["dtype"])
     if tvm.DataType(dtype).bits != tvm.DataType(dtype_of(call.tensor(0))).bits:
         raise ValueError(
-            f"the bits of {dtype_of(call.tensor(0))} cannot be read as {dtype}; accepted: types of the same size"
+            f"the bits of {dtype_of(call.tensor(0))} cannot be read as {dtype}; expected types of the same size"
         )
     return call.te(topi.reinterpret, call.tensor(0), dtype)
 

@@ -24,7 +24,7 @@ def resized(call: Operands, x: relax.Expr, size: list[int], **how: Any) -> relax
     check_layout(layout, "NC" + _SPACE[count])
     method = _METHODS.get(how["method"], how["method"])
     if method not in ("linear", "nearest_neighbor", "cubic"):
-        raise ValueError(f"method = {method!r}; accepted: linear, nearest_neighbor, cubic")
+        raise ValueError(f"method = {method!r}; expected linear, nearest_neighbor, cubic")
     if not all(isinstance(extents_of(x)[layout.index(letter)], int) for letter in _SPACE[count]):
         raise OpenOperand("images of dynamic height or width")
     roi = [float(value) for value in how.pop("roi", None) or []] or [0.0] * (2 * count)
@@ -54,7 +54,7 @@ def _resize(count: int) -> Callable[[Operands], Value]:
 
 def _sized(size: list[int], count: int) -> list[int]:
     if len(size) != count:
-        raise ValueError(f"size has {len(size)} numbers; accepted: {count}")
+        raise ValueError(f"size has {len(size)} numbers; expected {count}")
     return size
 
 
@@ -142,7 +142,7 @@ def _dilation2d(call: Operands) -> Value:
     functions = {("NCHW", "IHW"): topi.image.dilation2d_nchw, ("NHWC", "HWI"): topi.image.dilation2d_nhwc}
     layouts = (call["data_layout"], call["kernel_layout"])
     if layouts not in functions:
-        raise ValueError(f"layouts {layouts} are not supported; accepted: {', '.join(map(str, functions))}")
+        raise ValueError(f"layouts {layouts} are not supported; expected {', '.join(map(str, functions))}")
     x = call.tensor(0)
     dtype = call["out_dtype"] or dtype_of(x)
     strides, dilations = call.dims("strides", 2), call.dims("dilations", 2)

@@ -31,7 +31,7 @@ _TAKE_MODES = ("clip", "wrap", "fast")
 def _take(call: Operands) -> Value:
     x, indices, axis = call.tensor(0), call.tensor(1), call["axis"]
     if call["mode"] not in _TAKE_MODES:
-        raise ValueError(f"mode = {call['mode']!r}; accepted: {', '.join(_TAKE_MODES)}")
+        raise ValueError(f"mode = {call['mode']!r}; expected {', '.join(_TAKE_MODES)}")
     if axis is None:
         x, axis = call.emit(op.reshape(x, [-1])), 0
     rank = rank_of(x)
@@ -96,9 +96,7 @@ def _adv_index(call: Operands) -> Value:
     x, *indices = call.tensors(0)
     extents = shape_of(x)
     if len(indices) > len(extents):
-        raise ValueError(
-            f"{len(indices)} index tensors are too many; accepted: up to {len(extents)}, one per dimension"
-        )
+        raise ValueError(f"{len(indices)} index tensors are too many; expected up to {len(extents)}, one per dimension")
     checked = [call.positions(index, extent) for index, extent in zip(indices, extents, strict=False)]
     return call.te(topi.adv_index, x, checked)
 

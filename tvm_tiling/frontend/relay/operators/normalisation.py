@@ -71,7 +71,7 @@ def _group_norm(call: Operands) -> Value:
     shape = call.extents(x)
     axis, groups = axis_in(call["axis"], len(shape)), int(call["num_groups"])
     if groups < 1 or (isinstance(shape[axis], int) and shape[axis] % groups):
-        raise ValueError(f"num_groups = {groups} does not divide {shape[axis]} channels; accepted: a divisor")
+        raise ValueError(f"num_groups = {groups} does not divide {shape[axis]} channels; expected a divisor")
     apart = [*shape[:axis], groups, call.shapes.quotient([shape[axis]], [groups]), *shape[axis + 1 :]]
     # The channels of a group are now at axis + 1; the batch and group axes are not reduced.
     axes = [place for place in range(1, len(apart)) if place != axis]
@@ -96,7 +96,7 @@ def _lrn(call: Operands) -> Value:
     if not isinstance(shape[axis], int):
         raise OpenOperand("neighbours along a dynamic dimension")
     if size < 1 or size % 2 == 0:
-        raise ValueError(f"size = {size}; accepted: odd numbers from 1")
+        raise ValueError(f"size = {size}; expected odd numbers from 1")
     widths = [width for place in range(len(shape)) for width in [size // 2 if place == axis else 0] * 2]
     wide = call.emit(op.nn.pad(call.emit(op.multiply(x, x)), widths, "constant", 0.0))
     pieces = [call.emit(op.strided_slice(wide, [axis], [at], [at + shape[axis]], [1])) for at in range(size)]

@@ -18,7 +18,7 @@ def pad_width(call: Operands, rank: int) -> list[tuple[int, int]]:
     given = call["pad_width"]
     widths = [tuple(numbers(pair)) for pair in given] if isinstance(given, list) else []
     if len(widths) != rank or not all(len(pair) == 2 for pair in widths):
-        raise ValueError(f"pad_width has {len(widths)} pairs; accepted: {rank}, one per dimension")
+        raise ValueError(f"pad_width has {len(widths)} pairs; expected {rank}, one per dimension")
     return [(before, behind) for before, behind in widths]
 
 
@@ -30,7 +30,7 @@ def _pad(call: Operands) -> Value:
     if mode in _PLACES:
         return call.te(lambda held: bordered(held, widths, _PLACES[mode]), x)
     if mode != "constant":
-        raise ValueError(f"pad_mode = {mode!r}; accepted: constant, {', '.join(_PLACES)}")
+        raise ValueError(f"pad_mode = {mode!r}; expected constant, {', '.join(_PLACES)}")
     # The value was an attribute until 0.7; since 0.8 it is an operand.
     if len(call.args) < 2:
         return constant_border(call, x, widths, call["pad_value"])
@@ -108,7 +108,7 @@ def _mirror_pad(call: Operands) -> Value:
     x = call.tensor(0)
     sources = {"SYMMETRIC": _symmetric, "REFLECT": _reflected}
     if call["mode"] not in sources:
-        raise ValueError(f"mode = {call['mode']!r}; accepted: {', '.join(sources)}")
+        raise ValueError(f"mode = {call['mode']!r}; expected {', '.join(sources)}")
     widths = pad_width(call, rank_of(x))
     _require_room(call, x, widths, 1 if call["mode"] == "REFLECT" else 0)
     return call.te(lambda held: bordered(held, widths, sources[call["mode"]]), x)

@@ -113,7 +113,7 @@ def _adaptive(kind: str, count: int) -> Callable[[Operands], Value]:
         fixed = [extent for extent in extents if isinstance(extent, int)]
         sizes = sizes * count if len(sizes) == 1 else sizes or fixed
         if len(sizes) != count:
-            raise ValueError(f"output_size has {len(sizes)} numbers; accepted: 0, 1 or {count}")
+            raise ValueError(f"output_size has {len(sizes)} numbers; expected 0, 1 or {count}")
         if sizes == [1] * count:
             return _all_of_it(call, kind, count)
         if len(fixed) < count:

@@ -144,7 +144,7 @@ def _mul(call: Operands) -> Value:
     a = centred(call, call.tensor(0), left.zero, left.axis)
     b = centred(call, call.tensor(1), right.zero, right.axis)
     if (left.scale.size > 1 or right.scale.size > 1) and left.axis != right.axis:
-        raise ValueError(f"lhs_axis {left.axis} and rhs_axis {right.axis} differ; accepted: the same axis")
+        raise ValueError(f"lhs_axis {left.axis} and rhs_axis {right.axis} differ; expected the same axis")
     both = Scale((left.scale * right.scale).astype("float32"), np.zeros(1, "int32"), left.axis)
     return requantized(call, call.emit(op.multiply(a, b)), both, target, dtype_of(call.tensor(0)))
 
@@ -202,7 +202,7 @@ def _softmax(call: Operands) -> Value:
     axis = axis_in(call["axis"], rank_of(x))
     scale = float(source.scale[0])
     if not 0 < scale <= 1:
-        raise ValueError(f"the scale of the input is {scale}; accepted: above 0 and up to 1")
+        raise ValueError(f"the scale of the input is {scale}; expected above 0 and up to 1")
     unit = int(np.floor(1 / np.float32(scale) + np.float32(0.5)))
 
     def number(value: int) -> relax.Expr:

@@ -29,7 +29,7 @@ def parameter(call: Operands, place: int, name: str, dtype: str) -> np.ndarray:
         return call.known(place, name).astype(dtype).reshape(-1)
     given = call.attrs.get(name)
     if given is None:
-        raise ValueError(f"{name} is missing; accepted: operand {place + 1}, or an attribute")
+        raise ValueError(f"{name} is missing; expected operand {place + 1}, or an attribute")
     return np.array(given, dtype).reshape(-1)
 
 
@@ -52,14 +52,14 @@ def limits(dtype: str) -> tuple[int, int]:
     """The smallest and largest integer of a type. Raises ValueError if it is not an integer type."""
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
-        raise ValueError(f"{dtype} is not an integer type; accepted: int8, uint8, int16, int32 and their like")
+        raise ValueError(f"{dtype} is not an integer type; expected int8, uint8, int16, int32 and their like")
     return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
 
 
 def fixed_point(ratio: float) -> tuple[int, int]:
     """The 31-bit integer and the left shift that represent `ratio`. Raises ValueError."""
     if not math.isfinite(ratio) or ratio < 0:
-        raise ValueError(f"the ratio of scales is {ratio}; accepted: finite numbers from 0")
+        raise ValueError(f"the ratio of scales is {ratio}; expected finite numbers from 0")
     if ratio == 0:
         return 0, 0
     part, shift = math.frexp(ratio)
@@ -67,7 +67,7 @@ def fixed_point(ratio: float) -> tuple[int, int]:
     if multiplier == 2**31:
         multiplier, shift = multiplier // 2, shift + 1
     if not -30 <= shift <= 31:
-        raise ValueError(f"the ratio of scales is {ratio}; accepted: from 2**-31 to 2**31")
+        raise ValueError(f"the ratio of scales is {ratio}; expected from 2**-31 to 2**31")
     return multiplier, shift
 
 
@@ -96,12 +96,12 @@ def requantized(
 ) -> relax.Expr:
     """Requantise integers to another scale, in the type `dtype`, bit-exactly as TVM does."""
     if rounding not in ROUNDINGS:
-        raise ValueError(f"rounding = {rounding!r}; accepted: {', '.join(ROUNDINGS)}")
+        raise ValueError(f"rounding = {rounding!r}; expected {', '.join(ROUNDINGS)}")
     rank = rank_of(x)
     axis = axis_in(source.axis, rank) if rank else 0
     out = float(target.scale[0])
     if target.scale.size != 1 or target.zero.size != 1 or out == 0:
-        raise ValueError("the result has a scale of 0, or several scales; accepted: one nonzero number")
+        raise ValueError("the result has a scale of 0, or several scales; expected one nonzero number")
     if source.scale.size > 1:
         x = call.bound(x, axis, source.scale.size)
     wide = centred(call, x, source.zero, axis)
@@ -172,7 +172,7 @@ def _requantize(call: Operands) -> Value:
     if kind in ("float32", "float64"):
         return _requantize_by_floats(call, source, target, dtype, rounding_of(call), kind)
     if kind not in ("None", "int64"):
-        raise ValueError(f"compute_dtype = {kind!r}; accepted: int64, float32, float64")
+        raise ValueError(f"compute_dtype = {kind!r}; expected int64, float32, float64")
     return requantized(call, call.tensor(0), source, target, dtype, rounding_of(call))
 
 

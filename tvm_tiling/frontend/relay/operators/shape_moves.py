@@ -72,8 +72,7 @@ def new_shape(
             code_at += 2
         else:
             raise ValueError(
-                f"newshape {shape_text(codes)} is invalid; accepted: sizes, 0, -1, -2, -3 and -4 followed by "
-                "two numbers"
+                f"newshape {shape_text(codes)} is invalid; expected sizes, 0, -1, -2, -3 and -4 followed by two numbers"
             )
     if left is not None:
         made[left] = _left_over(shapes, old, codes, [extent for at, extent in enumerate(made) if at != left])
@@ -204,7 +203,7 @@ def _split(call: Operands) -> Value:
         return op.split(x, numbers(parts), axis)
     count = bounded(numbers(parts)[0], "indices_or_sections", MAX_PARTS)
     if count < 1 or (isinstance(extent, int) and extent % count):
-        raise ValueError(f"{text(extent)} elements cannot be split into {count} parts; accepted: a divisor")
+        raise ValueError(f"{text(extent)} elements cannot be split into {count} parts; expected a divisor")
     if count == 1:
         return (x,)
     if isinstance(extent, int):
@@ -299,7 +298,7 @@ def _blocks(call: Operands, name: str) -> tuple[list[int], list[tuple[int, int]]
     pairs = [numbers(pair) for pair in call[name]]
     if len(pairs) != len(block) or not all(len(pair) == 2 for pair in pairs) or min(block, default=1) < 1:
         raise ValueError(
-            f"block_shape {block} and {name} {pairs} are invalid; accepted: positive extents with one pair each"
+            f"block_shape {block} and {name} {pairs} are invalid; expected positive extents with one pair each"
         )
     return block, [(before, behind) for before, behind in pairs]
 
@@ -315,7 +314,7 @@ def _space_to_batch(call: Operands) -> Value:
     batch, *shape = shape_of(wide)
     space, rest = shape[:count], shape[count:]
     if any(extent % size for extent, size in zip(space, block, strict=True)):
-        raise ValueError(f"{tuple(space)} cannot be divided into blocks of {tuple(block)}; accepted: divisors")
+        raise ValueError(f"{tuple(space)} cannot be divided into blocks of {tuple(block)}; expected divisors")
     outer = [extent // size for extent, size in zip(space, block, strict=True)]
     apart = [extent for pair in zip(outer, block, strict=True) for extent in pair]
     split = call.emit(op.reshape(wide, [batch, *apart, *rest]))
@@ -332,7 +331,7 @@ def _batch_to_space(call: Operands) -> Value:
     count = len(block)
     space, rest = shape[:count], shape[count:]
     if batch % math.prod(block):
-        raise ValueError(f"a batch of {batch} is not a multiple of blocks of {tuple(block)}; accepted: a multiple")
+        raise ValueError(f"a batch of {batch} is not a multiple of blocks of {tuple(block)}; expected a multiple")
     batch //= math.prod(block)
     split = call.emit(op.reshape(x, [*block, batch, *space, *rest]))
     pairs = [axis for place in range(count) for axis in (count + 1 + place, place)]

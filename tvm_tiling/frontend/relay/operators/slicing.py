@@ -29,7 +29,7 @@ def _slices(call: Operands, shape: Sequence[Size]) -> list[tuple[int, Size, Size
     for number, axis in enumerate(axes):
         step = 1 if sizes else _item(strides, number, 1)
         if not isinstance(step, int) or step == 0:
-            raise ValueError("strides contains 0 or a dynamic size; accepted: nonzero numbers")
+            raise ValueError("strides contains 0 or a dynamic size; expected nonzero numbers")
         first = _item(begin, number, 0 if step > 0 else FAR)
         last = _item(end, number, FAR if step > 0 else -FAR)
         extent = shape[axis]
@@ -86,7 +86,7 @@ def _strided_set(call: Operands) -> Value:
     strides = call.known(4, "strides").reshape(-1).tolist() if len(call.args) > 4 else [1] * len(begin)
     x = call.tensor(0)
     if any(step == 0 for step in strides):
-        raise ValueError("strides contains 0; accepted: nonzero numbers")
+        raise ValueError("strides contains 0; expected nonzero numbers")
     shape = shape_of(x)
     spans = [slice(*span).indices(extent) for *span, extent in zip(begin, end, strides, shape, strict=False)]
     return call.te(_with_slice, x, call.tensor(1), spans)

@@ -30,7 +30,7 @@ def _topk(call: Operands) -> Value:
     k = call.sizes(1, "k")[0] if len(call.args) > 1 else numbers(call["k"])[0]
     kinds = ("both", "values", "indices")
     if call["ret_type"] not in kinds:
-        raise ValueError(f"ret_type = {call['ret_type']!r}; accepted: {', '.join(kinds)}")
+        raise ValueError(f"ret_type = {call['ret_type']!r}; expected {', '.join(kinds)}")
     if not all(isinstance(size, int) for size in (k, shape[axis])):
         return _first_of_all(call, x, axis, k)
     return op.topk(

@@ -19,7 +19,7 @@ def _multibox_prior(call: Operands) -> Value:
     )
     if not sizes or not ratios or len(steps) != 2 or len(offsets) != 2 or min(ratios) <= 0:
         raise ValueError(
-            "sizes, ratios, steps or offsets are invalid; accepted: at least one size and ratio above 0, two "
+            "sizes, ratios, steps or offsets are invalid; expected at least one size and ratio above 0, two "
             "steps, two offsets"
         )
     step_h = steps[0] if steps[0] > 0 else 1.0 / height
@@ -69,7 +69,7 @@ def _non_max_suppression(call: Operands) -> Value:
     if shape_of(indices) != shape_of(data)[:2] or shape_of(valid) != shape_of(data)[:1]:
         raise ValueError(
             f"boxes {shape_of(data)}, counts {shape_of(valid)} and indices {shape_of(indices)} do not match; "
-            "accepted: (n, boxes, numbers), (n,), (n, boxes)"
+            "expected (n, boxes, numbers), (n,), (n, boxes)"
         )
     valid = call.positions(valid, shape_of(data)[1] + 1, wraps=False, called="count of boxes")
     most = _scalar(call, "max_output_size", 3)
