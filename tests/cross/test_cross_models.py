@@ -165,7 +165,7 @@ def test_a_choice_by_measuring_is_refused():
 
 
 def test_tuning_here_for_another_architecture_is_refused():
-    with pytest.raises(HardwareError, match=r"which is x86_64, and neoverse-v1 is aarch64; expected 'rpc://"):
+    with pytest.raises(HardwareError, match=r"which is x86_64, but neoverse-v1 is aarch64; expected 'rpc://"):
         tt.tune(tt.GemmWorkload(m=8, n=8, k=8), V1, trials=1)
 
 
