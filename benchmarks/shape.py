@@ -42,7 +42,7 @@ def workload(shape: Any, dtype: str) -> GemmWorkload | ConvWorkload:
 
 def _conv(shape: dict[str, Any], dtype: str) -> ConvWorkload:
     if unknown := set(shape) - set(CONV_FIELDS):
-        raise ShapeError(f"unknown field {min(unknown)!r}: {nearest(min(unknown), CONV_FIELDS)}")
+        raise ShapeError(f"unknown field {min(unknown)!r}; {nearest(min(unknown), CONV_FIELDS)}")
     if missing := [name for name in NEEDED if name not in shape]:
         raise ShapeError(f"{', '.join(missing)} missing; a convolution needs {', '.join(NEEDED)}")
     kh, kw = _pair("k", shape["k"])

@@ -67,7 +67,7 @@ def load_suite(name: str) -> list[Case]:
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if path.parent == FOLDER and name not in suite_names():
-        raise SuiteError(f"no suite {name!r}: {nearest(name, suite_names())}, or a file.toml")
+        raise SuiteError(f"no suite {name!r}; {nearest(name, suite_names())}, or a file.toml")
     try:
         data = plain_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # no TOML, no UTF-8
@@ -78,7 +78,7 @@ def load_suite(name: str) -> list[Case]:
 def _cases(file: str, group: dict[str, Any]) -> list[Case]:
     where = f"{file}: group {group.get('name', '?')!r}"
     if unknown := set(group) - GROUP_FIELDS:
-        raise SuiteError(f"{where}: unknown field {min(unknown)!r}: {nearest(min(unknown), GROUP_FIELDS)}")
+        raise SuiteError(f"{where}: unknown field {min(unknown)!r}; {nearest(min(unknown), GROUP_FIELDS)}")
     cases = []
     for short, shapes in ((True, group.get("short", [])), (False, group.get("full", []))):
         for shape in shapes:

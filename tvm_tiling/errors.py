@@ -72,7 +72,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}expected {', '.join(names)}"
+    return f"{hint}expected {', '.join(names)}" if names else "none is defined"
 
 
 def other_version(found: object, readable: Sequence[int], instead: str) -> str:

@@ -42,7 +42,7 @@ def held_as(dtype: str) -> str:
 def element_bytes(dtype: str) -> int:
     """Bytes of one element of `dtype`. Raises WorkloadError if the type is unknown."""
     if dtype not in ELEMENTS:
-        raise WorkloadError(f"unknown element type {dtype!r}: {nearest(dtype, ELEMENTS)}")
+        raise WorkloadError(f"unknown element type {dtype!r}; {nearest(dtype, ELEMENTS)}")
     return ELEMENTS[dtype].bits // 8
 
 
@@ -73,7 +73,7 @@ class OperandTypes:
         b = b or a
         for dtype in (a, b):
             if dtype not in OPERAND_TYPES:
-                raise WorkloadError(f"{owner}: unknown element type {dtype!r}: {nearest(dtype, OPERAND_TYPES)}")
+                raise WorkloadError(f"{owner}: unknown element type {dtype!r}; {nearest(dtype, OPERAND_TYPES)}")
         if is_integer(a) != is_integer(b):
             raise WorkloadError(f"{owner}: b_dtype = {b!r} with dtype = {a!r}; expected integers or floats for both")
         usual = ELEMENTS[max(a, b, key=lambda dtype: ELEMENTS[dtype].bits)].accumulator
@@ -134,7 +134,7 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if self.format not in WEIGHT_FORMATS:
-            raise WorkloadError(f"encoding: unknown format {self.format!r}: {nearest(self.format, WEIGHT_FORMATS)}")
+            raise WorkloadError(f"encoding: unknown format {self.format!r}; {nearest(self.format, WEIGHT_FORMATS)}")
         if self.how.bits is None:
             if self.block or self.scales or self.zero_points or self.offsets or self.grouped:
                 raise WorkloadError(f"encoding: format {self.format!r} has no blocks; expected the format alone")

@@ -263,7 +263,7 @@ class ConvWorkload(_SumOfProducts):
                 )
             object.__setattr__(self, name, numbers)
         if self.layout not in LAYOUTS:
-            raise WorkloadError(f"conv: unknown layout {self.layout!r}: {nearest(self.layout, LAYOUTS)}")
+            raise WorkloadError(f"conv: unknown layout {self.layout!r}; {nearest(self.layout, LAYOUTS)}")
         if self.ci % self.groups or self.co % self.groups:
             raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
         behind = self.output_padding_d
@@ -351,7 +351,7 @@ class RnnWorkload(_SumOfProducts):
 
     def __post_init__(self) -> None:
         if self.cell not in CELL_GATES:
-            raise WorkloadError(f"rnn: unknown cell {self.cell!r}: {nearest(str(self.cell), CELL_GATES)}")
+            raise WorkloadError(f"rnn: unknown cell {self.cell!r}; {nearest(str(self.cell), CELL_GATES)}")
         for name in ("batch", "steps", "input_size", "hidden_size", "layers"):
             require_positive("rnn", name, getattr(self, name))
         for name in ("bidirectional", "linear_before_reset"):

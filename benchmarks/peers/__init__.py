@@ -44,5 +44,5 @@ def get_peer(name: str) -> Peer:
     """The peer of that name; SuiteError with the known names otherwise."""
     peers = _all_peers()
     if name not in peers:
-        raise SuiteError(f"no peer {name!r}: {nearest(name, peers)}")
+        raise SuiteError(f"no peer {name!r}; {nearest(name, peers)}")
     return peers[name]

@@ -90,11 +90,11 @@ def test_constants_keep_their_bits():
 @pytest.mark.parametrize(
     ("make", "part"),
     [
-        (lambda b: b.append(Opcode.NOP, "matrx"), "unknown engine 'matrx': did you mean 'matrix'? expected load_a"),
+        (lambda b: b.append(Opcode.NOP, "matrx"), "unknown engine 'matrx'; did you mean 'matrix'? expected load_a"),
         (lambda b: b.append(Opcode.NOP, "matrix", (1,) * 7), "instruction: 7 loops; expected at most 6"),
-        (lambda b: b.append(Opcode.FILL, "matrix", c=At("acc", 0, (), "int9")), "element type 'int9': did you mean 'i"),
-        (lambda b: b.tensor("t", "int9", (1,), role="input", operand="a"), "element type 'int9': did you mean 'int8'?"),
-        (lambda b: b.constant("t", np.zeros(2), operand="b"), "element type 'float64': did you mean 'float"),
+        (lambda b: b.append(Opcode.FILL, "matrix", c=At("acc", 0, (), "int9")), "element type 'int9'; did you mean 'i"),
+        (lambda b: b.tensor("t", "int9", (1,), role="input", operand="a"), "element type 'int9'; did you mean 'int8'?"),
+        (lambda b: b.constant("t", np.zeros(2), operand="b"), "element type 'float64'; did you mean 'float"),
         (
             lambda b: b.constant("t", np.zeros(2, "i4"), operand="b", dtype="int8"),
             "the values are int32; expected int8 for",

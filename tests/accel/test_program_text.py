@@ -82,34 +82,34 @@ def test_an_instruction_by_hand():
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ("laod LOAD extent=1", "unknown queue 'laod': did you mean 'load'? expected load, matrix"),
-        ("load LAOD", "unknown instruction 'LAOD': did you mean 'LOAD'?"),
+        ("laod LOAD extent=1", "unknown queue 'laod'; did you mean 'load'? expected load, matrix"),
+        ("load LAOD", "unknown instruction 'LAOD'; did you mean 'LOAD'?"),
         ("load", "an instruction has too few words; expected queue, instruction, fields"),
-        ("load LOAD extend=1", "unknown field 'extend': did you mean 'extent'?"),
+        ("load LOAD extend=1", "unknown field 'extend'; did you mean 'extent'?"),
         ("load LOAD extent=1 extent=2", "field 'extent' appears twice"),
         ("load LOAD extent=2x", "extent = ''; expected a whole number"),
         ("load LOAD extent=1.5", "extent = '1.5'; expected a whole number"),
         ("load LOAD extent=1x1x1x1x1x1x1", "extent has 7 numbers; expected at most 6"),
         ("load LOAD extent=4294967296", "extent = 4294967296; expected -2147483648 to 2147483647"),
-        ("load LOAD a=extern+0", "unknown memory 'extern': did you mean 'external'?"),
+        ("load LOAD a=extern+0", "unknown memory 'extern'; did you mean 'external'?"),
         ("load LOAD a=external", "operand 'external'; expected memory+address or memory+address/stride,stride..."),
         ("load LOAD a=a+9999999999999999999", "address = 9999999999999999999; expected -9223372036854775808 to"),
-        ("load LOAD type=int9", "unknown type 'int9': did you mean 'int8'?"),
-        ("load ALU function=ad", "unknown function 'AD': did you mean 'ADD'?"),
-        ("load LOAD wait=matrx", "unknown queue 'matrx': did you mean 'matrix'?"),
+        ("load LOAD type=int9", "unknown type 'int9'; did you mean 'int8'?"),
+        ("load ALU function=ad", "unknown function 'AD'; did you mean 'ADD'?"),
+        ("load LOAD wait=matrx", "unknown queue 'matrx'; did you mean 'matrix'?"),
         ("load LOAD wait=matrix*70000", "wait = 70000; expected 0 to 65535"),
         ("load LOAD wait=matrix*40000,matrix*40000", "wait = 80000; expected 0 to 65535"),
         ("load LOAD values=1,2,3", "values has 3 numbers; expected at most 2"),
         ("load LOAD values=x", "values = 'x'; expected numbers, or 0x and 16 hexadecimal digits"),
         ("load LOAD values=0x12", "values = '0x12'; expected numbers, or 0x and 16"),
-        (".memoria x 1", "unknown directive '.memoria': did you mean '.memory'?"),
+        (".memoria x 1", "unknown directive '.memoria'; did you mean '.memory'?"),
         (".memory x", ".memory has 1 words; expected .memory name bytes"),
         (".memory x y", "bytes = 'y'; expected a whole number"),
         ('.region "x', "unterminated string; expected a JSON string"),
         (".in 70000", ".in = 70000; expected 0 to 65535"),
-        (".tensor t int9 1 a 0 input a", "unknown type 'int9': did you mean 'int8'?"),
+        (".tensor t int9 1 a 0 input a", "unknown type 'int9'; did you mean 'int8'?"),
         (".tensor t int8 1x a 0 input a", "shape = '1x'; expected a whole number"),
-        (".constant t", "unknown constant 't'; expected "),
+        (".constant t", "unknown constant 't'; none is defined"),
         (".machine", ".machine without .end"),
     ],
 )
@@ -123,7 +123,7 @@ def test_wrong_lines_are_named(line, part):
     ("text", "part"),
     [
         ("", "line 1: the text has no machine; expected .machine, its TOML, .end"),
-        (".machine\n[near_tyle]\n.end\n", "machine: unknown field 'near_tyle': did you mean 'near_tile'?"),
+        (".machine\n[near_tyle]\n.end\n", "machine: unknown field 'near_tyle'; did you mean 'near_tile'?"),
         (".machine\n\nx = = 1\n.end\n", "machine:2: not TOML"),
         (HEAD + "load LOAD extent=0\n", "instruction 0: extent = [0, 1, 1, 1, 1, 1]; expected whole numbers of at le"),
         (
@@ -264,5 +264,5 @@ def test_programs_differ_in_anything():
     assert program != dataclasses.replace(program, constants={"b": program.constants["b"] + np.int8(1)})
     assert program != dataclasses.replace(program, regions=(Region("other"),))
     assert program.tensor("c").bytes == 32 * 16 * 4 and [t.name for t in program.of_role("input")] == ["a"]
-    with pytest.raises(ProgramError, match="unknown memory 'ac': did you mean 'acc'"):
+    with pytest.raises(ProgramError, match="unknown memory 'ac'; did you mean 'acc'"):
         program.memory_number("ac")

@@ -66,7 +66,7 @@ def test_types_of_the_full_set_are_not_in_the_short_one():
         ('[[group]]\nname = "x"\nshort = [[1, 2]]', "must be [m, k, n]"),
         ('[[group]]\nname = "x"\nshort = [[1, 0, 2]]', "k = 0"),
         ('[[group]]\nname = "x"\nshort = [[8, 8, 8, 4]]', "lda = 4 is shorter"),
-        ('[[group]]\nname = "x"\nshort = [[1, 2, 3]]\ndtype = "int8"', "'dtype': did you mean 'dtypes'"),
+        ('[[group]]\nname = "x"\nshort = [[1, 2, 3]]\ndtype = "int8"', "'dtype'; did you mean 'dtypes'"),
         ('[[group]]\nname = "x"\nshort = [[1, 2, 3]]\ndtypes = ["int9"]', "'int9'"),
         ('[[group]]\nname = "x"', "no shapes"),
         ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4}]', "k missing"),

@@ -79,7 +79,7 @@ def test_check_reports_every_wrong_file_and_exits_with_1(capsys, tmp_path):
     assert code == 1
     assert out.startswith("neartile: ok (")
     assert [line.startswith("error: ") for line in err.splitlines()] == [True, True]
-    assert "bad.toml: [near_tile]: unknown field 'buff_a': did you mean 'buf_a'?" in err
+    assert "bad.toml: [near_tile]: unknown field 'buff_a'; did you mean 'buf_a'?" in err
     code, out, err = run(capsys, "check", "--json", str(tmp_path / "bad.toml"), "neartile")
     assert code == 1
     assert [result["ok"] for result in json.loads(out)] == [False, True]
@@ -94,4 +94,4 @@ def test_check_refuses_more_queues_than_an_instruction_can_name(capsys, tmp_path
 def test_unknown_preset_is_one_line(capsys):
     code, out, err = run(capsys, "show", "neartle")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("error: unknown hardware preset 'neartle': did you mean 'neartile'?")
+    assert err.startswith("error: unknown hardware preset 'neartle'; did you mean 'neartile'?")

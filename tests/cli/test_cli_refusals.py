@@ -148,9 +148,9 @@ REFUSED = [
     ("simulate net.onnx --precision int8", 1, "--precision int8 applies to CPUs"),
     ("simulate net.onnx --target vta", 1, "vta does not support float32 matrix multiplication; use --calibration"),
     # ---- hardware
-    ("explain gemm 8 8 8 --target vtaa", 1, "unknown hardware preset 'vtaa': did you mean 'vta'?"),
+    ("explain gemm 8 8 8 --target vtaa", 1, "unknown hardware preset 'vtaa'; did you mean 'vta'?"),
     ("explain gemm 8 8 8 --target none.toml", 1, "none.toml"),
-    ("explain gemm 8 8 8 --target bad.toml", 1, "unknown field 'buff_a': did you mean 'buf_a'?"),
+    ("explain gemm 8 8 8 --target bad.toml", 1, "unknown field 'buff_a'; did you mean 'buf_a'?"),
     ("explain gemm 8 8 8 --target syntax.toml", 1, "syntax.toml"),
     ("explain gemm 8 8 8 --target vta", 1, "vta does not support operands of float32"),
     ("explain gemm 8 8 8 --target rnn16k", 1, "rnn16k"),

@@ -139,5 +139,5 @@ def test_an_element_that_straddles_lines_is_refused():
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(TilingError, match="unknown mode 'sede': did you mean 'seed'"):
+    with pytest.raises(TilingError, match="unknown mode 'sede'; did you mean 'seed'"):
         is_bad_leading_dimension(1024, 4, L1_32K_8WAY, rows=14, mode="sede")

@@ -95,7 +95,7 @@ def test_an_encoding_is_a_text(text):
         ({"b_dtype": "int3"}, "unknown element type 'int3'"),
         ({"out_dtype": "int3"}, "unknown element type 'int3'"),
         ({"acc_dtype": "int32"}, "acc_dtype = 'int32' cannot accumulate products of float32; expected float32"),
-        ({"encoding": "int3"}, "encoding: unknown format 'int3': did you mean 'int8'?"),
+        ({"encoding": "int3"}, "encoding: unknown format 'int3'; did you mean 'int8'?"),
         ({"encoding": "int4:x"}, "encoding: 'int4:x'; expected as in"),
         ({"encoding": "int4:32:int8"}, "encoding: scales of int8; expected a floating-point type"),
         ({"encoding": "plain:32"}, "encoding: format 'plain' has no blocks"),

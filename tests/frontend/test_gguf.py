@@ -161,7 +161,7 @@ def test_rows_in_8_bits(decoder):
     error = np.abs(logits_by(executable) - wanted).max() / np.abs(wanted).max()
     assert 1e-4 < error < 0.02
     for given, said in (
-        ({"activations": "int4"}, "activations = 'int4': did you mean 'int8'"),
+        ({"activations": "int4"}, "activations = 'int4'; did you mean 'int8'"),
         (
             {"activations": "int8", "precision": "bfloat16"},
             "activations = 'int8' is not supported on .* expected a CPU, 'float32'",

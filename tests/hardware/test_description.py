@@ -109,7 +109,7 @@ def test_whole_fields_of_page_05s_machine(name, value):
         ({"row_bytes": 48}, "w_fold: least_granularity = 8; expected row_bytes = 48 divided by a power of two"),
         ({"row_bytes": 4}, "w_fold: least_granularity = 8; expected row_bytes = 4 divided by a power of two"),
         ({"first_buffer_rows": 3}, "w_fold: first_buffer_rows = 3; expected at least a row for each of units = 4"),
-        ({"row_byte": 48}, "w_fold: unknown field 'row_byte': did you mean 'row_bytes'? expected co_block_factor"),
+        ({"row_byte": 48}, "w_fold: unknown field 'row_byte'; did you mean 'row_bytes'? expected co_block_factor"),
     ],
 )
 def test_page_05s_machine(change, part):
@@ -243,14 +243,14 @@ def test_name_defaults_to_that_of_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (f"{TILE_TOML}buf_c = 3\n", "m.toml: [near_tile]: unknown field 'buf_c': did you mean 'buf_b'? expected acc_"),
-        (f"{TILE_TOML}[near_tyle]\n", "m.toml: unknown field 'near_tyle': did you mean 'near_tile'?"),
+        (f"{TILE_TOML}buf_c = 3\n", "m.toml: [near_tile]: unknown field 'buf_c'; did you mean 'buf_b'? expected acc_"),
+        (f"{TILE_TOML}[near_tyle]\n", "m.toml: unknown field 'near_tyle'; did you mean 'near_tile'?"),
         (TILE_TOML.replace("buf_a = 1024", "buf_a = -1"), "m.toml: [near_tile]: near_tile: buf_a = -1; expected a wh"),
         (TILE_TOML.replace("buf_a = 1024\n", ""), "m.toml: [near_tile]: missing required field 'buf_a'"),
         (TILE_TOML.replace("= 64.5", "= 'fast'"), "m.toml: [near_tile]: near_tile: bw_b = 'fast'"),
         ("near_tile = 3", "m.toml: [near_tile]: 3; expected a table"),
         ("", "m.toml: hardware 'm' has no unit"),
-        (CPU_TOML.replace("ways", "way"), "m.toml: [cpu.caches[0]]: unknown field 'way': did you mean 'ways'?"),
+        (CPU_TOML.replace("ways", "way"), "m.toml: [cpu.caches[0]]: unknown field 'way'; did you mean 'ways'?"),
         (
             CPU_TOML.replace("ways = 8", "ways = 9"),
             "m.toml: [cpu.caches[0]]: cache: size = 32768 of level 1; expected a",
@@ -272,7 +272,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_unknown_preset_names_the_nearest():
     text = refusal(Hardware.load, "neartyle")
-    assert "unknown hardware preset 'neartyle': did you mean 'neartile'?" in text
+    assert "unknown hardware preset 'neartyle'; did you mean 'neartile'?" in text
     assert all(name in text for name in preset_names())
 
 

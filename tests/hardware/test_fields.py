@@ -52,8 +52,8 @@ def test_a_field_is_changed_and_nothing_else(preset, path, value):
 @pytest.mark.parametrize(
     ("preset", "path", "value", "part"),
     [
-        ("neartile", "near_tyle.buf_a", 1, "near_tyle.buf_a: unknown field 'near_tyle': did you mean 'near_tile'?"),
-        ("neartile", "near_tile.buff_a", 1, "unknown field 'buff_a' of near_tile: did you mean 'buf_a'? expected acc"),
+        ("neartile", "near_tyle.buf_a", 1, "near_tyle.buf_a: unknown field 'near_tyle'; did you mean 'near_tile'?"),
+        ("neartile", "near_tile.buff_a", 1, "unknown field 'buff_a' of near_tile; did you mean 'buf_a'? expected acc"),
         ("neartile", "near_tile.buf_a", 0, "near_tile: buf_a = 0; expected a whole number of at least 1"),
         ("neartile", "near_tile.buf_a.b", 0, "near_tile.buf_a has no fields; expected near_tile.buf_a"),
         ("neartile", "near_tile", 0, "near_tile: near_tile is a table; expected one of its fields"),
@@ -67,12 +67,12 @@ def test_a_field_is_changed_and_nothing_else(preset, path, value):
         ),
         ("neartile", "memories.external", 2, "memories.external is a table"),
         ("neartile", "memories.extrnal.ports", 2, "'extrnal'; did you mean 'external'?"),
-        ("neartile", "memories.external.port", 2, "unknown field 'port' of memories.external: did you mean 'ports'?"),
+        ("neartile", "memories.external.port", 2, "unknown field 'port' of memories.external; did you mean 'ports'?"),
         (
             "dla3",
             "levels.units.bytes_a",
             2,
-            "levels has no 'units': did you mean 'unit'? expected array, cluster, unit",
+            "levels has no 'units'; did you mean 'unit'? expected array, cluster, unit",
         ),
         ("dla3", "levels.unit", 2, "levels.unit is a table"),
         ("icelake-server-2c", "cpu.caches.l2.ways", 7, "cache: size = 1310720 of level 2; expected a multiple"),

@@ -139,7 +139,7 @@ def test_a_vector_engine_alone_is_a_machine():
 
 def test_unknown_memories_and_engines_name_the_nearest():
     machine = Machine(TILE)
-    with pytest.raises(HardwareError, match="neartile has no memory 'extern': did you mean 'external'"):
+    with pytest.raises(HardwareError, match="neartile has no memory 'extern'; did you mean 'external'"):
         machine.memory("extern")
-    with pytest.raises(HardwareError, match="neartile has no engine 'matrx': did you mean 'matrix'"):
+    with pytest.raises(HardwareError, match="neartile has no engine 'matrx'; did you mean 'matrix'"):
         machine.queue_of("matrx")

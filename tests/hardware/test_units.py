@@ -36,7 +36,7 @@ LEVEL = {"name": "unit", "bytes": 8}
         (WFold, {"dtypes": [8]}, "w_fold: dtypes = [8]; expected a list of strings"),
         (Vector, {"lanes": 0}, "vector: lanes = 0; expected a whole number of at least 1"),
         (Vector, {"lanes": 1, "latency": -1}, "vector: latency = -1"),
-        (Vector, {"lanes": 1, "functions": ["ad"]}, "vector: unknown function 'ad': did you mean 'add'?"),
+        (Vector, {"lanes": 1, "functions": ["ad"]}, "vector: unknown function 'ad'; did you mean 'add'?"),
         (Column, {"multipliers": 0}, "column: multipliers = 0"),
         (Column, {"multipliers": 64, "tree_inputs": 48}, "column: tree_inputs = 48; expected a power of two of at mo"),
         (Column, {"multipliers": 64, "tree_inputs": 128}, "of at most multipliers = 64"),
@@ -99,11 +99,11 @@ def test_refusals_of_a_machine(fields, part):
     ("text", "part"),
     [
         ("[memories.extern]\n", "hardware.memories: memory = 'extern'; did you mean 'external'?"),
-        ("[memories.external]\nport = 1\n", "[memories.external]: unknown field 'port': did you mean 'ports'?"),
+        ("[memories.external]\nport = 1\n", "[memories.external]: unknown field 'port'; did you mean 'ports'?"),
         ("[memories.external]\nports = 0\n", "[memories.external]: memory: ports = 0; expected a whole number"),
         ("memories = 3\n", "[memories]: 3; expected a table of tables"),
-        ("[[levels]]\nname = 'u'\nbyte = 3\n", "[levels[0]]: unknown field 'byte': did you mean 'bytes'?"),
-        ("[vectr]\n", "unknown field 'vectr': did you mean 'vector'?"),
+        ("[[levels]]\nname = 'u'\nbyte = 3\n", "[levels[0]]: unknown field 'byte'; did you mean 'bytes'?"),
+        ("[vectr]\n", "unknown field 'vectr'; did you mean 'vector'?"),
         ("[column]\n", "[column]: missing required field 'multipliers'"),
     ],
 )

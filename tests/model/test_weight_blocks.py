@@ -95,7 +95,7 @@ def test_blocks_of_zeros_stay_zeros():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"weights": "int3"}, "weights = 'int3': did you mean 'int8'"),
+        ({"weights": "int3"}, "weights = 'int3'; did you mean 'int8'"),
         ({"weights": "int4", "block": 24}, "block = 24; expected 16, 32, 64, 128 or 256"),
         (
             {"weights": "int4", "precision": "bfloat16"},

@@ -56,7 +56,7 @@ def test_other_targets_are_what_they_were():
 @pytest.mark.parametrize(
     ("target", "part"),
     [
-        ("vsim/vtx", "target 'vsim/vtx': unknown hardware preset 'vtx': did you mean 'vta'?"),
+        ("vsim/vtx", "target 'vsim/vtx': unknown hardware preset 'vtx'; did you mean 'vta'?"),
         ("vsim/", "target 'vsim/': unknown hardware preset ''"),
         ("vsim/absent.toml", "target 'vsim/absent.toml': absent.toml cannot be read: No such file"),
         (

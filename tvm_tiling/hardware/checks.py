@@ -112,4 +112,4 @@ def known_fields(unit: str, given: Iterable[str], kind: type) -> None:
     known = [field.name for field in dataclasses.fields(kind)]
     for name in given:
         if name not in known:
-            raise HardwareError(f"{unit}: unknown field {name!r}: {nearest(name, known)}")
+            raise HardwareError(f"{unit}: unknown field {name!r}; {nearest(name, known)}")

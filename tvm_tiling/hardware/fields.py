@@ -26,7 +26,7 @@ def _changed(record: Any, words: list[str], value: Any, path: str, where: str) -
     known = {f.name: f for f in dataclasses.fields(record)}
     name, rest = words[0], words[1:]
     if name not in known:
-        raise HardwareError(f"{path}: unknown field {name!r}{_of(where)}: {nearest(name, known)}")
+        raise HardwareError(f"{path}: unknown field {name!r}{_of(where)}; {nearest(name, known)}")
     below = f"{where}.{name}" if where else name
     hint = get_type_hints(type(record))[name]
     kinds = [arg for arg in get_args(hint) if dataclasses.is_dataclass(arg)]
@@ -40,7 +40,7 @@ def _changed(record: Any, words: list[str], value: Any, path: str, where: str) -
     if get_origin(hint) is tuple:
         labels = [_label(item) for item in old]
         if rest[0] not in labels:
-            raise HardwareError(f"{path}: {below} has no {rest[0]!r}: {nearest(rest[0], labels)}")
+            raise HardwareError(f"{path}: {below} has no {rest[0]!r}; {nearest(rest[0], labels)}")
         items = list(old)
         at = labels.index(rest[0])
         items[at] = _inside(old[at], rest[1:], value, path, f"{below}.{rest[0]}")

@@ -35,7 +35,7 @@ def load(kind: type[T], name_or_path: str | os.PathLike[str]) -> T:
         return _parse(kind, _read(Path(name)), name, default_name=Path(name).stem)
     if name not in preset_names():
         raise HardwareError(
-            f"unknown hardware preset {name!r}: {nearest(name, preset_names())}; or a path to a TOML file"
+            f"unknown hardware preset {name!r}; {nearest(name, preset_names())}; or a path to a TOML file"
         )
     return _parse(kind, _read(PRESETS / f"{name}.toml"), f"{name}.toml", default_name=name)
 
@@ -91,7 +91,7 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
-            raise HardwareError(f"{place}: unknown field {key!r}: {nearest(key, fields)}")
+            raise HardwareError(f"{place}: unknown field {key!r}; {nearest(key, fields)}")
     missing = [f.name for f in fields.values() if f.name not in table and not _has_default(f)]
     if missing:
         raise HardwareError(f"{place}: missing required field {', '.join(map(repr, missing))}")

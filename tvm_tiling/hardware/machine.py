@@ -88,7 +88,7 @@ class Machine:
     def queue_of(self, engine: str) -> str:
         """Return the queue that an engine's instructions go to. HardwareError for an unknown engine."""
         if engine not in self.engines:
-            raise HardwareError(f"{self.hardware.name} has no engine {engine!r}: {nearest(engine, self.engines)}")
+            raise HardwareError(f"{self.hardware.name} has no engine {engine!r}; {nearest(engine, self.engines)}")
         if self.has_levels and (engine in ("load_a", "load_b", "store") or engine.startswith(("load_", "store_"))):
             return self._level_queue(engine)
         kind = engine if engine in self.issue.of_engine else engine.rstrip("0123456789")
@@ -185,7 +185,7 @@ class Machine:
     def memory(self, name: str) -> Memory:
         """Return a memory or buffer: its capacity, latency and ports (banks). HardwareError for an unknown name."""
         if name not in self.memories:
-            raise HardwareError(f"{self.hardware.name} has no memory {name!r}: {nearest(name, self.memories)}")
+            raise HardwareError(f"{self.hardware.name} has no memory {name!r}; {nearest(name, self.memories)}")
         level = self._level(name)
         if level is not None:
             own = level.capacity(name.rpartition(".")[2])

@@ -32,6 +32,6 @@ class Vector:
         checks.truth("vector", "forwards", self.forwards)
         for name in checks.words("vector", "functions", self.functions):
             if name not in Function.names:
-                raise HardwareError(f"vector: unknown function {name!r}: {nearest(name, Function.names)}")
+                raise HardwareError(f"vector: unknown function {name!r}; {nearest(name, Function.names)}")
         checks.put(self, "functions", tuple(name for name in Function.names if name in self.functions))
         checks.put(self, "dtypes", checks.element_types("vector", self.dtypes, checks.COMPUTED))

@@ -85,7 +85,7 @@ def compile_anew(
     check_weights(weights, block)
     check_activations(activations)
     if logits not in LOGITS:
-        raise WorkloadError(f"logits = {logits!r}: {nearest(str(logits), LOGITS)}")
+        raise WorkloadError(f"logits = {logits!r}; {nearest(str(logits), LOGITS)}")
     for called, value in (("weights", weights), ("activations", activations)):
         if value is not None and (hardware.cpu is None or precision != "float32"):
             raise WorkloadError(
@@ -179,7 +179,7 @@ def _settled(imported: ImportedModel, setting: Setting, precision: str) -> Impor
 
 def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:
     if precision not in PRECISIONS:
-        raise WorkloadError(f"precision = {precision!r}: {nearest(str(precision), PRECISIONS)}")
+        raise WorkloadError(f"precision = {precision!r}; {nearest(str(precision), PRECISIONS)}")
     if calibration is not None:
         check_calibration(calibration)
     if hardware.cpu is None and precision != "float32":

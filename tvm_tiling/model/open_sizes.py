@@ -43,7 +43,7 @@ class Setting:
             ranges.update((name, self.batch_range) for name in leading if name not in ranges)
         for name in ranges:
             if name not in sizes.names:
-                raise ModelFormatError(f"dims names {name!r}: {nearest(name, sizes.names)}")
+                raise ModelFormatError(f"dims names {name!r}; {nearest(name, sizes.names)}")
         bounded = []
         for size in sizes.sizes:
             least, most = ranges.get(size.name, (size.least, size.most))

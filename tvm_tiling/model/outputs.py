@@ -84,7 +84,7 @@ def _in_order(out: Any, outputs: Sequence[Output]) -> list[Any]:
     if isinstance(out, Mapping):
         for name in out:
             if name not in names:
-                raise WorkloadError(f"out: the model has no output {name!r}: {nearest(str(name), names)}")
+                raise WorkloadError(f"out: the model has no output {name!r}; {nearest(str(name), names)}")
         if missing := [name for name in names if name not in out]:
             raise WorkloadError(f"out {missing[0]!r} is missing; expected all of {', '.join(map(repr, names))}")
         return [out[name] for name in names]

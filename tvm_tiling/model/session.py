@@ -100,7 +100,7 @@ class Session:
         names = self._signature.input_names
         for name in inputs:
             if name not in names:
-                raise WorkloadError(f"the model has no input {name!r}: {nearest(name, names)}")
+                raise WorkloadError(f"the model has no input {name!r}; {nearest(name, names)}")
         own = {state.input: state for state in self._states}
         missing = [name for number, name in enumerate(names) if name not in inputs and number not in own]
         if missing:
@@ -173,7 +173,7 @@ class Session:
         for output, name in states.items():
             for given, known in ((output, signature.output_names), (name, signature.input_names)):
                 if given not in known:
-                    raise WorkloadError(f"states names {given!r}: {nearest(given, known)}")
+                    raise WorkloadError(f"states names {given!r}; {nearest(given, known)}")
             place, number = signature.output_names.index(output), signature.input_names.index(name)
             in_place = appended.get(place) == number
             found.append(_State(place, number, in_place, self._axis(number, in_place)))

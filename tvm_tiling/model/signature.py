@@ -131,7 +131,7 @@ class Signature:
         for name, value in _leaves(named, self.input_names):
             known = name if name in self.input_names else _as_keyword(name, self.input_names)
             if known is None:
-                raise WorkloadError(f"the model has no input {name!r}: {nearest(name, self.input_names)}")
+                raise WorkloadError(f"the model has no input {name!r}; {nearest(name, self.input_names)}")
             if known in values:
                 raise WorkloadError(f"input {known!r} is given twice; expected once")
             values[known] = value

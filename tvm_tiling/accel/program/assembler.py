@@ -107,7 +107,7 @@ class _Reader:
             self.queues += words
             return
         if name not in known:
-            raise self._error(f"unknown directive {name!r}: {nearest(name, _DIRECTIVES)}")
+            raise self._error(f"unknown directive {name!r}; {nearest(name, _DIRECTIVES)}")
         take, wanted = known[name]
         if len(words) != len(wanted.split()):
             raise self._error(f"{name} has {len(words)} words; expected {name} {wanted}".rstrip())
@@ -251,5 +251,5 @@ class _Reader:
 
     def _one_of(self, what: str, word: str, known: Collection[str]) -> str:
         if word not in known:
-            raise self._error(f"unknown {what} {word!r}: {nearest(word, known)}")
+            raise self._error(f"unknown {what} {word!r}; {nearest(word, known)}")
         return word

@@ -179,7 +179,7 @@ class ProgramBuilder:
             queue = self.machine.queue_of(engine) if own and engine in self.machine.engines else engine
             if queue not in self.queues:
                 known = {*self.queues, *self.machine.engines} if own else self.queues
-                raise ProgramError(f"unknown engine {engine!r}: {nearest(engine, known)}")
+                raise ProgramError(f"unknown engine {engine!r}; {nearest(engine, known)}")
             self._engines[engine] = self.queues.index(queue)
         return self._engines[engine]
 

@@ -168,13 +168,13 @@ class ProgramTables:
 def element_type(name: str) -> ElementType:
     """Return the element type of that name, such as "int8". ProgramError for an unknown name."""
     if not isinstance(name, str) or name not in STORAGE:
-        raise ProgramError(f"element type {name!r}: {nearest(str(name), STORAGE)}")
+        raise ProgramError(f"element type {name!r}; {nearest(str(name), STORAGE)}")
     return ElementType[name.upper()]
 
 
 def _number(kind: str, name: str, known: tuple[str, ...] | list[str]) -> int:
     if name not in known:
-        raise ProgramError(f"unknown {kind} {name!r}: {nearest(name, known)}")
+        raise ProgramError(f"unknown {kind} {name!r}; {nearest(name, known)}")
     return known.index(name)
 
 

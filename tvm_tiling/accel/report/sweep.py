@@ -131,7 +131,7 @@ def check_objectives(names: Iterable[str]) -> None:
     """Raise HardwareError for a name that is not in OBJECTIVES."""
     for name in names:
         if name not in OBJECTIVES:
-            raise HardwareError(f"pareto: unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
+            raise HardwareError(f"pareto: unknown objective {name!r}; {nearest(name, OBJECTIVES)}")
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

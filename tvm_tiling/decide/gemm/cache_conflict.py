@@ -68,7 +68,7 @@ def is_bad_leading_dimension(ld: int, element_bytes: int, cache: Cache, rows: in
 def require_mode(owner: str, mode: str) -> None:
     """Raise TilingError unless `mode` is one of MODES."""
     if mode not in MODES:
-        raise TilingError(f"{owner}: unknown mode {mode!r}: {nearest(str(mode), MODES)}")
+        raise TilingError(f"{owner}: unknown mode {mode!r}; {nearest(str(mode), MODES)}")
 
 
 def _check(ld: int, element_bytes: int, cache: Cache, rows: int) -> None:

@@ -96,7 +96,7 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
     """The configuration of recurrent layers on `hardware.column`, page 04. HardwareError where the unit is absent or
     does not take the type."""
     if mode not in MODES:
-        raise HardwareError(f"mode = {mode!r}: {nearest(str(mode), MODES)}")
+        raise HardwareError(f"mode = {mode!r}; {nearest(str(mode), MODES)}")
     column = _column(workload, hardware)
     sizes = workload.input_sizes
     best, greedy = ({size: choose(workload, column, size) for size in sizes} for choose in (_best, _greedy))

@@ -74,7 +74,7 @@ class SimulatedExecutable:
         given = dict(zip(names, arrays, strict=False))
         for name, value in named.items():
             if name not in names:
-                raise WorkloadError(f"no input is named {name!r}: {nearest(name, names)}")
+                raise WorkloadError(f"no input is named {name!r}; {nearest(name, names)}")
             if name in given:
                 raise WorkloadError(f"input {name!r} is given twice; expected once, by position or by name")
             given[name] = value

@@ -33,7 +33,7 @@ _AT_ONCE = 1 << 20  # weights per iteration
 def check_weights(weights: str | None, block: int) -> None:
     """Raise WorkloadError for formats without a kernel, and unsupported block sizes."""
     if weights is not None and weights not in FORMATS:
-        raise WorkloadError(f"weights = {weights!r}: {nearest(str(weights), FORMATS)}")
+        raise WorkloadError(f"weights = {weights!r}; {nearest(str(weights), FORMATS)}")
     fits = isinstance(block, int) and not isinstance(block, bool) and 16 <= block <= 256 and not block & (block - 1)
     if not fits:
         raise WorkloadError(f"block = {block!r}; expected 16, 32, 64, 128 or 256 weights")

@@ -20,7 +20,7 @@ ACTIVATIONS = ("float32", "int16", "int8")
 def check_activations(activations: str | None) -> None:
     """Raise WorkloadError for types without a kernel."""
     if activations is not None and activations not in ACTIVATIONS:
-        raise WorkloadError(f"activations = {activations!r}: {nearest(str(activations), ACTIVATIONS)}")
+        raise WorkloadError(f"activations = {activations!r}; {nearest(str(activations), ACTIVATIONS)}")
 
 
 def with_activations(imported: ImportedModel, activations: str) -> ImportedModel:
