@@ -1,6 +1,7 @@
-"""What a machine's schedules take an operator for: what is decided, asked of a database, and measured in its place.
+"""The form in which a machine schedules an operator. Decisions, database look-ups and measurements all use this form.
 
-On a matrix engine a pointwise convolution is a matrix product; on a CPU a product with one column is one with one row.
+A matrix engine runs a pointwise convolution as a matrix multiplication; a CPU runs a matrix multiplication with one
+output column as one with a single row.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from .conv.cpu_conv import as_product
 
 
 def as_scheduled(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> GemmWorkload | ConvWorkload:
-    """The operator that is asked for, cut and measured where `workload` is computed on `hardware`.
+    """Return the operator that is decided, looked up and measured when `workload` runs on `hardware`.
 
-    A matrix engine takes convolutions of one tap, without stride, border and groups, as products: points by output
-    channels (NHWC), of one image in NCHW with both operands transposed. Everything else is itself.
+    On a matrix engine, a pointwise convolution without stride, padding or groups becomes a GEMM: output points by
+    output channels for NHWC, and a single NCHW image with both operands transposed. Any other operator is returned
+    unchanged.
     """
     if hardware.cpu is not None or hardware.near_tile is None or not isinstance(workload, ConvWorkload):
         return workload
@@ -32,11 +34,10 @@ def as_scheduled(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> G
 def asked_for(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool
 ) -> tuple[GemmWorkload | ConvWorkload, bool]:
-    """The operator that a schedule decides, or asks a source of configurations for, and whether that takes its weights
-    packed.
+    """Return the operator to decide or to look up, and whether its weights are prepacked.
 
-    A CPU's kernels store rows, so the operands of a product with one column change places; and weights that are one
-    column are read as they are.
+    CPU kernels store whole rows, so the operands of a matrix multiplication with one output column are exchanged.
+    Weights that form a single column are read in place and never prepacked.
     """
     if hardware.cpu is not None and workload.encoding == PREPACKED:
         workload, prepacked = replace(workload, encoding=PLAIN), True

@@ -1,7 +1,7 @@
-"""decide(): the one entry to every decision, for an operator on its own.
+"""decide(): the public entry point of every decision for a single operator.
 
-What explains, schedules, compiles, tunes and fills a database asks `kinds.decided` with the same workload, machine,
-options and surroundings, and so gets the same decision.
+Explaining, scheduling, compiling, tuning and filling a database all call `kinds.decided` with the same workload,
+machine, options and surroundings, so they all get the same decision.
 """
 
 from __future__ import annotations
@@ -34,25 +34,36 @@ def decide(
     algorithm: str | None = None,
     weights: str = "plain",
 ) -> Decided:
-    """The tiling of `workload` on `hardware` as tiling_schedule writes it: a Hardware, the name of a preset, a TOML
-    file, or None for this CPU. Milliseconds, no TVM.
+    """Return the tiling of `workload` on `hardware` that tiling_schedule applies. Takes milliseconds and does not
+    import TVM.
 
-    mode: "best", or "seed" for the formulas as printed (accelerators only). prefer, on machines with a matrix engine:
-    "utilisation", fewest cycles; "traffic", fewest bytes from memory of what is as fast, or at most 5 percent slower
-    where cycles are those of a program; "energy", by the coefficients of the description; "edp", the product of energy
-    and cycles. `acc_factor`, `outer_preset` and `inner_preset` belong to machines with buffers alone (design page 01);
-    `algorithm` forces a kernel variant or the algorithm of a convolution on a CPU, or "wfold" on a W-fold machine,
-    which takes convolutions that way in any case, and matrix multiplications as convolutions of one tap where it has no
-    other engine. `weights` "packed" is for weights
-    that are prepacked when a model is compiled, on CPUs; "plain" ones are packed while a kernel runs.
+    hardware: a Hardware, the name of a preset, the path of a TOML file, or None for this CPU.
 
-    A convolution on a machine with buffers is a ConvPartition: its matrix multiplication with the blocks of the
-    program; a pointwise one is decided as the matrix multiplication, points by output channels, that it is scheduled
-    as, and so is a single column on a CPU, as a single row. On a machine with several storage levels a convolution is a
-    LevelsTiling. The column engine takes matrix-vector multiplications: a ColumnTiling, and recurrent layers: an
-    RnnTiling, as on a CPU an RnnCpuTiling.
-    Raises HardwareError if the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown workload
-    or one that the algorithm does not support.
+    mode: "best", or "seed" for the published formulas without refinement (accelerators only).
+
+    prefer (machines with a matrix engine): "utilisation" minimises cycles; "traffic" minimises bytes read from external
+    memory among tilings that are as fast, or within 5 percent of the fastest where cycles are those of a program;
+    "energy" uses the energy coefficients of the machine description; "edp" minimises the energy-delay product.
+
+    acc_factor, outer_preset, inner_preset: only for machines with a single level of buffers (analytical split-K
+    partition).
+
+    algorithm: forces a kernel variant of a matrix multiplication, or the algorithm of a convolution on a CPU. W-fold
+    machines accept "wfold", which is always their algorithm for convolutions, and for matrix multiplications if they
+    have no matrix engine.
+
+    weights (CPUs): "packed" if weights are prepacked when the model is compiled; "plain" if the kernel packs them while
+    it runs.
+
+    The type of the result depends on the machine. On a machine with one level of buffers, a convolution gives a
+    ConvPartition: the tiling of its matrix multiplication together with the blocks of the program. A pointwise
+    convolution is decided as a matrix multiplication, points by output channels, and on a CPU a matrix multiplication
+    with one column is decided as one with a single row. On a machine with several storage levels a convolution gives a
+    LevelsTiling. The column engine supports matrix-vector multiplications (ColumnTiling) and recurrent layers
+    (RnnTiling; RnnCpuTiling on a CPU).
+
+    Raises HardwareError if the machine has no unit for the operator or nothing fits, and UnsupportedOperator for an
+    unknown workload or one that the algorithm does not support.
     """
     if not isinstance(workload, GemmWorkload | ConvWorkload | RnnWorkload):
         raise UnsupportedOperator(

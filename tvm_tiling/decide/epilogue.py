@@ -1,26 +1,27 @@
-"""What is fused behind a product or a convolution, by name: the steps from a sum to what is stored of it."""
+"""Epilogues by name: the element-wise steps fused between the sums of a matrix multiplication or convolution and the
+stored result."""
 
 from __future__ import annotations
 
 from ..errors import UnsupportedOperator
 
-BIAS = "bias"  # a number for each column of the result, or channel of the image, is added
-RESIDUAL = "residual"  # a number for each element of the result is added
-RELU = "relu"  # the larger of it and 0
-CLIP = "clip"  # the smaller of it and a constant
-CLIPPED_AT = 6  # where the constant does not matter
+BIAS = "bias"  # adds one value per output column or image channel
+RESIDUAL = "residual"  # adds one value per output element
+RELU = "relu"  # maximum with 0
+CLIP = "clip"  # minimum with a constant
+CLIPPED_AT = 6  # used where the value of the constant does not matter
 STEPS = (BIAS, RESIDUAL, RELU, CLIP)
 NONE = ""
-OTHER = "other"  # anything that these steps do not say
+OTHER = "other"  # any epilogue that these steps cannot express
 
 
 def named(steps: list[str]) -> str:
-    """The name of steps in the order in which they are done: "bias+relu"; empty for none."""
+    """Return the name of the steps in execution order, such as "bias+relu"; "" for no steps."""
     return "+".join(steps)
 
 
 def steps_of(epilogue: str) -> tuple[str, ...]:
-    """The steps of a name. UnsupportedOperator for OTHER and for what is none."""
+    """Return the steps of an epilogue name. Raises UnsupportedOperator for OTHER and for unknown names."""
     steps = tuple(epilogue.split("+")) if epilogue else ()
     if not set(steps) <= set(STEPS):
         raise UnsupportedOperator(f"epilogue {epilogue!r}; expected {', '.join(STEPS)}, with + between them, or none")
@@ -28,5 +29,5 @@ def steps_of(epilogue: str) -> tuple[str, ...]:
 
 
 def said(epilogue: str) -> str:
-    """The name of an epilogue that can be written from its name; of any other that of none."""
+    """Return `epilogue` if its steps are known, and NONE for OTHER."""
     return NONE if epilogue == OTHER else epilogue

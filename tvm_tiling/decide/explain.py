@@ -1,7 +1,6 @@
-"""How a decision's choices become text: rows of a name, a value and a reason, in sections.
+"""Decisions as text: rows of name, value and reason, grouped into sections.
 
-Which fields stand in which section every kind of decision says itself, beside its fields; `decide.tiling.Decision` puts
-the rows together.
+Each kind of decision lists its sections beside its fields; `decide.tiling.Decision` assembles the rows.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
 
-# Titles in reading order, each with the fields under it.
+# Section titles in reading order, each with its fields.
 Sections: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
-# Names of fields as they are shown; records and files keep the fields' own.
+# Display names of fields; records and files keep the field names.
 _SHOWN_AS = {"form": "algorithm"}
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 
 
 class Row(NamedTuple):
-    """One choice as text: the part of the decision it belongs to, its name, its value and why."""
+    """One line of an explanation: the section of the decision, the field's name, its value and the reason."""
 
     section: str
     name: str
@@ -29,13 +28,13 @@ class Row(NamedTuple):
 
 
 def shown_name(field: str) -> str:
-    """The name under which a field is shown."""
+    """Return the name under which a field is displayed."""
     return _SHOWN_AS.get(field, field)
 
 
 def record_rows(section: str, record: Any) -> Iterator[Row]:
-    """The fields of a plain dataclass that is part of a decision, and has no reasons of its own: what is written, then
-    what is predicted of it, which its `predictions` name."""
+    """Yield the rows of a plain dataclass that is part of a decision and has no reasons of its own: first the choices,
+    then the fields that its `predictions` name."""
     predicted = getattr(record, "predictions", ())
     for title, told in ((section, False), (f"{section}, predicted", True)):
         for field in fields(record):
@@ -44,7 +43,7 @@ def record_rows(section: str, record: Any) -> Iterator[Row]:
 
 
 def as_text(headline: str, rows: Iterable[Row]) -> str:
-    """The headline, and under the title of each section its rows."""
+    """Format the headline and the rows, grouped under section titles."""
     lines = [headline]
     for section, own in itertools.groupby(rows, key=lambda row: row.section):
         lines.append(f"  {section}")
@@ -53,7 +52,7 @@ def as_text(headline: str, rows: Iterable[Row]) -> str:
 
 
 def value_text(name: str, value: object) -> str:
-    """The value of the field `name` in words and rounded figures."""
+    """Return the value of field `name` as text, with rounded figures."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if name.endswith("order") and value in _ORDERS:

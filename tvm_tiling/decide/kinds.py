@@ -1,7 +1,8 @@
-"""Machine kinds: which part of a machine computes an operator, what decides there, and which tilings it can have.
+"""Machine kinds: which unit of a machine runs an operator, what decides its tiling, and which tilings are possible.
 
-One row of KINDS is one kind, asked in order. Its schedule stands under the same name in schedules/accel.py, or is the
-CPU's. What is asked for is never named elsewhere: decide, databases, searches and schedules go through `kind_of`.
+Each entry of KINDS is one kind; the first kind that takes a workload is used. Its schedule is registered under the same
+name in schedules/accel.py, except for the CPU's. All other code (decide, databases, searches, schedules) reaches the
+kinds through `kind_of`.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ Rules: TypeAlias = Mapping[str, Callable[[], ConfigRule]]
 class MachineKind:
     """One kind of machine.
 
-    `takes` says whether it computes a workload on a machine. `options` names, for each type of workload, the Options
-    that `decide` reads: another one that is set is refused. `rules` makes, by the name of the form, the rules of the
-    tilings that an operator can have (configs/rule.py); None where there is nothing to choose. `complete` adds what a
-    tiling's choices leave to the formulas, where they leave something.
+    `takes` tells whether a machine of this kind runs a workload. `options` lists, for each type of workload, the
+    Options that `decide` reads; any other option that is set is refused. `rules` returns the configuration rules of an
+    operator (configs/rule.py) by algorithm name, or is None if there is nothing to choose. `complete` derives what a
+    configuration leaves to the formulas.
     """
 
     name: str
@@ -59,7 +60,8 @@ class MachineKind:
 
 
 def kind_of(workload: Workload, hardware: Hardware) -> MachineKind:
-    """The kind that computes `workload` on `hardware`. HardwareError, naming the units that are there, if none does."""
+    """Return the kind that runs `workload` on `hardware`. Raises HardwareError, listing the machine's units, if none
+    does."""
     for kind in KINDS:
         if kind.takes(workload, hardware):
             return kind
@@ -67,9 +69,12 @@ def kind_of(workload: Workload, hardware: Hardware) -> MachineKind:
 
 
 def decided(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
-    """The decision for an operator where it stands: `around` tells what its place settles, `options` what the caller
-    does. HardwareError if no unit of the machine takes it, an option does not apply, or nothing fits;
-    UnsupportedOperator for an operator that the form does not support."""
+    """Decide the tiling of an operator in its context.
+
+    `around` holds what the context fixes, `options` what the caller fixes. Raises HardwareError if no unit of the
+    machine takes the operator, an option does not apply, or nothing fits; UnsupportedOperator if the algorithm does not
+    support the operator.
+    """
     kind = kind_of(workload, hardware)
     for option in fields(Options):
         value = getattr(options, option.name)
@@ -81,7 +86,7 @@ def decided(workload: Workload, hardware: Hardware, options: Options, around: Su
     return kind.decide(workload, hardware, options, around)
 
 
-# Options that shape a decision, and are refused by kinds that do not read them.
+# Options that change a decision; kinds that do not read them refuse them.
 REFUSED = ("form", "mode", "prefer", "acc_factor", "outer_preset", "inner_preset")
 
 
@@ -104,7 +109,7 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
     if workload.encoding.how.bits is not None:
         if options.form is not None or options.microkernel is not None:
             raise HardwareError("form and microkernel of a product of weights in blocks; expected neither")
-        assert hardware.cpu is not None  # or this were another kind
+        assert hardware.cpu is not None  # guaranteed by the choice of kind
         return decide_blocked(workload, hardware.cpu)
     tiling = decide_on_cpu(
         workload,
@@ -124,7 +129,7 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
 
 def _rules_on_cpu(workload: Operator, hardware: Hardware, around: Surroundings) -> Rules:
     cpu = hardware.cpu
-    assert cpu is not None  # or this were another kind
+    assert cpu is not None  # guaranteed by the choice of kind
     if isinstance(workload, GemmWorkload):
         product = workload
 
@@ -148,7 +153,8 @@ def _rules_on_cpu(workload: Operator, hardware: Hardware, around: Surroundings) 
 
 
 def _folds(workload: Workload, hardware: Hardware) -> bool:
-    """Convolutions, and matrix multiplications where there is no matrix engine."""
+    """Return whether the W-fold engine takes the workload: convolutions, and matrix multiplications if there is no
+    matrix engine."""
     if hardware.w_fold is None:
         return False
     return isinstance(workload, ConvWorkload) or (isinstance(workload, GemmWorkload) and hardware.near_tile is None)
@@ -196,7 +202,7 @@ def _complete_near_tile(tiling: Tiling, workload: Operator, hardware: Hardware, 
 
 
 def _is_column(workload: Workload, hardware: Hardware) -> bool:
-    """Recurrent layers, and multiplications of a matrix by a vector."""
+    """Return whether the column engine takes the workload: recurrent layers and matrix-vector multiplications."""
     if hardware.column is None or isinstance(workload, ConvWorkload):
         return False
     return isinstance(workload, RnnWorkload) or 1 in (workload.m, workload.n)

@@ -1,5 +1,5 @@
-"""The decision of an operator where it stands: a configuration's that is given, or known to a source that is asked, or
-made."""
+"""The decision for an operator in its context: from a given configuration, from a source of known configurations, or
+from the formulas."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def tiling_for(
     around: Surroundings,
     epilogue: str = "",
 ) -> Decision:
-    """The decision that is given, or that of a configuration that is given or known, else of the formulas. `epilogue`
-    names what is fused behind."""
+    """Return the given decision, else that of a given or known configuration, else that of the formulas. `epilogue`
+    names the fused element-wise operators."""
     if options.decision is not None:
         return written_again(options.decision, workload, hardware, options, around)
     return known_tiling(workload, hardware, options, around, epilogue) or decided(workload, hardware, options, around)
@@ -37,10 +37,11 @@ def known_tiling(
     around: Surroundings,
     epilogue: str = "",
 ) -> Tiling | None:
-    """The decision of a configuration that is given or known; None where there is none, or one that this operator
-    cannot have. `epilogue` names what is fused behind.
+    """Return the decision of a given or known configuration, or None if there is none or it does not apply to this
+    operator.
 
-    What is given and cannot be is an error, as tiling_of has it; of what is known, a warning says so.
+    `epilogue` names the fused element-wise operators. A given configuration that does not apply raises the error of
+    tiling_of; a known one only causes a warning.
     """
     known = options.known_config(workload, hardware, epilogue)
     if known is None:
@@ -51,7 +52,7 @@ def known_tiling(
         return kind_of(workload, hardware).complete(tiling, workload, hardware, around)
     except (
         TilingError
-    ) as error:  # this machine, operator or version does not admit the configuration; others are no such thing
+    ) as error:  # the configuration does not apply to this machine, operator or version; other exceptions are bugs
         if options.config is not None:
             raise
         warnings.warn(f"a known configuration does not apply, formulas decide: {error}", RuntimeWarning, stacklevel=2)

@@ -1,8 +1,9 @@
-"""Matrix multiplications and convolutions on a machine with a matrix engine and two input buffers (design page 01).
+"""Matrix multiplications and convolutions on a machine with a matrix engine and two input buffers (analytical split-K
+partition, design page 01).
 
-Two steps make one decision. The partition says what the buffers hold, from which traffic and utilisation follow in
-closed form. The program's own pieces come next: engines overlap where loads and multiplications take turns in pieces
-that are smaller than a buffer.
+The decision has two steps. The partition sets what the buffers hold, and gives traffic and utilisation in closed form.
+Then the steps of the program are chosen: loads and multiplications overlap only where they alternate in pieces smaller
+than a buffer.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from .tiling import GemmTiling, Reason
 def decide_near_tile(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, options: Options, *, vector: bool = False
 ) -> GemmTiling:
-    """The whole decision on `hardware.near_tile`; what `options` mean and errors as decide_partition, `vector` as
-    Surroundings says.
+    """Return the complete decision on `hardware.near_tile`. Options and errors are those of decide_partition; `vector`
+    is described in Surroundings.
 
-    A convolution whose rectangles of points do not fit the buffers, although a run of points would, is decided as its
-    matrix multiplication alone; so is a transposed one, and a literal cut that fits no buffer.
+    The decision is that of the matrix multiplication alone for transposed convolutions, for convolutions whose
+    rectangles of points do not fit the buffers although a run of points would, and for a literal partition that does
+    not fit.
     """
     tiling = best_partition(workload, hardware, options)
     if isinstance(workload, GemmWorkload):
@@ -45,8 +47,8 @@ def decide_near_tile(
 
 
 def best_partition(workload: GemmWorkload | ConvWorkload, hardware: Hardware, options: Options) -> GemmTiling:
-    """The partition alone: the formulas', or of a matrix multiplication the one whose program does best by what the
-    caller prefers. Errors as decide_partition."""
+    """Return the partition alone. For a matrix multiplication this is the partition whose program is best by the
+    caller's preference, otherwise the one of the formulas. Errors are those of decide_partition."""
     tiling = decide_partition(
         workload,
         hardware,
@@ -67,7 +69,7 @@ def best_partition(workload: GemmWorkload | ConvWorkload, hardware: Hardware, op
 
 
 def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, vector: bool) -> GemmTiling:
-    """The decision with the pieces of its program, unless it has them; `vector` as Surroundings says."""
+    """Add the steps of the program to a decision that lacks them; `vector` is described in Surroundings."""
     if tiling.chunks is not None:
         return tiling
     p = product_on(workload, hardware)
@@ -95,15 +97,15 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, 
 def with_blocks(
     tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, vector: bool, prefer: Prefer = "utilisation"
 ) -> ConvPartition:
-    """The decision with its blocks, unless it has them, the best by `prefer`; `vector` as Surroundings says.
-    HardwareError where none fits."""
+    """Add the best blocks by `prefer` to a decision that lacks them; `vector` is described in Surroundings. Raises
+    HardwareError if no block fits."""
     if isinstance(tiling, ConvPartition):
         return replace(tiling, blocks=_in_synchronisations(tiling.blocks, workload, hardware, vector))
     order = tiling.outer_order if tiling.mode == "seed" else None
     blocks = conv_blocks(workload, hardware, order=order, prefer=prefer)
     blocks = _in_synchronisations(blocks, workload, hardware, vector)
     unit = hardware.near_tile
-    assert unit is not None  # or there were no blocks
+    assert unit is not None  # conv_blocks has already refused machines without it
     tiling = _executed(tiling, workload.macs / unit.macs(workload.a_bytes), blocks.cycles, hardware)
     own = {field.name: getattr(tiling, field.name) for field in fields(tiling) if field.name != "reasons"}
     why = f"rectangles of points with their halo, the fastest of those timed: {blocks.cycles:.0f} cycles"
@@ -115,8 +117,8 @@ def with_blocks(
 
 
 def _executed(tiling: GemmTiling, at_peak: float, cycles: float, hardware: Hardware) -> GemmTiling:
-    """The decision with the utilisation of its program, of so many cycles, instead of the formulas', which becomes a
-    bound. Page 01's machine, and the literal formulas, keep theirs."""
+    """Replace the utilisation of the formulas by that of the program, which takes `cycles`; the formulas' value remains
+    in the reason as an upper bound. Machines without store costs and literal formulas keep the formulas' value."""
     if tiling.mode != "best" or leaves_for_free(hardware):
         return tiling
     found = min(1.0, at_peak / cycles)
@@ -129,9 +131,9 @@ def _executed(tiling: GemmTiling, at_peak: float, cycles: float, hardware: Hardw
 
 
 def _in_synchronisations(blocks: ConvBlocks, workload: ConvWorkload, hardware: Hardware, vector: bool) -> ConvBlocks:
-    """The blocks with instructions that one synchronisation covers: whole rows of points, of some output channels."""
+    """Set the part of a block that one synchronisation covers: whole rows of points for some of the output channels."""
     unit = hardware.near_tile
-    assert unit is not None  # or there were no blocks
+    assert unit is not None  # conv_blocks has already refused machines without it
     if not vector:
         return replace(blocks, sync_m=blocks.tile_m, sync_rows=blocks.tile_rows)
     tile, sizes = (blocks.tile_rows, blocks.tile_m), (workload.ho, workload.co // workload.groups)

@@ -1,4 +1,4 @@
-"""What a caller may settle instead of a decision."""
+"""Options: what a caller may fix in advance of a decision."""
 
 from __future__ import annotations
 
@@ -20,50 +20,59 @@ KNOWN = "from the database"
 
 
 class ConfigSource(Protocol):
-    """Whoever knows cuts that were measured: a database of shapes, or anything else that answers."""
+    """A source of measured configurations, such as a shape database."""
 
     def config_for(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> Config | None:
-        """The configuration to take for a workload, None where none is known; `prepacked`: its weights arrive packed;
-        `epilogue`: the name of what is fused behind (epilogue.py)."""
+        """Return the configuration to use for a workload, or None if none is known.
+
+        prepacked: whether the weights are prepacked; epilogue: the name of the fused operators (epilogue.py).
+        """
 
 
 @runtime_checkable
 class OpenConfigSource(Protocol):
-    """A source that also knows configurations of products whose rows are open."""
+    """A source that also knows configurations of matrix multiplications with a dynamic number of rows."""
 
     def open_config_for(
         self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
     ) -> tuple[Config, str] | None:
-        """The configuration to take for a product of `rows`, and why; None where none is known. `workload` is the
-        product at the sample of them, the others as config_for has them."""
+        """Return the configuration to use for a matrix multiplication over a range of rows, and the reason; None if
+        none is known.
+
+        `workload` is the matrix multiplication at the sample number of rows; the other arguments are those of
+        config_for.
+        """
 
 
 @dataclass(frozen=True)
 class OneConfig:
-    """A source that knows one configuration, whatever it is asked."""
+    """A source that always returns the same configuration."""
 
     config: Config
 
     def config_for(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> Config:
-        """That configuration."""
+        """Return the configuration."""
         return self.config
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a caller may settle instead of the decision.
+    """What a caller may fix in advance of a decision.
 
-    `mode` is the decision's, on accelerators; `prefer`, what it is best in, belongs to a matrix engine
-    (gemm/program_choice.py), `acc_factor`, `outer_preset` and `inner_preset` to one with buffers alone
-    (gemm/partition.py). `form` and `microkernel` force a kernel and its register tile,
-    `prepacked` says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form
-    may be taken. `config` is taken instead of a decision; `configs` are asked for one, and where they know none, or one
-    that this operator cannot have, formulas decide. `decision` is written as it is, if it is one of this operator
-    (recorded.py).
+    - `mode`: "best" or "seed", on accelerators.
+    - `prefer`: what to optimise on a matrix engine (gemm/program_choice.py).
+    - `acc_factor`, `outer_preset`, `inner_preset`: only for a single level of buffers (gemm/partition.py).
+    - `form`, `microkernel`: force a kernel variant or algorithm, and the register tile.
+    - `prepacked`: weights are prepacked.
+    - `winograd`, `tolerance`: whether Winograd convolution is allowed, and its largest accepted error.
+    - `config`: the configuration to use instead of deciding.
+    - `configs`: a source that is asked for a configuration first; the formulas decide if it knows none or only one that
+      does not apply.
+    - `decision`: a complete decision, used as it is if it is valid for this operator (recorded.py).
     """
 
     form: str | None = None
@@ -94,8 +103,8 @@ class Options:
     def known_config(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, epilogue: str = ""
     ) -> tuple[Config, str] | None:
-        """The configuration for an operator, given or known, and why it is taken; None where a decision is to be
-        made."""
+        """Return the given or known configuration of an operator and the reason for its use; None if the formulas are
+        to decide."""
         if self.config is not None:
             return self.config, GIVEN
         settled = (self.form, self.microkernel, self.mode, self.prefer)
@@ -107,7 +116,8 @@ class Options:
     def known_open_config(
         self, workload: GemmWorkload, hardware: Hardware, rows: Range, epilogue: str = ""
     ) -> tuple[Config, str] | None:
-        """The same of a product of open rows, at the sample of them."""
+        """Return the same for a matrix multiplication with a dynamic number of rows; `workload` is taken at the sample
+        number."""
         if self.config is not None:
             return self.config, GIVEN
         if not isinstance(self.configs, OpenConfigSource) or self.form is not None or self.microkernel is not None:

@@ -1,8 +1,8 @@
-"""Decisions that were recorded: read back from their JSON, and held against the operator that they are for.
+"""Recorded decisions: read from JSON and validated against their operator.
 
-A schedule records its decision as the attribute "tvm_tiling.decision" of its function. Written again for the same
-operator and machine it gives the same function. What is read may have been changed on the way, so that it is taken only
-if the rule of its tilings, or its kind of machine where there are no rules, makes the same decision from its choices.
+A schedule records its decision in the function attribute "tvm_tiling.decision". Applying it again to the same operator
+and machine gives the same function. A recorded decision may have been edited since, so it is accepted only if the
+configuration rule (or the machine kind, where there are no rules) derives the same decision from its choices.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from .surroundings import Surroundings
 from .tiling import Decision, GemmTiling
 
 CLASSES = (GemmTiling, OpenGemmTiling, ConvTiling, OpenConvTiling, LevelsTiling, ColumnTiling, RnnTiling, RnnCpuTiling)
-# What a decision tells of its choices, and no schedule reads.
+# Fields that describe a decision and that no schedule reads.
 TOLD = frozenset(
     (
         *("mode", "feasible", "reasons", "candidates", "utilisation", "cycles", "load_a", "load_b"),
         *("bytes_a", "bytes_b", "bytes_out", "predicted_seconds", "predicted_cycles", "predicted_error"),
     )
 )
-# The same where a program of an accelerator has steps of its own.
+# Further such fields where the program of an accelerator has steps of its own.
 PARTITION = frozenset(
     ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "split_k", "need_acc_buffer", "acc_bytes")
 )
 
 
 def read_decision(text: str | bytes) -> Decided:
-    """The decision that `to_json` wrote. DatabaseError, naming the field, for anything else."""
+    """Parse the output of `to_json`. Raises DatabaseError, naming the field, for anything else."""
     try:
         plain = plain_json(text)
     except TilingError as error:
@@ -68,7 +68,8 @@ def written_again(
     options: Options,
     around: Surroundings,
 ) -> Decision:
-    """`decision`, if it is one of this operator where it stands; HardwareError, naming what differs, if it is not."""
+    """Return `decision` if it is valid for this operator in its context. Raises HardwareError, naming the difference,
+    if it is not."""
     kind = kind_of(workload, hardware)
     if kind.rules is None:
         made = decided(workload, hardware, options, around)
@@ -91,7 +92,7 @@ def written_again(
 
 
 def _choices(plain: Any) -> Any:
-    """Plain values of a decision without what it only tells."""
+    """Return the plain values of a decision without its descriptive fields."""
     if isinstance(plain, list | tuple):
         return [_choices(item) for item in plain]
     if not isinstance(plain, dict):
@@ -105,7 +106,7 @@ def _choices(plain: Any) -> Any:
 
 
 def _record(kind: type[Any], plain: Any, where: str) -> Any:
-    """A dataclass or a named tuple out of plain values."""
+    """Build a dataclass or named tuple from plain values."""
     if hasattr(kind, "_fields"):
         if not isinstance(plain, list) or len(plain) != len(kind._fields):
             raise DatabaseError(f"{where}: {plain!r}; expected {len(kind._fields)} values")
@@ -125,8 +126,8 @@ def _record(kind: type[Any], plain: Any, where: str) -> Any:
 
 
 def _value(hint: Any, plain: Any, where: str) -> Any:
-    """A value of the type that `hint` names."""
-    if hint is object or hint is Any:  # of a reason, which nothing is made from
+    """Return a value of the annotated type `hint`."""
+    if hint is object or hint is Any:  # values of reasons, which are only displayed
         return tuple(plain) if isinstance(plain, list) else plain
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):

@@ -1,4 +1,4 @@
-"""What the place of an operator settles, apart from its sizes and types."""
+"""What the context of an operator determines beyond its sizes and types."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from .conv.winograd import TOLERANCE
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What the place of an operator settles, and neither a decision nor a configuration.
+    """The context of an operator: fixed by its place in a model, not by a decision or a configuration.
 
-    `prepacked`: weights arrive packed. Of a product on a CPU `plain_a` and `plain_b`: the operand can be read in place;
-    `accumulates`: sums may wait in the output; `exchanged`: A is the source's second operand. Of a convolution on a CPU
-    `source`: how its operands lie, None for dense ones in the workload's layout; `winograd` and `tolerance` as in
-    decide_conv_on_cpu. On an accelerator `vector`: the vector engine computes what is fused behind, or changes the type
-    of the sums; where it has levels `behind`: bytes per result that the innermost one holds for what is fused behind.
+    Matrix multiplications and convolutions: `prepacked` (weights are prepacked).
+
+    Matrix multiplications on a CPU: `plain_a` and `plain_b` (the operand can be read in place), `accumulates` (partial
+    sums may be kept in the output), `exchanged` (A is the second operand of the source).
+
+    Convolutions on a CPU: `source` (memory layout of the operands, None if they are dense in the workload's layout),
+    `winograd` and `tolerance` (as in decide_conv_on_cpu).
+
+    Accelerators: `vector` (the vector engine runs an epilogue or converts the type of the sums), and with several
+    storage levels `behind` (bytes per result that the innermost level holds for the epilogue).
     """
 
     prepacked: bool = False
@@ -32,5 +37,5 @@ class Surroundings:
 
     @property
     def packing(self) -> str:
-        """When weights are packed."""
+        """When weights are packed: "ahead" (at compile time) or "run" (in the kernel)."""
         return "ahead" if self.prepacked else "run"

@@ -1,4 +1,4 @@
-"""Decisions as data: frozen records that a formula, a search or a database entry may equally have made."""
+"""Decisions as frozen records, independent of whether a formula, a search or a database produced them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .explain import Row, Sections, as_text, record_rows, shown_name, value_text
 
 
 class Reason(NamedTuple):
-    """Why a field of a decision has its value."""
+    """The reason for the value of one field of a decision."""
 
     field: str
     value: object
@@ -20,9 +20,9 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What every decision tells of itself: its reasons, and all of it as JSON or as text.
+    """Base of all decisions: the reasons, and conversion to JSON and text.
 
-    `op` names the operator. `sections` are the fields as the text shows them, in reading order.
+    `op` names the operator. `sections` lists the fields in the order in which the text shows them.
     """
 
     op: ClassVar[str]
@@ -33,39 +33,40 @@ class Decision:
 
     @property
     def rule(self) -> str | None:
-        """The name of the rule that knows its choices (configs/config.py); None where there are none."""
+        """Name of the rule that describes the configuration (configs/config.py); None if the decision has no
+        configuration."""
         return None
 
     @property
     def algorithm(self) -> str | None:
-        """The kernel variant of a matrix multiplication, the algorithm of a convolution; None on machines that have
-        only one. It is the field `form` of records and files."""
+        """Kernel variant of a matrix multiplication or algorithm of a convolution; None on machines that have only one.
+        Stored as the field `form` in records and files."""
         return getattr(self, "form", None)
 
     def why(self, field: str) -> str:
-        """The reason for one field, empty where it has none."""
+        """Return the reason for a field, "" if there is none."""
         return next((r.why for r in self.reasons if r.field == field), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """The operator's name, every field and the reasons, as plain values for JSON."""
+        """Return the operator's name, all fields and the reasons as plain values for JSON."""
         plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "reasons"}
         return {"op": self.op, **plain, "reasons": [list(r) for r in self.reasons]}
 
     def to_json(self) -> str:
-        """The whole decision as one JSON object with sorted keys."""
+        """Return the decision as one JSON object with sorted keys."""
         return json.dumps(self.to_dict(), sort_keys=True)
 
     def explain(self) -> str:
-        """Every choice with its reason, predicted traffic and utilisation, as text."""
+        """Return every choice with its reason, and the predicted traffic and utilisation, as text."""
         return as_text(self.headline(), self.explained())
 
     def headline(self) -> str:
-        """What kind of decision this is, and whether it fits."""
+        """One line: the kind of decision, and whether it fits the buffers."""
         return f"{self.op} tiling, mode {self.mode}"
 
     def explained(self) -> Iterator[Row]:
-        """Every choice in reading order: fields by their sections, those that are None or empty left out, then the
-        parts; last, in the section "also", reasons for anything else."""
+        """Yield every choice in reading order: the fields by section without those that are None or empty, then the
+        nested decisions, and finally the remaining reasons in the section "also"."""
         told = set()
         for row in (*self._own_rows(), *self._parts()):
             told.add((row.name, row.why))
@@ -82,12 +83,13 @@ class Decision:
                     yield Row(section, name, value_text(name, value), self.why(name))
 
     def _parts(self) -> Iterator[Row]:
-        """The rows of decisions and records within this one."""
+        """Yield the rows of nested decisions and records."""
         return iter(())
 
 
 def _plain(value: Any) -> Any:
-    """A field's value for JSON: a decision or a configuration within a decision as a dictionary, several as a list."""
+    """Convert a field's value for JSON: nested decisions and configurations become dictionaries, several of them a
+    list."""
     if isinstance(value, tuple) and value and all(is_dataclass(item) for item in value):
         return [_plain(item) for item in value]
     if isinstance(value, Decision):
@@ -97,17 +99,20 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ProductChunks:
-    """Pieces of a configuration, in elements, and how they take turns.
+    """The steps of an accelerator program for a matrix multiplication, in elements, and how they alternate.
 
-    The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles of
-    `tile_m` x `tile_n`. An instruction of the matrix engine multiplies `sync_m` x `sync_n` x `depth`: a tile, or where
-    the vector engine computes what is fused behind, as much of it as one synchronisation covers. `versions` are how
-    many steps of an operand
-    may be in its buffer at once. `stays` is the operand, "a" or "b", of which a step stays, with all of k, while the
-    other one passes by; "" where K is split. `backward`: its partitions are walked from the last one to the first.
-    `whole_a`, `whole_b`: the operand stays as a whole. `sums` is the memory of the sums, "acc" or "out",
-    `versions_sums` how many blocks of them take turns there. `cycles` are those of one product of a batch, from the
-    first load until the last results have left: a prediction.
+    - `step_m`, `step_n`, `depth`: steps of the loops over m, n and K.
+    - `tile_m`, `tile_n`: tiles within a step of m and n.
+    - `sync_m`, `sync_n`: one matrix-engine instruction multiplies `sync_m` x `sync_n` x `depth`. This is a whole tile,
+      or the part of it that one synchronisation covers if the vector engine runs an epilogue.
+    - `versions_a`, `versions_b`: number of steps of an operand that its buffer may hold at once.
+    - `stays`: "a" or "b", the operand of which a step with all of K stays resident while the other operand streams
+      past; "" where K is split.
+    - `backward`: the partitions are traversed from last to first.
+    - `whole_a`, `whole_b`: the whole operand stays resident.
+    - `sums`: memory of the partial sums, "acc" or "out"; `versions_sums` is the number of blocks of them that
+      alternate.
+    - `cycles`: predicted cycles of one multiplication of a batch, from the first load to the last store.
     """
 
     predictions: ClassVar[tuple[str, ...]] = ("cycles",)
@@ -131,18 +136,18 @@ class ProductChunks:
 
     @property
     def size(self) -> str:
-        """Its steps of m, n and k as text."""
+        """The steps of m, n and K as text."""
         return f"{self.step_m} x {self.step_n} x {self.depth}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GemmTiling(Decision):
-    """How a matrix product is cut (pages 01 and 03). Sizes in elements, `acc_bytes` in bytes.
+    """Tiling of a matrix multiplication. Sizes are in elements, `acc_bytes` in bytes.
 
-    `outer_order` "mn" walks m outside n (the seed's flag 1), "nm" n outside m (flag 0); `inner_order` likewise within a
-    partition. `load_a` and `load_b` are how often each operand is read from memory. `form` and the fields after it are
-    those of a CPU and None on other machines. On an accelerator with buffers `chunks` is what its program loads and
-    multiplies at once, and in which order: the partition is the bound of it, and what its traffic is predicted from.
+    `outer_order` is "mn" if the loop over m is outside the loop over n, "nm" otherwise; `inner_order` is the same
+    within a partition. `load_a` and `load_b` count how often each operand is read from memory. `form` and the fields
+    after it are set on CPUs only. On an accelerator with buffers, `chunks` holds the steps and loop order of the
+    program; the partition is then an upper bound of the steps, from which traffic is predicted.
     """
 
     op: ClassVar[str] = "gemm"
@@ -160,19 +165,19 @@ class GemmTiling(Decision):
     load_a: int
     load_b: int
     utilisation: float
-    feasible: bool = True  # False only in mode="seed", whose literal cut may exceed a buffer
+    feasible: bool = True  # False only in mode="seed", whose literal partition may exceed a buffer
     chunks: ProductChunks | None = None
     form: str | None = None  # "normal", "inline", "nocopy", "pack", "stream"
     mr: int | None = None  # rows of the register tile
     nr: int | None = None  # columns of the register tile: z vectors of `lanes`
     lanes: int | None = None  # accumulators in a vector register
-    keep: int | None = None  # rows of the register tile read in place; the rest come from a small buffer
+    keep: int | None = None  # rows of the register tile read in place; the others are read from a small buffer
     threads_batch: int | None = None
     threads_m: int | None = None
     threads_n: int | None = None
     threads_k: int | None = None
     pack_a: str | None = None  # "none", "inline", "pack"
-    pack_b: str | None = None  # "none", "pack" (while it runs), "ahead" (when it is compiled)
+    pack_b: str | None = None  # "none", "pack" (at run time), "ahead" (at compile time)
     predicted_seconds: float | None = None
 
     sections: ClassVar[Sections] = (
@@ -196,20 +201,21 @@ class GemmTiling(Decision):
 
     @property
     def program(self) -> tuple[str, Any] | None:
-        """What an accelerator's program is written from, with its name; None on other machines."""
+        """Name and value of the record from which an accelerator's program is generated; None on other machines."""
         return None if self.chunks is None else ("chunks", self.chunks)
 
     def headline(self) -> str:
         return super().headline() + ("" if self.feasible else ": DOES NOT FIT the buffers")
 
     def _own_rows(self) -> Iterator[Row]:
-        """Where there is a program, it is what runs; the partition is then the formulas' prediction."""
+        """Yield the program first where there is one, since it is what runs; the partition is then shown as the
+        formulas' prediction."""
         if self.program is None:
             yield from super()._own_rows()
             return
         name, record = self.program
         yield Row("program", name, record.size, self.why(name))
-        own = {field.name for field in fields(self)}  # their reasons are the partition's
+        own = {field.name for field in fields(self)}  # their reasons belong to the partition
         for row in record_rows("program", record):
             yield row if row.name in own else row._replace(why=self.why(row.name))
         for row in super()._own_rows():

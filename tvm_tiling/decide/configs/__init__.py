@@ -1,1 +1,1 @@
-"""Configurations as data: what decisions settle, kept, changed and put to use for other shapes (page 02)."""
+"""Configurations as data: the choices of a decision, stored, varied and applied to other shapes."""

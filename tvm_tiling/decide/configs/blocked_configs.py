@@ -1,8 +1,9 @@
-"""What a configuration on a CPU does as a blocked product of pixels by channels: where cores, tiles and lanes are left
-idle, what passes between cores, and how much is done for each multiply-add.
+"""A CPU configuration as a blocked matrix multiplication of pixels by channels: idle cores, tiles and lanes, traffic
+between cores, and work per multiply-add.
 
-These are the effects that the formulas leave out or know only roughly, put so that they mean the same for products,
-direct convolutions and Winograd's form: what one operator teaches then serves the others.
+These are effects that the formulas ignore or approximate. They are expressed in the same terms for matrix
+multiplications, direct convolutions and Winograd convolutions, so that measurements of one operator improve predictions
+for the others.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from ..conv.cpu_conv import as_product
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, GemmTiling
 
-# Bytes of a cache line on every CPU that is described.
+# Cache line size in bytes of every described CPU.
 LINE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedProduct:
-    """`batch` times m x n results, k summed elements each, in register tiles of `rows` by `vectors` of `lanes`.
+    """`batch` times m x n results with reduction axis k, in register tiles of `rows` by `vectors` vectors of `lanes`.
 
-    `shares` of the cores in batch, m, n and k; `blocks` that k is cut into; `columns` of a block of the right operand.
-    `handed_on`: elements of the right operand that are packed while it runs by all cores, for all of them; 0 where each
-    core packs what it reads, or none does. `macs` are those of the workload, not those of Winograd's points.
+    - `shares`: division among cores in batch, m, n and k.
+    - `blocks`: number of blocks of k; `columns`: columns of a block of the right operand.
+    - `handed_on`: elements of the right operand that all cores pack together at run time; 0 if each core packs what it
+      reads or nothing is packed.
+    - `macs`: multiply-accumulates of the workload, not of Winograd's points.
     """
 
     m: int
@@ -43,27 +46,28 @@ class BlockedProduct:
     tiles_outside: bool
     packed: bool
     handed_on: int
-    a_bytes: int  # of an element of the left operand, of the right one, of the result
+    a_bytes: int  # of an element of the left operand, the right operand, the result
     b_bytes: float
     out_bytes: int
 
     @property
     def held(self) -> tuple[float, float, float]:
-        """Bytes that are read again and again: the left operand's rows of a register tile, a panel of the right one and
+        """Bytes that are read repeatedly: a register tile's rows of the left operand, a panel of the right operand and
         a block of it, each as deep as a block of k."""
         depth = ceil_div(self.k, self.blocks)
         panel = self.vectors * self.lanes * self.b_bytes
         return self.rows * depth * self.a_bytes, depth * panel, depth * self.columns * self.b_bytes
 
     def features(self) -> dict[str, float]:
-        """Numbers by name; sizes and ratios of sizes are logarithms to base 2, shares of the whole as they are."""
+        """Return the features by name. Sizes and ratios of sizes are logarithms to base 2; shares of a whole are
+        not."""
         tb, tm, tn, tk = self.shares
         panel = self.vectors * self.lanes
         tiles, panels = ceil_div(ceil_div(self.m, self.rows), tm), ceil_div(ceil_div(self.n, panel), tn)
         slowest = ceil_div(self.batch, tb) * min(self.m, tiles * self.rows) * min(self.n, panels * panel)
         depth = ceil_div(self.k, self.blocks)
         row_tail, column_tail, lane_tail = self.m % self.rows, self.n % panel, self.n % self.lanes
-        # Two cores write to the lines where their shares of the result's columns meet, once for each block of k.
+        # Two cores write the cache lines where their columns of the result meet, once per block of k.
         meet = tn > 1 and self.n * self.out_bytes % LINE > 0
         accumulators = self.rows * self.vectors
         tile_bytes, panel_bytes, block_bytes = self.held
@@ -101,10 +105,11 @@ class BlockedProduct:
 
 
 def blocked_product(workload: GemmWorkload | ConvWorkload, tiling: Decision) -> BlockedProduct | None:
-    """The blocked product that a decision stands for; None where it is none: few rows, depthwise, accelerators.
+    """Return the blocked matrix multiplication that a decision describes; None for few rows, depthwise convolutions and
+    accelerators.
 
-    Of a direct convolution k holds taps and input channels, of Winograd's form rows are image tiles, of a W-folded one
-    vectors of points, and columns are single output channels.
+    For a direct convolution, k covers taps and input channels. For Winograd convolution, rows are image tiles. For
+    W-fold, rows are vectors of points and columns are single output channels.
     """
     if isinstance(workload, GemmWorkload):
         return _product(workload, tiling) if isinstance(tiling, GemmTiling) else None
@@ -231,6 +236,6 @@ def _winograd(w: ConvWorkload, t: ConvTiling) -> BlockedProduct:
 
 
 def _from_others(packed: int, shares: int) -> int:
-    """Elements that a core reads and other cores have packed: cores that share the rows of the result pack all of the
-    right operand together."""
+    """Return the elements that a core reads and other cores have packed: cores that share the rows of the result pack
+    the right operand together."""
     return packed * (shares - 1) // shares

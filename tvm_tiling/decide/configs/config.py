@@ -1,12 +1,12 @@
-"""Configurations as data: what a decision settles, taken out of it and put to use for other shapes.
+"""Conversion between decisions and configurations; a configuration applies to other shapes too.
 
-    config_of      decision -> Config
-    tiling_of   Config -> the decision that it stands for, for the shape at hand
+    config_of   decision -> Config
+    tiling_of   Config -> its decision for the given shape
 
-A Config and its blocks are plain data (configs/record.py). What they mean is told where the kernels' choices are:
-configs/gemm_configs.py for products on a CPU; configs/conv_configs.py, configs/depthwise_configs.py and
-configs/fold_configs.py for convolutions there; configs/partition_configs.py, configs/level_configs.py and
-configs/wfold_configs.py for both on accelerators. Which of them a machine has is told by its kind (decide/kinds.py).
+A Config and its blocks are plain data (configs/record.py). The rules that interpret them are in configs/gemm_configs.py
+for matrix multiplications on a CPU; configs/conv_configs.py, configs/depthwise_configs.py and configs/fold_configs.py
+for convolutions on a CPU; configs/partition_configs.py, configs/level_configs.py and configs/wfold_configs.py for both
+on accelerators. The machine kind determines which of them apply (decide/kinds.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Blocks", "Config", "Tiling", "Value", "config_of", "rule_for", "rule
 def config_of(
     tiling: Decision, workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Surroundings | None = None
 ) -> Config:
-    """What a decision settles, apart from the shape that it was made for; `around`: as it was made."""
+    """Return the choices of a decision independently of its shape; `around` is the context in which it was made."""
     if tiling.rule is None:
         raise UnsupportedOperator(
             f"config: a decision of {tiling.op!r} has none; expected a product's, a convolution's"
@@ -45,10 +45,11 @@ def tiling_of(
     *,
     why: str = GIVEN,
 ) -> Tiling:
-    """The same configuration for a shape: loop counts grow with it, blocks are clipped to it. `why` becomes the reason.
+    """Return the decision of a configuration for a shape: loop counts follow the shape, and blocks are clipped to it.
+    `why` becomes the reason.
 
-    HardwareError where the machine cannot (registers, cores, buffers), UnsupportedOperator where the workload does not
-    admit the form, DatabaseError where the configuration is not of such an operator or lacks a choice.
+    Raises HardwareError if the machine cannot run it (registers, cores, buffers), UnsupportedOperator if the workload
+    does not allow the algorithm, and DatabaseError if the configuration is for another operator or lacks a choice.
     """
     if config.op != workload.op:
         raise DatabaseError(
@@ -60,8 +61,8 @@ def tiling_of(
 def rules_for(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Surroundings | None = None
 ) -> tuple[ConfigRule, ...]:
-    """The kinds of kernels that serve a workload on `hardware`, each with its forms. HardwareError where the machine
-    has no unit for it."""
+    """Return the configuration rules for a workload on `hardware`. Raises HardwareError if the machine has no unit for
+    it."""
     found: list[ConfigRule] = []
     for make in dict.fromkeys(_rules(workload, hardware, around).values()):
         with contextlib.suppress(UnsupportedOperator):
@@ -72,8 +73,8 @@ def rules_for(
 def rule_for(
     form: str, workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Surroundings | None = None
 ) -> ConfigRule:
-    """The rule of one form. UnsupportedOperator where the workload does not admit it, DatabaseError if no form of this
-    operator on this machine has that name."""
+    """Return the rule of one algorithm. Raises UnsupportedOperator if the workload does not allow it, and DatabaseError
+    if this machine has no such algorithm for the operator."""
     rules = _rules(workload, hardware, around)
     if form not in rules:
         raise DatabaseError(f"config: algorithm = {form!r}; expected {', '.join(rules)}")
@@ -81,7 +82,7 @@ def rule_for(
 
 
 def _rules(workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Surroundings | None) -> Rules:
-    """What makes the rule of each form."""
+    """Return the constructor of the rule for each algorithm."""
     kind = kind_of(workload, hardware)
     if kind.rules is None:
         others = ", ".join(other.name for other in KINDS if other.rules is not None)

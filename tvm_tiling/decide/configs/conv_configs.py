@@ -1,16 +1,16 @@
-"""Configurations of a direct convolution on a CPU, stride-folded or not, and of one that is a matrix product (pages 01
-and 05).
+"""Configurations of a direct convolution on a CPU, with or without stride-fold, and of a pointwise convolution as a
+matrix multiplication.
 
     microkernel              rows, columns and vectors of output channels of the register tile
-    threads                  shares of the rows of tiles, and of the output channels
-    band                     output rows that are walked, or copied, at once
-    block_taps, block_run    of the reduction axes: taps, and elements of a run within a tap
+    threads                  division of the rows of tiles and of the output channels among cores
+    band                     output rows that are processed or copied at once
+    block_taps, block_run    blocks of the reduction axes: taps, and elements of a run within a tap
     columns                  output channels of a column block
     inner_order              "mn": tiles of pixels outside panels of channels
-    merge_taps, copy_input   the taps of a row of the kernel are one run; the input is copied first
+    merge_taps, copy_input   whether the taps of a kernel row form one run; whether the input is copied first
 
-How far apart positions of the input lie follows from the shape. A product's cut is as configs/gemm_configs.py says,
-with the way A is read as one of its choices ("kernel").
+The distance between positions of the input follows from the shape. The configuration of a matrix multiplication is
+described in configs/gemm_configs.py, with the kernel variant as one of its choices ("kernel").
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of,
 
 
 def conv_forms(workload: ConvWorkload, hardware: Hardware, cpu: Cpu, around: Surroundings) -> ConvAlgorithms:
-    """The forms of a convolution as its surroundings have them."""
+    """Return the algorithms of a convolution in its context."""
     source = around.source or Source.of(workload)
     return ConvAlgorithms(workload, hardware, cpu, around.packing, source, around.winograd, around.tolerance)
 
 
 class DirectConfigs:
-    """Configurations of form "direct" or "stride_fold"; UnsupportedOperator where the workload does not admit it."""
+    """Configurations of the algorithm "direct" or "stride_fold". Raises UnsupportedOperator if the workload does not
+    allow it."""
 
     def __init__(self, convolution: ConvAlgorithms, form: str) -> None:
         self.forms, self.name = (form,), form
@@ -46,11 +47,11 @@ class DirectConfigs:
         self.shares, self.choice = convolution.direct_choice(form)
         self.shape, self.model, self.lanes = self.choice.shape, self.choice.model, self.choice.lanes
         s = self.shape
-        self.panels = ceil_div(s.co, self.lanes)  # at most
+        self.panels = ceil_div(s.co, self.lanes)  # upper bound
         self.mergeable = s.w.taps > 1 and s.w.dilation == 1
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         t = tiling
         assert isinstance(t, ConvTiling) and t.tile_rows and t.tile_columns and t.vectors and t.keep_rows
         assert t.block_taps and t.block_run and t.columns
@@ -88,30 +89,30 @@ class DirectConfigs:
         )
 
     def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         candidate = self._candidate(config)
         return self.all.direct_tiling(self.name, self.choice, candidate, self.shares * self.model.cycles(candidate))
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.all.seconds(self.shares * self.model.cycles(self._candidate(config)))
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         return self.model.parts(self._candidate(config))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
+        """Yield every candidate of the decision."""
         for candidate in self.choice.configs():
             yield self.config_of(self.all.direct_tiling(self.name, self.choice, candidate, 1.0))
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Blocks of half and twice the size, narrower tiles, the other order, the input copied or not, taps of a row
-        merged or not."""
+        """Yield blocks of half and twice the size, narrower tiles, the other loop order, and the alternatives of
+        copying the input and merging the taps of a row."""
         s = self.shape
         rows, wide, vectors = integers(config, "microkernel", 3)
         for narrower in range(max(1, wide - 2), wide):
@@ -135,19 +136,19 @@ class DirectConfigs:
                     yield changed(config, block_run=part)
 
     def fits(self, config: Config) -> bool:
-        """Whether a band leaves room in L2, and a block of the weights does."""
+        """Return whether a band and a block of the weights each fit L2."""
         c = self._candidate(config)
         depth = c.block_taps * ceil_div(c.block_run, self.choice.engine.group) * self.model.word
         return self.model.band_bytes(c) <= self.model.core.l2 and depth * c.block_channels <= self.model.core.l2
 
     def _summed(self, merged: bool) -> tuple[int, int]:
-        """(taps, elements of a run) of the whole sums."""
+        """Return (taps, elements of a run) of the undivided reduction."""
         s = self.shape
         taps = max(1, s.d.taps * s.h.taps * (1 if merged else s.w.taps))
         return taps, s.ci * (s.w.taps if merged else 1)
 
     def _candidate(self, config: Config) -> ConvConfig:
-        """The configuration clipped to the shape, and fitted to how the input lies."""
+        """Return the configuration clipped to the shape and adapted to the layout of the input."""
         s, choice = self.shape, self.choice
         rows, columns, vectors = integers(config, "microkernel", 3)
         refuse_registers(
@@ -188,8 +189,8 @@ class DirectConfigs:
 
 
 class ProductConfigs:
-    """Configurations of a pointwise convolution as the matrix product that it is: blocked ones, or those for few
-    rows."""
+    """Configurations of a pointwise convolution as a matrix multiplication: blocked kernels, or the streaming kernel
+    for few rows."""
 
     def __init__(self, convolution: ConvAlgorithms, around: Surroundings, *, few_rows: bool) -> None:
         w = convolution.w
@@ -198,7 +199,7 @@ class ProductConfigs:
             raise UnsupportedOperator(
                 "algorithm = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
-        # With channels last the kernels are the right operand, and may be prepacked; else they are the left one.
+        # With channels last, the kernels are the right operand and may be prepacked; otherwise they are the left one.
         inner = Surroundings(
             prepacked=around.prepacked and w.layout == "NHWC", accumulates=convolution.source.accumulates
         )
@@ -208,38 +209,38 @@ class ProductConfigs:
         self.rule: BlockedConfigs | StreamConfigs = kind(product, convolution.cpu, inner)
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         assert isinstance(tiling, ConvTiling) and tiling.product is not None
         return self._outer(self.rule.config_of(tiling.product))
 
     def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         tiling = self.rule.tiling_of(product_config(config))
         assert isinstance(tiling, GemmTiling)
         return self.all.product_tiling(self.product, tiling)
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.rule.cost(product_config(config))
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """What the product's predicted cycles are spent on."""
+        """Return the predicted cycles of the matrix multiplication by cause."""
         return self.rule.parts(product_config(config))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
+        """Yield every candidate of the decision."""
         return map(self._outer, self.rule.candidates())
 
     def near(self, config: Config) -> Iterator[Config]:
-        """What is near the product's cut."""
+        """Yield the neighbours of the matrix multiplication's configuration."""
         return map(self._outer, self.rule.near(product_config(config)))
 
     def fits(self, config: Config) -> bool:
-        """Whether the product's blocks stay in their caches."""
+        """Return whether the blocks of the matrix multiplication stay in their caches."""
         return self.rule.fits(product_config(config))
 
     def _outer(self, config: Config) -> Config:
@@ -247,7 +248,7 @@ class ProductConfigs:
 
 
 def product_config(config: Config) -> Config:
-    """The product's cut within that of a convolution of form "gemm"."""
+    """Return the matrix multiplication's configuration within that of a convolution with the algorithm "gemm"."""
     choices = dict(config.choices)
     kernel = one_of(config, "kernel", ("stream",) if config.form == "gemm_stream" else BlockedConfigs.forms)
     del choices["kernel"]

@@ -1,10 +1,10 @@
 """Configurations of a depthwise convolution on a CPU.
 
 microkernel                rows, columns and vectors of the register tile
-threads                    shares of the tiles of rows, and of the panels of channels
-channels                   of a block that stays in L1
-walk_rows, walk_columns    a tile is one row (one column), and loops over its taps inside the image
-lanes_along                "channels" or "columns", as the layout has it
+threads                    division of the tiles of rows and of the panels of channels among cores
+channels                   channels of a block that stays in L1
+walk_rows, walk_columns    whether a tile is one row (one column) and loops over its taps inside the image lanes_along
+"channels" or "columns", depending on the layout
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..tiling import Decision
 from .record import Blocks, Config, Value
 from .rule import Undivided, changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
 
-# Sums of a walked tile of one point, in vectors of channels.
+# Sums of a one-point tile that loops over its taps, in vectors of channels.
 WALKED_VECTORS = 8
 
 
 class DepthwiseConfigs(Undivided):
-    """Configurations of one convolution; UnsupportedOperator where it has not a group for each channel."""
+    """Configurations of one convolution. Raises UnsupportedOperator unless there is one group per channel."""
 
     forms, name = ("depthwise",), "depthwise"
 
@@ -39,7 +39,7 @@ class DepthwiseConfigs(Undivided):
         self.along = "channels" if self.choice.by_channel else "columns"
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         t, s = tiling, self.shape
         assert isinstance(t, ConvTiling) and t.tile_rows and t.tile_columns and t.vectors and t.columns
         choices: dict[str, Value] = {
@@ -70,25 +70,25 @@ class DepthwiseConfigs(Undivided):
         )
 
     def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         candidate = self._candidate(config)
         return self.choice.tiling(candidate, self.choice.cycles(candidate))
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.all.seconds(self.choice.cycles(self._candidate(config)))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
+        """Yield every candidate of the decision."""
         for candidate in self.choice.configs():
             yield self.config_of(self.choice.tiling(candidate, 1.0))
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Tiles and blocks of half and twice the size."""
+        """Yield tiles and blocks of half and twice the size."""
         s = self.shape
         rows, columns, vectors = integers(config, "microkernel", 3)
         if self.choice.by_channel:
@@ -104,13 +104,13 @@ class DepthwiseConfigs(Undivided):
                 yield changed(config, microkernel=(other, columns, vectors))
 
     def fits(self, config: Config) -> bool:
-        """Whether what lies under a column of tiles stays in L1."""
+        """Return whether the input under a column of tiles stays in L1."""
         _, columns, _ = integers(config, "microkernel", 3)
         under = self.choice.under(columns, integer(config, "channels"))
         return not self.choice.by_channel or under <= self.choice.core.l1
 
     def _candidate(self, config: Config) -> DepthwiseConfig:
-        """The configuration clipped to the shape."""
+        """Return the configuration clipped to the shape."""
         s, choice = self.shape, self.choice
         if one_of(config, "lanes_along", ("channels", "columns")) != self.along:
             raise HardwareError(
@@ -139,7 +139,7 @@ class DepthwiseConfigs(Undivided):
         return DepthwiseConfig((tr, tn), rows, columns, vectors, channels, walk_rows, walk_columns)
 
     def _wide(self, columns: int, vectors: int, walked: bool) -> tuple[int, int, bool]:
-        """(columns, vectors, columns walked) of a tile of one row whose lanes are channels."""
+        """Return (columns, vectors, loop over columns) of a tile of one row with lanes along channels."""
         s = self.shape
         vectors = min(vectors, ceil_div(s.groups, self.lanes))
         columns = min(columns, s.w.points)
@@ -150,7 +150,7 @@ class DepthwiseConfigs(Undivided):
         return columns, vectors, False
 
     def _tall(self, rows: int, vectors: int, walked: bool) -> tuple[int, int, int, bool]:
-        """(rows, columns, vectors, rows walked) of a tile whose lanes are columns."""
+        """Return (rows, columns, vectors, loop over rows) of a tile with lanes along columns."""
         s = self.shape
         if s.w.taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
             raise HardwareError(

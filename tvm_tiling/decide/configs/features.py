@@ -1,6 +1,7 @@
-"""What a cost model is told of a configuration: numbers by name, the same names for every configuration of a form.
+"""Features of a configuration for the cost model: numbers by name, with the same names for every configuration of an
+algorithm.
 
-Sizes are logarithms to base 2, so that doubling any of them is one step; shares and utilisation are as they are.
+Sizes are logarithms to base 2, so that doubling any of them is one step; shares and utilisation are unscaled.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from .blocked_configs import blocked_product
 from .record import Blocks, Config
 from .rule import ConfigRule, Tiling
 
-# Values of choices that are words, one number each.
+# Choices that are words; each is encoded as its index.
 WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
 
-LEAST_UTILISATION = 1e-3  # below which nothing is told apart
+LEAST_UTILISATION = 1e-3  # lower utilisations are not distinguished
 
 
 def features_of(
     workload: GemmWorkload | ConvWorkload, config: Config, rule: ConfigRule, predicted: float
 ) -> dict[str, float]:
-    """The features of a configuration: its form, the formulas' prediction, what it is spent on, as parts of it and
-    beside the multiply-adds alone, utilisation, sizes of the shape, of tiles and of blocks at every level, the traffic
-    into each level, shares of padding, and what it does as a blocked product."""
+    """Return the features of a configuration: its algorithm, the formulas' prediction, the causes of the predicted time
+    (as shares of it and relative to the multiply-adds alone), utilisation, sizes of the shape, of tiles and of the
+    blocks at every level, the traffic into each level, padding shares, and the features of its blocked matrix
+    multiplication."""
     tiling, parts = rule.tiling_of(config), rule.parts(config)
     whole = sum(parts.values())
     found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
@@ -51,7 +53,7 @@ def features_of(
 
 
 def _image(w: ConvWorkload, t: ConvTiling) -> dict[str, float]:
-    """Parts of the image that tiles go beyond, and how often a core starts anew with a band."""
+    """Return the share of tiles outside the image, and how often a core starts a new band."""
     high, wide = (t.winograd.m, t.winograd.m) if t.winograd else (t.tile_rows or 1, t.tile_columns or 1)
     shares = t.winograd.threads_tiles if t.winograd else t.threads_rows or 1
     padded = ceil_div(w.ho, high) * high * ceil_div(w.wo, wide) * wide
@@ -63,11 +65,11 @@ def _image(w: ConvWorkload, t: ConvTiling) -> dict[str, float]:
 
 
 def _level(workload: GemmWorkload | ConvWorkload, blocks: Blocks) -> dict[str, float]:
-    """Elements of the three blocks of a level, and bytes that come into it while they are gone through."""
+    """Return the elements of the three blocks of a level, and the bytes loaded into the level in total."""
     name = blocks.level
     left, right, result = (math.prod(extents) for extents in (blocks.left, blocks.right, blocks.result))
     found = {f"{name}.left": _log(left), f"{name}.right": _log(right), f"{name}.result": _log(result)}
-    # Multiply-adds of one block: each result is summed over what a column of the right block holds.
+    # Multiply-adds of one block: the reduction of each result covers one column of the right block.
     macs = max(1, result * right // max(1, blocks.right[-1]))
     times = workload.macs / macs
     found[f"{name}.traffic"] = _log(times * (left * workload.a_bytes + right * workload.b_bytes))
@@ -83,7 +85,7 @@ def _extents(workload: GemmWorkload | ConvWorkload) -> dict[str, int]:
 
 
 def _padding(workload: GemmWorkload | ConvWorkload, tiling: Tiling) -> float:
-    """Part of the register tiles, or of the engine's blocks, that lies beyond the result."""
+    """Return the share of the register tiles, or of the engine's blocks, that is outside the result."""
     if isinstance(tiling, GemmTiling) and isinstance(workload, GemmWorkload):
         sides = ((workload.m, tiling.tile_m), (workload.n, tiling.tile_n))
     elif isinstance(workload, ConvWorkload) and getattr(tiling, "tile_columns", None):

@@ -1,9 +1,9 @@
-"""Configurations of a W-folded convolution on a CPU (page 05), and of Winograd's form.
+"""Configurations of W-fold and Winograd convolutions on a CPU.
 
-wfold      ws: neighbours of a vector; microkernel: vectors of points and output channels of the register tile;
-           threads: shares of output rows and channels; band: output rows copied at once; inner_order
-winograd   m: outputs of an image tile in each direction; microkernel: rows and vectors; threads: shares of image
-           tiles and output channels; block_tiles, block_channels: transformed, and summed, at once
+wfold      ws: adjacent columns in a vector; microkernel: vectors of points and output channels of the register tile;
+           threads: division of output rows and channels among cores; band: output rows copied at once; inner_order
+winograd   m: outputs of an image tile in each direction; microkernel: rows and vectors; threads: division of image
+           tiles and output channels among cores; block_tiles, block_channels: transformed, and summed, at once
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ CHANNELS = tuple(1 << bit for bit in range(MOST_CHANNELS.bit_length()))
 
 
 class WFoldConfigs:
-    """Configurations of form "wfold" of one convolution; UnsupportedOperator where no granularity is admissible."""
+    """Configurations of the algorithm "wfold" for one convolution. Raises UnsupportedOperator if no granularity is
+    admissible."""
 
     forms, name = ("wfold",), "wfold"
 
@@ -42,7 +43,7 @@ class WFoldConfigs:
         self.rows = {rows.ws: rows for rows in self.model.admissible}
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         t = tiling
         assert isinstance(t, ConvTiling) and t.ws and t.tile_columns and t.columns and t.keep_rows
         choices: dict[str, Value] = {
@@ -68,29 +69,29 @@ class WFoldConfigs:
         return Config.of("conv", "wfold", choices, levels)
 
     def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         candidate = self._candidate(config)
         return self.model.tiling(candidate, self.model.cycles(candidate), "the configuration's")
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.all.seconds(self.model.cycles(self._candidate(config)))
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         return self.model.parts(self._candidate(config))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
+        """Yield every candidate of the decision."""
         for candidate in self.model.configs():
             yield self.config_of(self.model.tiling(candidate, 1.0, ""))
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Bands and tiles of half and twice the size, the other order, a vector fewer."""
+        """Yield bands of half and twice the size, the other loop order, and a tile with one vector fewer."""
         rows = self.rows[integer(config, "ws")]
         vectors, channels = integers(config, "microkernel", 2)
         for band in halves_and_doubles(integer(config, "band"), 1, rows.h.points):
@@ -100,13 +101,13 @@ class WFoldConfigs:
             yield changed(config, microkernel=(vectors - 1, channels))
 
     def fits(self, config: Config) -> bool:
-        """Whether a band stays in L2."""
+        """Return whether a band stays in L2."""
         rows = self.rows[integer(config, "ws")]
         row = rows.bci * rows.columns * rows.pci * self.model.plain.element
         return row * rows.h.reach(integer(config, "band")) <= self.model.core.l2
 
     def _candidate(self, config: Config) -> WFoldConfig:
-        """The configuration clipped to the shape."""
+        """Return the configuration clipped to the shape."""
         ws = integer(config, "ws")
         if ws not in self.rows:
             raise UnsupportedOperator(
@@ -131,7 +132,8 @@ class WFoldConfigs:
 
 
 class WinogradConfigs:
-    """Configurations of Winograd's form of one convolution; UnsupportedOperator where no tile is accurate enough."""
+    """Configurations of Winograd's algorithm for one convolution. Raises UnsupportedOperator if no tile is accurate
+    enough."""
 
     forms, name = ("winograd",), "winograd"
 
@@ -151,7 +153,7 @@ class WinogradConfigs:
         self.models = {m: WinogradModel(w, self.cpu, m, prepacked, adjacent) for m in sizes}
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         assert isinstance(tiling, ConvTiling) and tiling.winograd is not None
         return self._config(tiling.winograd)
 
@@ -179,28 +181,28 @@ class WinogradConfigs:
         return Config.of("conv", "winograd", choices, levels)
 
     def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         return self.all.winograd_tiling(self._candidate(config))
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.all.seconds(self._candidate(config).predicted_cycles)
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         return self.models[integer(config, "m")].parts(self._candidate(config))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
+        """Yield every candidate of the decision."""
         for model in self.models.values():
             yield from map(self._config, model.configs())
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Blocks of half and twice the size."""
+        """Yield blocks of half and twice the size."""
         model = self.models[integer(config, "m")]
         rows, vectors = integers(config, "microkernel", 2)
         panel = vectors * model.lanes
@@ -211,12 +213,12 @@ class WinogradConfigs:
             yield changed(config, block_channels=channels)
 
     def fits(self, config: Config) -> bool:
-        """Whether a block's inputs and sums stay in L2 together."""
+        """Return whether a block's inputs and sums stay in L2 together."""
         model, tiles = self.models[integer(config, "m")], integer(config, "block_tiles")
         return 4 * model.points * tiles * (self.w.ci + integer(config, "block_channels")) <= model.gemm.l2
 
     def _candidate(self, config: Config) -> WinogradTiling:
-        """The configuration clipped to the shape."""
+        """Return the configuration clipped to the shape."""
         m = integer(config, "m")
         if m not in self.models:
             raise UnsupportedOperator(

@@ -1,15 +1,15 @@
-"""Configurations of a matrix product on a CPU (pages 01 and 03).
+"""Configurations of a matrix multiplication on a CPU.
 
-    form         normal (a tile's rows of A in place), inline (some of them copied), pack (all), stream (few rows)
+    form         normal (rows of A are read in place), inline (some are copied), pack (all are), stream (few rows)
     microkernel  rows and vectors of the register tile
-    threads      shares of batch, rows, columns and summed elements: the last is split-K over the cores
-    depth        summed elements of a k-block: split-K within a core
-    columns      of a block of B
+    threads      division of batch, rows, columns and K among cores; the last is split-K across cores
+    depth        elements of K in a block: split-K within a core
+    columns      columns of a block of B
     inner_order  "mn": tiles of rows outside panels of columns
-    pack_b       "none", "pack" while the product runs, "ahead"
+    pack_b       "none", "pack" at run time, "ahead" (prepacked)
 
-The few-row form has shares of batch and columns, the columns whose sums wait in a cache, and how many rows (or columns)
-of B are read side by side.
+The streaming kernel for few rows has instead the division of batch and columns, the columns whose sums stay in a cache,
+and the number of rows (or columns) of B that are read side by side.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from .rule import (
 )
 
 PACKING = ("none", "pack", "ahead")
-# Sums of the few-row form that registers hold beside what is read, and rows of A beside them where B lies as [k, n].
+# Sums of the streaming kernel that the registers hold beside its operands, and rows of A beside them if B is stored as
+# [k, n].
 STREAM_SUMS = 24
 STREAM_LEFT = 32
 
 
 class BlockedConfigs:
-    """The blocked forms of one product."""
+    """The blocked kernel variants of one matrix multiplication."""
 
     forms, name = ("normal", "inline", "pack"), ""
 
@@ -56,7 +57,7 @@ class BlockedConfigs:
         self.model, self.lanes = self.choice.model, self.choice.lanes
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision in register tiles settles."""
+        """Return the configuration of a decision with register tiles."""
         assert isinstance(tiling, GemmTiling) and tiling.mr and tiling.nr and tiling.keep is not None
         shares = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
         threads = tuple(share or 1 for share in shares)
@@ -79,29 +80,29 @@ class BlockedConfigs:
         return Config.of("gemm", form, choices, levels)
 
     def tiling_of(self, config: Config) -> GemmTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         candidate = self._candidate(config)
         return self.choice.tiling(candidate, self.model.cycles(candidate), None)
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.choice.seconds(self.model.cycles(self._candidate(config)))
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         return self.model.parts(self._candidate(config))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
+        """Yield every candidate of the decision."""
         for candidate in self.choice.configs(None, None, whole_k=not self.around.accumulates):
             yield self._config(candidate)
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Blocks of half and twice the size, lower tiles, the other order, B packed or not."""
+        """Yield blocks of half and twice the size, lower tiles, the other loop order, and B packed or not."""
         group = self.choice.engine.group
         rows, vectors = integers(config, "microkernel", 2)
         for lower in range(max(1, rows - 2), rows):
@@ -116,7 +117,7 @@ class BlockedConfigs:
             yield changed(config, pack_b="none" if config.choice("pack_b") == "pack" else "pack")
 
     def fits(self, config: Config) -> bool:
-        """Whether a tile of A stays in L1, and a block of B in L2."""
+        """Return whether a tile of A stays in L1 and a block of B in L2."""
         rows, _ = integers(config, "microkernel", 2)
         depth = ceil_div(integer(config, "depth"), self.choice.engine.group) * self.model.word
         return depth * rows <= self.model.l1 and depth * integer(config, "columns") <= self.model.l2
@@ -125,7 +126,7 @@ class BlockedConfigs:
         return self.config_of(self.choice.tiling(candidate, 1.0, None))
 
     def _candidate(self, config: Config) -> CpuConfig:
-        """The configuration clipped to the shape, and fitted to what the surroundings admit."""
+        """Return the configuration clipped to the shape and adapted to the context."""
         w, choice = self.w, self.choice
         if config.form not in self.forms:
             raise DatabaseError(
@@ -157,7 +158,7 @@ class BlockedConfigs:
 
 
 class StreamConfigs(Undivided):
-    """The few-row form of one product."""
+    """The streaming kernel of one matrix multiplication."""
 
     forms, name = ("stream",), "stream"
 
@@ -168,7 +169,7 @@ class StreamConfigs(Undivided):
         )
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision for few rows settles."""
+        """Return the configuration of a decision for few rows."""
         assert isinstance(tiling, GemmTiling) and tiling.nr
         w, columns = self.w, tiling.partition_n
         choices: dict[str, Value] = {
@@ -183,26 +184,26 @@ class StreamConfigs(Undivided):
         return Config.of("gemm", "stream", choices, levels)
 
     def tiling_of(self, config: Config) -> GemmTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         candidate = self._candidate(config)
         return self.choice.stream_tiling(candidate, self.choice.stream_cycles(candidate))
 
     def cost(self, config: Config) -> float:
-        """Predicted seconds."""
+        """Return the predicted seconds."""
         return self.choice.seconds(self.choice.stream_cycles(self._candidate(config)))
 
     def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
+        """Return None: the decision is the candidate with the lowest cost."""
         return None
 
     def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision, none where the form is not possible."""
+        """Yield every candidate of the decision; none if the kernel cannot be used."""
         if not self.choice.no_stream:
             for candidate in self.choice.stream_configs():
                 yield self.config_of(self.choice.stream_tiling(candidate, 1.0))
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Half and twice as much side by side, and as many columns."""
+        """Yield half and twice the rows side by side, and half and twice the columns."""
         most = self.w.n if self.w.trans_b else self.w.k
         for side in halves_and_doubles(integer(config, "side"), 1, most):
             yield changed(config, side=side)
@@ -213,7 +214,7 @@ class StreamConfigs(Undivided):
                 yield changed(config, columns=columns)
 
     def fits(self, config: Config) -> bool:
-        """Whether the sums that wait stay in L2."""
+        """Return whether the pending sums stay in L2."""
         return self.w.m * integer(config, "columns") * self.choice.model.word <= self.choice.model.l2
 
     def _candidate(self, config: Config) -> StreamConfig:

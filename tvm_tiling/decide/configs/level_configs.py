@@ -1,13 +1,13 @@
-"""Configurations of products and convolutions on machines with several storage levels (page 02): form "levels".
+"""Configurations of matrix multiplications and convolutions on machines with several storage levels, with the single
+algorithm "levels".
 
-rows, columns        of the blocks of every level from the outermost to the one where K is split, that included;
-                     where it is split nowhere, those of one product are the last. Of a convolution output channels,
-                     and lines of points
-orders               of the two loops of each of these levels, such as "mn nm"
-depth                of a step of K (of a convolution: channels), 0 where it is split nowhere
-across_m, across_n   over how many instances in all rows and columns of each level are spread
-sums                 blocks of sums that lie in the innermost level at once
-points, groups       of a convolution: points of a line, groups that are there at once
+rows, columns        blocks of every level from the outermost to the one where K is split, inclusive; if it is not
+                     split, those of one tile come last. For a convolution: output channels, and lines of points
+orders               order of the two loops at each of these levels, such as "mn nm"
+depth                a step of K (for a convolution, input channels); 0 if K is not split
+across_m, across_n   number of instances over which rows and columns of each level are spread, cumulatively
+sums                 blocks of sums held in the innermost level at once
+points, groups       for a convolution: points of a line, and groups held at once
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LevelsConfigs(Undivided):
         self.count = len(hardware.levels)
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         t = tiling
         assert isinstance(t, LevelsTiling)
         count = next((i for i, config in enumerate(t.levels) if config.name == t.split_level), self.count)
@@ -64,25 +64,25 @@ class LevelsConfigs(Undivided):
         return Config.of(self.w.op, "levels", choices, levels)
 
     def decided(self) -> Config:
-        """The decision's."""
+        """Return the configuration of the decision."""
         return self.config_of(decide_levels(self.w, self.hardware, behind=self.behind))
 
     def tiling_of(self, config: Config) -> LevelsTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         return levels_tiling(*self._choice(config))
 
     def cost(self, config: Config) -> float:
-        """Predicted cycles, a little for each instruction on top."""
+        """Return the predicted cycles plus a small penalty per instruction."""
         batch = self.w.batch if isinstance(self.w, GemmWorkload) else 1
         return batch * self._choice(config)[1].times.cost
 
     def candidates(self) -> Iterator[Config]:
-        """The decision's cut: others are compared in a search of their own, which keeps none of them."""
+        """Yield the decision's configuration only: the search that finds it discards the others."""
         yield self.decided()
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Blocks of half and twice the size at each level, steps of K likewise, other orders, one block of sums or two,
-        another spread over the instances."""
+        """Yield blocks and steps of K of half and twice the size at each level, other loop orders, one or two blocks of
+        sums, and other spreads over the instances."""
         p = self._product_of(config)
         split = len(str(config.choice("orders")).split())
         across = {name: integers(config, name, self.count) for name in ("across_m", "across_n")}
@@ -106,11 +106,12 @@ class LevelsConfigs(Undivided):
             yield changed(config, across_m=across_m, across_n=across_n)
 
     def fits(self, config: Config) -> bool:
-        """Always: what does not fit its level is refused."""
+        """Return True: configurations that exceed a level are refused."""
         return True
 
     def _product(self, points: int, groups: int) -> LevelProduct:
-        """The product that is cut: of a convolution strips of about so many points, and so many groups at once."""
+        """Return the matrix multiplication that is tiled; for a convolution, with strips of about `points` points and
+        `groups` groups held at once."""
         if not isinstance(self.w, ConvWorkload):
             return self.p
         together = next(count for count in range(min(groups, self.w.groups), 0, -1) if self.w.groups % count == 0)
@@ -120,7 +121,8 @@ class LevelsConfigs(Undivided):
         return self._product(integer(config, "points"), integer(config, "groups")) if self.w.op == "conv" else self.p
 
     def _choice(self, config: Config) -> tuple[LevelProduct, Choice]:
-        """The product and its configuration, clipped to the shape. HardwareError where a level has no room for it."""
+        """Return the matrix multiplication and its configuration clipped to the shape. Raises HardwareError if a level
+        is too small."""
         p, blocks = self._clipped(config)
         found = Timed(p, Objective()).of(blocks)
         if found is None:

@@ -1,7 +1,7 @@
-"""The configurations around a decision: what a search may change, by name, and in which order it had best try.
+"""The search space around a decision: named choices, in the order in which a search should try them.
 
-All candidates that the decision itself compares are in it, of every form that the workload admits, and of those that
-are predicted best also what is near: blocks of half and twice the size, the other order of two loops, packing or not.
+It contains all candidates that the decision compares, for every algorithm that the workload allows, and the neighbours
+of those with the best predictions: blocks of half and twice the size, exchanged loops, and alternatives of packing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .record import Config, Value
 from .rule import ConfigRule
 
 FORM = "form"
-# Configurations of each rule whose neighbours are looked at.
+# Configurations per rule whose neighbours are included.
 MOST_WITH_NEIGHBOURS = 24
 
 
@@ -31,9 +31,9 @@ MOST_WITH_NEIGHBOURS = 24
 class Space:
     """Configurations of one workload on one machine.
 
-    `start` is the decision's cut. `options` are named choices and their values, the decision's value first, then by the
-    predicted cost of the best configuration that has it: "form", and the choices of each form, with the form's name in
-    front where several forms have choices of their own ("direct.band").
+    `start` is the decision's configuration. `options` maps each choice to its values, the decision's value first, then
+    in the order of the predicted cost of the best configuration with that value. The choices are "form" and those of
+    each algorithm, prefixed by the algorithm's name if several algorithms have choices of their own ("direct.band").
     """
 
     workload: GemmWorkload | ConvWorkload
@@ -44,11 +44,11 @@ class Space:
     _priced: Mapping[Config, float] = field(repr=False)  # in order of cost
 
     def config(self, choices: Mapping[str, Value]) -> Config | None:
-        """The configuration of these choices; what is left out is as in `start`, or the best configuration of another
-        form.
+        """Return the configuration with these choices; the others are taken from `start`, or from the best
+        configuration of another algorithm.
 
-        None where the combination is impossible, or its blocks do not stay where they are made for. DatabaseError for a
-        form that is none.
+        Returns None if the combination is impossible or its blocks exceed their storage levels. Raises DatabaseError
+        for an unknown algorithm.
         """
         form = choices.get(FORM, self.start.form)
         if form not in self._rules:
@@ -59,12 +59,12 @@ class Space:
         return self._settled(Config.of(self.start.op, str(form), own))
 
     def choices(self, config: Config) -> dict[str, Value]:
-        """The choices of a cut by their names in `options`."""
+        """Return the choices of a configuration under their names in `options`."""
         rule = self._rules[config.form]
         return {FORM: config.form, **{_full(rule, name): value for name, value in config.choices}}
 
     def configs(self, limit: int | None = None) -> Iterator[Config]:
-        """The candidates and what is near, in order of predicted cost; `limit` of them at most."""
+        """Yield the configurations in order of predicted cost, at most `limit`."""
         return islice(self._priced, limit)
 
     def __len__(self) -> int:
@@ -74,16 +74,16 @@ class Space:
         return config in self._priced
 
     def predicted(self, config: Config) -> float:
-        """The predicted cost: seconds on a CPU, cycles on an accelerator."""
+        """Return the predicted cost: seconds on a CPU, cycles on an accelerator."""
         known = self._priced.get(config)
         return self._rules[config.form].cost(config) if known is None else known
 
     def tiling(self, config: Config) -> Tiling:
-        """The decision that a configuration stands for."""
+        """Return the decision of a configuration."""
         return self._rules[config.form].tiling_of(config)
 
     def features(self, config: Config) -> dict[str, float]:
-        """What a cost model is told of a configuration; see configs/features.py."""
+        """Return the features of a configuration for the cost model; see configs/features.py."""
         return features_of(self.workload, config, self._rules[config.form], self.predicted(config))
 
     def _best(self, form: str) -> Config:
@@ -105,10 +105,11 @@ def neighbourhood(
     prepacked: bool = False,
     around: Surroundings | None = None,
 ) -> Space:
-    """The configurations around the decision for a workload on `hardware`; `prepacked`: weights arrive packed. `around`
-    says more of the operator's place and then also that.
+    """Return the configurations around the decision for a workload on `hardware`.
 
-    HardwareError where the machine has no unit for it or nothing fits, UnsupportedOperator for what no form serves.
+    prepacked: whether the weights are prepacked; around: the complete context of the operator, which replaces
+    `prepacked`. Raises HardwareError if the machine has no unit for the workload or nothing fits, and
+    UnsupportedOperator if no algorithm supports it.
     """
     around = around or Surroundings(prepacked=prepacked)
     rules = rules_for(workload, hardware, around)
@@ -118,7 +119,7 @@ def neighbourhood(
     for rule in rules:
         candidates: dict[Config, float] = {}
         for candidate in rule.candidates():
-            config = settled(rule, candidate)  # some leave a core without work
+            config = settled(rule, candidate)  # some leave a core idle
             if config is not None and config not in candidates:
                 candidates[config] = rule.cost(config)
         near = _near(rule, candidates)
@@ -147,7 +148,7 @@ def neighbourhood(
 
 
 def settled(rule: ConfigRule, config: Config) -> Config | None:
-    """The configuration as the shape has it, blocks clipped; None where it is impossible."""
+    """Return the configuration clipped to the shape; None if it is impossible."""
     try:
         return rule.config_of(rule.tiling_of(config))
     except TilingError:
@@ -155,7 +156,7 @@ def settled(rule: ConfigRule, config: Config) -> Config | None:
 
 
 def _near(rule: ConfigRule, candidates: Mapping[Config, float]) -> dict[Config, float]:
-    """What is near the best, of the candidates and of what was found near them, with its costs."""
+    """Return the neighbours of the best candidates, and of the best neighbours found, with their costs."""
     costs: dict[Config, float] = {}
     queue = [(cost, number, config) for number, (config, cost) in enumerate(candidates.items())]
     heapq.heapify(queue)

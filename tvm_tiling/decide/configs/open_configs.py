@@ -1,11 +1,12 @@
-"""Configurations of a product of open rows on a CPU: what its decision settles for all numbers of rows, and by ranges.
+"""Configurations of a matrix multiplication with a dynamic number of rows on a CPU: choices for all row counts, and
+divisions among cores by ranges of rows.
 
     form         open
-    microkernel  rows and vectors of the register tile; weights are packed as wide
-    depth        summed elements of a block of K, which weights are packed in
-    columns      of a block of B
-    rows         the last number of rows of each range but the last, which has no end
-    shares       of batch, rows and columns among the cores, three numbers for each range
+    microkernel  rows and vectors of the register tile; weights are packed in panels of this width
+    depth        elements of K in a block; weights are packed in these blocks
+    columns      columns of a block of B
+    rows         last row count of each range except the last, which is unbounded
+    shares       division of batch, rows and columns among cores, three numbers per range
 
 One configuration serves all ranges: its weights are packed once.
 """
@@ -42,14 +43,14 @@ from .gemm_configs import BlockedConfigs
 from .record import Config, Value
 from .rule import changed, halves_and_doubles, integer, integers
 
-LEAST_DEPTH = 64  # of a block of K that is tried: shorter ones add up sums more often than they multiply
-LOWER_TILES = 4  # heights of a tile of so many vectors, from the most on
-DEPTHS, COLUMNS = (1, 2, 3, 4), (1, 2, 4, 16)  # blocks of K, and of columns, that candidates are cut into
-FIXED = ("normal", "inline", "pack")  # forms of a product of so many rows, whose choices an open one may take
+LEAST_DEPTH = 64  # smallest K block that is tried: shorter ones spend more on adding partial sums than on multiplying
+LOWER_TILES = 4  # tile heights tried for each number of vectors, from the largest down
+DEPTHS, COLUMNS = (1, 2, 3, 4), (1, 2, 4, 16)  # numbers of K blocks and column blocks that are tried
+FIXED = ("normal", "inline", "pack")  # kernel variants for a static number of rows whose choices also apply here
 
 
 def open_config(tiling: OpenGemmTiling) -> Config:
-    """What a decision for open rows settles."""
+    """Return the configuration of a decision for dynamic rows."""
     assert tiling.mr and tiling.nr and tiling.lanes
     return _config(
         (tiling.mr, tiling.nr // tiling.lanes),
@@ -67,9 +68,11 @@ def open_tiling_of(
     *,
     why: str = GIVEN,
 ) -> OpenGemmTiling:
-    """The decision that a configuration stands for, with `workload` at the sample of its rows; `why`
-    becomes the reason. HardwareError where the machine cannot, DatabaseError where the configuration is of another
-    operator or lacks a choice."""
+    """Return the decision of a configuration, with `workload` at the sample number of rows; `why` becomes the reason.
+
+    Raises HardwareError if the machine cannot run it, and DatabaseError if the configuration is for another operator or
+    lacks a choice.
+    """
     cpu = _cpu(hardware)
     if config.op != workload.op or config.form != FORM:
         raise DatabaseError(
@@ -95,13 +98,16 @@ def open_tiling_for(
     rows: Range,
     epilogue: str = "",
 ) -> OpenGemmTiling:
-    """The decision of a product of open `rows` that lie in memory: that of a configuration that is given or known, else
-    of the formulas; `workload` and errors as in decide_open_rows, `epilogue` names what is fused behind."""
+    """Return the decision for a matrix multiplication with a dynamic number of `rows` that are stored in memory: that
+    of a given or known configuration, else that of the formulas.
+
+    `workload` and errors are those of decide_open_rows; `epilogue` names the fused operators.
+    """
     known = options.known_open_config(workload, hardware, rows, epilogue)
     if known is not None:
         try:
             return open_tiling_of(known[0], workload, hardware, around, why=known[1])
-        except TilingError as error:  # this machine, operator or version does not admit the configuration
+        except TilingError as error:  # the configuration does not apply to this machine, operator or version
             if options.config is not None:
                 raise
             warnings.warn(
@@ -111,13 +117,15 @@ def open_tiling_for(
 
 
 def fixed_config(config: Config, rows: int) -> Config:
-    """A configuration of open rows as one for so many: with the shares of the range that they lie in."""
+    """Return a configuration for dynamic rows as one for `rows` rows, with the division of the range that contains
+    them."""
     place = sum(rows > limit for limit in _limits(config))
     return _as_fixed(config, config.choice("microkernel"), _shares(config)[place])
 
 
 def for_open_rows(config: Config, start: Config) -> Config | None:
-    """A configuration of so many rows as one for open ones, with the ranges of `start`; None where it has no tile."""
+    """Return a configuration for a static number of rows as one for dynamic rows, with the ranges of `start`; None if
+    it has no register tile."""
     if config.form == FORM:
         return config
     if config.form not in FIXED:
@@ -132,8 +140,10 @@ def for_open_rows(config: Config, start: Config) -> Config | None:
 
 
 class OpenSpace:
-    """The configurations around the decision of a product of open rows, priced over `sizes`, numbers of rows: for the
-    first, the middle and the last of them, which is as much as prices tell apart."""
+    """The configurations around the decision for a matrix multiplication with dynamic rows.
+
+    Costs are predicted for the first, the middle and the last of `sizes`, which suffices to rank the configurations.
+    """
 
     def __init__(self, workload: GemmWorkload, hardware: Hardware, around: Surroundings, sizes: Sequence[int]) -> None:
         self.workload, self.hardware, self.around = workload, hardware, around
@@ -146,29 +156,29 @@ class OpenSpace:
         self._ranked = sorted(self._candidates(), key=lambda config: (self.predicted(config), config != self.start))
 
     def configs(self, limit: int | None = None) -> Iterable[Config]:
-        """Up to `limit` configurations, the cheapest by prediction first."""
+        """Return up to `limit` configurations in order of predicted cost."""
         return islice(self._ranked, limit)
 
     def predicted(self, config: Config) -> float:
-        """The geometric mean of predicted seconds over these sizes."""
+        """Return the geometric mean of the predicted seconds over the sizes."""
         if config not in self._prices:
             logs = [math.log(self._seconds(config, rows)) for rows in self.sizes]
             self._prices[config] = math.exp(math.fsum(logs) / len(logs))
         return self._prices[config]
 
     def features(self, config: Config) -> dict[str, float]:
-        """Nothing: no trials that were recorded tell of open rows."""
+        """Return no features: recorded trials contain no dynamic rows."""
         return {}
 
     def settled(self, config: Config) -> Config | None:
-        """The configuration as the product has it, blocks clipped; None where it is impossible."""
+        """Return the configuration clipped to the operator's sizes; None if it is impossible."""
         try:
             return open_config(open_tiling_of(config, self.workload, self.hardware, self.around))
         except TilingError:
             return None
 
     def _seconds(self, config: Config, rows: int) -> float:
-        """Predicted for so many rows, which tiles share evenly."""
+        """Return the predicted seconds for `rows` rows, divided evenly among tiles."""
         most, vectors = integers(config, "microkernel", 2)
         height = -(-rows // -(-rows // most))
         place = sum(rows > limit for limit in _limits(config))
@@ -198,13 +208,13 @@ class OpenSpace:
             yield from ((rows, vectors) for rows in range(most, max(0, most - LOWER_TILES), -1))
 
     def _depths(self) -> list[int]:
-        """The start's, and K in few blocks."""
+        """Return the block depth of the start, and K divided into few blocks."""
         whole = self.workload.k
         parts = [-(-whole // count) for count in DEPTHS]
         return list(dict.fromkeys([integer(self.start, "depth"), *(part for part in parts if part >= LEAST_DEPTH)]))
 
     def _columns(self, vectors: int) -> list[int]:
-        """The start's, and all columns in few blocks."""
+        """Return the block width of the start, and all columns divided into few blocks."""
         panel = vectors * (self.decision.lanes or 1)
         panels = -(-self.workload.n // panel)
         parts = [-(-panels // count) * panel for count in COLUMNS if count <= panels]
@@ -215,7 +225,7 @@ class OpenSpace:
             yield changed(config, depth=depth)
 
     def _shared_otherwise(self) -> Iterator[Config]:
-        """One range at a time shared in another way, and longer or shorter by half."""
+        """Yield other divisions for one range at a time, and ranges of half and twice the length."""
         limits, shares = _limits(self.start), _shares(self.start)
         for place in range(len(shares)):
             for own in _ways(self._cpu.cores):
@@ -228,7 +238,7 @@ class OpenSpace:
 
 
 def _ways(cores: int) -> Iterator[tuple[int, int, int]]:
-    """Shares of rows and columns that use all cores, or one."""
+    """Yield the divisions of rows and columns that use one core or all cores."""
     yield 1, 1, 1
     yield from ((1, rows, cores // rows) for rows in range(1, cores + 1) if cores > 1 and cores % rows == 0)
 
@@ -251,7 +261,7 @@ def _cpu(hardware: Hardware) -> Cpu:
 
 
 def _limits(config: Config) -> tuple[int, ...]:
-    """The last rows of the ranges but the last; DatabaseError for what does not rise."""
+    """Return the last row count of each range except the last. Raises DatabaseError unless they increase."""
     value = config.choice("rows")
     if not isinstance(value, tuple) or any(size < 1 for size in value) or sorted(set(value)) != list(value):
         raise DatabaseError(f"config: rows = {value!r}; expected whole numbers of at least 1 that rise")
@@ -259,13 +269,13 @@ def _limits(config: Config) -> tuple[int, ...]:
 
 
 def _shares(config: Config) -> list[tuple[int, int, int]]:
-    """The shares of each range."""
+    """Return the division among cores for each range."""
     flat = integers(config, "shares", 3 * (1 + len(_limits(config))))
     return [(flat[at], flat[at + 1], flat[at + 2]) for at in range(0, len(flat), 3)]
 
 
 def _ranges(config: Config, workload: GemmWorkload, around: Surroundings, cpu: Cpu) -> tuple[RowRange, ...]:
-    """The ranges of a configuration, equal neighbours joined."""
+    """Return the ranges of a configuration, with equal neighbours joined."""
     found: list[RowRange] = []
     for rows, shares in zip((*_limits(config), None), _shares(config), strict=True):
         tiling = _at_rows(config, workload, around, cpu, rows or ROWS[-1], shares)
@@ -284,13 +294,14 @@ def _at_rows(
     rows: int,
     shares: tuple[int, int, int] = (1, 1, 1),
 ) -> GemmTiling:
-    """The product of so many rows as the configuration cuts it, cores shared in batch, rows and columns."""
+    """Return the tiling of the matrix multiplication with `rows` rows, with cores divided by batch, rows and
+    columns."""
     rule = BlockedConfigs(at_rows(workload, rows), cpu, around)
     return rule.tiling_of(_as_fixed(config, config.choice("microkernel"), shares))
 
 
 def _as_fixed(config: Config, tile: Value, shares: tuple[int, int, int]) -> Config:
-    """The choices of a configuration as those of a product of so many rows."""
+    """Return the choices of a configuration as those for a static number of rows."""
     choices: dict[str, Value] = {
         "microkernel": tile,
         "threads": (*shares, 1),

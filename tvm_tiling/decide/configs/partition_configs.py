@@ -1,9 +1,10 @@
-"""Configurations of products and convolutions on page 01's machine, whose one form is "matrix".
+"""Configurations of matrix multiplications and convolutions on a machine with one level of buffers, with the single
+algorithm "matrix".
 
-The choices of a product are what page 01 decides: partition_m, partition_n and partition_k, which lie in the buffers at
-once (partition_k = 0: all of k, which is not split), outer_order and inner_order. Those of a convolution are the blocks
-that its schedule is written from: step_m output channels and rows x columns points at once, of so many channels and
-groups; tile_m and tile_rows of them for one instruction; and the order of the outer loops.
+For a matrix multiplication, the choices are those of the analytical partition: partition_m, partition_n and
+partition_k, which the buffers hold at once (partition_k = 0: all of K, no split-K), outer_order and inner_order. For a
+convolution, the choices are the blocks of its program: step_m output channels and rows x columns points at once, with
+the numbers of channels and groups; tile_m and tile_rows of one instruction; and the order of the outer loops.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from ..tiling import Decision, GemmTiling, Reason
 from .record import Blocks, Config, Value
 from .rule import Undivided, changed, halves_and_doubles, integer, order
 
-MOST_CANDIDATES = 64  # of a convolution, those of the least estimated cycles
+MOST_CANDIDATES = 64  # candidates of a convolution, those with the fewest estimated cycles
 WHY = ("partition_m", "partition_n", "partition_k", "outer_order", "split_k", "load_a", "load_b")
 
 
 class PartitionConfigs(Undivided):
-    """Configurations of one product."""
+    """Configurations of one matrix multiplication."""
 
     forms, name = ("matrix",), ""
 
@@ -43,7 +44,7 @@ class PartitionConfigs(Undivided):
         self.p: Product = product_on(workload, hardware)
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         assert isinstance(tiling, GemmTiling)
         p, t = self.p, tiling
         choices: dict[str, Value] = {
@@ -70,20 +71,20 @@ class PartitionConfigs(Undivided):
         return Config.of("gemm", "matrix", choices, levels)
 
     def decided(self) -> Config:
-        """The decision's."""
+        """Return the configuration of the decision."""
         return self.config_of(best_partition(self.w, self.hardware, Options()))
 
     def tiling_of(self, config: Config) -> GemmTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         found = self._partition(config)
         return partition_tiling(self.p, found, self.hardware, "best", order(config), False)
 
     def cost(self, config: Config) -> float:
-        """Predicted cycles of the program."""
+        """Return the predicted cycles of the program."""
         return self.w.batch * product_chunks(self.p, self.tiling_of(config), self.hardware).cycles
 
     def candidates(self) -> Iterator[Config]:
-        """The decision's cut, and the largest partitions with the loops in either order."""
+        """Yield the decision's configuration, and the largest partitions with the loops in either order."""
         start = self.decided()
         yield start
         rows, columns = self.p.largest_rows(self.p.k), self.p.largest_columns(self.p.k)
@@ -92,7 +93,7 @@ class PartitionConfigs(Undivided):
                 yield changed(start, partition_m=rows, partition_n=columns, partition_k=0, outer_order=outer)
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Partitions of half and twice the size, K split or not, the other orders of the loops."""
+        """Yield partitions of half and twice the size, with and without split-K, and the other loop orders."""
         p = self.p
         depth = integer(config, "partition_k", 0)
         for rows in halves_and_doubles(integer(config, "partition_m"), p.block_m, p.m):
@@ -107,11 +108,11 @@ class PartitionConfigs(Undivided):
             yield changed(config, **{name: "nm" if order(config, name) == "mn" else "mn"})
 
     def fits(self, config: Config) -> bool:
-        """Always: what does not fit the buffers is refused."""
+        """Return True: configurations that exceed the buffers are refused."""
         return True
 
     def _partition(self, config: Config) -> Partition:
-        """The configuration clipped to the shape. HardwareError where its blocks do not fit the buffers."""
+        """Return the configuration clipped to the shape. Raises HardwareError if its blocks do not fit the buffers."""
         p = self.p
         rows = _whole(integer(config, "partition_m"), p.m, p.block_m)
         columns = _whole(integer(config, "partition_n"), p.n, p.block_n)
@@ -131,7 +132,7 @@ class PartitionConfigs(Undivided):
 
 
 def _whole(partition: int, size: int, block: int) -> int:
-    """A partition clipped to the dimension: all of it, or whole blocks."""
+    """Return a partition clipped to the dimension: all of it, or whole blocks."""
     return size if partition >= size else max(1, partition // block) * block
 
 
@@ -147,17 +148,18 @@ class ConvPartitionConfigs(Undivided):
 
     @functools.cached_property
     def product(self) -> GemmTiling:
-        """The decision of page 01's product, with what the configuration does not change."""
+        """The decision for the equivalent matrix multiplication; provides the fields that a configuration does not
+        change."""
         return decide_partition(self.w, self.hardware)
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         if isinstance(tiling, ConvPartition):
             return self._config(tiling.blocks)
         return self.decided()
 
     def decided(self) -> Config:
-        """The decision's."""
+        """Return the configuration of the decision."""
         return self._config(conv_blocks(self.w, self.hardware))
 
     def _config(self, b: ConvBlocks) -> Config:
@@ -175,7 +177,8 @@ class ConvPartitionConfigs(Undivided):
         taps = self.facts.taps
 
         def level(name: str, outputs: int, rows: int) -> Blocks:
-            """The left operand are the kernels, as in page 01's product."""
+            """Return the blocks of one level; the left operand holds the kernels, as in the equivalent matrix
+            multiplication."""
             lines = int(high.reach(np.array(min(rows, w.ho)))), int(wide.reach(np.array(min(b.columns, w.wo))))
             return Blocks(
                 level=name,
@@ -188,7 +191,7 @@ class ConvPartitionConfigs(Undivided):
         return Config.of("conv", "matrix", choices, levels)
 
     def tiling_of(self, config: Config) -> ConvPartition:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         b = self._blocks(config)
         own = {name: value for name, value in vars(self.product).items() if name != "reasons"}
         depth = b.channels * self.facts.taps
@@ -207,11 +210,11 @@ class ConvPartitionConfigs(Undivided):
         return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as the configuration has it"),))
 
     def cost(self, config: Config) -> float:
-        """Estimated cycles."""
+        """Return the estimated cycles."""
         return self._blocks(config).cycles
 
     def candidates(self) -> Iterator[Config]:
-        """The decision's cut, and those of the least estimated cycles."""
+        """Yield the decision's configuration, and those with the fewest estimated cycles."""
         yield self.decided()
         times = BlockTimes(self.facts, candidates(self.facts))
         fits = np.flatnonzero(times.fits)
@@ -222,7 +225,7 @@ class ConvPartitionConfigs(Undivided):
             yield config
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Blocks and tiles of half and twice the size, the other order."""
+        """Yield blocks and tiles of half and twice the size, and the other loop order."""
         w, facts = self.w, self.facts
         most = {
             "step_m": facts.co,
@@ -239,7 +242,7 @@ class ConvPartitionConfigs(Undivided):
         yield changed(config, order="nm" if order(config, "order") == "mn" else "mn")
 
     def fits(self, config: Config) -> bool:
-        """Always: what does not fit the buffers is refused."""
+        """Return True: configurations that exceed the buffers are refused."""
         return True
 
     def _blocks(self, config: Config) -> ConvBlocks:
@@ -248,7 +251,8 @@ class ConvPartitionConfigs(Undivided):
         return self._known[config]
 
     def _clipped(self, config: Config) -> ConvBlocks:
-        """The blocks of a configuration, clipped to the shape. HardwareError where they do not fit the buffers."""
+        """Return the blocks of a configuration, clipped to the shape. Raises HardwareError if they do not fit the
+        buffers."""
         w, facts = self.w, self.facts
         groups = next(g for g in range(min(w.groups, integer(config, "groups")), 0, -1) if w.groups % g == 0)
         grouped = w.groups > 1
@@ -276,7 +280,7 @@ class ConvPartitionConfigs(Undivided):
 
 
 def _tile(tile: int, block: int, whole: int) -> int:
-    """A tile of a block: any where the block is the whole dimension, else one that divides it."""
+    """Return a tile of a block: any size if the block covers the whole dimension, else a divisor of the block."""
     tile = min(tile, block)
     return tile if block >= whole else next(size for size in range(tile, 0, -1) if block % size == 0)
 
@@ -284,7 +288,7 @@ def _tile(tile: int, block: int, whole: int) -> int:
 def partition_rule(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware
 ) -> PartitionConfigs | ConvPartitionConfigs:
-    """The rule of a workload on page 01's machine."""
+    """Return the configuration rule for a workload on a machine with one level of buffers."""
     if isinstance(workload, ConvWorkload):
         return ConvPartitionConfigs(workload, hardware)
     return PartitionConfigs(workload, hardware)

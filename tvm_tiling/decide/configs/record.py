@@ -1,4 +1,4 @@
-"""What a decision settles, apart from the shape that it was made for: plain data, to be kept and made anew from."""
+"""The choices of a decision, independent of its shape, as plain data that can be stored and applied again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _EXTENTS = ("left", "right", "result")
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """The blocks at one storage level: extents in elements of those of the left operand, the right one and the result.
+    """The blocks at one storage level: the extents, in elements, of blocks of the left operand, the right operand and
+    the result.
 
-    Of a product (rows, depth), (depth, columns) and (rows, columns); of a convolution on a CPU (rows, columns,
-    channels) of input and output, (taps, channels in, channels out) of the kernels.
+    For a matrix multiplication: (rows, depth), (depth, columns) and (rows, columns). For a convolution on a CPU: (rows,
+    columns, channels) of input and output, and (taps, input channels, output channels) of the kernels.
     """
 
     level: str
@@ -28,12 +29,12 @@ class Blocks:
     result: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {"level": self.level, **{name: list(getattr(self, name)) for name in _EXTENTS}}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Blocks:
-        """What `to_dict` wrote; DatabaseError for anything else."""
+        """Parse the output of `to_dict`. Raises DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != {"level", *_EXTENTS}:
             raise DatabaseError(f"config: blocks {record!r}; expected a table of level, {', '.join(_EXTENTS)}")
         if not isinstance(record["level"], str):
@@ -43,11 +44,12 @@ class Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The tiling of an operator as data. `form` is a kernel: on a CPU "normal", "inline", "pack" or "stream" of a
-    gemm, one of conv/cpu_conv.py FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
+    """The tiling of an operator as data.
 
-    `choices` are sorted by name; their names are the form's own. `levels`, the outermost first, follow from form,
-    choices and shape: they are for people, and for whoever compares capacities, and not part of what makes cuts equal.
+    `form` is the kernel: on a CPU "normal", "inline", "pack" or "stream" for a GEMM, and one of FORMS in
+    conv/cpu_conv.py for a convolution; on an accelerator "matrix", "levels" or "wfold". `choices` are sorted by name;
+    the names depend on the kernel. `levels`, outermost first, follow from kernel, choices and shape. They are
+    informative, and ignored when configurations are compared.
     """
 
     op: str
@@ -57,17 +59,17 @@ class Config:
 
     @classmethod
     def of(cls, op: str, form: str, choices: Mapping[str, Value], levels: Iterable[Blocks] = ()) -> Config:
-        """A configuration of the choices in any order."""
+        """Create a configuration from choices in any order."""
         return cls(op=op, form=form, choices=tuple(sorted(choices.items())), levels=tuple(levels))
 
     @property
     def algorithm(self) -> str:
-        """The kernel variant or the algorithm; the field `form` of records and files."""
+        """The kernel variant or algorithm; stored as the field `form` in records and files."""
         return self.form
 
     def choice(self, name: str) -> Value:
-        """The value of one choice; DatabaseError, naming those there are, if the configuration has none of this
-        name."""
+        """Return the value of a choice. Raises DatabaseError, listing the available names, if the configuration has no
+        such choice."""
         for own, value in self.choices:
             if own == name:
                 return value
@@ -76,7 +78,7 @@ class Config:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "op": self.op,
             "form": self.form,
@@ -86,7 +88,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Config:
-        """What `to_dict` wrote, read back; DatabaseError, naming the field, for anything else."""
+        """Parse the output of `to_dict`. Raises DatabaseError, naming the field, for anything else."""
         if not isinstance(record, Mapping) or set(record) - {"op", "form", "choices", "levels"}:
             raise DatabaseError(f"config: {record!r}; expected a table of op, form, choices and levels")
         op, form, choices = record.get("op"), record.get("form"), record.get("choices")

@@ -1,4 +1,4 @@
-"""What every kind of kernel tells of its configurations: what is left to choose, what a configuration stands for, what
+"""The interface of configuration rules: which choices a kernel has, which decision a configuration stands for, and what
 it costs."""
 
 from __future__ import annotations
@@ -18,55 +18,56 @@ _Decision = TypeVar("_Decision", bound=Decision)
 
 
 class ConfigRule(Protocol):
-    """The configurations of one operator on one machine, of one form or of forms that have their choices in common.
+    """The configurations of one operator on one machine, for one algorithm or for several with the same choices.
 
     `cost` is in seconds on a CPU, in cycles on an accelerator.
     """
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms that it knows."""
+        """The algorithms that the rule covers."""
 
     @property
     def name(self) -> str:
-        """What its choices are called by among those of other rules; empty where they need no other name."""
+        """Prefix of its choices among those of other rules; "" if they need none."""
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
 
     def tiling_of(self, config: Config) -> Tiling:
-        """The decision that a configuration stands for here: blocks are clipped to the shape, loop counts follow from
-        it. HardwareError where the machine cannot."""
+        """Return the decision of a configuration for this shape, with blocks clipped to it. Raises HardwareError if the
+        machine cannot run it."""
 
     def decided(self) -> Config | None:
-        """The decision's cut, None where it is the one of least cost."""
+        """Return the configuration of the decision; None if it is the candidate with the lowest cost."""
 
     def candidates(self) -> Iterator[Config]:
-        """The configurations that the decision compares."""
+        """Yield the configurations that the decision compares."""
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Configurations that differ in one choice; not all of them are possible."""
+        """Yield configurations that differ in one choice; some may be impossible."""
 
     def fits(self, config: Config) -> bool:
-        """Whether blocks stay in the levels that they are made for, where no machine forces them to."""
+        """Return whether blocks stay in the storage levels for which they are sized, where the machine does not enforce
+        it."""
 
     def cost(self, config: Config) -> float:
-        """The predicted cost."""
+        """Return the predicted cost."""
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """What the predicted cost is spent on, in any unit; empty where that is not told apart."""
+        """Return the predicted cost by cause, in any unit; empty if causes are not separated."""
 
 
 class Undivided:
-    """A rule whose costs are not told apart."""
+    """A rule that does not separate its costs by cause."""
 
     def parts(self, config: Config) -> Mapping[str, float]:
-        """Nothing."""
+        """Return an empty mapping."""
         return {}
 
 
 def integer(config: Config, name: str, least: int = 1) -> int:
-    """A choice that is a whole number; DatabaseError if it is not, or below `least`."""
+    """Return an integer choice. Raises DatabaseError if it is not an integer or is below `least`."""
     value = config.choice(name)
     if type(value) is not int or value < least:
         raise DatabaseError(f"config: {name} = {value!r}; expected a whole number of at least {least}")
@@ -74,7 +75,7 @@ def integer(config: Config, name: str, least: int = 1) -> int:
 
 
 def integers(config: Config, name: str, count: int) -> tuple[int, ...]:
-    """A choice that is `count` whole numbers of at least 1; DatabaseError if it is not."""
+    """Return a choice of `count` integers of at least 1. Raises DatabaseError otherwise."""
     value = config.choice(name)
     if not isinstance(value, tuple) or len(value) != count or min(value) < 1:
         raise DatabaseError(f"config: {name} = {value!r}; expected {count} whole numbers of at least 1")
@@ -82,7 +83,7 @@ def integers(config: Config, name: str, count: int) -> tuple[int, ...]:
 
 
 def one_of(config: Config, name: str, accepted: tuple[Value, ...]) -> Value:
-    """A choice of few values; DatabaseError if it is none of them."""
+    """Return a choice with few values. Raises DatabaseError for another value."""
     value = config.choice(name)
     if value not in accepted or type(value) is not type(accepted[0]):
         raise DatabaseError(f"config: {name} = {value!r}; expected {', '.join(map(repr, accepted))}")
@@ -90,12 +91,13 @@ def one_of(config: Config, name: str, accepted: tuple[Value, ...]) -> Value:
 
 
 def order(config: Config, name: str = "inner_order") -> str:
-    """A choice that is an order of two loops."""
+    """Return a choice that is the order of two loops."""
     return str(one_of(config, name, ("mn", "nm")))
 
 
 def fewer(shares: tuple[int, ...], most: tuple[int, ...], cores: int) -> tuple[int, ...]:
-    """Shares of the cores, none larger than there is work; HardwareError where that takes more than there are."""
+    """Return the division among cores with no part larger than the work. Raises HardwareError if it needs more cores
+    than exist."""
     wanted = 1
     for count in shares:
         wanted *= count
@@ -107,7 +109,7 @@ def fewer(shares: tuple[int, ...], most: tuple[int, ...], cores: int) -> tuple[i
 
 
 def refuse_registers(needed: int, there_are: int, tile: str) -> None:
-    """HardwareError for a register tile that does not fit."""
+    """Raise HardwareError if a register tile does not fit."""
     if needed > there_are:
         raise HardwareError(
             f"config: microkernel {tile} needs {needed} vector registers, this CPU has {there_are}; expected fewer"
@@ -115,18 +117,18 @@ def refuse_registers(needed: int, there_are: int, tile: str) -> None:
 
 
 def halves_and_doubles(value: int, unit: int, most: int) -> list[int]:
-    """Half and twice a block, in whole units, up to `most`."""
+    """Return half and twice a block size, in whole units, up to `most`."""
     found = [-(-value // 2 // unit) * unit if value > unit else value, 2 * value]
     return [size for size in dict.fromkeys(min(size, most) for size in found) if size != value and size > 0]
 
 
 def changed(config: Config, **choices: Value) -> Config:
-    """The configuration with some choices replaced."""
+    """Return the configuration with some choices replaced."""
     return Config.of(config.op, config.form, {**dict(config.choices), **choices})
 
 
 def because(tiling: _Decision, config: Config, why: str) -> _Decision:
-    """The decision with `why` as the reason for its form, and for the configuration as a whole."""
+    """Return the decision with `why` as the reason for its algorithm and for the configuration as a whole."""
     kept = tuple(Reason(r.field, r.value, why) if r.field == "form" else r for r in tiling.reasons)
     if all(r.field != "form" for r in kept):
         kept = (Reason("form", config.form, why), *kept)

@@ -1,7 +1,8 @@
-"""Configurations of convolutions, and of products as convolutions of one tap, on page 05's machine: form "wfold".
+"""Configurations of convolutions, and of matrix multiplications as convolutions with one tap, on a W-fold machine, with
+the single algorithm "wfold".
 
-pci, pco    bytes of a block of input channels, and of a piece of output channels
-co_block    output channels that share one pass over the input
+pci, pco    bytes of a block of input channels, and of a part of the output channels co_block    output channels that
+share one pass over the input
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class WFoldMachineConfigs(Undivided):
         self.leaving = granularities_of(unit, self.layer.wo, self.layer.d_out)
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         assert isinstance(tiling, ConvTiling) and tiling.pci and tiling.pco and tiling.co_block and tiling.ws
         layer, unit = self.layer, self.unit
         choices: dict[str, Value] = {"pci": tiling.pci, "pco": tiling.pco, "co_block": tiling.co_block}
@@ -63,39 +64,39 @@ class WFoldMachineConfigs(Undivided):
         return Config.of(self.op, "wfold", choices, (block,))
 
     def decided(self) -> Config:
-        """The decision's."""
+        """Return the configuration of the decision."""
         return self.config_of(decide_wfold(self.w, self.hardware))
 
     def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
+        """Return the decision of a configuration for this shape."""
         return wfold_tiling(self.fold, self._nest(config), self.unit)
 
     def cost(self, config: Config) -> float:
-        """Cycles of all images, the buffers walked."""
+        """Return the simulated cycles of all images."""
         return float(self.w.n * image_cycles(self._nest(config)))
 
     def candidates(self) -> Iterator[Config]:
-        """Every granularity with every number of output channels that the buffers have room for."""
+        """Yield every granularity with every number of output channels that fits the buffers."""
         for pci, most in self.incoming.items():
             for pco in self.leaving:
                 for co_rows in range(1, most + 1):
                     yield self._config(pci, pco, co_rows)
 
     def near(self, config: Config) -> Iterator[Config]:
-        """Blocks of half and twice the output channels."""
+        """Yield blocks of half and twice the output channels."""
         most = self.incoming[integer(config, "pci")] * self.unit.sub_units
         for block in halves_and_doubles(integer(config, "co_block"), self.unit.sub_units, most):
             yield changed(config, co_block=block)
 
     def fits(self, config: Config) -> bool:
-        """Always: what the buffers have no room for is refused."""
+        """Return True: configurations that exceed the buffers are refused."""
         return True
 
     def _config(self, pci: int, pco: int, co_rows: int) -> Config:
         return self.config_of(wfold_tiling(self.fold, FoldNest(self.layer, self.unit, pci, pco, co_rows), self.unit))
 
     def _nest(self, config: Config) -> FoldNest:
-        """The configuration clipped to the shape. HardwareError where a row or a buffer has no room for it."""
+        """Return the configuration clipped to the shape. Raises HardwareError if it exceeds a row or a buffer."""
         pci, pco = integer(config, "pci"), integer(config, "pco")
         for name, value, accepted in (("pci", pci, self.incoming), ("pco", pco, self.leaving)):
             if value not in accepted:

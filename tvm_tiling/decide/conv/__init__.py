@@ -1,1 +1,2 @@
-"""Convolutions: direct, as products, depthwise, Winograd, folded; in blocks for a matrix engine (pages 01, 03, 05)."""
+"""Convolutions: direct, as matrix multiplication, depthwise, Winograd, stride-fold and W-fold algorithms on CPUs;
+blocks for a matrix engine."""

@@ -1,8 +1,8 @@
-"""The energy of blocks of a convolution on a matrix engine, of many candidates at once (pages 01 and 06).
+"""Energy of the blocks of a convolution on a matrix engine, for many candidates at once.
 
-Counted is what the simulator counts: multiply-accumulates, every byte that is read from external memory and written to
-a buffer, and the other way for results, and what the matrix engine reads and writes of its buffers for each block. What
-is filled in for the border is left out.
+The terms are those of the simulator: multiply-accumulates, every byte read from external memory and written to a
+buffer, the reverse for results, and the accesses of the matrix engine to its buffers for each block. Padding values
+written on the chip are not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .block_time import BlockTimes, ConvFacts
 
 
 def block_energy(facts: ConvFacts, times: BlockTimes) -> np.ndarray:
-    """float64[candidates]: pJ of each, without the vector engine."""
+    """Return float64[candidates]: the energy of each in pJ, without the vector engine."""
     conv, p, unit, machine = facts.conv, facts.product, facts.unit, facts.machine
     taps = conv.kh * conv.kw
     reach = max(unit.macs(p.d_a) / (unit.block_m * unit.block_n), unit.block_k)
@@ -25,7 +25,7 @@ def block_energy(facts: ConvFacts, times: BlockTimes) -> np.ndarray:
         passed += count * m * n * facts.d_acc * 2 * np.ceil(depth / reach)
     results = conv.n * conv.do * conv.ho * conv.wo * conv.co
     out = results * p.d_out
-    sums = passed - results * facts.d_acc + out  # the first block of a sum adds to nothing
+    sums = passed - results * facts.d_acc + out  # the first block of a sum does not read it
     of_sums = np.where(times.in_acc, machine.byte_pj("acc"), machine.byte_pj("out"))
     moved = times.bytes_a + times.bytes_b
     pj: np.ndarray = (

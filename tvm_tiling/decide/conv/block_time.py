@@ -1,15 +1,15 @@
-"""What blocks of a convolution take on a matrix engine: buffers, bytes and cycles, of many candidates at once.
+"""Buffer usage, traffic and cycles of the blocks of a convolution on a matrix engine, for many candidates at once.
 
-The time of a candidate is estimated as
+The time of a candidate is estimated from
 
-    start    until the first blocks of both operands are there
-    work     the multipliers, tile by tile with the rounding of each
-    loads    of both operands with their halo; one after the other where they share a queue or a port
-    end      the last tile and the way out of its results
+    start    until the first blocks of both operands have arrived
+    work     the multipliers, tile by tile, each rounded to whole cycles
+    loads    of both operands with their halos; one after the other where they share a queue or a port
+    end      the last tile and the store of its results
 
-start + work + end, or the loads and the last tile if that is longer. Where a buffer holds few blocks, work waits for
-them to go round: a block is loaded, worked on and makes room for another, which is there a latency later; sums are
-worked on and leave.
+as start + work + end, or the loads and the last tile if that is longer. Where a buffer holds few blocks, work waits for
+free buffers: a block is loaded, used, and frees its space, and the next one arrives a latency later. Sums are computed
+and stored likewise.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ Sizes = TypeVar("Sizes", int, np.ndarray)
 
 MOST_VERSIONS = 8
 MOST_SUMS = 8
-EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
+# Penalty in cycles per instruction, so that of equally fast candidates the one with fewer instructions wins.
+EACH = 0.05
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Candidates, one array for each choice (ConvBlocks tells what they are); `channels_outside` is 1 or 0."""
+    """Candidates, one array per choice (see ConvBlocks); `channels_outside` is 1 or 0."""
 
     channels_outside: np.ndarray
     groups: np.ndarray
@@ -50,7 +51,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the image: output points, input size, border in front, stride, and the span of a kernel."""
+    """An axis of the image: output points, input size, padding in front, stride, and the span of a kernel."""
 
     points: int
     size: int
@@ -59,31 +60,33 @@ class Axis:
     span: int
 
     def reach(self, points: np.ndarray) -> np.ndarray:
-        """Input points under blocks of `points`, border included."""
+        """Return the input points under blocks of `points` output points, including padding."""
         return (points - 1) * self.stride + self.span
 
     def read(self, steps: np.ndarray) -> np.ndarray:
-        """Input points that blocks of so many points read in all: each block its own, what two share twice."""
+        """Return the input points read by all blocks of `steps` points; points shared by two blocks count twice."""
         distinct, which = np.unique(steps, return_inverse=True)
         sums = [sum(self.under(start, int(step)) for start in range(0, self.points, step)) for step in distinct]
         return np.array(sums, dtype=np.int64)[which.reshape(-1)]
 
     def read_whole(self, steps: np.ndarray) -> np.ndarray:
-        """Input points that are read at once for all blocks of so many points: all but what a stride leaves over."""
+        """Return the input points read in one load for all blocks of `steps` points: all but those that a stride skips
+        at the end."""
         covered = -(-self.points // steps) * steps
         last: np.ndarray = np.minimum((covered - 1) * self.stride + self.span - self.front, self.size)
         return last
 
     def under(self, start: int, step: int) -> int:
-        """Input points that the block of `step` points from `start` on reads, without the border. The last block, which
-        may have fewer points, reads on to the end of the input where a stride leaves a rest there."""
+        """Return the input points read by the block of `step` output points from `start` on, without padding. The last
+        block, even if it is partial, reads to the end of the input where a stride leaves a remainder."""
         first = start * self.stride - self.front
         return max(0, min(first + (step - 1) * self.stride + self.span, self.size) - max(first, 0))
 
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Blocks of an operand: `cycles` of all loads and of `each` block, how many have room, whether it stays whole."""
+    """Blocks of one operand: `cycles` of all loads and of `each` block, how many versions fit, and whether the operand
+    stays resident as a whole."""
 
     cycles: np.ndarray
     each: np.ndarray
@@ -92,18 +95,18 @@ class _Blocks:
 
     @property
     def times(self) -> np.ndarray:
-        """How many blocks are loaded."""
+        """Number of block loads."""
         times: np.ndarray = np.maximum(1, np.round(self.cycles / self.each))
         return times
 
 
 class ConvFacts:
-    """The quantities of one convolution on one machine."""
+    """Quantities of one convolution on one machine."""
 
     def __init__(self, conv: ConvWorkload, hardware: Hardware) -> None:
         self.conv, self.product = conv, product_on(conv, hardware)
         unit, machine = hardware.near_tile, Machine(hardware)
-        assert unit is not None  # product_on has refused such a machine
+        assert unit is not None  # product_on has refused machines without it
         self.unit, self.machine = unit, machine
         self.taps = conv.kd * conv.kh * conv.kw
         self.ci, self.co = conv.ci // conv.groups, conv.co // conv.groups
@@ -122,17 +125,17 @@ class ConvFacts:
         self.out_rate = machine.rate("external", "out")
 
     def room(self, name: str, own: int) -> int:
-        """Bytes of a buffer."""
+        """Return the capacity of a buffer in bytes."""
         room = self.machine.capacity(name)
         return own if room is None else room
 
     @staticmethod
     def buffer(axis: Axis) -> int:
-        """Points of a whole axis with its border."""
+        """Return the points of a whole axis including its padding."""
         return max((axis.points - 1) * axis.stride + axis.span, axis.front + axis.size)
 
     def product_cycles(self, m: Sizes, n: Sizes, k: Sizes) -> Sizes:
-        """Cycles of one instruction that multiplies m x k by k x n."""
+        """Return the cycles of one instruction that multiplies m x k by k x n."""
         unit = self.unit
         if unit.partial_blocks == "padded":
             blocks = -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
@@ -146,7 +149,8 @@ class ConvFacts:
 
 
 class BlockTimes:
-    """Every candidate: whether it `fits`, what it reads, how blocks take turns, and the estimate of its `cycles`."""
+    """The candidates: whether each `fits`, the bytes it reads, the number of block versions, and its estimated
+    `cycles`."""
 
     def __init__(self, facts: ConvFacts, at: Columns) -> None:
         self.facts, self.at = facts, at
@@ -201,16 +205,16 @@ class BlockTimes:
 
     @property
     def fits(self) -> np.ndarray:
-        """Whether one block of everything has room."""
+        """Whether at least one block of each operand and of the sums fits."""
         return (self.versions_a > 0) & (self.versions_b > 0) & (self.versions_sums > 0)
 
     @functools.cached_property
     def cycles(self) -> np.ndarray:
-        """The estimate."""
+        """Estimated cycles."""
         at, facts, p, unit = self.at, self.facts, self.facts.product, self.facts.unit
         conv = facts.conv
         work, instructions = self._work
-        meetings = self.parts_m * self.points * (conv.groups // at.groups)  # of a block of A and one of B
+        meetings = self.parts_m * self.points * (conv.groups // at.groups)  # pairs of a block of A and a block of B
         last = work / (meetings * _parts(facts.ci, at.channels))
         a = _Blocks(self.bytes_a / p.bw_a, self.size_a / p.bw_a, self.versions_a, self.whole_a)
         b = _Blocks(self.bytes_b / p.bw_b, self.size_b / p.bw_b, self.versions_b, self.whole_b)
@@ -231,7 +235,8 @@ class BlockTimes:
         longest = np.maximum(work + late, np.maximum(self._goes_round(a, work), self._goes_round(b, work)))
         waits = np.zeros(len(work))
         if facts.one_port:
-            # A store waits for the load that has the port: there are as many stores as loads while loads last.
+            # A store waits for the load that occupies the port: while loads continue, there are as many stores as
+            # loads.
             number = a.times * pieces_a + b.times * pieces_b
             waits = loads / number
             rest = np.maximum(0, self._tiles - number) * work / self._tiles
@@ -246,33 +251,33 @@ class BlockTimes:
 
     @property
     def _tokens(self) -> int:
-        """Cycles of the tokens there and back."""
+        """Cycles of the tokens in both directions."""
         return 2 * self.facts.machine.issue.token_cycles
 
     @functools.cached_property
     def _tiles(self) -> np.ndarray:
-        """How often sums leave."""
+        """Number of times that sums are stored."""
         at, conv = self.at, self.facts.conv
         tile = np.where(self.split, at.step_m * at.rows, at.tile_m * at.tile_rows) * at.groups * at.columns
         tiles: np.ndarray = np.maximum(1, conv.n * conv.do * conv.ho * conv.wo * conv.co / tile)
         return tiles
 
     def _goes_round(self, blocks: _Blocks, work: np.ndarray) -> np.ndarray:
-        """Cycles that the blocks of an operand take that come, are worked on and make room, one after the other for
-        each version; 0 where all of them find room."""
+        """Return the cycles in which the blocks of an operand are loaded, used and freed one after the other, divided
+        by the number of versions; 0 if all blocks fit."""
         turn = blocks.each + self.facts.latency + work / blocks.times + self._tokens
         found: np.ndarray = blocks.times * turn / np.maximum(1, blocks.versions) - blocks.each
         return np.where(blocks.whole | (blocks.times <= blocks.versions), 0, found)
 
     @property
     def instructions(self) -> np.ndarray:
-        """About how many instructions there are: products, and for each tile of them a store and two loads."""
+        """Approximate number of instructions: multiplications, and a store and two loads for each tile."""
         found: np.ndarray = self._work[1] + 3 * self._tiles
         return found
 
     @functools.cached_property
     def _work(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles of the multipliers, and their instructions."""
+        """Cycles and number of the matrix-engine instructions."""
         conv = self.facts.conv
         work, instructions = np.zeros(len(self.at.rows)), np.zeros(len(self.at.rows))
         for count, m, n, c in self.tiles():
@@ -281,8 +286,8 @@ class BlockTimes:
         return work, instructions
 
     def tiles(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Of the kinds of instructions of the matrix engine, whole tiles and those at the edges: how many there are,
-        and their output channels, points and input channels."""
+        """Yield (count, output channels, points, input channels) for each kind of matrix-engine instruction: full tiles
+        and those at the edges."""
         at, facts = self.at, self.facts
         conv = facts.conv
         sides = (
@@ -301,7 +306,8 @@ class BlockTimes:
 
 
 def _arrives(blocks: _Blocks, pieces: np.ndarray, work: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Cycles by which an operand that stays is later there, piece by piece, than the first pass over it takes."""
+    """Return the cycles by which a resident operand, loaded piece by piece, arrives later than the first pass over it
+    takes."""
     arrival = np.where(blocks.whole, blocks.cycles, blocks.each) * (1 - 1 / pieces)
     late: np.ndarray = np.maximum(0, arrival - work / passes)
     return late

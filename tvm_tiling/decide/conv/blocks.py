@@ -1,13 +1,15 @@
-"""The blocks of a convolution on a matrix engine: rectangles of output points, channels in and out (page 01).
+"""Blocks of a convolution on a matrix engine: rectangles of output points, and input and output channels.
 
-Page 01 cuts a convolution as a product whose columns are a run of output points. On the chip such a run is a rectangle
-of rows and columns with its halo, and what is loaded comes in pieces that take turns, so that loads and products
-overlap. There are not many ways: each dimension is cut into a few equal pieces, either operand stays while the other
-passes by, or channels are cut too and the sums stay. conv/block_time.py estimates the time of all of them at once,
-conv/instruction_times.py finds the cycles of one exactly, in some microseconds an instruction. So those of least
-estimate are walked through, as many as a fixed number of instructions allows: many of a small convolution, in which
-beginnings and ends count, few of a large one, in which estimates are close. The fastest is taken; of those that are as
-good, the one that reads fewest bytes.
+The analytical partition treats a convolution as a matrix multiplication whose columns are a run of output points. On
+the chip, such a run is a rectangle of rows and columns with its halo, and data is loaded in blocks that alternate, so
+that loads and multiplications overlap. The number of alternatives is small: each dimension is divided into a few equal
+parts; either operand stays resident while the other streams past, or channels are divided too and the sums stay
+resident.
+
+conv/block_time.py estimates the time of all candidates at once, and conv/instruction_times.py simulates a single one
+exactly, at some microseconds per instruction. The candidates with the smallest estimates are simulated within a fixed
+budget of instructions: many for small convolutions, where start and end matter, and few for large ones, where estimates
+are accurate. The fastest is taken, and among equally fast ones the one that reads the fewest bytes.
 """
 
 from __future__ import annotations
@@ -27,28 +29,28 @@ from .block_time import BlockTimes, Columns, ConvFacts
 from .conv_blocks import ConvBlocks
 from .instruction_times import queued_cycles
 
-CONFIGS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
-FEW_CONFIGS = (1, 2, 4, 8)  # of channels, columns and groups
-TILES = (1, 2, 4)  # pieces of a block
-LEVEL = 0.002  # cycles that differ by less, relatively, are as good
-DOUBT = 0.2  # by how much, relatively, an estimate may be behind the least one to be looked into
-MOST_STEPS = 10_000  # instructions that are walked through in all
-MOST_LOOKED_AT = 16  # candidates by another objective than time
-SLOWEST = 1.0  # by how much slower, relatively and by its estimate, a candidate may be that is best in something else
+CONFIGS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # numbers of parts of a dimension
+FEW_CONFIGS = (1, 2, 4, 8)  # the same for channels, columns and groups
+TILES = (1, 2, 4)  # numbers of tiles per block
+LEVEL = 0.002  # cycles whose relative difference is smaller count as equal
+DOUBT = 0.2  # relative margin behind the best estimate within which a candidate is still simulated
+MOST_STEPS = 10_000  # instructions simulated in total
+MOST_LOOKED_AT = 16  # candidates examined for objectives other than time
+SLOWEST = 1.0  # largest relative slowdown, by the estimate, of a candidate for another objective
 
 
 def conv_blocks(
     conv: ConvWorkload, hardware: Hardware, *, order: str | None = None, prefer: Prefer = "utilisation"
 ) -> ConvBlocks:
-    """The blocks of a convolution for `hardware.near_tile`; `order` settles which of the outer loops is outside, and
-    `prefer` what they are best in (gemm/program_choice.py).
+    """Return the blocks of a convolution for `hardware.near_tile`.
 
-    HardwareError where the machine has no such unit, or not even the smallest blocks find room.
+    order: fixes the order of the outer loops; prefer: the objective (gemm/program_choice.py). Raises HardwareError if
+    the machine has no such unit or not even the smallest blocks fit.
     """
     facts = ConvFacts(conv, hardware)
     times = BlockTimes(facts, candidates(facts))
     fits = times.fits
-    if order is not None and conv.groups == 1:  # groups have their kernels outside in any case
+    if order is not None and conv.groups == 1:  # grouped convolutions always have the kernels outside
         fits &= times.at.channels_outside == (order == "mn")
     if not fits.any():
         raise HardwareError(
@@ -66,7 +68,7 @@ def conv_blocks(
 
 
 def _leanest(facts: ConvFacts, times: BlockTimes, places: np.ndarray, fastest: ConvBlocks) -> ConvBlocks:
-    """The blocks that read the fewest bytes of those not much slower than the fastest."""
+    """Return the blocks that read the fewest bytes among those not much slower than the fastest."""
     limit = fastest.cycles * (1 + AS_FAST)
     read = times.bytes_a + times.bytes_b
     for place in places[np.lexsort((times.cycles[places], read[places]))][:MOST_LOOKED_AT].tolist():
@@ -81,7 +83,7 @@ def _leanest(facts: ConvFacts, times: BlockTimes, places: np.ndarray, fastest: C
 def _thriftiest(
     facts: ConvFacts, times: BlockTimes, places: np.ndarray, fastest: ConvBlocks, *, by_delay: bool
 ) -> ConvBlocks:
-    """The blocks of least energy, or of the least product of energy and cycles."""
+    """Return the blocks with the least energy or energy-delay product."""
     pj = block_energy(facts, times)
     delay = times.cycles[places] if by_delay else np.ones(len(places))
     order = places[np.lexsort((times.cycles[places], pj[places] * delay))]
@@ -94,7 +96,7 @@ def _thriftiest(
 
 
 def _looked_at(facts: ConvFacts, times: BlockTimes, place: int) -> ConvBlocks:
-    """One of the candidates, with its cycles by a walk where that is soon done."""
+    """Return one of the candidates, with simulated cycles if its program is short enough."""
     blocks = blocks_at(times, place)
     if times.instructions[place] > MOST_STEPS // MOST_LOOKED_AT:
         return blocks
@@ -102,7 +104,7 @@ def _looked_at(facts: ConvFacts, times: BlockTimes, place: int) -> ConvBlocks:
 
 
 def _place_of(times: BlockTimes, blocks: ConvBlocks) -> int:
-    """Where a candidate stands."""
+    """Return the index of a candidate."""
     at = times.at
     same = at.channels_outside == (blocks.order == "mn")
     for name in ("groups", "step_m", "tile_m", "rows", "tile_rows", "columns", "channels"):
@@ -111,7 +113,8 @@ def _place_of(times: BlockTimes, blocks: ConvBlocks) -> int:
 
 
 def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlocks:
-    """The best of the candidates at `places`: by their walk where that is soon done, by their estimate otherwise."""
+    """Return the best of the candidates at `places`: by simulation if programs are short enough, otherwise by the
+    estimate."""
     order = places[np.argsort(times.cycles[places], kind="stable")]
     least = float(times.cycles[order[0]])
     walked: list[ConvBlocks] = []
@@ -134,7 +137,7 @@ def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlo
 
 
 def candidates(facts: ConvFacts) -> Columns:
-    """Every way of cutting that is tried, as columns; many do not fit."""
+    """Return all candidate tilings as columns; many do not fit."""
     conv = facts.conv
     groups = [g for g in (configs(conv.groups, 1, CONFIGS)) if conv.groups % g == 0]
     grouped = conv.groups > 1
@@ -152,7 +155,7 @@ def candidates(facts: ConvFacts) -> Columns:
 
 
 def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
-    """One of the candidates."""
+    """Return the candidate at index `place`."""
     at = times.at
 
     def number(column: np.ndarray) -> int:
@@ -182,12 +185,13 @@ def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
 
 
 def configs(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
-    """Sizes that cut a dimension into a few equal pieces of whole blocks, the largest first; single blocks too."""
+    """Return sizes that divide a dimension into equal parts of whole blocks, largest first and single blocks last."""
     found = [min(size, ceil_div(ceil_div(size, count), block) * block) for count in (*pieces, size)]
     return list(dict.fromkeys(found))
 
 
 def _tiles(block: int, size: int) -> list[int]:
-    """Tiles of a block. Only at the end of the whole dimension may one be shorter: else they divide the block."""
+    """Return the tiles of a block. Tiles divide the block, except at the end of the dimension, where the last may be
+    shorter."""
     found = [ceil_div(block, count) for count in TILES if block >= size or block % count == 0]
     return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""The decision of a convolution on a matrix engine as data: page 01's matrix multiplication, and the blocks."""
+"""The decision for a convolution on a matrix engine: the partition of its matrix multiplication, and the blocks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from ..tiling import GemmTiling
 
 @dataclass(frozen=True, kw_only=True)
 class ConvBlocks:
-    """What is in the buffers at once and what one instruction multiplies, in elements.
+    """What the buffers hold at once and what one instruction multiplies, in elements.
 
-    The loops over output channels and over rectangles of points go in steps of `step_m` and of `rows` x `columns`, in
-    `order` ("mn": channels outside), those of input channels in steps of `channels`, those of groups in steps of
-    `groups`, within a step by tiles of `tile_m` output channels and `tile_rows` x `columns` points. An instruction
-    multiplies `sync_m` channels by `sync_rows` x `columns` points: a tile, or where the vector engine computes what is
-    fused behind, as much of it as one synchronisation covers, one row of points at least. `versions` are how
-    many blocks of an operand take turns in its buffer; `whole_a` and `whole_b` say that it stays as a whole. `sums` is
-    the memory of the sums, "acc" or "out". `bytes_a` and `bytes_b` are read in all, the halo counted; `cycles` is the
-    estimate.
+    - `step_m`: step of the loop over output channels; `rows` x `columns`: step of the loop over rectangles of points;
+      `order` "mn" puts the channels outside.
+    - `channels`, `groups`: steps of the loops over input channels and groups.
+    - `tile_m`, `tile_rows`: tiles within a step, `tile_m` output channels by `tile_rows` x `columns` points.
+    - `sync_m`, `sync_rows`: one instruction multiplies `sync_m` channels by `sync_rows` x `columns` points. This is a
+      whole tile, or the part of it that one synchronisation covers if the vector engine runs an epilogue, at least one
+      row of points.
+    - `versions_a`, `versions_b`, `versions_sums`: numbers of blocks that alternate in the buffers.
+    - `whole_a`, `whole_b`: the whole operand stays resident.
+    - `sums`: memory of the sums, "acc" or "out".
+    - `bytes_a`, `bytes_b`: bytes read in total, including halos.
+    - `cycles`: predicted cycles.
     """
 
     predictions: ClassVar[tuple[str, ...]] = ("bytes_a", "bytes_b", "cycles")
@@ -47,16 +51,16 @@ class ConvBlocks:
 
     @property
     def size(self) -> str:
-        """Output channels, rows and columns as text."""
+        """Output channels, rows and columns of a step as text."""
         return f"{self.step_m} x {self.rows} x {self.columns}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvPartition(GemmTiling):
-    """A convolution as its matrix multiplication, and the blocks that its schedule is written from.
+    """A convolution as its matrix multiplication, and the blocks from which its program is generated.
 
-    The partition and its load counts are those of the matrix multiplication, which bounds what a rectangle of points
-    with its halo can do: a prediction. What is loaded and multiplied is told by `blocks`.
+    The partition and its load counts are those of the matrix multiplication: a prediction that bounds what rectangles
+    of points with halos can achieve. `blocks` says what is loaded and multiplied.
     """
 
     blocks: ConvBlocks

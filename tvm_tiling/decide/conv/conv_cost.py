@@ -1,9 +1,8 @@
-"""What a configuration of a direct convolution costs on a CPU core: the prediction that ranks the candidates of
-conv/direct.py.
+"""Cost model of a direct convolution on a CPU, which ranks the candidates of conv/direct.py.
 
-The microkernel is that of a matrix product, so its step, the bandwidth of each level and the ends of a tile are taken
-from gemm/gemm_cost.py. What differs: pixels are read through the input's own geometry, a band of rows may be copied
-first, rows of the kernel outside the image cost nothing where they are left out, and weights arrive once a band.
+The microkernel is that of a matrix multiplication, so its step, the bandwidth of each cache level and the overhead of a
+tile are those of gemm/gemm_cost.py. Copying the input is added, rows of the kernel outside the image are free where
+they are skipped, and weights are read once per band.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from .shape import ConvShape
 
 @dataclass(frozen=True)
 class ConvConfig:
-    """A candidate: register tile, blocks, order, shares of the cores, and whether the input is copied."""
+    """A candidate: register tile, blocks, loop order, division among cores, and whether the input is copied."""
 
-    threads: tuple[int, int]  # shares of the rows of tiles, of the output channels
+    threads: tuple[int, int]  # divisions of the rows of tiles and of the output channels
     rows: int  # register tile: output rows, columns, vectors of channels
     columns: int
     vectors: int
-    band: int  # output rows that are copied, or walked, at once
+    band: int  # output rows that are copied or processed at once
     block_taps: int
     block_run: int
     block_channels: int
@@ -43,10 +42,9 @@ class ConvConfig:
 
 
 class ConvModel:
-    """The cost of any configuration of one convolution on one CPU.
+    """Cost of any configuration of one convolution on one CPU.
 
-    `input_run`: neighbouring channels that are adjacent in the input; `output_run` likewise. `prepacked`: the weights
-    arrive packed.
+    input_run, output_run: number of adjacent channels in memory. prepacked: whether the weights are prepacked.
     """
 
     def __init__(
@@ -73,17 +71,17 @@ class ConvModel:
 
     @cached_property
     def home(self) -> float:
-        """Bytes per cycle from where input and output lie before the convolution."""
+        """Bytes per cycle from the place where input and output are before the convolution."""
         return self.core.cpu.bytes_per_cycle(float(self.input_bytes + self.weight_bytes + self.output_bytes))
 
     def skips(self, rows: int) -> bool:
-        """Whether rows of the kernel outside the image are left out; see schedules/conv/direct.py."""
+        """Return whether rows of the kernel outside the image are skipped; see schedules/conv_direct.py."""
         s = self.shape
         return rows == 1 and s.h.padded and not self.engine.offset and s.d.taps == 1 and not s.d.padded
 
     @cached_property
     def rows_inside(self) -> float:
-        """Share of the kernel's rows that lie in the image, in the mean over the output's rows."""
+        """Mean share of the kernel's rows that are inside the image, over the rows of the output."""
         h = self.shape.h
         inside = sum(
             0 <= y * h.stride + h.start + t * h.dilation < h.size for y in range(h.points) for t in range(h.taps)
@@ -91,7 +89,8 @@ class ConvModel:
         return inside / (h.points * h.taps) if h.taps else 1.0
 
     def columns_inside(self, config: ConvConfig) -> float:
-        """Share of the taps of a row that some pixel of a tile has in the image, in the mean over the row's tiles."""
+        """Return the mean share of the taps of a row for which some pixel of a tile is inside the image, over the tiles
+        of a row."""
         w = self.shape.w
         if config.merged or self.engine.offset or self.shape.fold > 1 or not w.hides(config.columns):
             return 1.0
@@ -104,7 +103,7 @@ class ConvModel:
         return inside / tiles
 
     def collides(self, config: ConvConfig) -> bool:
-        """Whether the pixels of a register tile evict each other from L1."""
+        """Return whether the pixels of a register tile evict each other from L1."""
         l1 = self.cpu.cache(1)
         if l1 is None:
             return False
@@ -112,17 +111,17 @@ class ConvModel:
         return is_bad_leading_dimension(step, max(1, int(self.element)), l1, rows=config.rows * config.columns)
 
     def band_bytes(self, config: ConvConfig) -> float:
-        """The input under a band."""
+        """Return the bytes of input under a band."""
         s = self.shape
         rows = min(s.h.reach(config.band), s.h.size) if self.skips(config.rows) else s.h.reach(config.band)
         return s.d.taps * rows * s.w.reach(s.w.points) * config.pitch * self.element
 
     def cycles(self, config: ConvConfig) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         return sum(self.parts(config).values())
 
     def parts(self, config: ConvConfig) -> dict[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         s, core, nr = self.shape, self.core, config.vectors * self.lanes
         tr, tn = config.threads
         units = ceil_div(s.h.points, config.rows)
@@ -150,7 +149,7 @@ class ConvModel:
         share = my_units / (s.planes * units)
         bands = max(1.0, my_units * config.rows / config.band)
         weights = self.weight_bytes / s.groups * my_panels / panels
-        # Weights arrive once for each band unless they stay in L2.
+        # Weights are read once per band unless they stay in L2.
         passes = bands if weights > core.l2 / 2 else max(1.0, s.groups * share)
         arrival = passes * weights / core.cpu.bytes_per_cycle(self.weight_bytes)
         touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels
@@ -167,7 +166,7 @@ class ConvModel:
         return found
 
     def _step(self, config: ConvConfig, pixels: int, vectors: int, steps: float, blocks: int) -> float:
-        """One step of the microkernel: multiply-adds, or the arrival of weights and pixels."""
+        """Return the cycles of one microkernel step: multiply-adds, or the transfer of weights and pixels."""
         core, s = self.core, self.shape
         compute = core.step(pixels, vectors)
         line = vectors * self.lanes * self.word
@@ -178,7 +177,7 @@ class ConvModel:
             right = line / core.cpu.bytes_per_cycle(block) if block > core.l1 / 2 else 0.0
         else:
             right = line / core.cpu.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
-        # A tile's pixels share most of what they read.
+        # The pixels of a tile share most of their input.
         patch = s.h.read(config.rows) * s.w.read(config.columns) * s.ci * s.d.taps * self.element
         left = 0.0
         if not config.tiles_outside or patch > core.l1 * 0.6:
@@ -191,7 +190,7 @@ class ConvModel:
         return max(compute, left + right) + exposed
 
     def _copy(self, config: ConvConfig, share: float, bands: float) -> float:
-        """Cycles for copying a core's bands, rows that two of them share included."""
+        """Return the cycles to copy a core's bands, including rows that two bands share."""
         if not config.copies:
             return 0.0
         s = self.shape

@@ -1,4 +1,4 @@
-"""Why a direct convolution on a CPU is cut as it is, choice by choice."""
+"""Reasons for the choices of a direct convolution on a CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .shape import ConvShape
 def direct_reasons(
     form: str, shape: ConvShape, model: ConvModel, config: ConvConfig, *, adjacent: bool
 ) -> tuple[Reason, ...]:
-    """Fields of a ConvTiling and why; `adjacent`: the input's channels lie side by side."""
+    """Return the reasons for the fields of a ConvTiling; `adjacent`: the input's channels are contiguous."""
     cpu, pixels = model.cpu, config.rows * config.columns
     registers = registers_of(pixels, config.vectors)
     tiles = -(-shape.w.points // config.columns)

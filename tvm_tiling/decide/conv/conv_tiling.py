@@ -1,4 +1,4 @@
-"""The decision of a convolution as data, on a CPU and on page 05's machine."""
+"""The decision for a convolution, on a CPU and on a W-fold accelerator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .winograd import WinogradTiling
 
 
 class Candidate(NamedTuple):
-    """A form that was compared: its predicted time, None where it is refused, and why it costs that or is refused."""
+    """An algorithm that was compared: its predicted time (None if it is not applicable), and the reason."""
 
     form: str
     predicted_seconds: float | None
@@ -20,27 +20,26 @@ class Candidate(NamedTuple):
 
     @property
     def algorithm(self) -> str:
-        """The algorithm; the field `form` of records."""
+        """The algorithm; stored as the field `form` in records."""
         return self.form
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvTiling(Decision):
-    """How a convolution is cut (pages 05, 03 and 01). Fields of another machine than the decision's are None.
+    """Tiling of a convolution. Fields that belong to another machine than the decision's are None.
 
-    `form` is "direct", "gemm", "wfold", "depthwise" and so on. `stride_fold` is the factor by which columns are folded
-    into channels, the stride along W where it is folded and 1 where it is not: ask `stride_fold > 1`, since 1 is true.
+    `form` is the algorithm: "direct", "gemm", "wfold", "depthwise" and so on. `stride_fold` is the factor by which
+    columns are folded into channels: the stride along W if it is folded, else 1 (so test `stride_fold > 1`).
 
-    On a W-fold accelerator granularities are bytes and counts, `steps` and `cycles` among them, are those of one
-    image, all its groups included: a batch takes as many times as much. `aco`,
-    `co_block` and `bci` are those of one group. `reads` are rows of M bytes that the main unit broadcasts,
-    `weight_rows` rows that one sub-unit loads into its second buffer, `write_rows` rows that leave. `block_steps` are
-    the steps for Ncu*Ws points of all output channels of a group, of the first piece where the kernel is cut.
-    `cycles` is what the engine takes with its buffers walked, one instruction after the other; `steady_cycles` is the
-    prediction for buffers that never make it wait. `utilisation` is the multiply-adds of the plain convolution over
-    those that `cycles` have room for.
+    On a W-fold accelerator, granularities are bytes and counts; these, `steps` and `cycles` are those of one image with
+    all its groups, and a batch takes a multiple. `aco`, `co_block` and `bci` are those of one group. `reads` counts
+    rows of M bytes that the main unit broadcasts, `weight_rows` the rows that one sub-unit loads into its second
+    buffer, `write_rows` the rows written. `block_steps` are the steps for Ncu*Ws points of all output channels of a
+    group, for the first piece where the kernel is divided. `cycles` is the simulated time with finite buffers,
+    instruction by instruction; `steady_cycles` assumes that the engine never waits for its buffers. `utilisation` is
+    the multiply-adds of the original convolution divided by the peak multiply-adds in `cycles`.
 
-    On a CPU sizes are elements, rows and columns of the output.
+    On a CPU, sizes are in elements, rows and columns of the output.
     """
 
     op: ClassVar[str] = "conv"
@@ -51,28 +50,28 @@ class ConvTiling(Decision):
     predicted_seconds: float | None = None
     candidates: tuple[Candidate, ...] = ()
 
-    # Page 05's machine.
+    # W-fold accelerator.
     pci: int | None = None  # bytes of a block of channels
-    ws: int | None = None  # neighbours along W in a row: M / pci
+    ws: int | None = None  # adjacent columns along W in a row: M / pci
     bci: int | None = None  # blocks of channels
     aco: int | None = None  # output channels, padded to whole sub-units
-    co_block: int | None = None  # output channels between two passes over the input
-    kmax: int | None = None  # widest kernel that the first buffer takes
-    kw_pieces: tuple[int, ...] | None = None  # the (folded) kernel's width, cut
-    pco: int | None = None  # bytes of a piece of output channels
-    wso: int | None = None  # neighbours along W in a row that leaves: M / pco
-    pco_whole: int | None = None  # whole pieces of output channels
-    pco_remainder: int | None = None  # bytes of the last piece where it is shorter
-    loop_order: tuple[str, ...] | None = None  # inner to outer
-    instruction_rows: int | None = None  # output rows of an instruction, which has one block of output channels
+    co_block: int | None = None  # output channels per pass over the input
+    kmax: int | None = None  # widest kernel that the first buffer can hold
+    kw_pieces: tuple[int, ...] | None = None  # parts of the (folded) kernel's width
+    pco: int | None = None  # bytes of a part of the output channels
+    wso: int | None = None  # adjacent columns along W in an output row: M / pco
+    pco_whole: int | None = None  # number of full parts of output channels
+    pco_remainder: int | None = None  # bytes of the last part, if it is shorter
+    loop_order: tuple[str, ...] | None = None  # innermost loop first
+    instruction_rows: int | None = None  # output rows of an instruction, each with one block of output channels
     instruction_columns: int | None = None  # output columns of an instruction
     block_steps: int | None = None
     steps: int | None = None
     reads: int | None = None
     weight_rows: int | None = None
     write_rows: int | None = None
-    steady_cycles: int | None = None  # of one image: page 05's prediction, the slowest of multipliers and ports
-    cycles: int | None = None  # of one image, by the walk of the buffers that the simulator executes
+    steady_cycles: int | None = None  # of one image: the slowest of multipliers and ports, without waiting for buffers
+    cycles: int | None = None  # of one image, simulated with the buffers of the machine
 
     # CPU.
     tile_rows: int | None = None  # output rows of the register tile
@@ -80,22 +79,22 @@ class ConvTiling(Decision):
     vectors: int | None = None  # vectors of output channels of the register tile
     lanes: int | None = None  # accumulators in a vector register
     lanes_along: str | None = None  # depthwise: "channels" or "columns"
-    walk_rows: bool | None = None  # depthwise: a tile is one row, and loops over its taps inside the image
-    walk_columns: bool | None = None  # depthwise: likewise one column
-    taps_at_once: int | None = None  # depthwise: neighbouring taps that a dot product takes; None: multiplied singly
+    walk_rows: bool | None = None  # depthwise: a tile is one row and loops over its taps inside the image
+    walk_columns: bool | None = None  # depthwise: the same for one column
+    taps_at_once: int | None = None  # depthwise: adjacent taps per dot product; None: taps are multiplied individually
     keep_rows: int | None = None  # rows of a band
     block_taps: int | None = None  # tap rows of a block of the reduction axes
-    block_run: int | None = None  # elements of a run within a tap row
+    block_run: int | None = None  # elements of a contiguous run within a tap row
     columns: int | None = None  # output channels of a column block
     inner_order: str | None = None  # "mn": tiles of pixels outside panels of channels; "nm": panels outside
-    merge_taps: bool | None = None  # the taps of a row of the kernel are one run
-    pitch: int | None = None  # elements from a position of the band, or of the input, to the next
+    merge_taps: bool | None = None  # the taps of a kernel row form one run
+    pitch: int | None = None  # elements between adjacent positions of the band or input
     copy_input: bool | None = None
     threads_rows: int | None = None
     threads_columns: int | None = None
-    pack_w: str | None = None  # "none", "run" (while it runs), "ahead" (when it is compiled)
-    product: GemmTiling | None = None  # form "gemm"
-    winograd: WinogradTiling | None = None  # form "winograd"
+    pack_w: str | None = None  # "none", "run" (packed at run time), "ahead" (prepacked)
+    product: GemmTiling | None = None  # algorithm "gemm"
+    winograd: WinogradTiling | None = None  # algorithm "winograd"
 
     sections: ClassVar[Sections] = (
         ("algorithm", ("form",)),

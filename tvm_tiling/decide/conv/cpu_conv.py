@@ -1,13 +1,14 @@
-"""Which form of a convolution a CPU runs: every admissible one is priced, and the cheapest is taken.
+"""Choice of a convolution's algorithm on a CPU: the time of every applicable algorithm is predicted, and the fastest is
+taken.
 
     direct       pixels by output channels in registers, read through the input's geometry (conv/direct.py)
-    stride_fold  the same with `stride` columns folded into channels (page 05); its kernels are padded with zeros
-    wfold        a vector holds neighbours along W besides few channels (page 05)
-    gemm         the matrix product that a pointwise convolution is (page 01)
-    depthwise    a group for each channel: channels side by side in a vector
-    winograd     fewer multiplications for more additions, where rounding stays within a tolerance
+    stride_fold  the same with `stride` columns folded into channels; kernels are padded with zeros
+    wfold        a vector holds adjacent columns along W in addition to few channels
+    gemm         a pointwise convolution as a matrix multiplication
+    depthwise    one group per channel, with adjacent channels in a vector
+    winograd     fewer multiplications for more additions, where the rounding error stays within a tolerance
 
-A form that is refused says why. `form` forces one of them.
+An algorithm that is not applicable gives its reason. `form` forces one of them.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """How a convolution's operands lie, as far as its forms differ by it. Elements, None where not constant.
+    """Memory layout of a convolution's operands, as far as algorithms depend on it. Sizes in elements, None if not
+    constant.
 
-    `channel_run`, `output_run`: neighbouring channels that are adjacent. `pitch`: from a position of the input to the
-    next, channels adjacent; `dense`: positions of a row lie one behind the other. `accumulates`: sums may wait in the
-    output. `matrix`: the operands can be read as those of a matrix product.
+    - `channel_run`, `output_run`: number of adjacent channels in memory.
+    - `pitch`: distance between positions of the input, if channels are adjacent.
+    - `dense`: positions of a row are contiguous.
+    - `accumulates`: partial sums may be kept in the output.
+    - `matrix`: the operands can be read as those of a matrix multiplication.
     """
 
     channel_run: int
@@ -51,7 +55,7 @@ class Source:
 
     @classmethod
     def of(cls, workload: ConvWorkload) -> Source:
-        """Dense operands in the workload's layout."""
+        """Return dense operands in the workload's layout."""
         c = workload
         if c.layout == "NHWC":
             return cls(channel_run=c.ci, output_run=c.co, pitch=c.ci, dense=c.groups == 1)
@@ -69,11 +73,12 @@ def decide_conv_on_cpu(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
 ) -> ConvTiling:
-    """The cheapest form of `workload` on `hardware.cpu` and its configuration. Sources: pages 01, 03 and 05.
+    """Return the fastest predicted algorithm of `workload` on `hardware.cpu` and its configuration.
 
-    `form` forces one of FORMS. `packing`: "run" (weights are packed while it runs) or "ahead". `winograd=False` leaves
-    that form out of the comparison, as does a predicted error above `tolerance` beside the largest output.
-    HardwareError for an unknown form, UnsupportedOperator for one that the workload does not admit.
+    form: forces one of FORMS. packing: "run" (weights are packed at run time) or "ahead" (prepacked). winograd=False
+    excludes Winograd convolution, as does a predicted error above `tolerance` relative to the largest output.
+
+    Raises HardwareError for an unknown algorithm, UnsupportedOperator for one that does not support the workload.
     """
     cpu = hardware.cpu
     if cpu is None:
@@ -103,7 +108,7 @@ def decide_conv_on_cpu(
 
 
 class ConvAlgorithms:
-    """The forms of one convolution on one CPU."""
+    """The algorithms of one convolution on one CPU."""
 
     def __init__(
         self,
@@ -121,7 +126,8 @@ class ConvAlgorithms:
         self.mhz = cpu.mhz
 
     def tiling(self, form: str) -> ConvTiling:
-        """The cheapest configuration of one form; UnsupportedOperator where the workload does not admit it."""
+        """Return the fastest configuration of an algorithm. Raises UnsupportedOperator if the workload does not allow
+        the algorithm."""
         forms: dict[str, Callable[[], ConvTiling]] = {
             "direct": self.direct,
             "stride_fold": self.stride_fold,
@@ -146,9 +152,10 @@ class ConvAlgorithms:
         return self.direct_tiling(form, choice, config, shares * cycles)
 
     def direct_choice(self, form: str) -> tuple[float, DirectChoice]:
-        """The candidates of form "direct" or "stride_fold", and how many times their work is to be done.
+        """Return the candidates of the algorithm "direct" or "stride_fold", and the factor by which to scale their
+        work.
 
-        Residues of a transposed convolution are cut alike: as the one with the most to do.
+        Residues of a transposed convolution share one tiling: that of the residue with the most work.
         """
         shapes = self._folded() if form == "stride_fold" else shapes_of(self.w)
         largest = max(shapes, key=lambda s: s.macs)
@@ -186,7 +193,7 @@ class ConvAlgorithms:
         return [shape.folded() for shape in shapes_of(w)]
 
     def direct_tiling(self, form: str, choice: DirectChoice, config: ConvConfig, cycles: float) -> ConvTiling:
-        """The decision that a candidate stands for, with its reasons."""
+        """Return the decision of a candidate, with its reasons."""
         shape, model = choice.shape, choice.model
         lanes = self.cpu.lanes(self.engine.acc_bytes)
         per_cycle = lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
@@ -222,7 +229,7 @@ class ConvAlgorithms:
             raise UnsupportedOperator(
                 "algorithm = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
-        # With channels last the kernels are the right operand, and may be prepacked; else they are the left one.
+        # With channels last, the kernels are the right operand and may be prepacked; otherwise they are the left one.
         last = w.layout == "NHWC"
         config = decide_on_cpu(
             product,
@@ -233,7 +240,7 @@ class ConvAlgorithms:
         return self.product_tiling(product, config)
 
     def product_tiling(self, product: GemmWorkload, config: GemmTiling) -> ConvTiling:
-        """The decision that a product's stands for."""
+        """Return the decision for a convolution computed as a matrix multiplication with this tiling."""
         return ConvTiling(
             form="gemm",
             utilisation=config.utilisation,
@@ -279,7 +286,7 @@ class ConvAlgorithms:
         return self.winograd_tiling(config)
 
     def winograd_tiling(self, config: WinogradTiling) -> ConvTiling:
-        """The decision that a configuration of Winograd's form stands for."""
+        """Return the decision of a configuration of Winograd convolution."""
         w = self.w
         per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
         why = (
@@ -301,8 +308,8 @@ class ConvAlgorithms:
 
 
 def narrow(cpu: Cpu) -> Cpu:
-    """The same CPU on vectors of half the width, for output channels that fill no more: of a single unit for 512 bits,
-    two halves start at once."""
+    """Return the CPU with vectors of half the width, for few output channels. A CPU with a single 512-bit unit issues
+    two halves per cycle."""
     if cpu.vector_bits == 128:
         return cpu
     units = 2 if cpu.vector_bits == 512 and cpu.fma_units == 1 else cpu.fma_units
@@ -310,7 +317,8 @@ def narrow(cpu: Cpu) -> Cpu:
 
 
 def as_product(workload: ConvWorkload) -> GemmWorkload | None:
-    """The matrix product that a pointwise convolution is, pixels by output channels; None where it is none."""
+    """Return the matrix multiplication equivalent to a pointwise convolution, pixels by output channels; None for
+    others."""
     w = workload
     one_tap = w.kd == w.kh == w.kw == 1 and w.stride == (1, 1) and w.stride_d == 1 and w.groups == 1
     if not one_tap or any((*w.padding, *w.padding_d)) or w.transposed:

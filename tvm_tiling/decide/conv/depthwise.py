@@ -1,13 +1,13 @@
-"""How a depthwise convolution is cut on a CPU, and what it costs there: channels by themselves, one to a lane.
+"""Tiling and cost of a depthwise convolution on a CPU, one channel per lane.
 
-lanes          along channels where at least four of them are adjacent, else along output columns
-register tile  columns x vectors of channels, or rows x vectors of columns: within the registers of page 03, beside the
-               weights of a row of the kernel
-columns        as many channels as leave the rows under a tile in L1
-shares         every factorisation of the cores into rows and channels
+lanes          along channels if at least four are adjacent, else along output columns
+register tile  columns x vectors of channels, or rows x vectors of columns, within the registers together with the
+               weights of a kernel row
+columns        as many channels as keep the rows under a tile in L1
+cores          every factorisation into rows and channels
 
-Predicted cycles are those of the slowest core: multiply-adds or loads of the tile, its ends, and the arrival of input
-and output from where they lie.
+Predicted cycles are those of the slowest core: multiply-adds or loads of the tile, the tile's overhead, and the
+transfer of input and output.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ..tiling import Reason
 from .conv_tiling import ConvTiling
 from .shape import Axis, ConvShape, shapes_of
 
-# Neighbouring channels from which on lanes are channels.
+# Number of adjacent channels from which on lanes are channels.
 FEWEST_LANES = 4
-# Taps of a row of the kernel that are unrolled at most, multiply-adds of a tile whose rows of taps are too, and tiles
-# that have a place of their own at the ends of an axis. They bound the code, not what is computed.
+# The most taps of a kernel row that are unrolled, the most multiply-adds of a tile whose tap rows are unrolled too, and
+# the most tiles with code of their own at the ends of an axis. These limit the code size, not the supported sizes.
 WIDEST_KERNEL = 32
 UNROLLED = 60
 TILES_APART = 12
-# Taps as elements of a dot product: the most taps along an axis, sums of a tile, instructions of a tile that are
-# written out; cycles to weave a group of pixels, and to finish a vector of sums (measured on Zen 4).
+# Taps as elements of a dot product: the most taps along an axis, sums per tile, and instructions of an unrolled tile;
+# cycles to interleave a group of pixels and to finish a vector of sums (measured on Zen 4).
 MOST_TAPS = 8
 DOT_SUMS = 24
 DOT_UNROLLED = 256
@@ -46,11 +46,11 @@ WRITE_BACK = 4.0
 class DepthwiseConfig:
     """A candidate."""
 
-    threads: tuple[int, int]  # shares of tiles of rows, of panels of channels
+    threads: tuple[int, int]  # divisions of the tiles of rows and of the channel panels
     rows: int
     columns: int
     vectors: int
-    channels: int  # of a block
+    channels: int  # channels of a block
     walk_rows: bool
     walk_columns: bool = False
 
@@ -58,10 +58,10 @@ class DepthwiseConfig:
 def decide_depthwise(
     workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool
 ) -> ConvTiling:
-    """The cheapest configuration of a convolution with a group for each input channel. Sources: pages 01 and 03.
+    """Return the fastest predicted configuration of a convolution with one group per input channel.
 
-    `input_run` and `output_run` are neighbouring channels that are adjacent; `prepacked`: the weights arrive packed.
-    UnsupportedOperator for other groups, and for kernels too wide to be unrolled where lanes are columns.
+    input_run, output_run: number of adjacent channels; prepacked: whether the weights are prepacked. Raises
+    UnsupportedOperator for other group counts, and for kernels too wide to unroll if lanes are columns.
     """
     choice = DepthwiseChoice(workload, cpu, input_run, output_run, prepacked)
     cycles, config = choice.best()
@@ -69,7 +69,7 @@ def decide_depthwise(
 
 
 class DepthwiseChoice:
-    """The candidates of one convolution and their cost."""
+    """The candidates for one convolution and their cost."""
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, prepacked: bool) -> None:
         if workload.groups != workload.ci:
@@ -80,10 +80,10 @@ class DepthwiseChoice:
         self.w, self.cpu, self.output_run, self.prepacked = workload, cpu, output_run, prepacked
         self.engine: DotInstruction = dot_engine(workload, cpu, form="depthwise")
         self.shapes = shapes_of(workload)
-        # Residues of a transposed convolution are cut alike: as the one with the most to do.
+        # Residues of a transposed convolution share one tiling: that of the residue with the most work.
         self.shape = max(self.shapes, key=lambda s: s.macs)
         taps = max(1, self.shape.d.taps * self.shape.h.taps * self.shape.w.taps)
-        # Its rates of loads and multiply-adds, and its caches.
+        # Provides the rates of loads and multiply-adds, and the caches.
         self.core = CpuModel(GemmWorkload(m=self.shape.points, k=taps, n=workload.co), cpu, self.engine)
         self.fma = (cpu.kernel_costs.integer_multiply_add if self.engine.acc == "int32" else 1.0) / cpu.fma_units
         run = adjacent_channels(workload, input_run)
@@ -95,8 +95,8 @@ class DepthwiseChoice:
         self.home = cpu.bytes_per_cycle(float(workload.bytes))
 
     def dot_instruction(self, input_run: int) -> DotInstruction | None:
-        """The instruction that takes neighbouring taps of a row as the elements of a dot product; None where there is
-        none, or channels, borders or distances do not admit it."""
+        """Return the instruction that takes adjacent taps of a row as the elements of a dot product; None if there is
+        none, or channels, padding or distances do not allow it."""
         s, engine = self.shape, self.engine
         served = self.prepacked and self.by_channel and self.lanes == self.cpu.lanes(engine.acc_bytes)
         narrow = engine.group == 4 and engine.acc_bytes == 4 and self.w.types.b == "int8"
@@ -108,19 +108,19 @@ class DepthwiseChoice:
     # ---- candidates -------------------------------------------------------------------------------------------------
 
     def best(self) -> tuple[float, DepthwiseConfig]:
-        """(cycles, cut) of the cheapest; the first of equals."""
+        """Return (cycles, config) of the fastest candidate, the first on a tie."""
         cycles, _, config = min((self.cycles(config), i, config) for i, config in enumerate(self.configs()))
         return cycles, config
 
     def configs(self) -> Iterator[DepthwiseConfig]:
-        """Every candidate."""
+        """Yield every candidate."""
         for rows, columns, vectors, walks in self.tiles():
             for channels in self.blocks(columns, vectors) if self.by_channel else (self.lanes,):
                 for threads in self.shares(rows, columns, vectors):
                     yield DepthwiseConfig(threads, rows, columns, vectors, channels, *walks)
 
     def tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
-        """(rows, columns, vectors, (rows walked, columns walked)) within the registers."""
+        """Yield (rows, columns, vectors, (loop over rows, loop over columns)) within the registers."""
         s, registers = self.shape, self.cpu.vector_registers
         taps = s.w.taps
         if not self.by_channel:
@@ -146,7 +146,7 @@ class DepthwiseChoice:
         yield 1, 1, min(8, widest), (True, True)
 
     def dot_tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
-        """Tiles of several rows, which share the pixels that are woven."""
+        """Yield tiles of several rows, which share interleaved pixels."""
         s = self.shape
         for rows in sorted({min(rows, s.h.points) for rows in (1, 2, 3, 4)}):
             for columns in range(1, min(s.w.points, DOT_SUMS // rows) + 1):
@@ -154,7 +154,8 @@ class DepthwiseChoice:
                     yield rows, columns, 1, (False, False)
 
     def tall_tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
-        """Where lanes are columns: several rows, as each vector of a row then serves several."""
+        """Yield tiles for lanes along columns: several rows, since each vector of an input row serves several output
+        rows."""
         s = self.shape
         taps = max(1, s.h.taps * s.w.taps)
         for vectors in range(1, min(2, ceil_div(s.w.points, self.lanes)) + 1):
@@ -166,7 +167,7 @@ class DepthwiseChoice:
             yield 1, columns, vectors, (True, False)
 
     def blocks(self, columns: int, vectors: int) -> Iterator[int]:
-        """Channels of a block: all, and as many as stay in L1 under a column of tiles."""
+        """Yield the numbers of channels of a block: all, and as many as stay in L1 under a column of tiles."""
         nr = vectors * self.lanes
         panels = ceil_div(self.shape.groups, nr)
         fit = max(1, int(self.core.costs.l1_depthwise * self.core.l1 / self.under(columns, nr)))
@@ -175,12 +176,12 @@ class DepthwiseChoice:
             yield ceil_div(panels, ceil_div(panels, fit)) * nr
 
     def under(self, columns: int, channels: int) -> float:
-        """Bytes of the input under the taps of a tile of one row and so many columns and channels."""
+        """Return the bytes of input under the taps of a tile with one row and this many columns and channels."""
         s = self.shape
         return s.d.taps * max(1, s.h.taps) * s.w.reach(columns) * max(channels * self.w.a_bytes, self.line)
 
     def shares(self, rows: int, columns: int, vectors: int) -> Iterator[tuple[int, int]]:
-        """(of tiles of rows, of panels) for one core and for all."""
+        """Yield (divisions of the tiles of rows, of the panels) for one core and for all cores."""
         cores, panels = self.cpu.cores, self.panels(vectors)
         units = self.units(self.shape, rows, columns)
         yield 1, 1
@@ -192,7 +193,7 @@ class DepthwiseChoice:
         return ceil_div(self.shape.groups, vectors * self.lanes) if self.by_channel else 1
 
     def units(self, shape: ConvShape, rows: int, columns: int) -> int:
-        """Tiles that are shared: of rows; where there is one row, of columns."""
+        """Return the number of tiles divided among cores: tiles of rows, or of columns if there is only one row."""
         lone = shape.h.points == 1
         planes = shape.n * shape.d.points * (1 if self.by_channel else shape.groups * shape.co)
         return planes * (ceil_div(shape.w.points, columns) if lone else ceil_div(shape.h.points, rows))
@@ -200,7 +201,7 @@ class DepthwiseChoice:
     # ---- cost -------------------------------------------------------------------------------------------------------
 
     def cycles(self, config: DepthwiseConfig) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         total = sum(self.plain(shape, config) for shape in self.shapes)
         if not self.prepacked:
             total += self.w.co * self.w.kd * self.w.kh * self.w.kw
@@ -209,7 +210,7 @@ class DepthwiseChoice:
         return total
 
     def plain(self, shape: ConvShape, config: DepthwiseConfig) -> float:
-        """One plain convolution."""
+        """Return the cycles of one plain convolution."""
         units, panels = self.units(shape, config.rows, config.columns), self.panels(config.vectors)
         tr, tn = config.threads
         share = ceil_div(units, tr) / units * ceil_div(panels, tn) / panels
@@ -223,7 +224,7 @@ class DepthwiseChoice:
         return max(kernel, memory) + self.core.costs.depthwise_overlap * (min(kernel, memory) + near)
 
     def kernel(self, shape: ConvShape, config: DepthwiseConfig) -> float:
-        """Cycles of all tiles on one core, their operands in L1 or arriving from L2."""
+        """Return the cycles of all tiles on one core, with operands in L1 or read from L2."""
         s, core = shape, self.core
         if self.dot is not None:
             return self.dot_kernel(config)
@@ -235,7 +236,7 @@ class DepthwiseChoice:
             many = s.n * s.d.points * ceil_div(s.w.points, config.columns) * s.groups * s.co
         many *= ceil_div(s.h.points, config.rows)
         tile = config.rows * width * vectors
-        # Rows of the input under the tile that lie in the image, and rows of taps.
+        # Input rows under the tile that are inside the image, and tap rows.
         inside = rows_inside(s.h)
         lines = inside * min(s.h.reach(config.rows), config.rows * s.h.taps)
         loads = self.loads(s, config, width, vectors)
@@ -255,7 +256,7 @@ class DepthwiseChoice:
         return many * (max(s.d.taps * taps, stores) + ends)
 
     def dot_kernel(self, config: DepthwiseConfig) -> float:
-        """The same where taps are elements of a dot product."""
+        """Return the same if taps are elements of a dot product."""
         s, costs = self.shape, self.core.costs
         many = s.n * ceil_div(s.groups, self.lanes)
         parts = ceil_div(s.w.taps, 4)
@@ -272,21 +273,21 @@ class DepthwiseChoice:
         return many * cycles
 
     def vectors_of(self, config: DepthwiseConfig) -> float:
-        """Vectors of a panel in the mean."""
+        """Return the mean number of vectors in a panel."""
         vectors = ceil_div(self.shape.groups, self.lanes)
         return vectors / ceil_div(vectors, config.vectors)
 
     def loads(self, s: ConvShape, config: DepthwiseConfig, width: int, vectors: float) -> float:
-        """Cycles for the loads of one row of the input under a tile."""
+        """Return the cycles to load one input row under a tile."""
         if self.by_channel:
             fits = (config.columns + s.w.taps) * config.vectors < self.cpu.vector_registers
             weights = s.w.taps if fits else s.w.taps * width
             return (min(s.w.reach(width), width * s.w.taps) + weights) * vectors * self.core.vector_load
-        # Vectors that straddle two lines are two loads; with a stride there are permutations besides.
+        # Vectors that straddle cache lines need two loads; a stride also needs permutations.
         return width * s.w.taps * self.core.vector_load * (2.0 if s.w.taps > 1 else 1.0)
 
     def tiling(self, config: DepthwiseConfig, cycles: float) -> ConvTiling:
-        """The decision that a candidate stands for, with its reasons."""
+        """Return the decision of a candidate, with its reasons."""
         mhz = self.cpu.mhz
         per_cycle = self.core.lanes * self.cpu.fma_units * self.cpu.cores
         along = "channels" if self.by_channel else "columns"
@@ -331,21 +332,21 @@ class DepthwiseChoice:
 
 
 def adjacent_channels(workload: ConvWorkload, input_run: int) -> int:
-    """Neighbouring channels that lie together: as the layout says where the input is computed, not loaded."""
+    """Return the number of adjacent channels; from the layout if the input is computed rather than loaded."""
     if input_run > 1 or workload.layout == "NCHW":
         return input_run
     return workload.ci if workload.layout == "NHWC" else int(workload.layout[4:-1])
 
 
 def apart(axis: Axis, size: int) -> int:
-    """Tiles of `size` points at the ends of an axis that have a place of their own."""
+    """Return the number of tiles of `size` points at the ends of an axis that have code of their own."""
     first, end = axis.inside
     left = ceil_div(first, size)
     return min(ceil_div(axis.points, size), left + ceil_div(axis.points, size) - max(left, end // size))
 
 
 def rows_inside(axis: Axis) -> float:
-    """Share of the taps that lie in the image, in the mean over the points of an axis."""
+    """Return the mean share of the taps that are inside the image, over the points of an axis."""
     if not axis.padded or not axis.taps:
         return 1.0
     inside = sum(

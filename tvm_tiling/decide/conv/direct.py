@@ -1,11 +1,11 @@
-"""How a direct convolution is cut on a CPU: the candidates, the cheapest of which is taken (pages 01, 03 and 05).
+"""Candidates for a direct convolution on a CPU, of which the fastest is taken.
 
-register tile  columns of a row, or a few whole rows, by vectors of channels, within the registers of page 03
+register tile  columns of a row, or a few whole rows, by vectors of channels, within the registers
 band           as many rows as leave half of L2 to the weights
-blocks         all taps where a panel of weights stays in L2, else as many as do
-shares         every factorisation of the cores into rows of tiles and output channels
-copy           where there is a border left or right, where channels are not adjacent, where the engine takes
-               another type, and where pixels would collide in L1
+blocks         all taps if a panel of weights stays in L2, else as many as do
+cores          every factorisation into rows of tiles and output channels
+copy           if there is padding left or right, if channels are not adjacent, if the instruction takes another type,
+               and if pixels would collide in L1
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..gemm.traffic import ceil_div
 from .conv_cost import ConvConfig, ConvModel
 from .shape import ConvShape
 
-# Elements of a tap's channels below which the taps of a row of the kernel become one run.
+# Number of elements in a tap's channels below which the taps of a kernel row form one run.
 SHORT_RUN = 64
 
 
@@ -37,19 +37,19 @@ class DirectChoice:
         dense: bool,
         whole_sums: bool,
     ) -> None:
-        """`pitch`: elements between positions of the input, None where it cannot be read in place; `dense`: its
-        positions lie one behind the other; `whole_sums`: sums may not wait in the output."""
+        """`pitch`: elements between positions of the input, None if it cannot be read in place; `dense`: its positions
+        are contiguous; `whole_sums`: partial sums may not be kept in the output."""
         self.shape, self.cpu, self.engine, self.model = shape, cpu, engine, model
         self.pitch, self.dense, self.whole_sums = pitch, dense, whole_sums
         self.lanes = model.lanes
 
     def best(self) -> tuple[float, ConvConfig]:
-        """(cycles, cut) of the cheapest; the first of equals."""
+        """Return (cycles, config) of the fastest candidate, the first on a tie."""
         cycles, _, config = min((self.model.cycles(config), i, config) for i, config in enumerate(self.configs()))
         return cycles, config
 
     def configs(self) -> Iterator[ConvConfig]:
-        """Every candidate."""
+        """Yield every candidate."""
         s = self.shape
         merged = s.w.taps > 1 and s.w.dilation == 1 and s.ci < SHORT_RUN
         for rows, columns, vectors in self.register_tiles():
@@ -78,7 +78,8 @@ class DirectChoice:
                                 )
 
     def register_tiles(self) -> Iterator[tuple[int, int, int]]:
-        """(rows, columns, vectors): the widest row that the registers allow, even shares of it, and several rows."""
+        """Yield (rows, columns, vectors): the widest row that the registers allow, even parts of it, and several
+        rows."""
         s, registers = self.shape, self.cpu.vector_registers
         wide, high = s.w.points, s.h.points
         widest = ceil_div(s.co, self.lanes)
@@ -97,7 +98,7 @@ class DirectChoice:
                     yield rows, wide, vectors
 
     def sources(self, rows: int, columns: int, merged: bool) -> Iterator[tuple[bool, int]]:
-        """(copied, pitch) of the ways to read the input."""
+        """Yield (copied, pitch) for the ways to read the input."""
         s = self.shape
         if self.pitch is not None and self.engine.in_place:
             inside = not s.w.padded and not s.d.padded and (not s.h.padded or self.model.skips(rows))
@@ -113,7 +114,7 @@ class DirectChoice:
         yield True, pitch + line if self.model.collides(plain) else pitch
 
     def shares(self, rows: int, vectors: int) -> Iterator[tuple[int, int]]:
-        """(of rows of tiles, of channels) for one core and for all."""
+        """Yield (divisions of the rows of tiles, of the channels) for one core and for all cores."""
         s, cores = self.shape, self.cpu.cores
         units, panels = s.planes * ceil_div(s.h.points, rows), ceil_div(s.co, vectors * self.lanes)
         yield 1, 1
@@ -122,7 +123,7 @@ class DirectChoice:
                 yield tr, cores // tr
 
     def bands(self, rows: int, pitch: int, threads: int) -> Iterator[int]:
-        """Output rows of a band: those that fit beside the weights, in bands of equal height."""
+        """Yield the output rows of a band: as many as fit together with the weights, in bands of equal height."""
         s = self.shape
         row = s.d.taps * s.h.stride * s.w.reach(s.w.points) * pitch * self.model.element
         share = min(s.h.points, ceil_div(s.planes * s.h.points, threads))
@@ -130,12 +131,12 @@ class DirectChoice:
         count = ceil_div(share, fit)
         yield ceil_div(ceil_div(share, count), rows) * rows
         if count > 1 and s.h.dilation > 1:
-            # Bands of dilated taps share most of their rows: one band that passes through the last-level cache copies
+            # Bands of dilated taps share most of their rows: one band that streams through the last-level cache copies
             # less.
             yield ceil_div(share, rows) * rows
 
     def blocks(self, vectors: int, merged: bool) -> Iterator[tuple[int, int]]:
-        """(taps, elements of a run) of a block of the sums."""
+        """Yield (taps, elements of a run) of a block of the reduction axes."""
         s = self.shape
         taps = max(1, s.d.taps * s.h.taps * (1 if merged else s.w.taps))
         run = s.ci * (s.w.taps if merged else 1)

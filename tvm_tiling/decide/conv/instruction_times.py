@@ -1,8 +1,8 @@
-"""The cycles of one way to cut a convolution, walked through: its loads, products and stores in the order of the loops.
+"""Simulated cycles of one tiling of a convolution: its loads, multiplications and stores in loop order.
 
-What conv/block_time.py estimates of all candidates at once is here written down for one, instruction by instruction,
-and started as page 06's machine starts it (queue_order.py): when what it reads is there and the place that it writes is
-free. What is fused behind the sums is not in a workload and is not counted.
+conv/block_time.py estimates all candidates at once; here the instructions of a single one are generated and started as
+the machine model starts them (gemm/queue_order.py): when their inputs have arrived and their destination is free. The
+workload does not include epilogues, so they are not counted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..gemm.queue_order import QueueOrder, Steps
 from .block_time import ConvFacts
 from .conv_blocks import ConvBlocks
 
-Piece = tuple[int, int]  # first element and how many
-PieceName = int | tuple[int, int, int]  # of what is loaded
+Piece = tuple[int, int]  # first element and count
+PieceName = int | tuple[int, int, int]  # of a loaded piece
 
 
 def queued_cycles(facts: ConvFacts, blocks: ConvBlocks, limit: float = math.inf) -> float:
-    """Cycles of `blocks`; infinite where they are found to exceed `limit`."""
+    """Return the cycles of `blocks`, infinity if they exceed `limit`."""
     machine = facts.machine
     order = QueueOrder(
         _Loops(facts, blocks).write(), machine.issue.issue_cycles, machine.issue.token_cycles, facts.ports
@@ -41,7 +41,8 @@ class _Rectangle(NamedTuple):
 
 
 class _Tile(NamedTuple):
-    """What an instruction multiplies: the piece of kernels, of so many output channels, rows and input channels."""
+    """What an instruction multiplies: the piece of kernels, and the numbers of output channels, rows and input
+    channels."""
 
     kernels: int
     channels: int
@@ -51,7 +52,7 @@ class _Tile(NamedTuple):
 
 
 class _Place:
-    """An operand's buffer: versions that take turns, each in pieces; who loaded a piece and who read it last."""
+    """An operand's buffer: alternating versions in pieces, and the loader and last reader of each piece."""
 
     def __init__(self, versions: int) -> None:
         self.versions = max(1, versions)
@@ -65,12 +66,12 @@ class _Place:
 
     @property
     def read(self) -> dict[PieceName, int]:
-        """The last readers of the pieces of the version that has its turn."""
+        """The last readers of the pieces of the current version."""
         return self._read[self.turn % self.versions]
 
 
 class _Loops:
-    """Writes the instructions of a candidate."""
+    """Generates the instructions of a candidate."""
 
     def __init__(self, facts: ConvFacts, blocks: ConvBlocks) -> None:
         self.facts, self.blocks, self.steps = facts, blocks, Steps()
@@ -81,7 +82,7 @@ class _Loops:
         self.sums_left = [-1] * blocks.versions_sums  # the store of each version of the sums
         self.split = blocks.channels < facts.ci
         self.loads: list[int] = []
-        self.turn = -1  # of the sums
+        self.turn = -1  # version of the sums
         self._cycles: dict[tuple[int, int, int], int] = {}
 
     def write(self) -> Steps:
@@ -138,7 +139,7 @@ class _Loops:
             self._load_kernels(o, depth)
 
     def _load_kernels(self, o: Piece, depth: int) -> None:
-        """Kernels of the output channels `o`, in pieces of a tile."""
+        """Load the kernels of the output channels `o`, in pieces of a tile."""
         facts, blocks = self.facts, self.blocks
         self.kernels.next_version()
         for number, (_, count) in enumerate(pieces(o[1], blocks.tile_m)):
@@ -146,7 +147,7 @@ class _Loops:
             self._load("load_a", self.kernels, number, amount)
 
     def _bring_image(self, point: _Rectangle, depth: int) -> None:
-        """What lies under a rectangle of points, plane by plane, unless the whole image is there."""
+        """Load the input under a rectangle of points, plane by plane, unless the whole image is resident."""
         facts, blocks = self.facts, self.blocks
         if blocks.whole_b:
             return
@@ -178,14 +179,14 @@ class _Loops:
     # ---- products ------------------------------------------------------------------------------------------------
 
     def _block(self, o: Piece, point: _Rectangle) -> None:
-        """All sums of a block, tile by tile, each with its store."""
+        """Compute the sums of a block tile by tile, each with its store."""
         for tile in self._tiles(o, point, self.facts.ci):
             version = self._next_sums()
             last = self._multiply(point, tile, version)
             self._store(tile.channels * tile.rows * point.x[1], last, version)
 
     def _split_block(self, o: Piece, point: _Rectangle) -> None:
-        """All sums of a block, step by step of the channels, and their store."""
+        """Compute the sums of a block in steps of the channels, and store them."""
         version, last = self._next_sums(), -1
         for _, depth in pieces(self.facts.ci, self.blocks.channels):
             self._bring_kernels(o, depth)
@@ -195,7 +196,7 @@ class _Loops:
         self._store(o[1] * point.y[1] * point.x[1], last, version)
 
     def _next_sums(self) -> int:
-        """The version of the sums whose turn it is."""
+        """Return the next version of the sums."""
         self.turn += 1
         return self.turn % len(self.sums_left)
 
@@ -207,7 +208,7 @@ class _Loops:
                 yield _Tile((start + first) // blocks.tile_m, count, point.y[0] + row, rows, depth)
 
     def _multiply(self, point: _Rectangle, tile: _Tile, version: int) -> int:
-        """The products of a tile, of each group and each plane of the kernels; the number of the last."""
+        """Multiply a tile for each group and each plane of the kernels; return the index of the last instruction."""
         facts, conv = self.facts, self.facts.conv
         busy = self._product_cycles(tile.channels, tile.rows * point.x[1], tile.depth * conv.kh * conv.kw)
         left = [self.sums_left[version]] if self.sums_left[version] >= 0 else []
@@ -223,7 +224,7 @@ class _Loops:
         return number
 
     def _under(self, point: _Rectangle, tile: _Tile, plane: int) -> list[PieceName]:
-        """The pieces of the image that a tile reads with a plane of the kernels."""
+        """Return the pieces of the image that a tile reads for a plane of the kernels."""
         if not self.blocks.whole_b:
             return [plane]
         high = self.facts.high
@@ -246,5 +247,5 @@ class _Loops:
 
 
 def pieces(size: int, step: int) -> list[Piece]:
-    """A dimension in steps, the last one shorter where they do not divide it."""
+    """Return (start, size) of the steps of a dimension; the last may be shorter."""
     return [(first, min(step, size - first)) for first in range(0, size, step)]

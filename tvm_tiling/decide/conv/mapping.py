@@ -1,16 +1,16 @@
 """A convolution on a matrix engine by a given mapping: tiles that are loaded, multiplied and stored in turn.
 
-Tools that map layers onto accelerators write a mapping as factors of loops for each storage level. What a machine with
-one level of buffers sees of it are the sizes of a tile: what lies inside of the memory's level. :func:`parse_mapping`
-reads them, :func:`best_mapping` decides them by the machine's own costs:
+Mapping tools for accelerators describe a mapping by loop factors for each storage level. On a machine with one level of
+buffers, only the sizes of a tile matter: the product of the factors inside the memory level. :func:`parse_mapping`
+reads them, :func:`best_mapping` chooses them by the costs of the machine:
 
     blocks  = ceil(K/block_m) * S * R * ceil(C/block_k) of A, each with Q lines of P columns of B   (streamed_cycles)
-    load    = weights and inputs of a tile in the memory's rows, at its rate, and the pages that they enter
+    load    = weights and inputs of a tile in rows of the memory, at its rate, and the memory pages that they touch
     store   = results of a tile in rows, once for all tiles that sum into them
     cycles  = load + (tiles - 1) * max(load, blocks, store) + blocks + store
 
-since loads, products and stores of successive tiles overlap. Both are compared by running them
-(:mod:`tvm_tiling.accel.mapped_convolution`).
+since loads, multiplications and stores of successive tiles overlap. :mod:`tvm_tiling.accel.mapped_convolution` runs
+mappings for comparison.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEVEL = re.compile(r"L(\d)\[[A-Z]*\]((?: [NKCPQRS]\d+X?)+)")
 @dataclass(frozen=True)
 class ConvMapping:
     """The sizes of a tile: `k` output and `c` input channels, `p` points of a line of results and `q` lines, `r` taps
-    of a line of the kernel and `s` lines of it. Each divides its axis."""
+    of a kernel line and `s` lines. Each divides its axis."""
 
     k: int
     c: int
@@ -46,7 +46,7 @@ class ConvMapping:
     s: int
 
     def tiles(self, workload: ConvWorkload) -> dict[str, int]:
-        """How many tiles each axis has. WorkloadError where a size does not divide its axis."""
+        """Return the number of tiles along each axis. Raises WorkloadError if a size does not divide its axis."""
         found = {}
         for axis, whole in axes(workload).items():
             own = getattr(self, axis.lower())
@@ -56,12 +56,12 @@ class ConvMapping:
         return found
 
     def lines(self, workload: ConvWorkload) -> tuple[int, int]:
-        """Lines and columns of the image that a tile reads."""
+        """Return the lines and columns of the image that a tile reads."""
         return (self.q - 1) * workload.stride[0] + self.s, (self.p - 1) * workload.stride[1] + self.r
 
 
 def axes(workload: ConvWorkload) -> dict[str, int]:
-    """The length of each axis. WorkloadError for what mappings do not describe."""
+    """Return the length of each axis. Raises WorkloadError for convolutions that mappings do not describe."""
     c = workload
     plain = ConvWorkload(n=1, h=c.h, w=c.w, ci=c.ci, co=c.co, kh=c.kh, kw=c.kw, stride=c.stride, dtype=c.dtype)
     if c != dataclasses.replace(plain, acc_dtype=c.acc_dtype, out_dtype=c.out_dtype):
@@ -72,8 +72,11 @@ def axes(workload: ConvWorkload) -> dict[str, int]:
 
 
 def parse_mapping(text: str) -> ConvMapping:
-    """The tile of a mapping such as ``L3[WIO] K2 P7 - L2[WI] K16X - L1[O] C4 Q14 - L0[W] N1``: levels from the outside
-    in, the outermost being the memory; factors that end in X are spatial. WorkloadError for other text."""
+    """Parse a mapping such as ``L3[WIO] K2 P7 - L2[WI] K16X - L1[O] C4 Q14 - L0[W] N1``.
+
+    Levels are listed outermost first, starting with the memory; factors that end in X are spatial. Raises WorkloadError
+    for other text.
+    """
     sizes = dict.fromkeys(AXES, 1)
     levels = [(_LEVEL.fullmatch(part), part) for part in text.split(" - ")]
     if len(levels) < 2 or not all(found for found, _ in levels):
@@ -92,9 +95,11 @@ def _divisors(number: int) -> list[int]:
 
 
 def best_mapping(workload: ConvWorkload, hardware: Hardware) -> ConvMapping:
-    """The tile of least predicted cycles, then of fewest bytes loaded. The operands share near_tile.buf_a bytes.
+    """Return the tile with the fewest predicted cycles, and among these the fewest bytes loaded. The operands share
+    near_tile.buf_a bytes.
 
-    HardwareError where the machine has no matrix engine that streams, or not room for the smallest tile."""
+    Raises HardwareError if the machine has no streaming matrix engine, or no capacity for the smallest tile.
+    """
     unit = hardware.near_tile
     if unit is None or unit.partial_blocks != "streamed":
         raise HardwareError(f"{hardware.name}; expected a near_tile with partial_blocks = 'streamed'")
@@ -111,14 +116,15 @@ def best_mapping(workload: ConvWorkload, hardware: Hardware) -> ConvMapping:
 
 
 def predicted_cycles(workload: ConvWorkload, mapping: ConvMapping, hardware: Hardware) -> float:
-    """Cycles of a `mapping` by the formulas above. WorkloadError where it does not divide the workload."""
+    """Return the cycles of `mapping` by the formulas above. Raises WorkloadError if it does not divide the workload."""
     mapping.tiles(workload)
     sizes = np.array([[getattr(mapping, axis.lower())] for axis in AXES], dtype=np.int64)
     return float(_Cost(workload, hardware, sizes).cycles[0])
 
 
 class _Cost:
-    """Predicted `cycles`, bytes `moved` and whether a tile `fits`, of many tiles at once (rows of `sizes` as AXES)."""
+    """Predicted `cycles`, bytes `moved` and whether a tile `fits`, for many tiles at once (rows of `sizes` as in
+    AXES)."""
 
     def __init__(self, workload: ConvWorkload, hardware: Hardware, sizes: np.ndarray) -> None:
         unit, machine = hardware.near_tile, Machine(hardware)

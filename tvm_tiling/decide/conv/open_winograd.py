@@ -1,12 +1,12 @@
-"""Winograd convolutions over images whose height and width only a run brings: one tile size and one register tile, and
-how cores share the image tiles by ranges of their number.
+"""Winograd convolutions with dynamic image height and width: one tile size, one register tile, and a division among
+cores for each range of image tiles.
 
-Image tiles are rows of products (winograd.py), so that their number may be open: there is a microkernel for every
-height up to the register tile's, and the tiles of a block are shared evenly among register tiles. Sizes are not known,
-and times differ by orders of magnitude between small images and large ones. What is compared are therefore geometric
-means of the predicted times for a few sizes, those that a model calls usual and larger ones, in which none outweighs
-the others: first of the tile sizes and register tiles, then of the best of them and the best form without Winograd's.
-Weights are transformed once, for one tile size.
+Image tiles are rows of matrix multiplications (winograd.py), so their number may be dynamic: there is a microkernel for
+every height up to that of the register tile, and the tiles of a block are divided evenly among register tiles. Times
+differ by orders of magnitude between small and large images. Candidates are therefore compared by the geometric mean of
+their predicted times at a few sizes, the model's usual sizes and larger ones, so that no size dominates: first the tile
+sizes and register tiles, then the best of them against the best other algorithm. Weights are transformed once, for one
+tile size.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from .conv_tiling import Candidate, ConvTiling
 from .cpu_conv import Source, decide_conv_on_cpu
 from .winograd import TOLERANCE, WinogradModel, WinogradTiling, accepted_error, admissible, refusal
 
-SIDES = tuple(1 << power for power in range(7))  # image tiles along one axis, for which ranges are decided
+SIDES = tuple(1 << power for power in range(7))  # image tiles along one axis for which ranges are decided
 MOST_VECTORS = 6
-MOST_ROWS = 10  # of a register tile: each more is one more kernel
-NEAR = 1.03  # of the fastest register tile: taller ones are taken, which wait less often for weights
+MOST_ROWS = 10  # rows of a register tile: each additional one adds a kernel
+# Relative to the fastest register tile: taller ones within this are taken, since they wait less often for weights.
+NEAR = 1.03
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileRange:
-    """How cores share at most `tiles` image tiles, None for any number: shares in image tiles and output channels."""
+    """How cores divide at most `tiles` image tiles (None: any number): shares in image tiles and output channels."""
 
     predictions: ClassVar[tuple[str, ...]] = ("predicted_seconds",)
 
     tiles: int | None
     threads_tiles: int
     threads_channels: int
-    predicted_seconds: float  # for the most tiles, or those of the largest number that was priced
+    predicted_seconds: float  # for the most tiles of the range, or the largest number that was predicted
 
     @property
     def threads(self) -> tuple[int, int]:
@@ -56,7 +57,8 @@ class TileRange:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenConvTiling(ConvTiling):
-    """How a convolution of open images is cut: Winograd's form, and in `ranges` how cores share it."""
+    """Tiling of a convolution with dynamic image sizes: Winograd's algorithm, and in `ranges` the division among
+    cores."""
 
     op: ClassVar[str] = "conv of open images"
 
@@ -78,10 +80,11 @@ def decide_open_winograd(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
 ) -> OpenConvTiling:
-    """The decision for one convolution at several sizes of its images, the first of which is the sample.
+    """Decide one convolution for several sizes of its images, the first of which is the sample.
 
-    UnsupportedOperator where Winograd's form does not serve it or takes longer than the others; HardwareError where the
-    machine has no CPU."""
+    Raises UnsupportedOperator if Winograd convolution does not apply or is slower than other algorithms, and
+    HardwareError if the machine has no CPU.
+    """
     cpu, sample = hardware.cpu, workloads[0]
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
@@ -150,8 +153,8 @@ class _Choice:
 
 
 def _fastest(model: WinogradModel, rows: int, vectors: int) -> WinogradTiling:
-    """The fastest shares of the cores for a register tile, and its configuration with as many rows as image tiles leave
-    that are shared evenly among blocks, and within a block among register tiles."""
+    """Return the fastest division among cores for a register tile, with rows such that image tiles are divided evenly
+    among blocks, and each block among register tiles."""
     found = []
     panels = ceil_div(model.w.co, vectors * model.lanes)
     for tiles, channels in model.shares():
@@ -166,12 +169,12 @@ def _fastest(model: WinogradModel, rows: int, vectors: int) -> WinogradTiling:
 
 
 def _even(count: int, most: int) -> int:
-    """The largest of so few even parts of a number as are of at most `most`."""
+    """Return the size of the parts when `count` is divided into the fewest equal parts of at most `most`."""
     return ceil_div(count, ceil_div(count, most))
 
 
 def _ranges(choice: _Choice, sample: ConvWorkload, cpu: Cpu, prepacked: bool) -> tuple[TileRange, ...]:
-    """Ranges of image tiles with one way to share the cores, the last without an end."""
+    """Return ranges of image tiles with one division among cores each; the last range is unbounded."""
     ranges: list[TileRange] = []
     border = sample.kh - 1
     for rows, columns in ((side, wide) for side in SIDES for wide in (side, 2 * side) if wide <= SIDES[-1]):

@@ -1,12 +1,12 @@
-"""A convolution as plain ones over three axes: what one loop nest of the direct form computes.
+"""A convolution as plain convolutions over three axes, each computed by one loop nest of the direct algorithm.
 
-A plain convolution is one such shape. A transposed one is several, one for each residue of the output coordinates
-modulo the strides: the points of one residue receive every stride-th tap, so that they are a convolution of stride 1.
-The taps are then walked backwards, which makes the distance between them positive.
+A plain convolution is one such shape. A transposed one consists of several, one for each residue of the output
+coordinates modulo the strides: the points of one residue receive every stride-th tap, so they form a convolution of
+stride 1. Its taps are traversed backwards, which makes the distance between them positive.
 
     input coordinate of tap t at output point i = i * stride + t * dilation + start
     output coordinate of point i                = first + i * step
-    the kernel's own number of tap t            = tap_first + t * tap_step
+    index of tap t in the kernel                = tap_first + t * tap_step
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Axis:
     taps: int
     stride: int = 1
     dilation: int = 1
-    start: int = 0  # input coordinate of tap 0 at output point 0: minus the border in front
+    start: int = 0  # input coordinate of tap 0 at output point 0: minus the padding in front
     first: int = 0
     step: int = 1
     tap_first: int = 0
@@ -34,37 +34,38 @@ class Axis:
 
     @property
     def span(self) -> int:
-        """Input points between the first and the last tap of one output point, both included."""
+        """Input points from the first to the last tap of one output point, inclusive."""
         return max(0, self.taps - 1) * self.dilation + 1
 
     def reach(self, points: int) -> int:
-        """Input points under `points` neighbouring output points."""
+        """Return the input points under `points` adjacent output points."""
         return (points - 1) * self.stride + self.span
 
     def read(self, points: int) -> int:
-        """Input points that `points` neighbouring output points read: those between dilated taps are not."""
+        """Return the input points that `points` adjacent output points read; points between dilated taps are not
+        read."""
         return min(self.reach(points), points * max(1, self.taps))
 
     def hides(self, points: int) -> bool:
-        """Whether so many neighbouring output points may all have the same tap outside of the input."""
+        """Return whether there may be `points` adjacent output points with the same tap outside the input."""
         behind = (self.points - 1) * self.stride + self.start + self.span - self.size
         return max(-self.start, behind) >= points * self.stride
 
     @property
     def padded(self) -> bool:
-        """Whether some tap lies outside the input."""
+        """Whether some tap is outside the input."""
         return self.start < 0 or (self.points - 1) * self.stride + self.start + self.span > self.size
 
     @property
     def inside(self) -> tuple[int, int]:
-        """[first, end) of the output points that have all their taps in the input."""
+        """[first, end) of the output points with all taps inside the input."""
         first = min(self.points, max(0, -(self.start // self.stride)))
         return first, max(first, min(self.points, (self.size - self.span - self.start) // self.stride + 1))
 
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Axes d, h, w and channels; `ci` and `co` are those of one group. `fold`: columns folded into channels."""
+    """Axes d, h, w and channels; `ci` and `co` are per group. `fold`: number of columns folded into channels."""
 
     n: int
     groups: int
@@ -74,11 +75,11 @@ class ConvShape:
     h: Axis
     w: Axis
     fold: int = 1
-    fold_taps: int = 0  # taps of the kernel before folding, where it is folded
+    fold_taps: int = 0  # taps of the kernel before folding, if it is folded
 
     @property
     def planes(self) -> int:
-        """Output planes, those of all images and groups."""
+        """Number of output planes over all images and groups."""
         return self.groups * self.n * self.d.points
 
     @property
@@ -91,9 +92,10 @@ class ConvShape:
         return self.points * self.groups * self.co * self.ci * self.d.taps * self.h.taps * self.w.taps
 
     def folded(self) -> ConvShape:
-        """Page 05's stride-fold: `stride` neighbours along W become channels, and the stride along W becomes 1.
+        """Return the stride-folded convolution: `stride` adjacent columns along W become channels, and the stride along
+        W becomes 1.
 
-        The border in front stays the convolution's own: rows are padded and folded in one pass.
+        The padding in front is unchanged: rows are padded and folded in one pass.
         """
         sw = self.w.stride
         w = replace(self.w, taps=-(-self.w.taps // sw), stride=1, size=-(-self.w.size // sw))
@@ -101,7 +103,8 @@ class ConvShape:
 
 
 def shapes_of(workload: ConvWorkload) -> list[ConvShape]:
-    """The plain convolutions that `workload` consists of; a residue that no tap reaches has an axis without taps."""
+    """Return the plain convolutions that `workload` consists of; a residue that no tap reaches has an axis without
+    taps."""
     c = workload
     sides = (
         (c.d, c.kd, c.stride_d, c.dilation_d, c.padding_d[0], c.do),
@@ -123,7 +126,8 @@ def _shape(c: ConvWorkload, d: Axis, h: Axis, w: Axis) -> ConvShape:
 
 
 def _residue(size: int, taps: int, stride: int, dilation: int, before: int, out: int, residue: int) -> list[Axis]:
-    """The output points first, first + stride, ... of one axis of a transposed convolution; none if there are none.
+    """Return the output points first, first + stride, ... of one axis of a transposed convolution; an empty list if
+    there are none.
 
     Point o receives input i through tap t where o = i * stride - before + t * dilation.
     """

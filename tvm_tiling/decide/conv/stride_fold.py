@@ -1,26 +1,25 @@
-"""Stride-fold: a stride along W is folded into channels, so that a convolution of stride 1 is left (page 05).
+"""Stride-fold: folds a stride along W into channels, leaving a convolution of stride 1 (design page 05).
 
-Columns and channels are neighbours in memory, so sw columns of ci channels are one column of sw*ci channels:
+Columns and channels are adjacent in memory, so sw columns of ci channels are one column of sw*ci channels:
 
     input   H x W x Ci         ->  H x ceil(W/sw) x (sw*Ci)
     kernel  Co x Kh x Kw x Ci  ->  Co x Kh x ceil(Kw/sw) x (sw*Ci), zeros where the kernel has no tap
     stride  sw                 ->  1
 
-A step of one folded column is a step of sw columns. What is left is where folded columns start. An output point reads
-columns from sw*i - left on, left being the border:
+A step of one folded column is a step of sw columns. It remains to align the start of folded columns. An output point
+reads columns from sw*i - left on, where left is the padding:
 
-- sw divides W: the image is folded as it lies, from its column 0 on, and no data moves. Window i then starts inside a
-  folded column unless sw divides left. It is made to start where a folded column does by (-left mod sw) zeros in front
-  of the kernel, which need one folded column more where they do not fit the kernel's own rest; the border becomes
-  ceil(left/sw) folded columns.
-- sw does not divide W: rows would start at different places of a folded column. They are written once with the
-  convolution's own border and zeros up to a multiple of sw behind; the border is part of them then.
+- sw divides W: the image is folded in place from column 0 on, and no data moves. Window i then starts inside a folded
+  column unless sw divides left. Prepending (-left mod sw) zero columns to the kernel aligns it; they need one more
+  folded column if they do not fit the kernel's own remainder. The padding becomes ceil(left/sw) folded columns.
+- sw does not divide W: rows would start at different offsets in a folded column. They are copied once with the
+  convolution's padding, followed by zeros up to a multiple of sw; the padding is then part of the row.
 
-The width of the border on the right is what the output needs. A folded window may end beyond the last column that the
-plain one reads, so at most one point more than the plain output has may come out: it is dropped (`surplus`).
+The padding on the right is as wide as the output needs. A folded window may end beyond the last column of the original
+one, so there may be one output point more than in the original output; it is dropped (`surplus`).
 
-Kernels dilated along W are expanded first. Folding interleaves the channels of groups, so there must be one group.
-Rows, depth and images are untouched: their stride, dilation and border stay.
+Kernels dilated along W are expanded first. Folding would interleave the channels of groups, so there must be one group.
+Rows, depth and images are unaffected: their stride, dilation and padding remain.
 """
 
 from __future__ import annotations
@@ -38,12 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StrideFold:
-    """The index map of a stride-fold and its inverse. Source: page 05.
+    """The index map of a stride-fold and its inverse.
 
-    Coordinates are those of page 05: rows y, columns x, channels c, taps kw; folded ones are `x_folded`, `kw_folded`,
-    `c_folded`. With a stride of 1 the map is the identity, but for a dilated kernel, which is expanded all the same.
-
-    UnsupportedOperator for a transposed convolution, and for several groups where the stride exceeds 1.
+    Coordinates are rows y, columns x, channels c and taps kw; the folded ones are `x_folded`, `kw_folded` and
+    `c_folded`. With a stride of 1 the map is the identity, except that a dilated kernel is still expanded. Raises
+    UnsupportedOperator for a transposed convolution, and for several groups if the stride exceeds 1.
     """
 
     workload: ConvWorkload
@@ -62,12 +60,12 @@ class StrideFold:
 
     @property
     def factor(self) -> int:
-        """Columns that become one: the stride along W."""
+        """Number of columns that become one: the stride along W."""
         return self.workload.stride[1]
 
     @property
     def moves_data(self) -> bool:
-        """Whether rows must be written anew, with their border, because the factor does not divide W."""
+        """Whether rows must be copied with their padding because the factor does not divide W."""
         return self.workload.w % self.factor != 0
 
     @property
@@ -79,22 +77,22 @@ class StrideFold:
 
     @property
     def shift(self) -> int:
-        """Columns in front of column 0 that a folded row begins with: the left border where data moves."""
+        """Columns in front of column 0 in a folded row: the left padding if data moves."""
         return self.workload.padding[1] if self.moves_data else 0
 
     @property
     def left(self) -> int:
-        """Folded columns of the border on the left."""
+        """Folded columns of padding on the left."""
         return 0 if self.moves_data else ceil_div(self.workload.padding[1], self.factor)
 
     @property
     def zeros(self) -> int:
-        """Zero columns in front of the kernel, before it is folded."""
+        """Zero columns in front of the kernel before it is folded."""
         return 0 if self.moves_data else -self.workload.padding[1] % self.factor
 
     @property
     def expanded_kw(self) -> int:
-        """Columns of the kernel with zeros between dilated taps."""
+        """Columns of the kernel including zeros between dilated taps."""
         return self.workload.dilation[1] * (self.workload.kw - 1) + 1
 
     @property
@@ -104,7 +102,7 @@ class StrideFold:
 
     @property
     def right(self) -> int:
-        """Folded columns of the border on the right: what the output needs."""
+        """Folded columns of padding on the right, as many as the output needs."""
         return max(0, self.workload.wo - 1 + self.kernel_width - self.left - self.width)
 
     @property
@@ -113,7 +111,8 @@ class StrideFold:
         return self.folded().wo - self.workload.wo
 
     def folded(self) -> ConvWorkload:
-        """The folded convolution: stride 1 and no dilation along W, factor * ci channels, `surplus` points too many."""
+        """Return the folded convolution: stride 1 and no dilation along W, factor * ci channels, `surplus` points too
+        many."""
         w = self.workload
         top, _, bottom, _ = w.padding
         return replace(
@@ -126,30 +125,31 @@ class StrideFold:
             dilation=(w.dilation[0], 1),
         )
 
-    # ---- the input's map: whole numbers or any expressions with + - * // % -------------------------------------------
+    # ---- the input's map: integers or any expressions with + - * // % ------------------------------------------------
 
     def fold_index(self, y: Any, x: Any, c: Any) -> tuple[Any, Any, Any]:
-        """Where input element (y, x, c) lies in the folded input: (y, x_folded, c_folded).
+        """Return the position (y, x_folded, c_folded) of input element (y, x, c) in the folded input.
 
-        Columns of the border, x < 0 or x >= w, have places too; x_folded < 0 lies in the folded border.
+        Columns of the padding, x < 0 or x >= w, have positions too; x_folded < 0 is in the folded padding.
         """
         column = x + self.shift
         return y, column // self.factor, column % self.factor * self.workload.ci + c
 
     def unfold_index(self, y: Any, x_folded: Any, c_folded: Any) -> tuple[Any, Any, Any]:
-        """The inverse of `fold_index`: (y, x, c). The element is a zero where not 0 <= x < w."""
+        """Return the inverse of `fold_index`: (y, x, c). The element is zero unless 0 <= x < w."""
         ci = self.workload.ci
         return y, x_folded * self.factor + c_folded // ci - self.shift, c_folded % ci
 
     # ---- the kernel's map --------------------------------------------------------------------------------------------
 
     def fold_tap(self, kw: Any, c: Any) -> tuple[Any, Any]:
-        """Where tap kw of channel c (of the group's ci/groups) lies in the folded kernel: (kw_folded, c_folded)."""
+        """Return the position (kw_folded, c_folded) of tap kw and channel c (of the group's ci/groups) in the folded
+        kernel."""
         column = kw * self.workload.dilation[1] + self.zeros
         return column // self.factor, column % self.factor * self._kernel_channels + c
 
     def unfold_tap(self, kw_folded: int, c_folded: int) -> tuple[int, int] | None:
-        """The inverse of `fold_tap`: (kw, c), or None where the folded kernel has a zero."""
+        """Return the inverse of `fold_tap`, (kw, c), or None where the folded kernel has a zero."""
         channels, dilation = self._kernel_channels, self.workload.dilation[1]
         column = kw_folded * self.factor + c_folded // channels - self.zeros
         if column % dilation or not 0 <= column < self.expanded_kw:
@@ -163,7 +163,7 @@ class StrideFold:
     # ---- whole arrays ------------------------------------------------------------------------------------------------
 
     def fold_input(self, x: np.ndarray) -> np.ndarray:
-        """`x` [..., w, ci] as [..., width, factor*ci]; where no data moves, a view of a dense `x`."""
+        """Return `x` [..., w, ci] as [..., width, factor*ci]; a view of a dense `x` if no data moves."""
         import numpy as np
 
         w = self.workload
@@ -174,13 +174,14 @@ class StrideFold:
         return x.reshape(*x.shape[:-2], self.width, self.factor * w.ci)
 
     def unfold_input(self, folded: np.ndarray) -> np.ndarray:
-        """The inverse of `fold_input`: [..., w, ci] without border and tail."""
+        """Return the inverse of `fold_input`: [..., w, ci] without padding and tail."""
         w = self.workload
         rows = folded.reshape(*folded.shape[:-2], self.width * self.factor, w.ci)
         return rows[..., self.shift : self.shift + w.w, :]
 
     def fold_weights(self, weights: np.ndarray) -> np.ndarray:
-        """`weights` [..., kw, ci/groups] as [..., kernel_width, factor*ci/groups], zeros where there is no tap."""
+        """Return `weights` [..., kw, ci/groups] as [..., kernel_width, factor*ci/groups], with zeros where there is no
+        tap."""
         import numpy as np
 
         *rest, _, channels = weights.shape
@@ -189,12 +190,12 @@ class StrideFold:
         return columns.reshape(*rest, self.kernel_width, self.factor * channels)
 
     def unfold_weights(self, folded: np.ndarray) -> np.ndarray:
-        """The inverse of `fold_weights`: [..., kw, ci/groups]."""
+        """Return the inverse of `fold_weights`: [..., kw, ci/groups]."""
         *rest, _, channels = folded.shape
         columns = folded.reshape(*rest, self.kernel_width * self.factor, channels // self.factor)
         return columns[..., self._taps, :]
 
     @property
     def _taps(self) -> slice:
-        """The columns of the unfolded kernel, zeros included, that hold taps."""
+        """The columns of the unfolded kernel, including zeros, that hold taps."""
         return slice(self.zeros, self.zeros + self.expanded_kw, self.workload.dilation[1])

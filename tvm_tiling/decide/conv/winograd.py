@@ -1,28 +1,29 @@
-"""Winograd convolutions on a CPU: which tile size is fast and accurate enough, and how the products are cut.
+"""Winograd convolution on a CPU: which tile size is fast and accurate enough, and the tiling of its matrix
+multiplications.
 
-F(m x m, r x r) turns a convolution into a x a products of matrices, a = m + r - 1, of all image tiles (rows), input
-channels (summed) and output channels (columns): (m * r / a)^2 times fewer multiply-adds, 2.25, 4 and 5.06 times for 3 x
-3 and m = 2, 4, 6. Against that stand the transforms, weights that are (a / r)^2 times larger and have to arrive for
-every block of image tiles, and image tiles that reach beyond the edge. All of it is priced below; constants were
-measured on one core with 512-bit vectors, weights transformed ahead.
+F(m x m, r x r) turns a convolution into a x a matrix multiplications, a = m + r - 1, with all image tiles as rows,
+input channels as reduction axis and output channels as columns. This needs (m * r / a)^2 times fewer multiply-adds:
+2.25, 4 and 5.06 times for 3 x 3 and m = 2, 4, 6. The costs are the transforms, weights that are (a / r)^2 times larger
+and are read for every block of image tiles, and image tiles that extend past the edge. The cost model below includes
+all of these; its constants were measured on one core with 512-bit vectors and weights transformed at compile time.
 
-Accuracy. Transforms add numbers that cancel each other, and rounding errors do not cancel: those of the sums over the
-input channels come out `amplification` times as large. What they are is held down by adding no more than LONGEST_SUM
-channels one behind the other, and blocks of so many to each other. Root mean square errors against float64 beside the
-output's, in units of 1e-7, normal random numbers, 64 and 128 channels; a plain sum for comparison, as PyTorch (oneDNN)
-takes it with its channels first and last:
+Accuracy. The transforms add numbers that cancel, while rounding errors do not: those of the sums over the input
+channels are multiplied by `amplification`. To limit them, at most LONGEST_SUM channels are added in sequence, and the
+sums of such blocks are then added. Root mean square errors against float64 relative to the output, in units of 1e-7,
+for normal random numbers with 64 and 128 channels; for comparison a direct sum as computed by PyTorch (oneDNN),
+channels first and last:
 
-    3 x 3                64      128       r x r, 64 channels      Winograd   plain sum
-    plain sum            2.2     2.2       F(5 x 5, 2 x 2)           9.1       1.5
+    3 x 3                64      128       r x r, 64 channels      Winograd   direct sum
+    direct sum           2.2     2.2       F(5 x 5, 2 x 2)           9.1       1.5
     with channels last   4.3     6.2       F(3 x 3, 4 x 4)           8.3       3.0
     F(2 x 2)             2.5     3.4       F(2 x 2, 5 x 5)           9.3       3.6
     F(4 x 4)             7.7     8.1       F(4 x 4, 5 x 5)            29       3.7
       in a single sum    7.7    10.4       F(3 x 3, 6 x 6)            33       4.4
     F(6 x 6), single      33      44       F(2 x 2, 7 x 7)            37       5.0
 
-A plain sum's error grows with the side of the kernel, and so does what is accepted. By default the tolerance is such
-that no admitted tile loses more than 4 times as much as the better plain sum; those of 8 points in each direction do.
-`predicted_error` is the largest error beside the largest output, for inputs and weights spread evenly over [-1, 1).
+The error of a direct sum grows with the side of the kernel, and so does the accepted error. With the default tolerance,
+no admitted tile has more than 4 times the error of the better direct sum; tiles with 8 points in each direction do.
+`predicted_error` is the largest error relative to the largest output, for inputs and weights uniform in [-1, 1).
 """
 
 from __future__ import annotations
@@ -41,29 +42,32 @@ from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
 from .cook_toom import PAIRS, CookToom, cook_toom
 
-# Largest error accepted beside the largest output, for 3 x 3; see the module's note.
+# Largest accepted error relative to the largest output, for 3 x 3 kernels; see the module docstring.
 TOLERANCE = 3.5e-6
-# Input channels that are summed one behind the other. Tiles that hardly amplify errors have time for longer sums.
+# Input channels that are summed in sequence. Tiles that hardly amplify errors allow longer sums.
 LONGEST_SUM = 64
 LONGEST_GENTLE_SUM, GENTLE = 512, 10.0  # amplification
 # Half the distance from 1 to the next float32.
 ROUNDING = 2.0**-24
-# Largest error of a sum of LONGEST_SUM channels beside ROUNDING * amplification; it grows as the root of their number.
+# Largest error of a sum of LONGEST_SUM channels relative to ROUNDING * amplification; it grows with the square root of
+# their number.
 LARGEST_ERROR = 1.75
 
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradTiling:
-    """How a Winograd convolution is cut: F(m x m, r x r), register tiles of rows x (vectors * lanes), blocks, shares.
+    """Tiling of a Winograd convolution F(m x m, r x r): register tiles of rows x (vectors * lanes), blocks, and
+    division among cores.
 
-    Rows are image tiles, columns output channels. `block_tiles` image tiles are transformed at once, `block_channels`
-    output channels are summed before their outputs are made; both are multiples of the register tile's.
+    Rows are image tiles, columns are output channels. `block_tiles` image tiles are transformed at once, and
+    `block_channels` output channels are summed before their outputs are transformed back; both are multiples of the
+    register tile.
     """
 
     predictions: ClassVar[tuple[str, ...]] = ("predicted_cycles", "predicted_error")
 
-    m: int  # outputs of an image tile, in each direction
-    points: int  # a = m + r - 1, in each direction
+    m: int  # outputs of an image tile in each direction
+    points: int  # a = m + r - 1 in each direction
     rows: int
     vectors: int
     lanes: int
@@ -71,31 +75,32 @@ class WinogradTiling:
     block_channels: int
     threads_tiles: int = 1
     threads_channels: int = 1
-    pack_w: str = "run"  # "ahead": the weights arrive transformed
+    pack_w: str = "run"  # "ahead": the weights are already transformed
     predicted_cycles: float = 0.0
     predicted_error: float = 0.0
 
 
 def predicted_error(workload: ConvWorkload, m: int) -> float:
-    """Largest error beside the largest output; see the module's note."""
+    """Return the largest error relative to the largest output; see the module docstring."""
     blocks = summed_blocks(workload, m)
     growth = max(1.0, (ceil_div(workload.ci, blocks) + blocks - 1) / LONGEST_SUM) ** 0.5
     return LARGEST_ERROR * ROUNDING * cook_toom(m, workload.kh).amplification * growth
 
 
 def summed_blocks(workload: ConvWorkload, m: int) -> int:
-    """How many blocks of input channels are summed each for itself."""
+    """Return the number of blocks of input channels that are summed separately."""
     gentle = cook_toom(m, workload.kh).amplification <= GENTLE
     return ceil_div(workload.ci, LONGEST_GENTLE_SUM if gentle else LONGEST_SUM)
 
 
 def accepted_error(workload: ConvWorkload, tolerance: float) -> float:
-    """Largest predicted error that a tolerance, which is one for 3 x 3, stands for."""
+    """Return the largest accepted predicted error for a tolerance, which refers to 3 x 3 kernels."""
     return tolerance * workload.kh / 3
 
 
 def admissible(workload: ConvWorkload, tolerance: float = TOLERANCE) -> tuple[int, ...]:
-    """Tile sizes m that serve the workload with a predicted error that `tolerance` accepts; none where 0."""
+    """Return the tile sizes m that support the workload with a predicted error within `tolerance`; empty if there are
+    none."""
     if refusal(workload):
         return ()
     accepted = accepted_error(workload, tolerance)
@@ -103,7 +108,7 @@ def admissible(workload: ConvWorkload, tolerance: float = TOLERANCE) -> tuple[in
 
 
 def refusal(workload: ConvWorkload) -> str:
-    """Why no tile size serves the workload, whatever the tolerance; empty where one does."""
+    """Return why no tile size supports the workload at any tolerance; "" if one does."""
     w = workload
     accepted = "Winograd's form serves"
     if not FMA_FLOAT32.supports(w.types.a, w.types.b, w.types.acc):
@@ -130,10 +135,11 @@ def decide_winograd(
     adjacent_inputs: bool = True,
     adjacent_outputs: bool = True,
 ) -> WinogradTiling:
-    """The cheapest configuration of all admissible tile sizes, or of `m`, which need not meet the tolerance.
+    """Return the fastest predicted configuration of all admissible tile sizes, or of `m`, which need not meet the
+    tolerance.
 
-    `prepacked`: the weights arrive transformed. `adjacent_inputs`, `adjacent_outputs`: neighbouring channels are
-    neighbours in memory. WorkloadError where no tile size is admissible.
+    prepacked: whether the weights are already transformed. adjacent_inputs, adjacent_outputs: whether channels are
+    adjacent in memory. Raises WorkloadError if no tile size is admissible.
     """
     why = refusal(workload)
     if why:
@@ -158,7 +164,7 @@ def _sizes(r: int) -> tuple[int, ...]:
 
 
 class WinogradModel:
-    """What the configurations of one convolution with tile size `m` cost on one CPU."""
+    """Cost of the configurations of one convolution with tile size `m` on one CPU."""
 
     def __init__(
         self, workload: ConvWorkload, cpu: Cpu, m: int, prepacked: bool, adjacent: tuple[bool, bool] = (True, True)
@@ -176,7 +182,7 @@ class WinogradModel:
     # ---- candidates -----------------------------------------------------------------------------------------------
 
     def configs(self) -> Iterator[WinogradTiling]:
-        """Every register tile and every share of the cores, with blocks that fit L2."""
+        """Yield every register tile and every division among cores, with blocks that fit L2."""
         w = self.w
         for threads_tiles, threads_channels in self.shares():
             share = ceil_div(self.tiles, threads_tiles)
@@ -191,8 +197,8 @@ class WinogradModel:
     def config(
         self, rows: int, vectors: int, groups: int, panels: int, threads: tuple[int, int] = (1, 1)
     ) -> WinogradTiling:
-        """A register tile with blocks that fit L2, of at most so many register tiles of image tiles and panels of
-        output channels; without its cycles."""
+        """Return a register tile with blocks that fit L2, with at most `groups` register tiles of image tiles and
+        `panels` panels of output channels; predicted_cycles is not set."""
         nr = vectors * self.lanes
         block_tiles = min(max(1, self.most_tiles // rows), groups) * rows
         room = int(self.gemm.l2 * self.gemm.costs.l2_transformed_sums) // (self.points * block_tiles * 4)
@@ -212,18 +218,20 @@ class WinogradModel:
 
     @property
     def most_tiles(self) -> int:
-        """Image tiles whose transforms have room in L2, at least one."""
+        """Image tiles whose transforms fit L2, at least one."""
         return max(1, int(self.gemm.l2 * self.gemm.costs.l2_transformed) // (self.points * self.w.ci * 4))
 
     def shares(self) -> list[tuple[int, int]]:
-        """How cores may share image tiles and output channels."""
+        """Return the ways to divide image tiles and output channels among cores."""
         cores = self.cpu.cores
         return sorted({(1, 1), *((t, cores // t) for t in range(1, cores + 1) if cores % t == 0)})
 
     def _register_tiles(self, share: int) -> Iterator[tuple[int, int]]:
-        """(rows, vectors) within the registers: the tallest of each width, and those that divide a share evenly."""
+        """Yield (rows, vectors) within the registers: the tallest for each width, and those that divide a share
+        evenly."""
         widest = ceil_div(self.w.co, self.lanes)
-        # A single vector loads more than it computes; it is left to single rows and single vectors of channels.
+        # A single vector needs more loads than multiply-adds, so it is used only for single rows and single vectors of
+        # channels.
         narrowest = 1 if widest == 1 or share == 1 else 2
         for vectors in range(narrowest, min(widest, 6) + 1):
             most = tallest(self.cpu.vector_registers, vectors)
@@ -237,11 +245,11 @@ class WinogradModel:
     # ---- cycles ---------------------------------------------------------------------------------------------------
 
     def cycles(self, config: WinogradTiling) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         return sum(self.parts(config).values())
 
     def parts(self, config: WinogradTiling) -> dict[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         w = self.w
         nr = config.vectors * self.lanes
         groups = ceil_div(ceil_div(self.tiles, config.rows), config.threads_tiles)
@@ -267,7 +275,7 @@ class WinogradModel:
 
     @property
     def weight_bytes(self) -> float:
-        """Of the transformed weights."""
+        """Bytes of the transformed weights."""
         return 4.0 * self.points * self.w.ci * self.w.co
 
     def _square(self, operations: int, passes: int, stored: int) -> float:
@@ -276,7 +284,7 @@ class WinogradModel:
 
     @cached_property
     def input_square(self) -> float:
-        """Cycles for one vector of channels of one image tile, in the mean over those within and at the border."""
+        """Cycles for one vector of channels of one image tile, averaged over tiles inside and at the border."""
         w, a, m = self.w, self.a, self.m
         square = self._square(self.transforms.input.operations, 2 * a, self.points)
         top, left, _, _ = w.padding
@@ -297,9 +305,8 @@ class WinogradModel:
         return self._square(self.transforms.weights.operations, r + self.a, self.points)
 
     def _arrival(self, config: WinogradTiling) -> float:
-        """Cycles in which a core waits for images that no cache holds: inputs, which shares of the channels all read,
-        and twice the outputs, whose lines are fetched before they are written back.
-        """
+        """Return the cycles for which a core waits for images that no cache holds: the inputs, which all cores that
+        share the channels read, and twice the outputs, whose lines are fetched before they are written back."""
         w, rate = self.w, self.gemm.cpu.bytes_per_cycle(float(self.w.bytes))
         if rate > self.cpu.memory_bytes_per_cycle:
             return 0.0
@@ -308,7 +315,8 @@ class WinogradModel:
         return (inputs + 2 * outputs) / rate
 
     def _products(self, config: WinogradTiling, groups: int, panels: int) -> float:
-        """The register tiles of the slowest core, at every point: `groups` of rows by `panels` of columns."""
+        """Return the cycles of the slowest core's register tiles at every point: `groups` of rows by `panels` of
+        columns."""
         w, gemm, nr = self.w, self.gemm, config.vectors * self.lanes
         block_groups = config.block_tiles // config.rows
         blocks = ceil_div(groups, block_groups)
@@ -324,7 +332,8 @@ class WinogradModel:
                 compute = gemm.step(rows, vectors)
                 left = 4.0 * rows / gemm.cpu.bytes_per_cycle(inputs)
                 right = 4.0 * vectors * self.lanes
-                # The first register tile of a block fetches the panel from where the weights lie, the others find it.
+                # The first register tile of a block reads the panel from where the weights are stored; later ones find
+                # it in a cache.
                 first = max(compute, left + right / far) + gemm.costs.exposed_transformed_weights * right / far
                 others = max(compute, left + (0.0 if panel <= gemm.l1 / 2 else right / near))
                 fetched = min(1.0, blocks / groups)
@@ -335,5 +344,5 @@ class WinogradModel:
 
 
 def _within(count: int, m: int, before: int, a: int, size: int) -> int:
-    """How many of `count` image tiles along one axis read nothing of the border."""
+    """Return how many of `count` image tiles along one axis read no padding."""
     return sum(1 for i in range(count) if i * m >= before and i * m - before + a <= size)

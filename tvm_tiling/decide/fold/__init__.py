@@ -1,1 +1,1 @@
-"""W-fold: convolutions of few channels (page 05), on its machine and on CPUs."""
+"""W-fold: convolutions with few channels, on W-fold machines and on CPUs."""

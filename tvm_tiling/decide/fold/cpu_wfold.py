@@ -1,9 +1,9 @@
-"""W-fold on a CPU: how many neighbours a vector holds, and how large a register tile of it is (page 05).
+"""W-fold on a CPU: how many adjacent columns a vector holds, and the size of its register tile.
 
-Every admissible granularity is priced, as are the few tiles that the registers allow, and the cheapest is taken. The
-microkernel's step is bound by multiply-adds, by their latency, or by loads, those of the input being unaligned; adding
-up the lanes of each point costs shuffles behind the last tap. Multiply-adds of padded channels, of columns
-beyond the kernel and of points beyond the output's last are what the form pays for its full vectors.
+The time of every admissible granularity and of the few tiles that the registers allow is predicted, and the fastest is
+taken. The microkernel's step is bound by multiply-adds, by their latency, or by loads, where those of the input are
+unaligned. Summing the lanes of each point needs shuffles after the last tap. Full vectors come at the cost of
+multiply-adds for padded channels, for columns outside the kernel and for points past the end of the output.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class WFoldConfig:
     """A candidate."""
 
     rows: FoldedRows
-    vectors: int  # rows of ws points of the register tile
-    channels: int  # output channels of the register tile
+    vectors: int  # rows of ws points in the register tile
+    channels: int  # output channels in the register tile
     threads: tuple[int, int]
     tiles_outside: bool
     keep: int
@@ -42,11 +42,11 @@ class WFoldConfig:
 def decide_wfold_cpu(
     workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool
 ) -> ConvTiling:
-    """The cheapest W-folded cut of `workload` on `cpu`. Source: page 05.
+    """Return the fastest predicted W-fold tiling of `workload` on `cpu`.
 
-    `input_run`, `output_run`: neighbouring channels that are adjacent; `prepacked`: weights arrive packed. Of the
-    result `pci` is bytes of a packed block, `ws` points of a vector, `columns` output channels of a register tile and
-    `tile_columns` its points. UnsupportedOperator where no granularity is admissible.
+    input_run, output_run: number of adjacent channels; prepacked: whether the weights are prepacked. In the result,
+    `pci` is the bytes of a packed block, `ws` the points of a vector, `columns` the output channels of a register tile
+    and `tile_columns` its points. Raises UnsupportedOperator if no granularity is admissible.
     """
     model = WFoldModel(workload, cpu, input_run=input_run, output_run=output_run, prepacked=prepacked)
     priced = sorted(
@@ -61,7 +61,7 @@ def decide_wfold_cpu(
 
 
 class WFoldModel:
-    """Predicted cycles of any W-folded cut of one convolution."""
+    """Predicted cycles of any W-fold tiling of one convolution."""
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool) -> None:
         self.w, self.cpu, self.prepacked, self.output_run = workload, cpu, prepacked, output_run
@@ -83,8 +83,8 @@ class WFoldModel:
         self.fma = self.core.fma
 
     def _admissible(self) -> list[FoldedRows]:
-        """Rows of one neighbour, and of every power of two up to the lanes and the columns. UnsupportedOperator for a
-        convolution that has none."""
+        """Return the rows with one column and with every power of two up to the lanes and the columns. Raises
+        UnsupportedOperator for a convolution without admissible rows."""
         single = FoldedRows.of(self.w, self.engine.group, self.lanes, 1)
         several = (1 << bit for bit in range(1, self.lanes.bit_length()))
         return [
@@ -93,13 +93,13 @@ class WFoldModel:
         ]
 
     def configs(self) -> Iterator[WFoldConfig]:
-        """Every granularity, with the tiles that the registers allow and each share of the cores."""
+        """Yield every granularity with the tiles that the registers allow and each division among cores."""
         registers, cores = self.cpu.vector_registers, self.cpu.cores
         for rows in self.admissible:
             wide = ceil_div(rows.w.points, rows.ws)
             channels = 1
             while channels <= MOST_CHANNELS and channels < 2 * rows.co:
-                # Sums, and a vector of input for each row and one of weights for each channel.
+                # Sums, a vector of input for each row, and one vector of weights for each channel.
                 most = min(wide, (registers - channels) // (channels + 1))
                 if most < 1:
                     break
@@ -113,14 +113,14 @@ class WFoldModel:
                 channels *= 2
 
     def _band(self, rows: FoldedRows, threads: int) -> int:
-        """Output rows of a band that stays in L2 beside the weights, in bands of equal height."""
+        """Return the output rows of a band that stays in L2 with the weights, in bands of equal height."""
         row = rows.bci * rows.columns * rows.pci * self.plain.element * rows.h.stride
         share = min(rows.h.points, ceil_div(rows.n * rows.h.points, threads))
         fit = max(1, int(self.core.l2 * 0.4 / row))
         return ceil_div(share, ceil_div(share, fit))
 
     def tiling(self, config: WFoldConfig, cycles: float, why: str) -> ConvTiling:
-        """The decision that a candidate stands for; `why` it has its granularity."""
+        """Return the decision of a candidate; `why` is the reason for its granularity."""
         rows, mhz = config.rows, self.cpu.mhz
         vector_bytes = self.lanes * self.engine.acc_bytes
         per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
@@ -170,18 +170,18 @@ class WFoldModel:
         )
 
     def cycles(self, config: WFoldConfig) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         return sum(self.parts(config).values())
 
     def parts(self, config: WFoldConfig) -> dict[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         rows, core = config.rows, self.core
         tr, tn = config.threads
         panels = ceil_div(rows.co, config.channels)
         my_panels, my_rows = ceil_div(panels, tn), ceil_div(rows.n * rows.h.points, tr)
         full, tail = divmod(rows.w.points, config.vectors * rows.ws)
         vector = self.lanes * self.engine.acc_bytes
-        weights = rows.steps * config.channels * vector  # of a panel
+        weights = rows.steps * config.channels * vector  # bytes of a panel
         row_of_band = rows.bci * rows.columns * rows.pci * self.plain.element
         row = 0.0
         for points, many in ((config.vectors * rows.ws, full), (tail, 1)):
@@ -207,7 +207,7 @@ class WFoldModel:
         return found
 
     def _tile(self, config: WFoldConfig, points: int, panel: float, weights: float, row_of_band: float) -> float:
-        """One register tile over all taps, and the sums of its lanes."""
+        """Return the cycles of one register tile over all taps, including the sums of its lanes."""
         rows, core = config.rows, self.core
         vectors, load = ceil_div(points, rows.ws), core.vector_load
         compute = max(
@@ -229,13 +229,13 @@ class WFoldModel:
         )
 
     def _sums(self, rows: FoldedRows, channels: int) -> float:
-        """Cycles to add up the lanes of each point of a vector of points, for so many channels."""
+        """Return the cycles to sum the lanes of each point of a vector of points for `channels` channels."""
         left, cost = float(channels), 0.0
         for _ in range(rows.lanes.bit_length() - 1):
             adds = max(1.0, left / 2)
             cost += adds * (2 * self.costs.shuffle + self.fma)
             left = adds
-        # Channels that are left change places with bits of the point, where they are adjacent in the output.
+        # Remaining channels are exchanged with bits of the point if they are adjacent in the output.
         exchanges = int(left).bit_length() - 1 if self.output_run > 1 else 0
         return cost + left * exchanges * self.costs.shuffle
 
@@ -247,7 +247,7 @@ class WFoldModel:
         return points * config.channels * self.costs.scattered_element
 
     def _copy(self, config: WFoldConfig, my_rows: int, bands: int) -> float:
-        """Cycles to copy a core's bands."""
+        """Return the cycles to copy a core's bands."""
         rows = config.rows
         high = my_rows * rows.h.stride + bands * max(0, rows.h.span - rows.h.stride)
         if not self.adjacent:

@@ -1,30 +1,33 @@
-"""W-fold on its machine: the loops of a convolution and what they count (page 05).
+"""W-fold on its machine: the loops of a convolution and their counts (W-fold convolution for few channels, design page
+05).
 
-The machine reads and multiplies rows of M bytes. Channels, padded to a granularity PCI = M / 2^i only, leave room for
-Ws = M / PCI neighbours along W, which lie beside them in memory. A row of weights is PCI bytes repeated Ws times; a
-unit multiplies row by row and sums each PCI bytes on their own: Ws output points of one output channel in one step. The
-Ncu units of a sub-unit take neighbouring rows, the Ns sub-units different output channels. So P = Ncu*Ws points of Ns
-channels take one step per tap and block of channels, of which there are Bci = ceil(Ci/PCI):
+The machine reads and multiplies rows of M bytes. Channels, padded only to a granularity PCI = M / 2^i, leave room for
+Ws = M / PCI adjacent columns along W, which are contiguous in memory. A row of weights is PCI bytes repeated Ws times.
+A unit multiplies two rows and sums each PCI bytes separately: Ws output points of one output channel per step. The Ncu
+units of a sub-unit take adjacent rows, the Ns sub-units different output channels. So P = Ncu*Ws points of Ns channels
+take one step per tap and block of channels, of which there are Bci = ceil(Ci/PCI):
 
     steps = Ho * ceil(Wo/P) * (Aco/Ns) * Kh * Kw * Bci          Aco: Co padded to a multiple of Ns
 
-From tap to tap both buffers slide by one column, so a piece of kw taps needs P + kw - 1 columns, that over Ws (rounded
-up) rows of the first buffer. Its L1 rows hold L1*Ws columns: hence kw <= Kmax = (L1 - Ncu)*Ws + 1, wider kernels are
-cut. All rows are formed anew for each block of channels, kernel row, piece, block of points and block of output
-channels. The last is why the size of such a block matters: an input row that came once serves all its channels,
-co_block/Ns steps of each sub-unit. Their weights of a tap must fit the second buffer where the block is larger than the
-machine's usual one, and their sums the result buffer.
+From tap to tap both buffers slide by one column, so a piece of kw taps needs P + kw - 1 columns, and that number
+divided by Ws (rounded up) rows of the first buffer. The buffer's L1 rows hold L1*Ws columns, hence kw <= Kmax = (L1 -
+Ncu)*Ws + 1; wider kernels are divided. All rows are formed again for each block of channels, kernel row, piece, block
+of points and block of output channels. The last of these makes the size of such a block important: an input row, once
+loaded, serves all its channels, co_block/Ns steps of each sub-unit. If the block is larger than the machine's default,
+its weights for a tap must fit the second buffer and its sums the result buffer.
 
-A row is one contiguous read of the input memory where Bci = 1, else Ws reads one column apart, or one read of Ws whole
-columns into staging registers, from which it is picked. Registers that hold all columns of a piece serve the further
-blocks of channels without a read.
+A row takes one contiguous read of the input memory if Bci = 1. Otherwise it takes Ws reads one column apart, or one
+read of Ws whole columns into staging registers, from which the row is selected. Staging registers that hold all columns
+of a piece serve further blocks of channels without another read.
 
-Results leave in rows as well, of Wso = M / PCO points by PCO bytes of output channels, a last shorter piece included.
-The page's steady state, in which everything overlaps and the slowest of the multipliers and the three ports decides, is
-a prediction; fold/fold_walk.py walks the buffers.
+Results are written in rows as well, of Wso = M / PCO points by PCO bytes of output channels, including a shorter last
+part.
 
-H and depth are never folded, so their strides and dilations cost nothing. W is folded, so along W the stride is 1,
-after stride-fold where it was not, and a dilated kernel is expanded. Groups run one after the other.
+In the steady state everything overlaps, and the slowest of the multipliers and the three ports determines the time;
+fold/fold_walk.py simulates finite buffers.
+
+H and depth are not folded, so their strides and dilations are free. Along W the stride is 1, after stride-fold if
+necessary, and a dilated kernel is expanded. Groups run one after another.
 """
 
 from __future__ import annotations
@@ -36,27 +39,28 @@ from dataclasses import dataclass, replace
 from ...hardware.description import WFold
 from ..gemm.traffic import ceil_div
 
-INSTRUCTIONS = 8  # of a block of output channels of an image, so that loads, products and stores overlap
+# Instructions per block of output channels of an image, so that loads, multiplications and stores overlap.
+INSTRUCTIONS = 8
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What the machine sees of a convolution: one image of one group, stride 1 along W."""
+    """A convolution as the machine sees it: one image of one group, with stride 1 along W."""
 
     groups: int
-    rows: int  # output rows, of all depths
+    rows: int  # output rows over all depths
     wo: int
     w: int
-    ci_bytes: int  # of one column
+    ci_bytes: int  # bytes of one column
     co: int
-    taps_high: int  # kernel rows, of all depths
+    taps_high: int  # kernel rows over all depths
     kw: int
     d_s: int  # bytes of an element
-    d_out: int  # bytes of an element that leaves
-    pitch: int  # bytes from a column to the next in the memory of inputs
+    d_out: int  # bytes of a stored element
+    pitch: int  # bytes between adjacent columns in the input memory
     d_acc: int = 4  # bytes of a sum
-    planes: int = 1  # output planes, of which `rows` are
-    deep: int = 1  # kernel planes, of which `taps_high` are
+    planes: int = 1  # output planes that `rows` covers
+    deep: int = 1  # kernel planes that `taps_high` covers
 
     @property
     def co_bytes(self) -> int:
@@ -65,13 +69,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class FoldNest:
-    """A layer on the machine with every choice made; what one image costs follows from it."""
+    """A layer on the machine with all choices made, and the resulting counts for one image."""
 
     layer: Layer
     unit: WFold
     pci: int
     pco: int
-    co_rows: int  # output channels of a sub-unit in a block
+    co_rows: int  # output channels per sub-unit in a block
 
     @property
     def ws(self) -> int:
@@ -87,7 +91,7 @@ class FoldNest:
 
     @property
     def aco_rows(self) -> int:
-        """Output channels of a sub-unit: Aco / Ns."""
+        """Output channels per sub-unit: Aco / Ns."""
         return ceil_div(self.layer.co, self.unit.sub_units)
 
     @property
@@ -110,7 +114,7 @@ class FoldNest:
 
     @property
     def row_blocks(self) -> int:
-        """Blocks of points of an output row."""
+        """Blocks of points per output row."""
         return ceil_div(self.layer.wo, self.points)
 
     @property
@@ -124,13 +128,13 @@ class FoldNest:
 
     @property
     def block_reads(self) -> int:
-        """Input rows of a block of points, for one block of output channels."""
+        """Input rows read by a block of points for one block of output channels."""
         rows = sum(ceil_div(self.points + piece - 1, self.ws) for piece in self.kw_pieces)
         return self.bci * self.layer.taps_high * rows
 
     @property
     def passes(self) -> int:
-        """How often the input passes by: blocks of output channels."""
+        """Number of passes over the input: blocks of output channels."""
         return ceil_div(self.aco_rows, self.co_rows)
 
     @property
@@ -139,7 +143,7 @@ class FoldNest:
 
     @property
     def weight_rows(self) -> int:
-        """A row of weights for each step: the second buffer is loaded in a circle."""
+        """Number of weight rows, one per step: the second buffer is a ring buffer."""
         return self.steps
 
     @property
@@ -150,7 +154,7 @@ class FoldNest:
 
     @property
     def _pieces(self) -> int:
-        """Pieces of output channels that leave, of all blocks."""
+        """Parts of the output channels that are stored, over all blocks."""
         whole = self.layer.co // self.block_channels
         rest = self.layer.co - whole * self.block_channels
         return whole * self._pieces_of(self.block_channels) + self._pieces_of(rest)
@@ -165,19 +169,19 @@ class FoldNest:
 
     @property
     def pass_blocks(self) -> list[tuple[int, int, int]]:
-        """Blocks of output channels: how many are alike, output channels of a sub-unit, pieces of output channels."""
+        """Blocks of output channels as (count, output channels per sub-unit, parts of the output channels)."""
         return [
             (count, ceil_div(channels, self.unit.sub_units), self._pieces_of(channels))
             for channels, count in _parts(self.layer.co, self.block_channels)
         ]
 
     def piece_rows(self, width: int) -> int:
-        """Rows of the first buffer that a piece of `width` taps slides over."""
+        """Return the rows of the first buffer that a piece of `width` taps slides over."""
         return ceil_div(self.points + width - 1, self.ws)
 
     def row_reads(self, width: int) -> tuple[int, int]:
-        """Contiguous reads of the input memory, each of a row at most, that form a row of a piece of `width` taps: of
-        the first block of channels, of each further one."""
+        """Return the contiguous reads of the input memory, each of at most a row, that form one row of a piece of
+        `width` taps: for the first block of channels, and for each further one."""
         layer, unit = self.layer, self.unit
         if self.ws == 1 or (self.bci == 1 and layer.pitch == layer.ci_bytes):
             return 1, 1
@@ -188,13 +192,13 @@ class FoldNest:
 
     @property
     def sum_rows(self) -> int:
-        """Rows of the result buffer that the sums of a block take in each sub-unit."""
+        """Rows of the result buffer for the sums of a block in each sub-unit."""
         own = min(self.co_rows, self.aco_rows)
         return ceil_div(own * self.points * self.layer.d_acc, self.unit.row_bytes)
 
     @property
     def rooms(self) -> int | None:
-        """Blocks of points whose sums find room at once, None without limit."""
+        """Blocks of points whose sums fit at once; None if unlimited."""
         rows = self.unit.result_buffer_rows
         return None if rows is None else rows // self.sum_rows
 
@@ -205,14 +209,15 @@ class FoldNest:
 
     @property
     def instruction_columns(self) -> int:
-        """Output columns of an instruction: all, or some blocks of points where there are few rows, as of a product."""
+        """Output columns of an instruction: all, or several blocks of points if there are few rows, as in matrix
+        multiplications."""
         parts = INSTRUCTIONS // ceil_div(self.layer.rows // self.layer.planes, self.instruction_rows)
         return min(self.layer.wo, ceil_div(self.row_blocks, parts) * self.points)
 
     @property
     def instructions(self) -> list[tuple[int, FoldNest, bool]]:
-        """The instructions of an image: how many are alike, what each computes, and whether its results leave, which
-        those of the last kernel plane do. Each has a block of output channels."""
+        """The instructions of an image as (count, computation, whether results are stored). Only those of the last
+        kernel plane store results. Each instruction has one block of output channels."""
         layer = self.layer
         parts = itertools.product(
             _parts(layer.rows // layer.planes, self.instruction_rows),
@@ -240,7 +245,7 @@ class FoldNest:
 
     @property
     def port_cycles(self) -> dict[str, int]:
-        """Cycles of the multipliers and of each port, were it alone."""
+        """Cycles of the multipliers and of each port without waiting for the others."""
         return {
             "steps": self.steps,
             "input port": math.ceil(self.reads / self.unit.input_rows_per_cycle),
@@ -250,9 +255,9 @@ class FoldNest:
 
     @property
     def least_steps(self) -> float:
-        """Cycles at least until the last step of an image is over: all steps, and what the buffers make them wait for
-        in any case: the first rows, the rows of a piece and of weights that find no place while the piece or the tap
-        before is multiplied."""
+        """Lower bound of the cycles until the last step of an image is over: all steps, and the unavoidable waits for
+        buffers. These are the first rows, and the rows of a piece and of weights for which there is no space while the
+        previous piece or tap is multiplied."""
         unit, pieces = self.unit, self.kw_pieces
         alike = self.layer.taps_high * self.bci * self._blocks
         row = math.ceil(1 / unit.weight_rows_per_cycle)
@@ -267,7 +272,7 @@ class FoldNest:
                 between = max(gap, 0 if part else row)
                 taps = full * width if part else full * width - 1
                 waits += passes * alike * (taps * row + between)
-            waits -= between  # behind the last piece; of a block of another size there is another wait, or none
+            waits -= between  # no wait after the last piece; before a block of another size the wait may differ
         return unit.units / unit.input_rows_per_cycle + self.steps + waits
 
     @property
@@ -277,17 +282,17 @@ class FoldNest:
         return ceil_div(points, self.wso) * self.pass_blocks[-1][2]
 
     def least_cycles(self, steps: float, ports: int) -> int:
-        """Cycles that an image takes at least, its :attr:`least_steps` and the slowest of its multipliers and ports
-        being known."""
+        """Return a lower bound of an image's cycles, given its :attr:`least_steps` and the slowest of its multipliers
+        and ports."""
         return max(ports, math.floor(steps + self.last_rows / self.unit.output_rows_per_cycle))
 
     @property
     def steady_cycles(self) -> int:
-        """Page 05's prediction: everything overlaps, and the slowest decides."""
+        """Cycles in the steady state: everything overlaps, and the slowest part determines the time."""
         return max(self.port_cycles.values())
 
 
 def _parts(size: int, each: int) -> list[tuple[int, int]]:
-    """`size` in parts of `each`, the last shorter: how large, how many."""
+    """Return `size` in parts of `each`, the last one shorter, as (size, count)."""
     whole, rest = divmod(size, each)
     return [(part, count) for part, count in ((each, whole), (rest, 1)) if part and count]

@@ -1,4 +1,4 @@
-"""Why each field of a decision on page 05's machine has its value, in words."""
+"""Reasons for the fields of a decision on a W-fold machine, as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES = {
 
 
 class Compared(NamedTuple):
-    """The best choice of a PCI and its cycles; at least so many where none of them was walked."""
+    """The best choice for a PCI and its cycles; a lower bound if none of its choices was simulated."""
 
     nest: FoldNest
     cycles: int
@@ -31,7 +31,8 @@ class Compared(NamedTuple):
 def wfold_reasons(
     tiling: ConvTiling, fold: StrideFold, nest: FoldNest, nests: Sequence[Compared], other: FoldNest
 ) -> ConvTiling:
-    """`tiling` with a reason for every field. `nests` are the best of each PCI, `other` is the other mode's choice."""
+    """Return `tiling` with a reason for every field. `nests` are the best of each PCI, `other` is the choice of the
+    other mode."""
     layer, unit = nest.layer, nest.unit
     best = tiling.mode == "best"
     other_mode = "seed" if best else "best"
@@ -70,7 +71,7 @@ def wfold_reasons(
 
 
 def _cycles_text(nest: FoldNest) -> str:
-    """What the walk of the buffers found."""
+    """Describe the simulated cycles."""
     count = sum(count for count, _, _ in nest.instructions)
     _, part, leaves = nest.instructions[0]
     time = fold_time(part, leaves)
@@ -147,7 +148,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _request_text(nest: FoldNest) -> str:
-    """How the neighbours of a row are fetched."""
+    """Describe how the columns of a row are read."""
     layer, unit = nest.layer, nest.unit
     if nest.ws == 1 or (nest.bci == 1 and layer.groups == 1):
         return "each one contiguous read"

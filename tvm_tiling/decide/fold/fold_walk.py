@@ -1,23 +1,23 @@
-"""How long page 05's engine takes for one instruction: its buffers, walked piece by piece.
+"""Simulated time of one instruction of the W-fold engine with its buffers, piece by piece.
 
 An instruction is a list of pieces: the taps of one kernel row, for one block of channels, one block of P = Ncu*Ws
-points and one block of output channels. Four parts of the engine work on them, each in order, coupled by buffers:
+points and one block of output channels. Four parts of the engine process them in order, coupled by buffers:
 
-    main unit     forms the rows of a piece, one after the other, in the first buffer. It waits for a place: the rows of
-                  a piece are given up together when its last step is over, because all taps slide over them
-    weights       a row for each step, repeated to fill it, in the second buffer, which is loaded in a circle. The rows
-                  of a tap (of a part of it where the buffer holds fewer) are given up together, when the buffers slide
-    multipliers   a step is one cycle. A tap starts once the rows that it reads are there, the first tap of a piece with
-                  Ncu rows; a step needs its row of weights, and a block of points room for its sums
-    write-out     a block whose last step is over leaves by rows of results, and gives up its room with the last of them
+    main unit     forms the rows of a piece one after another in the first buffer, waiting for free space; the rows of
+                  a piece are freed together after its last step, because all taps slide over them
+    weights       a row per step, repeated to fill its width, in the second buffer, a ring buffer; the rows of a tap (or
+                  of part of it, if the buffer holds fewer) are freed together when the buffers slide
+    multipliers   one step per cycle. A tap starts once the rows that it reads have arrived, the first tap of a piece
+                  with Ncu rows; a step needs its row of weights, and a block of points needs space for its sums
+    write-out     after its last step, a block is written in rows of results, and frees its space with the last one
 
-Pieces repeat, and so does, soon, what the buffers hold relative to the last step. The walk is a tree of repeated
-bodies, each executed once for every state that it starts in; when a state comes back, the rest is a multiplication. The
-tests hold it to a plain walk, row by row and step by step.
+Pieces repeat, and so, soon, does the state of the buffers relative to the last step. The simulation is a tree of
+repeated bodies; each is simulated once per initial state, and when a state recurs, the remaining iterations are
+extrapolated exactly. The tests compare it with a direct simulation, row by row and step by step.
 
 Instructions follow each other in a queue: during the last steps of one, rows of the next are formed and results of the
-one before leave. `fill` is what of an instruction lies ahead of its turn, `drain` what lies behind it, and `busy` how
-much later another one like it would end.
+previous one are written. `fill` is the part of an instruction that may overlap the previous one, `drain` the part that
+may overlap the next, and `busy` the additional time of each further equal instruction.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from ...hardware.w_fold import WFold
 from ..gemm.traffic import ceil_div
 from .fold_nest import FoldNest
 
-FINEST = 1000  # a rate is taken as a fraction of numbers up to this
+FINEST = 1000  # rates are approximated by fractions with denominators up to this
 NEVER = -(1 << 62)
 
 
 class FoldTime(NamedTuple):
-    """Cycles of an instruction: `fill` may overlap the one before, `busy` keeps the engine, `drain` may overlap the
-    next. Alone it takes their sum."""
+    """Cycles of an instruction: `fill` may overlap the previous one, `busy` occupies the engine, `drain` may overlap
+    the next. A single instruction takes their sum."""
 
     fill: int
     busy: int
@@ -47,7 +47,8 @@ class FoldTime(NamedTuple):
 
 @functools.lru_cache(maxsize=1 << 13)
 def fold_time(nest: FoldNest, leaves: bool) -> FoldTime:
-    """The time of an instruction that computes all of `nest`. `leaves`: its results leave; else its sums stay."""
+    """Return the time of an instruction that computes all of `nest`. `leaves`: its results are stored; otherwise its
+    sums stay in the buffer."""
     clock = _Clock.of(nest.unit)
     walk = _Walk(clock, nest, leaves)
     body = _Tree(clock, nest, leaves).instruction()
@@ -59,7 +60,7 @@ def fold_time(nest: FoldNest, leaves: bool) -> FoldTime:
 
 
 def image_cycles(nest: FoldNest) -> int:
-    """Cycles of one image, by the instructions that compute it one after the other."""
+    """Return the cycles of one image, computed by its instructions one after another."""
     unit = nest.unit
     clock, done = 0, 0
     for count, part, leaves in nest.instructions:
@@ -72,7 +73,8 @@ def image_cycles(nest: FoldNest) -> int:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Ticks of the walk: of a cycle, and of a row of each port; `read` of a contiguous read of the input memory."""
+    """Ticks of the simulation: per cycle, per row of each port, and per contiguous read of the input memory
+    (`read`)."""
 
     cycle: int
     row: int
@@ -92,17 +94,20 @@ class _Clock:
 
 
 def _period(rate: float) -> Fraction:
-    """Cycles from one row to the next."""
+    """Return the cycles between two rows."""
     if rate >= 1:
         return 1 / Fraction(rate).limit_denominator(FINEST)
     return Fraction(1 / rate).limit_denominator(FINEST)
 
 
 class _State(NamedTuple):
-    """What buffers and ports hold, in ticks after the end of the last step: when the main unit has `formed` its last
-    row and when the `places` of the next ones are free, when the last row of weights was `loaded` and its places are
-    free, when the last row of results is `out` and the `rooms` for the sums of the next blocks are free (both only
-    where rooms are limited)."""
+    """State of buffers and ports, in ticks after the end of the last step.
+
+    `formed`: when the main unit has formed its last row; `places`: when the space of the next rows is free; `loaded`:
+    when the last row of weights was loaded; `weight_places`: when their space is free; `out`: when the last row of
+    results is written; `rooms`: when the space for the sums of the next blocks is free. The last two are used only if
+    the space for sums is limited.
+    """
 
     formed: int
     places: tuple[int, ...]
@@ -113,8 +118,8 @@ class _State(NamedTuple):
 
 
 class _Walked(NamedTuple):
-    """What a body does: its last state, the ticks until the end of its last step, and where rooms are without limit,
-    what it makes of the end of the write-out: max(out + writing, start + last)."""
+    """Effect of a body: its final state, the ticks until the end of its last step, and, if the space for sums is
+    unlimited, its effect on the end of the write-out: max(out + writing, start + last)."""
 
     state: _State
     steps: int
@@ -123,21 +128,20 @@ class _Walked(NamedTuple):
 
 
 def _then(first: _Walked, second: _Walked) -> _Walked:
-    """One after the other; `second` starts in the state in which `first` ends."""
+    """Combine two bodies; `second` starts in the final state of `first`."""
     last = max(first.last + second.writing, first.steps + second.last)
     return _Walked(second.state, first.steps + second.steps, first.writing + second.writing, max(last, NEVER))
 
 
 def _again(body: _Walked, times: int) -> _Walked:
-    """So many times one after the other, of a body that ends in the state in which it starts."""
+    """Repeat a body whose final state equals its initial state."""
     last = body.last + (times - 1) * max(body.steps, body.writing)
     return _Walked(body.state, times * body.steps, times * body.writing, max(last, NEVER))
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """`rows` formed in `ticks` each; of each tap the row that it reads last; sizes of the sets of weight rows of a
-    tap."""
+    """`rows` formed in `ticks` each; the last row that each tap reads; sizes of the sets of weight rows of a tap."""
 
     rows: int
     ticks: int
@@ -147,19 +151,19 @@ class _Piece:
 
 @dataclass(frozen=True, eq=False)
 class _Begin:
-    """A block of points asks for room."""
+    """A block of points requests space for its sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Leave:
-    """A block of points leaves, in so many ticks."""
+    """A block of points is written, in `ticks` ticks."""
 
     ticks: int
 
 
 @dataclass(frozen=True, eq=False)
 class _Loop:
-    """Bodies one after the other, all of that again and again."""
+    """A repeated sequence of bodies."""
 
     times: int
     bodies: tuple[_Node, ...]
@@ -169,14 +173,14 @@ _Node = _Piece | _Begin | _Leave | _Loop
 
 
 class _Tree:
-    """The loops of an instruction, outer to inner: blocks of output channels, rows, blocks of points, pieces of the
-    kernel's width, its rows, blocks of channels."""
+    """The loops of an instruction from outer to inner: blocks of output channels, rows, blocks of points, pieces of the
+    kernel's width, kernel rows, blocks of channels."""
 
     def __init__(self, clock: _Clock, nest: FoldNest, leaves: bool) -> None:
         self.clock, self.nest, self.leaves = clock, nest, leaves
 
     def instruction(self) -> _Loop:
-        """All of it."""
+        """Return the whole instruction."""
         return _Loop(1, tuple(_Loop(count, (self._pass(own, pieces),)) for count, own, pieces in self.nest.pass_blocks))
 
     def _pass(self, own: int, pieces: int) -> _Loop:
@@ -220,7 +224,7 @@ class _Tree:
 
 
 class _Walk:
-    """Executes bodies; what each does from a state is kept."""
+    """Simulates bodies and caches the effect of each for each initial state."""
 
     def __init__(self, clock: _Clock, nest: FoldNest, leaves: bool) -> None:
         self.clock, self.unit = clock, nest.unit
@@ -228,16 +232,16 @@ class _Walk:
         self.known: dict[tuple[_Node, _State], _Walked] = {}
 
     def start(self) -> _State:
-        """Empty buffers."""
+        """Return the state with empty buffers."""
         unit = self.unit
         return _State(0, (0,) * unit.first_buffer_rows, 0, (0,) * unit.second_buffer_rows, 0, (0,) * (self.rooms or 0))
 
     def leaves_at(self, walked: _Walked) -> int:
-        """Ticks from the start, with nothing to write before it, until the last result has left."""
+        """Return the ticks from the start, with nothing left to write before it, until the last result is written."""
         return max(walked.steps, walked.writing, walked.last, walked.steps + walked.state.out)
 
     def later(self, body: _Node, state: _State) -> int:
-        """Ticks by which each further body ends later than the one before, at most."""
+        """Return the largest number of ticks by which a further body ends later than the previous one."""
         most, seen = 0, set[_State]()
         while state not in seen:
             seen.add(state)
@@ -247,7 +251,7 @@ class _Walk:
         return most
 
     def run(self, node: _Node, state: _State) -> _Walked:
-        """What a body does from a state."""
+        """Return the effect of a body in a state."""
         key = node, state
         found = self.known.get(key)
         if found is None:
@@ -314,7 +318,7 @@ class _Walk:
         return _Walked(state._replace(out=out, rooms=(*state.rooms, out)), 0, 0, NEVER)
 
     def _after(self, now: int, state: _State) -> _Walked:
-        """The state seen from the end of the last step; what can delay nothing any more counts as just over."""
+        """Return the state relative to the end of the last step; times that can no longer cause delays become zero."""
         formed, loaded = state.formed, state.loaded
         return _Walked(
             _State(

@@ -1,8 +1,8 @@
-"""The geometry of a W-folded convolution on a CPU: a vector as page 05's row of M bytes.
+"""Geometry of a W-fold convolution on a CPU, where a vector takes the role of a row of M bytes.
 
-A stride along W is folded into channels first, by the convolution's own border: column x of the image lies at position
-x + left of a row, position p in folded column p // fold, as channels (p % fold) * ci + c. Kernels dilated along W are
-then expanded; without a stride they keep their dilation, since any folded column may start a row.
+A stride along W is first folded into channels, together with the convolution's padding: column x of the image is at
+position x + left of a row, and position p is in folded column p // fold, as channels (p % fold) * ci + c. Kernels
+dilated along W are then expanded; without a stride they keep their dilation, since any folded column may start a row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..gemm.traffic import ceil_div
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """Sizes in elements, positions and lanes; see the module. `w` is the folded axis, of stride 1."""
+    """Sizes in elements, positions and lanes; see the module docstring. `w` is the folded axis, with stride 1."""
 
     n: int
     h: Axis
@@ -25,16 +25,16 @@ class FoldedRows:
     ci: int  # channels of the image
     co: int
     fold: int  # columns folded into channels
-    left: int  # border in front of column 0, before folding
+    left: int  # padding in front of column 0, before folding
     span: int  # columns of the expanded kernel, before folding
-    dilation: int  # between its taps
-    ws: int  # neighbours in a row
-    lanes: int  # lanes of a neighbour: R
-    group: int  # elements of a lane
+    dilation: int  # dilation of the kernel
+    ws: int  # adjacent columns in a row
+    lanes: int  # lanes per column: R
+    group: int  # elements per lane
 
     @classmethod
     def of(cls, workload: ConvWorkload, group: int, lanes: int, ws: int) -> FoldedRows:
-        """Rows of `lanes` lanes with `ws` neighbours each; UnsupportedOperator where that is not admissible."""
+        """Return rows of `lanes` lanes with `ws` columns each. Raises UnsupportedOperator if that is not admissible."""
         c = workload
         if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1 or any(c.padding_d):
             raise UnsupportedOperator(
@@ -65,22 +65,23 @@ class FoldedRows:
 
     @property
     def bci(self) -> int:
-        """Blocks of channels."""
+        """Number of blocks of channels."""
         return ceil_div(self.channels, self.pci)
 
     @property
     def steps(self) -> int:
-        """Rows that are multiplied for ws points of an output channel."""
+        """Multiply steps for ws points of an output channel."""
         return self.h.taps * self.w.taps * self.bci
 
     @property
     def columns(self) -> int:
-        """Folded columns of the band: what whole rows of points read, rounded up to whole rows."""
+        """Folded columns of the band: those that whole rows of points read, rounded up to whole rows."""
         read = ceil_div(self.w.points, self.ws) * self.ws + (self.w.taps - 1) * self.w.dilation
         return ceil_div(read, self.ws) * self.ws
 
     def filled(self, columns: int) -> list[tuple[int, int, int, int]]:
-        """(first, count, from, to): folded columns whose channels [from, to) lie in an image of `columns` columns."""
+        """Return (first, count, from, to): folded columns whose channels [from, to) are inside an image of `columns`
+        columns."""
         end = min(self.left + columns, self.columns * self.fold)
         whole = (-(-self.left // self.fold), end // self.fold)
         found = []

@@ -1,4 +1,4 @@
-"""By how many bytes channels are cut: the padding rule of page 05, for PCI and for PCO."""
+"""The padding rule of W-fold: into how many bytes channels are divided, for PCI and for PCO."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 
 def padding(size: int, block: int) -> int:
-    """Bytes by which `size` bytes of channels are padded to whole blocks."""
+    """Return the bytes by which `size` bytes of channels are padded to whole blocks."""
     return -size % block
 
 
 def granularity(size: int, candidates: Sequence[int], slack: int) -> int:
-    """PCI for `size` bytes of channels by the padding rule: of the candidates that pad less than `slack` bytes more
-    than the least, the largest. (The seed says "not more than"; its examples need "less than".)"""
+    """Return the granularity for `size` bytes of channels by the padding rule: the largest candidate that pads less
+    than `slack` bytes more than the minimum. (The publication says "not more than"; its examples require "less
+    than".)"""
     least = min(padding(size, c) for c in candidates)
     return max(c for c in candidates if padding(size, c) - least < slack)

@@ -1,9 +1,9 @@
-"""W-fold: which granularities and blocks a convolution of few channels takes on page 05's machine.
+"""W-fold: granularities and blocks of a convolution with few channels on a W-fold machine.
 
-How the machine works and what a choice counts is told in fold/fold_nest.py, how long it takes in fold/fold_walk.py.
-What is left to decide is the granularity PCI of input channels, PCO of output channels and how many output channels
-share one pass over the input. There are a handful of each: mode "best" walks the buffers for every choice that might be
-the best one by the cycles that it needs at least.
+fold/fold_nest.py describes the machine and the counts of each choice, fold/fold_walk.py simulates its time. The choices
+are the granularity PCI of input channels, PCO of output channels, and the number of output channels that share one pass
+over the input. There are only a few of each: mode "best" simulates every choice whose lower bound is better than the
+best result so far.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ Mode = Literal["best", "seed"]
 
 
 def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "best") -> ConvTiling:
-    """The configuration of a convolution on `hardware.w_fold`. Sizes and counts as :class:`ConvTiling` says; source:
-    page 05.
+    """Return the configuration of a convolution on `hardware.w_fold`. Sizes and counts are described in
+    :class:`ConvTiling`.
 
-    mode "seed" takes PCI and PCO by the padding rule and output channels in the machine's usual blocks; mode "best"
-    takes the choices of fewest predicted cycles, then fewest input rows, then the largest granularity.
+    mode "seed" chooses PCI and PCO by the padding rule, with the machine's default blocks of output channels; mode
+    "best" chooses the fewest predicted cycles, then the fewest input rows, then the largest granularity.
 
-    HardwareError where the unit is absent or for other types, or a row is shorter than an element; UnsupportedOperator
-    for transposed convolutions and for a stride along W with groups; TilingError for an unknown mode.
+    Raises HardwareError if the machine has no such unit, the unit does not support the types, or a row is shorter than
+    an element; UnsupportedOperator for transposed convolutions and for a stride along W with groups; TilingError for an
+    unknown mode.
     """
     if mode not in ("best", "seed"):
         raise TilingError(f"decide: mode = {mode!r}; expected 'best', 'seed'")
@@ -62,7 +63,7 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
 
 
 def wfold_tiling(fold: StrideFold, nest: FoldNest, unit: WFold, *, mode: Mode = "best") -> ConvTiling:
-    """The decision that a walk stands for, without its reasons."""
+    """Return the decision of a loop nest, without its reasons."""
     workload, layer, cycles = fold.workload, nest.layer, image_cycles(nest)
     return ConvTiling(
         form="wfold",
@@ -94,8 +95,8 @@ def wfold_tiling(fold: StrideFold, nest: FoldNest, unit: WFold, *, mode: Mode = 
 
 
 def product_as_convolution(product: GemmWorkload) -> ConvWorkload:
-    """A product as a convolution of one tap: its m rows are the columns of one image, k its channels, n output
-    channels; a batch are groups."""
+    """Return a matrix multiplication as a convolution with one tap: the m rows become the columns of one image, k the
+    channels, n the output channels, and the batch becomes groups."""
     return ConvWorkload(
         n=1,
         h=1,
@@ -112,7 +113,8 @@ def product_as_convolution(product: GemmWorkload) -> ConvWorkload:
 
 
 def stride_fold_of(workload: ConvWorkload) -> StrideFold:
-    """The convolution with its stride along W folded; UnsupportedOperator for what W-fold does not serve."""
+    """Return the convolution with its stride along W folded. Raises UnsupportedOperator for convolutions that W-fold
+    does not support."""
     if workload.transposed:
         raise UnsupportedOperator(
             "conv: form 'wfold' takes no transposed convolution; expected transposed=False, such as the convolution "
@@ -127,7 +129,7 @@ def stride_fold_of(workload: ConvWorkload) -> StrideFold:
 
 
 def layer_of(fold: StrideFold, unit: WFold) -> Layer:
-    """What the machine sees of a folded convolution."""
+    """Return a folded convolution as the machine sees it."""
     plain, folded = fold.workload, fold.folded()
     return Layer(
         groups=plain.groups,
@@ -148,14 +150,14 @@ def layer_of(fold: StrideFold, unit: WFold) -> Layer:
 
 
 def granularities_of(unit: WFold, width: int, element: int) -> tuple[int, ...]:
-    """Granularities of whole elements that fold no more neighbours than a row of `width` points has (paragraph 86)."""
+    """Return the granularities of whole elements that fold no more columns than a row of `width` points has."""
     return tuple(g for g in unit.granularities if g % element == 0 and unit.row_bytes // g <= width)
 
 
 def blocks_of(layer: Layer, unit: WFold) -> dict[int, int]:
-    """The granularities of input channels that the engine can take, the largest first, each with the most output
-    channels of a sub-unit that share a pass: the usual block, or as many as the second buffer holds weights of a tap
-    for, and no more than the result buffer holds sums for."""
+    """Return the granularities of input channels that the engine supports, largest first, with the most output channels
+    of a sub-unit that share a pass. The limit is the default block or the weights of a tap that fit the second buffer,
+    and the sums that fit the result buffer."""
     found = {}
     for pci in granularities_of(unit, layer.w, layer.d_s):
         most = min(ceil_div(layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows))
@@ -168,13 +170,14 @@ def blocks_of(layer: Layer, unit: WFold) -> dict[int, int]:
 
 
 def _rank(nest: FoldNest) -> tuple[int, ...]:
-    """Of choices that take as long, the first is taken: of the fewest input rows, then the largest granularity."""
+    """Return the rank of a choice; on equal cycles, the fewest input rows and then the largest granularity are
+    preferred."""
     return image_cycles(nest), nest.reads, -nest.pci, nest.co_rows, nest.write_rows, -nest.pco
 
 
 def _compared(layer: Layer, unit: WFold) -> tuple[FoldNest, list[Compared]]:
-    """The best choice, and that of each PCI. Choices are walked in the order of the cycles that they take at least,
-    until none of the others can be better."""
+    """Return the best choice, and the best for each PCI. Choices are simulated in the order of their lower bounds until
+    none of the remaining ones can be better."""
     least = sorted(_choices(layer, unit), key=lambda pair: pair[0])
     walked = [least[0][1]]
     best = _rank(walked[0])
@@ -196,9 +199,9 @@ def _compared(layer: Layer, unit: WFold) -> tuple[FoldNest, list[Compared]]:
 
 
 def _choices(layer: Layer, unit: WFold) -> Iterator[tuple[tuple[int, ...], FoldNest]]:
-    """Every choice, with the least that its rank can be."""
+    """Yield every choice with a lower bound of its rank."""
     for pci, most in blocks_of(layer, unit).items():
-        # Blocks below the usual size too: one that a row of results holds exactly writes less.
+        # Smaller blocks than the default are included: one that exactly fills a row of results writes less.
         for co_rows in range(1, most + 1):
             nest = FoldNest(layer, unit, pci, unit.row_bytes, co_rows)
             ports = max(cycles for name, cycles in nest.port_cycles.items() if name != "write-out")
@@ -211,7 +214,7 @@ def _choices(layer: Layer, unit: WFold) -> Iterator[tuple[tuple[int, ...], FoldN
 
 
 def _seed_nest(layer: Layer, unit: WFold) -> FoldNest:
-    """Every choice by the formulas as printed."""
+    """Return the choices of the published formulas."""
     blocks = blocks_of(layer, unit)
     pci = granularity(layer.ci_bytes, tuple(blocks), unit.padding_slack)
     return FoldNest(
@@ -224,7 +227,8 @@ def _seed_nest(layer: Layer, unit: WFold) -> FoldNest:
 
 
 def _loop_order(workload: ConvWorkload, nest: FoldNest) -> tuple[str, ...]:
-    """Inner to outer; loops that every convolution has, then depth, pieces of the kernel and groups where there are."""
+    """Return the loops from inner to outer: those of every convolution, and those over depth, pieces of the kernel and
+    groups where present."""
     deep = workload.kd > 1 or workload.do > 1
     loops = {
         "co": True,

@@ -1,1 +1,1 @@
-"""Matrix products: on CPUs (pages 01 and 03) and for machines with input buffers (page 01)."""
+"""Matrix multiplications: on CPUs, and on machines with input buffers."""

@@ -1,26 +1,30 @@
-"""The fastest configuration of a product that fits its buffers (page 01, mode "best").
+"""The fastest partition of a matrix multiplication that fits its buffers (analytical split-K partition, design page 01,
+mode "best").
 
 How the best configuration is found
--------------------------
+-----------------------------------
+
 An exhaustive search would try every partition_m, partition_n, partition_k and both orders of the outer loops. Nearly
-all of that is settled beforehand:
+all of these choices follow directly:
 
-1. An operand that fits its buffer can be kept whole while the other one passes by once. Then nothing is loaded twice,
-   no accumulation buffer is used, and no configuration is faster, reads less or is simpler (page 01, case 1).
-2. Without split-K, load counts only fall as partitions grow. So the largest partitions that fit are the best, and two
-   cuts are left: m outside n reads B again, n outside m reads A again.
-3. With split-K, load_a = ceil(n / partition_n) and load_b = ceil(m / partition_m); partition_k is in neither, so
-   feasibility may be asked at partition_k = 1. What couples the two is the accumulation buffer alone: partition_m *
-   partition_n * d_acc <= acc_max. Allow A one load more and the smallest partition_n falls, the largest partition_m
-   that still fits grows, and load_b falls. The time of A rises and the time of B falls along that line, so the least
-   of their maximum lies where they cross, on one side or the other: a bisection over load_a. The seed's two equations
-   (product and ratio of the load counts) are this crossing for real numbers; integers and blocks move it.
-4. The smallest accumulation buffer as fast: a time limit T bounds the counts by T / load_a_cycles and T /
-   load_b_cycles, each count bounds its partition from below, and the two smallest partitions are feasible together
-   because the fastest configuration is and is nowhere smaller. Their product is the least, and no other pair has it.
-   This is where the seed's repeated halving of the accumulation buffer ends if the steps are small enough.
+1. An operand that fits its buffer can be kept whole while the other one streams past once. Then nothing is loaded
+   twice, no accumulation buffer is used, and no configuration is faster, reads less or is simpler (case 1).
+2. Without split-K, load counts only fall as partitions grow, so the largest partitions that fit are the best. Two
+   configurations remain: m outside n reads B repeatedly, n outside m reads A repeatedly.
+3. With split-K, load_a = ceil(n / partition_n) and load_b = ceil(m / partition_m). Neither depends on partition_k, so
+   feasibility can be checked at partition_k = 1. Only the accumulation buffer couples the partitions: partition_m *
+   partition_n * d_acc <= acc_max. Allowing one more load of A lets the smallest partition_n shrink, the largest fitting
+   partition_m grow and load_b fall. Along this line the time of A rises and the time of B falls, so their maximum is
+   smallest where they cross, on one side or the other. A bisection over load_a finds the crossing. The published
+   equations (product and ratio of the load counts) describe this crossing for real numbers; integers and blocks shift
+   it.
+4. The smallest accumulation buffer that is equally fast: a time limit T bounds the counts by T / load_a_cycles and T /
+   load_b_cycles, and each count bounds its partition from below. The two smallest partitions are feasible together,
+   because the fastest configuration is feasible and nowhere smaller. Their product is the minimum, and no other pair
+   attains it. The published method, which halves the accumulation buffer repeatedly, ends at the same point if its
+   steps are small enough.
 
-Equal means equal within `LEVEL`, so that rounding of floating-point cycles decides nothing.
+Times within a relative `LEVEL` count as equal, so that rounding of floating-point cycles decides nothing.
 """
 
 from __future__ import annotations
@@ -31,22 +35,22 @@ from typing import Literal, get_args
 from ...errors import TilingError
 from .traffic import Config, Product, ceil_div, round_down, smallest_partition
 
-LEVEL = 1e-12  # cycles that differ by less, relatively, are equal
-WORTH_BYTES = 0.01  # part of a program's cycles that reading more bytes has to win
-AS_FAST = 0.05  # by how much slower a program with fewer bytes may be where traffic is preferred
+LEVEL = 1e-12  # cycles whose relative difference is smaller count as equal
+WORTH_BYTES = 0.01  # share of a program's cycles that reading more bytes must save
+AS_FAST = 0.05  # relative slowdown accepted for fewer bytes where traffic is preferred
 
 Prefer = Literal["utilisation", "traffic", "energy", "edp"]
 PREFERRED: tuple[Prefer, ...] = get_args(Prefer)
 
 
 def refuse_preference(prefer: str) -> None:
-    """TilingError for a preference that is none."""
+    """Raise TilingError for an unknown preference."""
     if prefer not in PREFERRED:
         raise TilingError(f"decide: prefer = {prefer!r}; expected {', '.join(map(repr, PREFERRED))}")
 
 
 def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
-    """The best configuration of a product, None if none fits; the module's text is its derivation."""
+    """Return the best configuration, or None if none fits; the module docstring gives the derivation."""
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     unsplit_fits = rows > 0 and columns > 0
     if unsplit_fits and (p.fits_a or p.fits_b):
@@ -54,7 +58,7 @@ def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
     unsplit = unsplit_configs(p, rows, columns) if unsplit_fits else []
     unsplit_cycles = min((p.cycles(c.load_a, c.load_b) for c in unsplit), default=math.inf)
     if prefer == "utilisation" and unsplit_cycles <= p.floor_cycles * (1 + LEVEL):
-        split_cycles = math.inf  # not worth asking: no configuration beats the floor
+        split_cycles = math.inf  # no configuration is faster than the lower bound
     else:
         split_cycles = fastest_split(p)
     fastest = min(unsplit_cycles, split_cycles)
@@ -65,15 +69,16 @@ def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
     if split_cycles <= limit and (prefer == "traffic" or not level):
         smallest = prefer == "utilisation"
         level.append((smallest_split if smallest else leanest_split)(p, limit, split_order, unsplit_cycles))
-    # On equal bytes: no split first, and of two unsplit cuts the one in the seed's order, which stands first.
+    # On equal bytes, prefer no split-K; of two unsplit configurations, prefer the first, which has the published loop
+    # order.
     return min(level, key=lambda c: (p.bytes_read(c.load_a, c.load_b), c.split_k))
 
 
 def keep_whole(p: Product, rows: int, columns: int, *, keep_a: bool | None = None) -> Config:
-    """Case 1: one operand stays in its buffer, the other passes by once.
+    """Case 1: keep one operand whole in its buffer and stream the other past it once.
 
-    The seed keeps A whole where m < n and B otherwise, which is right only if that one fits: so the rule decides only
-    where both fit and `keep_a` does not say.
+    The published rule keeps A whole if m < n and B otherwise, which is wrong if that operand does not fit. The rule is
+    therefore applied only if both fit and `keep_a` is not given.
     """
     if keep_a is None:
         keep_a = p.fits_a and (p.m < p.n or not p.fits_b)
@@ -106,7 +111,7 @@ def keep_whole(p: Product, rows: int, columns: int, *, keep_a: bool | None = Non
 
 
 def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
-    """Case 2 without split-K: both orders of the outer loops, the seed's choice (by bandwidth) first."""
+    """Case 2 without split-K: return both orders of the outer loops, the published choice (by bandwidth) first."""
     again_a, again_b = ceil_div(p.n, columns), ceil_div(p.m, rows)
     cycles_mn, cycles_nm = p.cycles(1, again_b), p.cycles(again_a, 1)
     why = {
@@ -146,7 +151,8 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
 
 
 class _SplitCapacity:
-    """What a split cut may be: the smallest and largest partitions, and how they share the accumulation buffer."""
+    """Bounds of a split-K configuration: the smallest and largest partitions, and how they share the accumulation
+    buffer."""
 
     def __init__(self, p: Product) -> None:
         self.p = p
@@ -159,7 +165,7 @@ class _SplitCapacity:
         return self.p.k == 1 or not self.most_m or not self.most_n or self.least_m * self.least_n > self.sums
 
     def rows_beside(self, columns: int) -> int:
-        """The largest partition_m beside that partition_n, 0 if there is none."""
+        """Return the largest partition_m for a given partition_n, 0 if there is none."""
         return round_down(min(self.most_m, self.sums // columns), self.p.m, self.p.block_m)
 
     def columns_beside(self, rows: int) -> int:
@@ -167,24 +173,24 @@ class _SplitCapacity:
 
 
 def fastest_split(p: Product) -> float:
-    """Cycles of the fastest split cut, infinite if there is none (derivation: point 3)."""
+    """Return the cycles of the fastest split-K configuration, infinity if there is none (point 3 of the derivation)."""
     room = _SplitCapacity(p)
     if room.empty:
         return math.inf
-    if p.fits_a:  # read once whatever partition_n is: the smallest leaves the most room for partition_m
+    if p.fits_a:  # A is read once for any partition_n; the smallest leaves the most room for partition_m
         return p.cycles(1, ceil_div(p.m, room.rows_beside(room.least_n)))
     if p.fits_b:
         return p.cycles(ceil_div(p.n, room.columns_beside(room.least_m)), 1)
 
     def times(allowed: int) -> tuple[float, float]:
-        """Cycles for A and for B where A may be loaded `allowed` times."""
+        """Return the cycles of A's and of B's loads if A may be loaded `allowed` times."""
         columns = smallest_partition(p.n, p.block_n, allowed)
         rows = room.rows_beside(columns)
         time_b = ceil_div(p.m, rows) * p.load_b_cycles if rows else math.inf
         return ceil_div(p.n, columns) * p.load_a_cycles, time_b
 
     low, high = ceil_div(p.n, room.most_n), ceil_div(p.n, room.least_n)
-    while low < high:  # the first count at which A takes as long as B
+    while low < high:  # find the first count at which A takes as long as B
         middle = (low + high) // 2
         time_a, time_b = times(middle)
         if time_a >= time_b:
@@ -198,7 +204,8 @@ def fastest_split(p: Product) -> float:
 
 
 def smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
-    """The split cut with the smallest accumulation buffer that takes at most `limit` cycles (derivation: point 4)."""
+    """Return the split-K configuration with the smallest accumulation buffer that takes at most `limit` cycles (point 4
+    of the derivation)."""
     room = _SplitCapacity(p)
     rows, columns = room.least_m, room.least_n
     if not p.fits_b:
@@ -209,10 +216,11 @@ def smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) 
 
 
 def leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
-    """The split cut that reads the fewest bytes in at most `limit` cycles, with the smallest accumulation buffer.
+    """Return the split-K configuration that reads the fewest bytes in at most `limit` cycles, with the smallest
+    accumulation buffer.
 
-    Walks the distinct values of load_a, of which there are at most 2*sqrt(n); for each, the smallest partition_n leaves
-    the most room for partition_m, hence the fewest loads of B.
+    The search enumerates the distinct values of load_a, at most 2*sqrt(n). For each, the smallest partition_n leaves
+    the most room for partition_m and so gives the fewest loads of B.
     """
     room = _SplitCapacity(p)
     fewest: tuple[int, int, int, int] | None = None
@@ -234,7 +242,7 @@ def leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -
             break
         load_a = ceil_div(p.n, (columns - 1) // p.block_n * p.block_n)
         columns = smallest_partition(p.n, p.block_n, load_a)
-    assert fewest is not None  # the fastest split cut is among those walked
+    assert fewest is not None  # the fastest split-K configuration is among those enumerated
     return _split_config(p, fewest[2], fewest[3], order, unsplit_cycles, "fewest bytes")
 
 

@@ -1,4 +1,5 @@
-"""Rows in the blocks of a product's weights: quantised to 8 or 16 bits for each block, or only summed."""
+"""Activations in the blocks of block-quantised weights: quantised to 8 or 16 bits per block, or only summed per
+block."""
 
 from __future__ import annotations
 
@@ -8,39 +9,42 @@ from typing import Any
 from .traffic import ceil_div
 
 LARGEST = {"int8": 127, "int16": 127 << 8}
-"""What the largest magnitude of a block is quantised to. 16 bits are two bytes, the upper one of -127..127."""
+"""Quantised value of the largest magnitude in a block. A 16-bit value has two bytes, the upper one in -127..127."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRows:
-    """What is computed of `rows` rows of k floats: the sum of each block of `block`; with `to` "int8" or "int16" also
-    the elements as whole numbers of a scale for each block, its largest magnitude / LARGEST, and the sums are of these.
-    Those of 16 bits are 256 high + low, for each block its high bytes and then its low ones. A scale is not finite
-    where an element is not. Elements beyond k are 0."""
+    """The computation on `rows` rows of k floats.
 
-    rows: Any  # a number, or what TIR has for one that only a run brings
+    It sums every block of `block` elements. If `to` is "int8" or "int16", it also quantises the elements with one scale
+    per block (the block's largest magnitude / LARGEST) and sums the quantised values. A 16-bit value is 256 * high +
+    low, stored as the high bytes of a block followed by its low bytes. A scale is not finite if an element of its block
+    is not. Elements beyond k are 0.
+    """
+
+    rows: Any  # an int, or a TIR expression for a dynamic number of rows
     k: int
     block: int
     to: str = "int8"
 
     @property
     def blocks(self) -> int:
-        """Blocks of a row; the last may have more elements than there are."""
+        """Blocks per row; the last one may be padded."""
         return ceil_div(self.k, self.block)
 
     @property
     def parts(self) -> int:
-        """Bytes of an element as a whole number."""
+        """Bytes of a quantised element."""
         return 2 if self.to == "int16" else 1
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """Name, shape and type of what is taken."""
+        """Name, shape and type of the input."""
         return {"x": ((self.rows, self.k), "float32")}
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """The same of what is given, as products of weights in blocks take it."""
+        """Names, shapes and types of the outputs, as matrix multiplications with block-quantised weights read them."""
         of_blocks = (self.rows, self.blocks)
         if self.to == "float32":
             return {"sums": (of_blocks, "float32")}

@@ -1,20 +1,21 @@
-"""Products whose weights are stored in blocks of few bits (weight-only quantisation): form, register tile, shares.
+"""Matrix multiplications with weights stored in blocks of few bits (weight-only quantisation): kernel variant, register
+tile and division among cores.
 
-A column's weights along k lie in blocks that share a scale and a zero point: w = (q - zero) scale. With few rows such a
-product waits for the weights to arrive, so that they are packed as they are stored and decoded in registers. A tile of
-`rows` x `vectors` vectors sums a block in registers of its own and adds it, scaled, to the totals; so it takes two
-registers for each vector. Forms:
+The weights of a column are stored along K in blocks that share a scale and a zero point: w = (q - zero) scale. With few
+rows, such a matrix multiplication is bound by the transfer of the weights, so they are packed as stored and decoded in
+registers. A tile of `rows` x `vectors` vectors sums a block in separate registers and adds the scaled sum to the
+totals, which takes two registers per vector. Kernel variants:
 
-    dot       rows were quantised to 8 bits for each block; a dot instruction takes weights as unsigned bytes
-    dot16     the kernel rounds rows to 16 bits of each block's largest element, two bytes: a dot for each, 256 of the
-              upper one's sums are one of the lower one's. An error of at most 2^-16 of that element, in half the time
-              of floats, which are not decoded either
-    floats    weights become floats in registers, in every tile
-    unpacked  they do once for all rows, into a buffer that stays in L2: what decoding costs is paid once
+    dot       rows are quantised to 8 bits per block; a dot-product instruction takes weights as unsigned bytes
+    dot16     the kernel rounds rows to 16 bits relative to each block's largest element, as two bytes with one dot
+              product each; the sums of the upper byte count 256 times. The error is at most 2^-16 of that element, in
+              half the time of "floats"; weights need no decoding here either
+    floats    weights are converted to floats in registers, in every tile
+    unpacked  weights are converted once for all rows into a buffer that stays in L2, so decoding is paid once
 
-Zero points cost nothing for each weight: the sum over a block of x (q - zero) is that of x q less `zero` times the sum
-of x, which is given with the rows. So do offsets, of w = q scale - offset. Scales and offsets of 8 bits are multiplied
-by float16s that several blocks share.
+Zero points cost nothing per weight: the sum over a block of x (q - zero) is the sum of x q minus `zero` times the sum
+of x, which is provided with the rows. The same holds for offsets, w = q scale - offset. Scales and offsets of 8 bits
+are multiplied by float16 factors that several blocks share.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from ..tiling import Decision, Reason
 from .block_rows import LARGEST, BlockRows
 from .traffic import ceil_div
 
-MOST_ROWS = 8  # of a tile: each more is a kernel more where only a run brings the rows
+MOST_ROWS = 8  # rows of a tile; with dynamic rows, each additional one adds a kernel
 MOST_VECTORS = 4
-UNPACKED_ROWS = 33  # from which on decoding once pays (measured; the buffer is written and read again)
-ENDING = 4  # instructions that add a block's sums to a total
-WINDOW = 230  # instructions that a core has in flight
-SERVED_ROWS = (1, 2, 4, 8, 16, 128)  # that one configuration is to be good at where only a run brings the rows
-OTHERS = 3  # registers for a vector of weights, a scale, an element of x
+UNPACKED_ROWS = 33  # number of rows from which decoding once is faster (measured; the buffer is written and read again)
+ENDING = 4  # instructions that add a block's sums to the totals
+WINDOW = 230  # instructions in flight on a core
+SERVED_ROWS = (1, 2, 4, 8, 16, 128)  # row counts for which one configuration is optimised if rows are dynamic
+OTHERS = 3  # registers for a vector of weights, a scale and an element of x
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedProduct:
-    """What the kernel computes: y = x w' for `rows` rows of x, float32, and n rows of k weights in blocks.
+    """The computation: y = x w' for `rows` float32 rows of x and n rows of k weights in blocks.
 
-    `activations`: "float32"; "int16" where the kernel may round x to 16 bits in the weights' blocks; "int8" where x
-    comes quantised in these.
+    `activations` is "float32"; "int16" if the kernel may round x to 16 bits in the weights' blocks; "int8" if x is
+    already quantised in these blocks.
     """
 
-    rows: Any  # a number, or what TIR has for one that only a run brings
+    rows: Any  # an int, or a TIR expression for a dynamic number of rows
     n: int
     k: int
     encoding: Encoding
@@ -60,54 +61,54 @@ class BlockedProduct:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a row of weights; the last may have more elements than there are."""
+        """Blocks per row of weights; the last one may be padded."""
         return ceil_div(self.k, self.encoding.block)
 
     @property
     def bits(self) -> int:
-        """Of a weight."""
+        """Bits per weight."""
         assert self.encoding.how.bits is not None
         return self.encoding.how.bits
 
     @property
     def centre(self) -> int:
-        """The zero point where none is stored."""
+        """Zero point if none is stored."""
         return 1 << (self.bits - 1)
 
     @property
     def value_bytes(self) -> int:
-        """Of the weights of a block."""
+        """Bytes of a block's weights."""
         return self.encoding.block * self.bits // 8
 
     @property
     def scale_bytes(self) -> int:
-        """Of a block's scale."""
+        """Bytes of a block's scale."""
         return element_bytes(self.encoding.scales)
 
     @property
     def zero_place(self) -> int:
-        """The byte of a record where its zero point or its offset lies."""
+        """Byte offset of the zero point or offset in a record."""
         return self.value_bytes + self.scale_bytes
 
     @property
     def factor_place(self) -> int:
-        """The byte of a record where the factors that blocks share lie: that of the scale, that of the offset."""
+        """Byte offset in a record of the factors shared between blocks: that of the scale, then that of the offset."""
         return self.zero_place + (self.scale_bytes if self.encoding.offsets else 1)
 
     @property
     def factors(self) -> int:
-        """How many factors a block shares with others."""
+        """Number of factors that a block shares with others."""
         return (1 + self.encoding.offsets) if self.encoding.grouped else 0
 
     @property
     def record(self) -> int:
-        """Bytes of a block as it is given: weights, the one of lower k in the lower bits; scale; zero point, or offset;
+        """Bytes of a stored block: the weights, with lower k in the lower bits; the scale; the zero point or offset;
         the factors of both."""
         return self.factor_place + 2 * self.factors
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """Names, shapes and types of what the kernel takes; of rows in 8 bits as BlockRows gives them."""
+        """Names, shapes and types of the kernel's inputs; rows in 8 bits are in the format of BlockRows."""
         weights = ((self.n, self.blocks, self.record), "uint8")
         if self.activations != "int8":
             return {"x": ((self.rows, self.k), "float32"), "weights": weights}
@@ -115,17 +116,17 @@ class BlockedProduct:
         return {"x": given["x_blocks"], "scales": given["scales"], "sums": given["sums"], "weights": weights}
 
     def ready(self, to: str) -> BlockRows:
-        """The rows as a kernel takes them."""
+        """Return the rows in the format that the kernel reads."""
         return BlockRows(rows=self.rows, k=self.k, block=self.encoding.block, to=to)
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """The same of what it gives."""
+        """Names, shapes and types of the kernel's outputs."""
         return {"y": ((self.rows, self.n), "float32")}
 
     @property
     def workload(self) -> GemmWorkload:
-        """The product as a workload; its rows have to be a number."""
+        """The matrix multiplication as a workload; requires a static number of rows."""
         floats = GemmWorkload(m=self.rows, n=self.n, k=self.k, trans_b=True, encoding=self.encoding)
         if self.activations == "float32":
             return floats
@@ -134,9 +135,12 @@ class BlockedProduct:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedTiling(Decision):
-    """A tile of `mr` rows by `nr` columns, `nr` / `lanes` vectors; cores share rows in `threads_m` parts and columns in
-    `threads_n`. `instruction`: what multiplies. `unpacked_rows`: the number of rows from which on weights are decoded
-    once into a buffer, for `partition_k` elements of k at a time; None where that never is."""
+    """Tiling of a matrix multiplication with block-quantised weights.
+
+    A register tile has `mr` rows by `nr` columns, which are `nr` / `lanes` vectors. Cores divide the rows into
+    `threads_m` parts and the columns into `threads_n`. `instruction` is the multiply instruction. From `unpacked_rows`
+    rows on, weights are decoded once into a buffer, `partition_k` elements of K at a time; None if they never are.
+    """
 
     op: ClassVar[str] = "gemm of weights in blocks"
 
@@ -161,10 +165,13 @@ class BlockedTiling(Decision):
 
 
 def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) -> BlockedTiling:
-    """The configuration of a product whose `encoding` has blocks; A is float32, int16 where it may be rounded to that
-    in these blocks, or int8 quantised in them. Where only a run brings the rows, `rows` is their range: one
-    configuration then serves few and many, whose times are weighed as parts of the best for each. UnsupportedOperator
-    for other types, batches, and blocks that no kernel reads."""
+    """Decide a matrix multiplication whose `encoding` has blocks.
+
+    A is float32, int16 if it may be rounded to 16 bits in these blocks, or int8 if it is quantised in them. With a
+    dynamic number of rows, `rows` is its range: one configuration then serves all row counts, and its times are weighed
+    relative to the best for each. Raises UnsupportedOperator for other types, for batches, and for block formats
+    without a kernel.
+    """
     block = workload.encoding.block
     if not workload.encoding.how.emitted or block < 16 or block & (block - 1):
         refuse_encoding(workload.encoding)
@@ -240,8 +247,8 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) 
 
 
 def _engine(workload: GemmWorkload, cpu: Cpu) -> DotInstruction:
-    """A dot instruction of unsigned by signed bytes where rows are in 8 or 16 bits and there is one that sums a block
-    without leaving 32 bits, else multiply-adds."""
+    """Return a dot-product instruction of unsigned by signed bytes if rows have 8 or 16 bits and the sum of a block
+    fits 32 bits; otherwise fused multiply-adds."""
     most = LARGEST.get(workload.dtype, math.inf) * ((1 << (workload.encoding.how.bits or 0)) - 1)
     if most * workload.encoding.block < 1 << 31:
         found = fastest(cpu, "uint8", "int8", "int32")
@@ -252,12 +259,12 @@ def _engine(workload: GemmWorkload, cpu: Cpu) -> DotInstruction:
 
 
 def _parts(workload: GemmWorkload, engine: DotInstruction) -> int:
-    """Registers of a vector's sums over a block: bytes of an element of x where dots multiply these, else 1."""
+    """Return the registers per vector of a block's sums: the bytes of an element of x for dot products, else 1."""
     return element_bytes(workload.dtype) if engine.group > 1 else 1
 
 
 def _shares(workload: GemmWorkload, cpu: Cpu) -> list[tuple[int, int]]:
-    """Ways to share rows and columns among some of the cores."""
+    """Return the ways to divide rows and columns among some of the cores."""
     return [
         (m, n)
         for m in range(1, min(cpu.cores, workload.m) + 1)
@@ -267,7 +274,7 @@ def _shares(workload: GemmWorkload, cpu: Cpu) -> list[tuple[int, int]]:
 
 
 def _unpacked_depth(workload: GemmWorkload, cpu: Cpu, columns: int) -> int:
-    """Elements of k whose weights, as floats, fill half of L2: whole blocks."""
+    """Return the elements of K whose weights, as floats, fill half of L2, in whole blocks."""
     block = workload.encoding.block
     most = max(1, int(cpu.l2_bytes // 2) // (4 * columns * block))
     return min(most, ceil_div(workload.k, block)) * block
@@ -276,7 +283,8 @@ def _unpacked_depth(workload: GemmWorkload, cpu: Cpu, columns: int) -> int:
 def _cycles(
     workload: GemmWorkload, cpu: Cpu, engine: DotInstruction, tile: tuple[int, int], share: tuple[int, int]
 ) -> float:
-    """Of the slowest core: the longer of computing and of what arrives, and the start of the threads."""
+    """Return the cycles of the slowest core: the larger of computation and data transfer, plus the start of the
+    threads."""
     (rows, vectors), (threads_m, threads_n) = tile, share
     tiles = ceil_div(workload.m, rows)
     low, taller = divmod(workload.m, tiles)
@@ -293,7 +301,8 @@ def _cycles(
 def _tile_cycles(
     workload: GemmWorkload, cpu: Cpu, engine: DotInstruction, height: int, vectors: int, unpacked: bool
 ) -> float:
-    """Of one tile over all of k: the longest of its multiply-adds, of all its instructions, and of their latency."""
+    """Return the cycles of one tile over all of K: the largest of its multiply-adds, its instructions and their
+    latency."""
     blocks, steps = ceil_div(workload.k, workload.encoding.block), workload.encoding.block / engine.group
     parts = _parts(workload, engine)
     sums, ending = height * vectors, height * vectors * (ENDING + 2 * (parts - 1))
@@ -303,20 +312,21 @@ def _tile_cycles(
         loads = steps * (height + vectors) / 2
         arriving = steps * vectors * cpu.vector_bits / 8 / cpu.l2_bytes_per_cycle
         return blocks * max(adding, loads, latency, arriving) + cpu.kernel_costs.tile_start
-    of_block = workload.encoding.block * workload.b_bytes * cpu.lanes(4)  # bytes of a vector's columns
+    of_block = workload.encoding.block * workload.b_bytes * cpu.lanes(4)  # bytes of the columns of one vector
     loads = (parts * steps * height + vectors * of_block / (cpu.vector_bits / 8)) / 2
-    # A float of x that several vectors take is spread into a register first; one takes it from memory as an operand.
+    # A float of x that several vectors use is broadcast to a register first; a single vector reads it as a memory
+    # operand.
     spread = steps * height if vectors > 1 and engine.group == 1 else 0.0
     instructions = parts * steps * sums + spread + _decoding(workload, engine, vectors) + ending
-    overlapped = max(1.0, WINDOW / instructions)  # blocks whose sums do not wait for each other
-    arriving = vectors * of_block / cpu.l2_bytes_per_cycle  # tiles after the first find them in L2
+    overlapped = max(1.0, WINDOW / instructions)  # blocks whose sums are independent and in flight
+    arriving = vectors * of_block / cpu.l2_bytes_per_cycle  # later tiles find the weights in L2
     one = max(adding, loads, instructions / _issued(cpu), latency / overlapped, arriving)
     return blocks * (one + ending / _issued(cpu)) + cpu.kernel_costs.tile_start
 
 
 def _decoding(workload: GemmWorkload, engine: DotInstruction, vectors: int) -> float:
-    """Instructions that make a block of a tile's weights what is multiplied. A dot instruction takes bytes, which are
-    separated, of 8 bits not even that."""
+    """Return the instructions that decode a block of a tile's weights. Dot-product instructions take bytes, so bits
+    only need to be separated, and 8-bit weights not even that."""
     how, block = workload.encoding.how, workload.encoding.block
     if engine.group > 1:
         return how.separate * vectors * block / engine.group
@@ -324,5 +334,5 @@ def _decoding(workload: GemmWorkload, engine: DotInstruction, vectors: int) -> f
 
 
 def _issued(cpu: Cpu) -> float:
-    """Vector instructions that a core starts in a cycle."""
+    """Return the vector instructions that a core issues per cycle."""
     return 2.0 * cpu.fma_units

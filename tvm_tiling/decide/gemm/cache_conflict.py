@@ -1,4 +1,4 @@
-"""Which leading dimensions make the rows of one column fight for the ways of a cache (page 03)."""
+"""Cache conflicts between the rows of one column, as a function of the leading dimension (design page 03)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MODES = ("best", "seed")
 
 
 def rows_sharing_a_set(ld: int, element_bytes: int, cache: Cache, rows: int) -> int:
-    """The most of `rows` consecutive rows whose lines fall into one set of `cache`, at the worst column offset.
+    """Return the largest number of `rows` consecutive rows whose lines map to one set of `cache`, at the worst column
+    offset.
 
-    `ld` is in elements, `element_bytes` in bytes; the base address is a multiple of the element size. Rows so short
-    that several lie in one line count once, since they take one way between them. Exact for any geometry, in time
-    proportional to the rows before their sets repeat (microseconds for a microkernel). Source: page 03, "The problem".
-
-    WorkloadError where ld, element_bytes or rows is below 1 or an element would straddle lines.
+    `ld` is in elements, `element_bytes` in bytes; the base address is a multiple of the element size. Short rows that
+    share a line count once, since they take one way together. Exact for any geometry; the time is proportional to the
+    number of rows before the sets repeat (microseconds for a microkernel). Raises WorkloadError if ld, element_bytes or
+    rows is below 1 or an element would straddle lines.
     """
     _check(ld, element_bytes, cache, rows)
     line, sets = cache.line, cache.sets
@@ -35,7 +35,7 @@ def rows_sharing_a_set(ld: int, element_bytes: int, cache: Cache, rows: int) -> 
     # Rows repeat their sets every `period` rows. A full period puts one row on each multiple of `grid`, of which
     # ceil(line / grid) are in any window that starts at a row; only the rows left over need the sliding sum.
     if stride < line:
-        # No line between the first and the last is skipped, and consecutive lines go round the sets in turn.
+        # No line between the first and the last is skipped, and consecutive lines map to consecutive sets.
         lines = ((rows - 1) * stride + line - element_bytes) // line + 1
         return -(-lines // sets)
     grid = gcd(stride, span)
@@ -50,12 +50,13 @@ def rows_sharing_a_set(ld: int, element_bytes: int, cache: Cache, rows: int) -> 
 
 
 def is_bad_leading_dimension(ld: int, element_bytes: int, cache: Cache, rows: int, mode: str = "best") -> bool:
-    """Whether reading one column of `rows` rows, `ld` elements apart, can evict lines of the same column from `cache`.
+    """Return whether reading one column of `rows` rows, `ld` elements apart, can evict lines of the same column from
+    `cache`.
 
-    mode="best" counts: bad if at some column offset more than `cache.ways` of the rows share a set (so never for
-    rows <= ways). mode="seed" is the divisibility test as printed, whatever the rows: ld * element_bytes divides
-    sets * line, or is a multiple of it. Source: page 03, "The problem"; seed paragraph 24. Errors as in
-    :func:`rows_sharing_a_set`; TilingError for another mode.
+    mode="best" counts exactly: True if at some column offset more than `cache.ways` rows share a set (so never for rows
+    <= ways). mode="seed" is the published divisibility test, which ignores the number of rows: True if ld *
+    element_bytes divides sets * line or is a multiple of it. Errors are those of :func:`rows_sharing_a_set`; raises
+    TilingError for another mode.
     """
     require_mode("is_bad_leading_dimension", mode)
     if mode == "best":

@@ -1,9 +1,9 @@
-"""The candidates for a matrix product on a CPU, and the decision that each of them stands for (pages 01 and 03).
+"""Candidates for a matrix multiplication on a CPU, and the decision of each.
 
-k-block   a tile of A fits L1, and the k-blocks are equal
-columns   a block of B fits L2
-shares    every factorisation of the cores into batch, rows, columns and, where those are too few, summed elements
-rows      the tallest tile that the registers allow, and those that divide m into equal tiles
+K blocks       a tile of A fits L1, and all K blocks are equal
+column blocks  a block of B fits L2
+cores          every factorisation into batch, rows, columns and, where those are too few, the reduction axis
+rows           the tallest tile that the registers allow, and tiles that divide m evenly
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .gemm_reasons import blocked_reasons, stream_reasons, with_reasons
 from .microkernel import registers_of, rows_in_place, tallest
 from .traffic import ceil_div
 
-# Above this many rows the sums of a stream no longer stay in L1, and a blocked product is faster.
+# Above this many rows, the sums of the streaming kernel no longer stay in L1 and a blocked kernel is faster.
 STREAM_ROWS = 4
-# The same where B lies as [n, k] and the sums are in registers: two columns of this many rows fill them.
+# The same limit if B is stored as [n, k] and sums are kept in registers: two columns of this many rows fill them.
 STREAM_ROWS_DENSE = 12
 
 
 class StreamConfig(NamedTuple):
-    """A candidate of the few-row form: shares of batch and columns, rows of B (where it lies as [n, k]: columns) that
-    are read side by side, columns whose sums wait in L2."""
+    """A candidate of the streaming kernel for few rows: division of batch and columns among cores, rows of B (columns
+    if it is stored as [n, k]) that are read side by side, and columns whose sums are kept in L2."""
 
     threads_batch: int
     threads_n: int
@@ -39,10 +39,10 @@ class StreamConfig(NamedTuple):
 
 
 class ProductChoice:
-    """The candidates for one product on one CPU.
+    """The candidates for one matrix multiplication on one CPU.
 
-    `packing`: "run" (B, where it is packed, is packed while the product runs) or "ahead". `plain_a`, `plain_b`: the
-    operand can be read in place. `form`: the one that is forced.
+    packing: "run" if B, where packing pays, is packed at run time; "ahead" if B is prepacked. plain_a, plain_b: whether
+    the operand can be read in place. form: the forced kernel variant.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ProductChoice:
     # ---- blocked --------------------------------------------------------------------------------------------------
 
     def configs(self, form: str | None, microkernel: tuple[int, int] | None, *, whole_k: bool) -> Iterator[CpuConfig]:
-        """Every candidate cut that meets the limits."""
+        """Yield every candidate that meets the limits."""
         pairs = list(self.register_tiles(form)) if microkernel is None else self.forced_tile(microkernel)
         for rows, vectors in pairs:
             for keep in self.ways_to_read_a(form, rows):
@@ -80,17 +80,18 @@ class ProductChoice:
         return [(rows, vectors)] if legal else []
 
     def register_tiles(self, form: str | None) -> Iterator[tuple[int, int]]:
-        """(m, z) within the registers, (m + 1) * z + 1 <= R: the tallest for each z, and even divisions of m."""
+        """Yield (m, z) within the registers, (m + 1) * z + 1 <= R: the tallest for each z, and even divisions of m."""
         registers = self.cpu.vector_registers
         widest = ceil_div(self.w.n, self.lanes)
-        # A single vector loads more than it computes, m * z / (m + z) < 1; it is left to products of one row or vector.
+        # A single vector needs more loads than multiply-adds, m * z / (m + z) < 1, so it is used only for a single row
+        # or vector.
         narrowest = 1 if widest == 1 or self.w.m == 1 else 2
         for vectors in range(narrowest, min(widest, (registers - 1) // 2) + 1):
             most = tallest(registers, vectors)
             if most < 1:
                 break
             if vectors > most and most < self.w.m and vectors > 1:
-                break  # wider than tall: fewer multiply-adds a load than its mirror image
+                break  # wider than tall: fewer multiply-adds per load than the transposed tile
             top = min(most, self.w.m)
             parts = ceil_div(self.w.m, top)
             heights = {top, ceil_div(self.w.m, parts), ceil_div(self.w.m, parts + 1)}
@@ -104,7 +105,7 @@ class ProductChoice:
                 yield rows, vectors
 
     def ways_to_read_a(self, form: str | None, rows: int) -> list[int]:
-        """How many rows of a tile may be read in place."""
+        """Return the candidates for the number of a tile's rows that are read in place."""
         if not self.plain_a:
             return [0] if form in (None, "pack") else []
         if form is None:
@@ -118,7 +119,7 @@ class ProductChoice:
         return [rows]
 
     def shares(self, rows: int, vectors: int) -> Iterator[tuple[int, int, int, int]]:
-        """Factorisations of the cores into shares of batch, m, n and k that leave no core without work; one core."""
+        """Yield factorisations of the cores into batch, m, n and k that leave no core idle, and a single core."""
         w, cores = self.w, self.cpu.cores
         tiles, panels = ceil_div(w.m, rows), ceil_div(w.n, vectors * self.lanes)
         few = tiles * panels < 4 * cores
@@ -134,22 +135,23 @@ class ProductChoice:
                         yield tb, tm, tn, tk
 
     def batch_shares(self, cores: int) -> list[int]:
-        """Into how many shares a batch may be cut: what divides the cores, and the batch itself; the most first."""
+        """Return the possible divisions of a batch: the divisors of the number of cores and the batch itself, largest
+        first."""
         most = min(cores, self.w.batch)
         return sorted({most, *(d for d in _divisors(cores) if d <= most)}, reverse=True)
 
     def blocks(
         self, rows: int, vectors: int, keep: int, threads: tuple[int, int, int, int], whole_k: bool
     ) -> Iterator[CpuConfig]:
-        """The blocks for the caches, in both orders, with B packed and, where it can be, in place."""
+        """Yield the cache blocks in both loop orders, with B packed and, if possible, read in place."""
         w, word, nr = self.w, self.model.word, vectors * self.lanes
         tk = threads[3]
         deepest = max(64, int(self.model.l1 * self.cpu.kernel_costs.l1_deepest) // (rows * word)) * self.engine.group
-        # A shallower block is wider, and B's rows come from memory in longer pieces.
+        # A shallower block is wider, so rows of B are read from memory in longer pieces.
         depths = {w.k} if whole_k and tk == 1 else {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
         packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
         if w.k * nr * word <= self.cpu.kernel_costs.l2_whole_panel * self.model.l2:
-            depths.add(w.k)  # sums are written once
+            depths.add(w.k)  # sums are written only once
         for deep in sorted(depths, reverse=True):
             count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
@@ -164,7 +166,7 @@ class ProductChoice:
                     yield CpuConfig(threads, rows, vectors, depth, columns, False, keep, pack_b)
 
     def tiling(self, config: CpuConfig, cycles: float, forced: str | None) -> GemmTiling:
-        """The decision that a configuration stands for, with its reasons."""
+        """Return the decision of a configuration, with its reasons."""
         w, nr = self.w, config.vectors * self.lanes
         tb, tm, tn, tk = config.threads
         if forced in ("normal", "nocopy"):
@@ -207,7 +209,7 @@ class ProductChoice:
         return with_reasons(tiling, why)
 
     def utilisation(self, cycles: float) -> float:
-        """Multiply-adds that the cores could have done in the predicted cycles, the share that is wanted."""
+        """Return the predicted share of the cores' peak multiply-add throughput."""
         per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
         return min(1.0, self.w.macs / per_cycle / cycles)
 
@@ -218,7 +220,8 @@ class ProductChoice:
 
     @property
     def no_stream(self) -> str:
-        """Why the few-row form is not possible, empty where it is: B is plain, not packed, and its rows are few."""
+        """Why the streaming kernel cannot be used; "" if it can. It needs few rows and an unpacked B that is read in
+        place."""
         w = self.w
         if self.packing == "ahead":
             return "B is prepacked"
@@ -230,11 +233,11 @@ class ProductChoice:
 
     @property
     def most_stream_rows(self) -> int:
-        """Rows that the few-row form serves at most."""
+        """Largest number of rows that the streaming kernel supports."""
         return STREAM_ROWS_DENSE if self.w.trans_b else STREAM_ROWS
 
     def best_stream(self, *, forced: bool) -> tuple[float, GemmTiling] | None:
-        """The few-row form, where it is possible."""
+        """Return the best configuration of the streaming kernel with its cycles, None if the kernel cannot be used."""
         if refused := self.no_stream:
             if forced:
                 raise HardwareError(
@@ -246,7 +249,7 @@ class ProductChoice:
         return cycles, self.stream_tiling(config, cycles)
 
     def stream_configs(self) -> Iterator[StreamConfig]:
-        """Every candidate of the few-row form: on one core and on all of them."""
+        """Yield every candidate of the streaming kernel: on one core and on all cores."""
         w, lanes = self.w, self.lanes
         side = power_of_two(min(8, lanes, 24 // w.m, w.n)) if w.trans_b else max(1, min(8, 16 // w.m, w.k))
         room = max(lanes, int(self.model.l2) // 4 // (w.m * self.model.word) // lanes * lanes)
@@ -256,16 +259,16 @@ class ProductChoice:
                 yield StreamConfig(tb, tn, side, min(room, self.stream_share(tn)))
 
     def stream_share(self, threads: int) -> int:
-        """Columns of one core, in whole vectors."""
+        """Return the columns per core, in whole vectors."""
         return ceil_div(ceil_div(self.w.n, self.lanes), threads) * self.lanes
 
     def stream_cycles(self, config: StreamConfig) -> float:
-        """Predicted cycles of the slowest core."""
+        """Return the predicted cycles of the slowest core."""
         along = self.model.stream_along_k if self.w.trans_b else self.model.stream_along_n
         return along(config.threads_batch * config.threads_n, config.side)
 
     def stream_tiling(self, config: StreamConfig, cycles: float) -> GemmTiling:
-        """The decision that a configuration of the few-row form stands for, with its reasons."""
+        """Return the decision of a streaming-kernel configuration, with its reasons."""
         w, lanes = self.w, self.lanes
         tiling = GemmTiling(
             partition_m=w.m,
@@ -302,5 +305,5 @@ def _divisors(number: int) -> list[int]:
 
 
 def power_of_two(number: int) -> int:
-    """The largest power of two that is not above `number`."""
+    """Return the largest power of two that is at most `number`."""
     return 1 << (number.bit_length() - 1)

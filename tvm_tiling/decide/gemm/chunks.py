@@ -1,20 +1,20 @@
-"""How much of a product one instruction of an accelerator loads and multiplies (pages 01 and 06).
+"""Program steps: how much of a matrix multiplication one accelerator instruction loads and multiplies.
 
-The configuration of page 01 says what lies in the buffers at once. Engines overlap if that comes and goes in smaller
-pieces: the matrix engine starts when the first pieces are there, and a piece whose last use is over makes room for
-another. Small pieces lose to rounding, as every instruction takes whole cycles, and to what each instruction costs. So
-the pieces are those with the least estimated time, of few candidates:
+The partition says what the buffers hold at once. Engines overlap if data moves in smaller steps: the matrix engine
+starts when the first steps have arrived, and a step frees its space after its last use. Small steps cost more, because
+every instruction takes whole cycles and has a fixed overhead. So the steps with the least estimated time among a few
+candidates are chosen:
 
-- K split: steps of partition_k are cut along k, evenly, since pieces take turns in the buffers and a short one would
-  leave the next no time to be loaded in. Each piece of A and of B is used once and leaves; partial sums stay, those of
-  two blocks where there is room and results take time to leave. Until the first pieces are there the matrix engine
-  waits, and it works alone on the last.
-- Not split: the operand of the outer loop stays, a partition at a time, and has to come before all of it has work. What
-  is multiplied meanwhile hides that; gemm/unsplit.py tells how.
+- With split-K, steps of partition_k are divided evenly along K, since steps alternate in the buffers and a short one
+  would leave no time to load the next. Each step of A and of B is used once. Partial sums stay resident, those of two
+  blocks if there is space and storing results takes time. The matrix engine waits for the first steps and works without
+  overlap on the last.
+- Without split-K, the operand of the outer loop stays resident one partition at a time, and all of it must arrive
+  before the matrix engine can use all of it. Multiplications in the meantime cover the transfer; see gemm/unsplit.py.
 
-Partitions are evened out where K is not split: as many of them as decided, of nearly equal size, so that none is short
-of work to hide the loads behind. An operand that the configuration reads once although its loops would read it again
-stays as a whole.
+Without split-K, partitions are evened out: there are as many as decided, of nearly equal size, so that each has enough
+work to cover the loads. An operand that the configuration reads once although its loops would read it again stays
+resident as a whole.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from .split_time import split_cycles
 from .traffic import Product, ceil_div
 from .unsplit import unsplit_nest
 
-MOST_CONFIGS = 8  # pieces of a partition along k
+MOST_CONFIGS = 8  # steps per partition along K
 MOST_VERSIONS = 16
-WORTH = 0.002  # part of the time that more instructions have to win
-EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
+WORTH = 0.002  # share of the time that more instructions must save
+# Penalty in cycles per instruction, so that of equally fast candidates the one with fewer instructions wins.
+EACH = 0.05
 
 
 def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
-    """The pieces of `tiling` on `hardware.near_tile`."""
+    """Return the program steps of `tiling` on `hardware.near_tile`."""
     return _chunks(p, replace(tiling, reasons=(), chunks=None), hardware)
 
 
 @functools.lru_cache(maxsize=1024)
 def _chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
     unit = hardware.near_tile
-    assert unit is not None  # whoever has a Product has it from such a machine
+    assert unit is not None  # product_on has refused machines without it
     engines = ProductEngines(p, hardware)
     if tiling.partition_k < p.k:
         chunks = _split(p, tiling, unit, engines)
@@ -78,7 +79,7 @@ def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware, engines: Produc
 
 
 def _whole_cycles(cycles: float, each: float) -> float:
-    """`cycles` in instructions of `each` cycles, of which every one takes whole cycles."""
+    """Return `cycles` spent in instructions of `each` cycles, with each instruction rounded up to whole cycles."""
     return cycles * ceil_div(int(each * 1024), 1024) / each if each > 0 else cycles
 
 
@@ -133,7 +134,7 @@ def _split(p: Product, tiling: GemmTiling, unit: NearTile, engines: ProductEngin
 
 
 def _depth(p: Product, pieces: int, most: int, unit: NearTile) -> int:
-    """The depth of a piece where k is cut into so many, or a few more."""
+    """Return the depth of a step where K is divided into `pieces` steps or slightly more."""
     depth = ceil_div(p.k, min(pieces, p.k))
     whole = ceil_div(depth, unit.block_k) * unit.block_k
     return whole if whole <= most else min(depth, most)
@@ -144,8 +145,8 @@ def _versions(room: int, size: int) -> int:
 
 
 def _piece(size: int, whole: int, configs: int, block: int) -> int:
-    """A piece of a partition of `size` in at most `configs` pieces. Only at the end of the whole dimension may a piece
-    be shorter: elsewhere pieces divide the partition."""
+    """Return a piece of a partition of `size`, in at most `configs` pieces. Pieces divide the partition, except at the
+    end of the dimension, where the last may be shorter."""
     if size >= whole:
         return min(size, ceil_div(ceil_div(size, configs), block) * block)
     return next(size // c for c in range(configs, 0, -1) if size % c == 0 and (size // c % block == 0 or c == 1))

@@ -1,10 +1,9 @@
-"""How a matrix product is cut on a CPU: register tile, blocks for the caches, shares of the cores, what is packed.
+"""Tiling of a matrix multiplication on a CPU: register tile, cache blocks, division among cores, and packing.
 
-Page 03 gives the limits of the register tile and the ways to read A; page 01 the outer cut, whose buffers are here the
-L2 (a block of B) and the first (a tile of A). Every candidate that meets the limits is priced by
-gemm/gemm_cost.py and the cheapest is taken, so the ranking is by predicted time for the shape and not in general.
-
-gemm/choice.py tells what the candidates are.
+The limits of the register tile and the ways to read A follow the microkernel selection of design page 03, the outer
+partition follows design page 01 with L2 (a block of B) and L1 (a tile of A) as its buffers. gemm/choice.py enumerates
+the candidates that meet the limits, and gemm/gemm_cost.py predicts their time; the fastest is taken, so the ranking is
+specific to the shape.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ def decide_on_cpu(
     plain_b: bool = True,
     accumulates_in_output: bool = True,
 ) -> GemmTiling:
-    """The cheapest configuration of `workload` on `hardware.cpu`. Sources: pages 01 and 03.
+    """Return the fastest predicted tiling of `workload` on `hardware.cpu`.
 
-    `form` forces a way to read A, `microkernel` = (rows, vectors) the register tile. `packing`: "run" (B, where it is
-    packed, is packed while the product runs) or "ahead" (it arrives packed). `plain_a`/`plain_b`: the operand can be
-    read in place. `accumulates_in_output`: sums may wait in the output between k-blocks.
+    form: forces a kernel variant, which sets how A is read. microkernel: forces the register tile, (rows, vectors).
+    packing: "run" if B, where packing pays, is packed at run time; "ahead" if B is prepacked. plain_a, plain_b: whether
+    the operand can be read in place. accumulates_in_output: whether partial sums may be kept in the output between K
+    blocks.
     """
     cpu = hardware.cpu
     if cpu is None:

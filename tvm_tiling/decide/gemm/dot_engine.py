@@ -1,15 +1,16 @@
-"""Which instruction multiplies and sums: one fused multiply-add a lane, or a dot product of narrow elements.
+"""Choice of the multiply instruction: one fused multiply-add per lane, or a dot product of narrow elements.
 
-A dot product takes a `group` of neighbouring elements of k a lane at once. Operands that it cannot take as they are get
-converted while they are packed: VNNI multiplies unsigned by signed bytes, so signed bytes of A are offset by 128 and
-the column sums of B, times -128, start the accumulators. The instructions are rows of hardware/dot_instructions.py.
+A dot product takes a `group` of adjacent elements of K per lane at once. Operands that it cannot take directly are
+converted while they are packed: VNNI multiplies unsigned by signed bytes, so signed bytes of A are offset by 128, and
+the accumulators start with the column sums of B times -128. The instructions are listed in
+hardware/dot_instructions.py.
 
-Interleaving B pays once several rows of A use it. Of fewer rows, operands that a multiply-add of full rate reads in
-place are read so: beside the dot product of bfloat16 on a Zen 4 server two rows took 0.5 to 0.8 of the time, five 0.9,
-eight 1.05 to 1.4.
+Interleaving B is worthwhile only if several rows of A use it. For fewer rows, operands that a multiply-add at full rate
+can read in place are read in place. Relative to the bfloat16 dot product on a Zen 4 server, this took 0.5 to 0.8 of the
+time with two rows, 0.9 with five, and 1.05 to 1.4 with eight.
 
-B of 16 bits that is packed ahead for a multiply-add stays as it is where few rows of A use a vector of it: to convert
-it each time takes less than the other half of its bytes would take to arrive.
+A 16-bit B that is prepacked for multiply-adds keeps its type if few rows of A use each vector of it: converting it
+every time takes less time than transferring twice the bytes.
 """
 
 from __future__ import annotations
@@ -24,24 +25,26 @@ from ...workload import ConvWorkload, GemmWorkload, refuse_encoding
 from .microkernel import tallest
 from .traffic import ceil_div
 
-# Rows of A from which on B is interleaved while a matrix multiplication runs.
+# Number of rows of A from which on B is interleaved at run time.
 INTERLEAVED_ROWS = 6
 
 
-# Forms of a product that read A in place.
+# Kernel variants that read A in place.
 IN_PLACE_FORMS = ("normal", "nocopy", "inline", "stream")
 
 
 def dot_engine(
     workload: GemmWorkload | ConvWorkload, cpu: Cpu, *, form: str | None = None, prepacked: bool = False
 ) -> DotInstruction:
-    """The fastest instruction of `cpu` for the workload's types, B arriving packed where `prepacked`; for a `form` that
-    reads A in place one that can, if any does at full rate. UnsupportedOperator where there is none, or where no kernel
-    reads the weights as they are stored."""
+    """Return the fastest instruction of `cpu` for the workload's types.
+
+    For a `form` that reads A in place, an instruction that can do so is returned, if one does at full rate. Raises
+    UnsupportedOperator if no instruction takes the types or no kernel reads the encoding of the weights.
+    """
     types = workload.types
-    if workload.encoding.how.bits is not None:  # products of such have kernels of their own
+    if workload.encoding.how.bits is not None:  # these have their own kernels
         refuse_encoding(workload.encoding)
-    if types.a != types.b and not is_integer(types.a):  # which pattern matching refuses
+    if types.a != types.b and not is_integer(types.a):  # pattern matching refuses these
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected floats of one type")
     found = fastest(cpu, types.a, types.b, types.acc)
     if found is None:
@@ -59,7 +62,8 @@ def dot_engine(
 
 
 def _kept_narrow(workload: GemmWorkload, cpu: Cpu, found: DotInstruction) -> DotInstruction:
-    """The instruction with panels of B in B's own type if that is faster: cycles of a vector of B for all rows."""
+    """Return the instruction with panels of B in B's own type if that is faster, comparing the cycles of a vector of B
+    for all rows."""
     lanes, elements = cpu.lanes(found.acc_bytes), workload.batch * workload.k * workload.n
     adding = workload.m / found.rate / cpu.fma_units
     tiles = ceil_div(workload.m, tallest(cpu.vector_registers, 2))
@@ -74,7 +78,8 @@ def _kept_narrow(workload: GemmWorkload, cpu: Cpu, found: DotInstruction) -> Dot
 
 
 def _reads_beyond(workload: GemmWorkload | ConvWorkload, found: DotInstruction, form: str | None) -> bool:
-    """Whether the last group of a tap's channels takes what lies behind them, which weights of zero make nothing of
-    unless it is NaN or infinite. Direct convolutions and matrix multiplications fill the last group with zeros."""
+    """Return whether the last group of a tap's channels reads elements past the channels. Zero weights cancel them
+    unless they are NaN or infinite. Direct convolutions and matrix multiplications pad the last group with zeros
+    instead."""
     uneven = isinstance(workload, ConvWorkload) and workload.ci // workload.groups % found.group > 0
     return uneven and not is_integer(found.a) and form in ("depthwise", "wfold")

@@ -1,14 +1,13 @@
-"""What a configuration of a matrix product costs on a CPU core: the prediction that ranks the candidates of
-gemm/cpu_gemm.py.
+"""Cost model of a matrix multiplication on a CPU, which ranks the candidates of gemm/cpu_gemm.py.
 
-Cycles of the slowest core. The microkernel's step is bound by multiply-adds, by their latency where there are too few,
-by loads, or by the cache that an operand comes from; tiles, packing, copies and the first touch of memory are added.
-Everything that depends on the machine is a field of its description (page 03, page 10).
+The cost is the cycles of the slowest core. A microkernel step is bound by multiply-adds, by their latency if there are
+too few, by loads, or by the cache that an operand is read from. Tiles, packing, copies and the first touch of memory
+are added. All machine-dependent quantities are fields of the machine description.
 
-Cores that write where others read pay for it: a line that another core has read has to be taken from it before it is
-written again. So packing an operand for all cores costs several times what packing for oneself does, 10 to 35 ns a line
-of 64 bytes against 1 on a Zen 4 server; and where two cores write neighbouring columns, the lines that both have a part
-of go to and fro.
+Cores pay for writing where others read: a line that another core has read must be fetched from it before it can be
+written again. Packing an operand for all cores therefore costs several times as much as packing for one core, 10 to 35
+ns per 64-byte line instead of 1 ns on a Zen 4 server. Where two cores write adjacent columns, the lines that they share
+move back and forth.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from .traffic import ceil_div
 
 @dataclass(frozen=True)
 class CpuConfig:
-    """A candidate: shares of the cores, register tile, blocks, order, and what is packed."""
+    """A candidate: division among cores, register tile, cache blocks, loop order and packing."""
 
     threads: tuple[int, int, int, int]  # batch, m, n, k
     rows: int
     vectors: int
-    depth: int  # summed elements of a k-block
-    columns: int  # of a column block, a multiple of the panel's unless it is the whole matrix
-    rows_outside: bool  # within a block, tiles of A outside panels of B
+    depth: int  # elements of K in a block
+    columns: int  # of a column block: a multiple of the panel width, or all columns
+    rows_outside: bool  # within a block, the loop over tiles of A is outside that over panels of B
     keep: int  # rows of a tile read in place
     pack_b: str
 
@@ -44,23 +43,23 @@ class CpuConfig:
 
 
 class CpuModel:
-    """The cost of any configuration of one product on one CPU."""
+    """Cost of any configuration of one matrix multiplication on one CPU."""
 
     def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction) -> None:
         self.w, self.cpu, self.engine, self.costs = workload, cpu, engine, cpu.kernel_costs
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
-        self.word = engine.acc_bytes  # one lane of one group, packed
-        # The same of B, which may be packed as it is stored, and the cycles that widening a vector of it takes.
+        self.word = engine.acc_bytes  # bytes of one packed lane of one group
+        # The same for B, which may be packed in its stored type, and the cycles to widen a vector of it.
         self.b_word = engine.group * workload.b_bytes if engine.stored else self.word
         self.decoding = self.costs.widened_vector if engine.stored else 0.0
-        # Cycles that an element of A and a vector of B take to become what is multiplied, where they are read in place.
+        # Cycles to widen an element of A and a vector of B that are read in place.
         self.widened_a = self.costs.widened_element if engine.widens(workload.types.a) else 0.0
         self.widened_b = self.costs.widened_vector if engine.widens(workload.types.b) else 0.0
         self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
-        self.fma = 1 / engine.rate / cpu.fma_units  # cycles of one vector step
-        # On AArch64 the units that multiply also copy what is not taken from a lane to all lanes: of a step's elements
-        # of A one, as LLVM has it, and every group of a dot product that takes none from a lane.
+        self.fma = 1 / engine.rate / cpu.fma_units  # cycles per vector multiply-add
+        # On AArch64 the multiply units also broadcast elements that the instruction cannot take from a lane: as
+        # compiled by LLVM one element of A per step, and every group of a dot product without lane operands.
         self.copying = 1 / cpu.fma_units if cpu.arch == "aarch64" else 0.0
         self.latency = float(engine.latency or cpu.fma_latency)
         self.l1, self.l2, self.line = cpu.l1_bytes, cpu.l2_bytes, cpu.caches[0].line
@@ -69,7 +68,7 @@ class CpuModel:
         self._steps: dict[tuple[int, int], float] = {}
 
     def is_bad(self, rows: int) -> bool:
-        """Whether `rows` rows of A, read in place column by column, evict each other from L1."""
+        """Return whether `rows` rows of A, read in place column by column, evict each other from L1."""
         if rows not in self._bad:
             l1 = self.cpu.cache(1)
             lda = self.w.lda or self.w.k
@@ -79,7 +78,7 @@ class CpuModel:
         return self._bad[rows]
 
     def collides(self, depth: int) -> bool:
-        """Whether `depth` rows of B, read in place, evict each other from L2."""
+        """Return whether `depth` rows of B, read in place, evict each other from L2."""
         if depth not in self._collisions:
             l2 = self.cpu.cache(2)
             ldb = self.w.ldb or self.w.n
@@ -88,7 +87,7 @@ class CpuModel:
         return self._collisions[depth]
 
     def step(self, rows: int, vectors: int) -> float:
-        """Cycles of one step of the microkernel with both operands in L1."""
+        """Return the cycles of one microkernel step with both operands in L1."""
         key = (rows, vectors)
         if key not in self._steps:
             loads = vectors * self.vector_load + rows * 0.5
@@ -97,34 +96,35 @@ class CpuModel:
         return self._steps[key]
 
     def _copied(self, rows: int) -> int:
-        """Elements or groups of A that a step copies to all lanes."""
+        """Return the number of elements or groups of A that a step broadcasts to all lanes."""
         if self.engine.group == 1:
             return 1
         return 0 if self.engine.by_lane else rows
 
     def line_transfer(self, written: float) -> float:
-        """Cycles to write so many bytes to lines that another core has read since they were written last."""
+        """Return the cycles to write this many bytes to lines that another core has read since they were last
+        written."""
         return written / self.cpu.handed_over_bytes_per_cycle
 
     def shared_lines(self, rows: float, width: int, cores: int) -> float:
-        """Cycles for the lines where `cores` meet that write neighbouring columns of `rows` rows, `width` elements
-        each: what one has written it gets back from the other before it writes again."""
+        """Return the cycles for cache lines that straddle the columns of two cores, `cores` of which write `width`
+        columns of `rows` rows each: every write of such a line needs a cross-core transfer."""
         if cores == 1 or width * self.w.out_bytes % self.line == 0:
             return 0.0
         return self.line_transfer(rows * self.line)
 
     @cached_property
     def home_bytes_per_cycle(self) -> float:
-        """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last-level
-        cache."""
+        """Bandwidth of the place where the operands are before the computation: memory if they do not all fit the
+        last-level cache."""
         return self.cpu.bytes_per_cycle(float(self.w.bytes))
 
     def cycles(self, config: CpuConfig) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         return sum(self.parts(config).values())
 
     def parts(self, config: CpuConfig) -> dict[str, float]:
-        """What the predicted cycles are spent on."""
+        """Return the predicted cycles by cause."""
         w, word = self.w, self.word
         tb, tm, tn, tk = config.threads
         nr = config.vectors * self.lanes
@@ -136,7 +136,7 @@ class CpuModel:
         groups = self.groups / k_blocks * my_blocks
         batches = ceil_div(w.batch, tb)
 
-        # The slowest core has whole tiles and panels only, unless it has them all.
+        # The slowest core has only full tiles and panels, unless it has all of them.
         kernel = 0.0
         for height, tall in pieces(w.m, config.rows, tiles, alone=tm == 1):
             for width, wide in pieces(w.n, nr, my_panels, alone=tn == 1):
@@ -144,11 +144,11 @@ class CpuModel:
         column_blocks = ceil_div(my_panels * nr, config.columns)
         copies = self._copies(config, tiles, groups, my_blocks, column_blocks)
         packing = self._packing(config, my_panels * nr, groups)
-        # What arrives packed has the width of what is multiplied.
+        # Prepacked elements have the width that is multiplied.
         b_bytes = self.b_word / self.engine.group if config.pack_b == "ahead" else w.b_bytes
         b_share = my_panels * nr * w.k / tk * b_bytes if self.overlaps_b(config) else 0.0
         touched = tiles * config.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
-        # A is read again for every column block, from its home if it is too large for L2.
+        # A is read again for every column block, from memory if it is too large for L2.
         a_share = tiles * config.rows * w.k / tk * w.a_bytes
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
@@ -164,10 +164,10 @@ class CpuModel:
         return found
 
     def _tile(self, config: CpuConfig, rows: int, vectors: int, groups: float, blocks: int) -> float:
-        """One register tile over the task's whole share of k."""
+        """Return the cycles of one register tile over the task's share of K."""
         word, b_word = self.word, self.b_word
         in_place = config.pack_b == "none"
-        # With one panel in a block there is no order of the two: a tile of A is read once and gone.
+        # With one panel per block the two orders coincide: a tile of A is read once.
         rows_outside = config.rows_outside and config.columns > config.vectors * self.lanes
         widened = min(config.keep, rows) * self.widened_a + (vectors * self.widened_b if in_place else 0.0)
         compute = self.step(rows, vectors) + widened
@@ -177,15 +177,15 @@ class CpuModel:
         panel = block_groups * nr * b_word
         block = block_groups * config.columns * b_word
         if in_place:
-            # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
-            # cache, the panel does not stay there from one tile to the next.
+            # Each step reads one row of B, on a page of its own unless rows are short. If the rows collide in L2, the
+            # panel does not stay there from one tile to the next.
             stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))
             row = (self.w.ldb or self.w.n) * self.w.b_bytes
             b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
             if row >= 1024:
                 b_bytes += self.costs.page_step
             if row % self.line:
-                b_bytes *= self.costs.straddling_bytes  # vectors that straddle two lines
+                b_bytes *= self.costs.straddling_bytes  # vectors straddle cache lines
                 exposed += (
                     self.costs.straddled_stream if config.rows_outside else self.costs.straddled_panel
                 ) * b_bytes
@@ -224,14 +224,15 @@ class CpuModel:
         return tiles * column_blocks * (vectors * 2.0 + blocks * copied * self.costs.block_start)
 
     def overlaps_b(self, config: CpuConfig) -> bool:
-        """Whether B arrives behind the multiply-adds: prepacked, or read in place from a cache."""
+        """Return whether the transfer of B overlaps with the multiply-adds: B is prepacked, or read in place from a
+        cache."""
         near = self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
         return config.pack_b == "ahead" or (config.pack_b == "none" and near)
 
     def _packing(self, config: CpuConfig, columns: int, groups: float) -> float:
-        """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all.
+        """Return the cycles to write this core's share of packed B; the cores divide the packing of a shared operand.
 
-        From memory B arrives row piece by row piece, as wide as the block, or as the panel where it is not packed.
+        B is read from memory piece by piece; a piece is as wide as the block, or as the panel if B is not packed.
         """
         share, line_transfer = columns / config.threads[1], 0.0
         arrival = share * groups * self.engine.group * self.w.b_bytes / self.home_bytes_per_cycle
@@ -244,7 +245,8 @@ class CpuModel:
                 * (1 + self.costs.piece_start / (config.vectors * self.lanes * self.w.b_bytes))
             )
         if config.threads[1] > 1:
-            # Packed as a whole before the product starts: written to where so much finds room, and read again.
+            # A shared operand is packed completely before the multiplication starts: written to the nearest level with
+            # enough capacity and read back.
             packed = columns * groups * self.b_word
             arrival += 2.0 * share * groups * self.b_word / self.cpu.bytes_per_cycle(packed)
             line_transfer = self.line_transfer(share * groups * self.b_word)
@@ -260,7 +262,7 @@ class CpuModel:
     # ---- few rows -------------------------------------------------------------------------------------------------
 
     def stream_along_n(self, cores: int, depth: int) -> float:
-        """B as [k, n] read straight through, `depth` rows at a time, sums in L1."""
+        """Return the cycles if B is stored as [k, n] and streamed `depth` rows at a time, with sums in L1."""
         w = self.w
         vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
         per_vector = max(
@@ -274,7 +276,7 @@ class CpuModel:
         )
 
     def stream_along_k(self, cores: int, width: int) -> float:
-        """B as [n, k] read straight through, `width` columns at a time, sums in registers."""
+        """Return the cycles if B is stored as [n, k] and streamed `width` columns at a time, with sums in registers."""
         w = self.w
         columns = ceil_div(w.n, min(cores, w.n))
         vectors = ceil_div(w.k, self.lanes) * columns
@@ -290,14 +292,15 @@ class CpuModel:
 
 
 def overlapped(kernel: float, memory: float, exposed: float) -> dict[str, float]:
-    """The cycles of multiply-adds and of what arrives from memory, of the lesser only the part `exposed`."""
+    """Combine the cycles of multiply-adds and of memory transfers; of the smaller one only the part `exposed`
+    counts."""
     if kernel < memory:
         return {"kernel": exposed * kernel, "memory": memory}
     return {"kernel": kernel, "memory": exposed * memory}
 
 
 def pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
-    """(size, count) of the pieces in the largest share of range(extent) cut into pieces of `size`."""
+    """Return (size, count) of the pieces in the largest share of range(extent) divided into pieces of `size`."""
     whole, tail = divmod(extent, size)
     if alone or not whole:
         return [(s, c) for s, c in ((size, whole), (tail, 1)) if s and c]

@@ -1,4 +1,4 @@
-"""Why each field of a CPU decision has its value, in words."""
+"""Reasons for the fields of a CPU decision, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALWAYS = {
 
 
 def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
-    """`tiling` with a reason for every field named in `why`."""
+    """Return `tiling` with a reason for every field named in `why`."""
     named = {**why, **_ALWAYS}
     return replace(tiling, reasons=tuple(Reason(name, getattr(tiling, name), text) for name, text in named.items()))
 
@@ -27,7 +27,7 @@ def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
 def blocked_reasons(
     w: GemmWorkload, cpu: Cpu, engine: DotInstruction, tiling: GemmTiling, *, bad: bool, plain_a: bool, forced: bool
 ) -> dict[str, str]:
-    """For a product in register tiles. `bad`: the tile's rows collide in L1 when read in place."""
+    """Return the reasons for a kernel with register tiles. `bad`: the tile's rows collide in L1 when read in place."""
     assert tiling.mr and tiling.nr and tiling.lanes and tiling.keep is not None
     l1 = cpu.cache(1)
     ways = l1.ways if l1 else 8
@@ -79,7 +79,7 @@ def blocked_reasons(
 
 
 def stream_reasons(w: GemmWorkload, cpu: Cpu, tiling: GemmTiling) -> dict[str, str]:
-    """For a product of few rows."""
+    """Return the reasons for the streaming kernel."""
     along = "k" if w.trans_b else "n"
     return {
         "form": f"{_count(w.m, 'row')}: B's elements are used {_count(w.m, 'time')}, so B is read once, along {along}",

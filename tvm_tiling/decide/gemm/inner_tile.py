@@ -1,4 +1,4 @@
-"""The inner tile: how much of a partition passes from the matrix to the vector engine at one synchronisation."""
+"""The inner tile: how much of a partition one synchronisation passes from the matrix engine to the vector engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class InnerTile(NamedTuple):
 
 
 def blocks_covered(sync_granularity: int, d_s: int) -> int:
-    """Blocks of block_m x block_n results that one synchronisation covers; 0 where a single one is more than that."""
+    """Return the number of block_m x block_n result blocks that one synchronisation covers; 0 if a single block exceeds
+    it."""
     return sync_granularity // (2 * d_s)
 
 
@@ -27,10 +28,12 @@ def covered_part(
     covered: int,
     blocks: Callable[[int, int], int] | None = None,
 ) -> tuple[int, int]:
-    """The part of a tile that one synchronisation covers: rows and columns of at most `covered` blocks, those that are
-    not full included, or as few as there are. Of these parts the one with the least work for the tile, an instruction
-    taken for a block more; then that with more rows, since sums go by column. `blocks` counts those of a part where
-    they are not rows by columns."""
+    """Return the rows and columns of a tile that one synchronisation covers.
+
+    The part has at most `covered` blocks, counting partial ones, or the fewest possible. Among these it is the part
+    with the least total work for the tile, counting each instruction as one more block, and then the one with more
+    rows, since sums are taken by column. `blocks` counts the blocks of a part if they are not rows by columns.
+    """
 
     def needed(rows: int, columns: int) -> int:
         return ceil_div(rows, block[0]) * ceil_div(columns, block[1])
@@ -50,8 +53,8 @@ def covered_part(
 
 
 def _parts(size: int, whole: int, block: int) -> list[int]:
-    """Sizes of parts of a piece. They divide it, but at the end of the `whole` dimension, where the last one may be
-    shorter; whole blocks where there are such."""
+    """Return the sizes into which a piece can be divided, preferably whole blocks. They divide the piece, except at the
+    end of the `whole` dimension, where the last one may be shorter."""
     counts = range(1, size + 1)
     if size >= whole:
         even = (ceil_div(ceil_div(size, count), block) * block for count in counts)
@@ -63,11 +66,12 @@ def _parts(size: int, whole: int, block: int) -> list[int]:
 def inner_tile(
     partition_m: int, partition_n: int, *, block_m: int, block_n: int, sync_granularity: int, d_s: int
 ) -> InnerTile:
-    """tile_m and tile_n in elements, whole blocks (page 01, Inner tile; seed 000, paragraphs 211 to 218).
+    """Return tile_m and tile_n in elements, as whole blocks (inner tile of the analytical partition, design page 01).
 
-    A synchronisation covers floor(sync_granularity / (2*d_s)) blocks. They are taken down one column of the partition
-    first, since sums go by column; what is left over takes further columns. The seed does not bound tile_n by the
-    partition, but a tile that reaches beyond it is cut off there: bounding it changes no walk.
+    A synchronisation covers floor(sync_granularity / (2*d_s)) blocks. They first fill one column of the partition,
+    since sums are taken by column; remaining blocks extend the tile to further columns. The published rule does not
+    bound tile_n by the partition. A tile that exceeds the partition is clipped there anyway, so the bound changes no
+    loop.
     """
     covered = blocks_covered(sync_granularity, d_s)
     rows, columns = ceil_div(partition_m, block_m), ceil_div(partition_n, block_n)

@@ -1,4 +1,5 @@
-"""The register tile of a matrix product: m rows by z vectors, and how its rows of A are read (page 03)."""
+"""Register tile of a matrix multiplication, m rows by z vectors, and how its rows of A are read (microkernel selection,
+design page 03)."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from ...workload import require_positive
 from ..tiling import Reason
 from .cache_conflict import require_mode
 
-# A leading dimension that is bad (or not) whatever the rows, or the test for a given number of rows.
+# A leading dimension that is bad (or not) for any number of rows, or a test for a given number of rows.
 BadForRows = bool | Callable[[int], bool]
 
 
 class Limit(NamedTuple):
-    """One limit of page 03 applied to one (m, z): its name, whether it holds, and the figures."""
+    """One limit applied to one (m, z): its name, whether it holds, and the figures."""
 
     name: str  # "registers", "latency", "ratio", "conflicts" or "balance"
     passed: bool
@@ -27,12 +28,12 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Microkernel:
-    """m rows by z vectors of `lanes` elements of the output, held in registers. Source: page 03.
+    """A register tile: m rows by z vectors of `lanes` output elements.
 
-    `form` is "normal" (the leading dimension is a good one), "nocopy" (a bad one, but m rows fit the ways) or "inline":
-    rows 0..keep of A are read in place and the `copied` rows keep..m from a small contiguous buffer that is filled
-    while the kernel runs. Otherwise keep is m and copied 0. `ratio` is multiply-adds per load of a k step,
-    `in_flight` the independent multiply-adds of a k step.
+    `form` is "normal" (a good leading dimension), "nocopy" (a bad one, but m rows fit the ways) or "inline" (rows
+    0..keep of A are read in place and the `copied` rows keep..m from a small contiguous buffer that the kernel fills as
+    it runs). Except for "inline", keep is m and copied is 0. `ratio` is the multiply-adds per load and `in_flight` the
+    independent multiply-adds in one step of K.
     """
 
     m: int
@@ -50,23 +51,23 @@ class Microkernel:
 
     @property
     def columns(self) -> int:
-        """Output columns, in elements (nr in BLAS terms)."""
+        """Output columns in elements (nr in BLAS terms)."""
         return self.z * self.lanes
 
     @property
     def acceptable(self) -> bool:
-        """Whether every limit holds, but for that on conflicts, which the inline copy makes good."""
+        """Whether all limits hold, except for conflicts, which the inline copy resolves."""
         return all(limit.passed for limit in self.limits if limit.name != "conflicts")
 
     def limit(self, name: str) -> Limit:
-        """The limit of that name; KeyError where there is none."""
+        """Return the limit of that name. Raises KeyError if there is none."""
         for limit in self.limits:
             if limit.name == name:
                 return limit
         raise KeyError(name)
 
     def explain(self) -> str:
-        """The choice, each limit with its figures, and the reasons, as text of several lines."""
+        """Return the choice, each limit with its figures, and the reasons as several lines of text."""
         verdict = "accepted" if self.acceptable else "rejected"
         lines = [f"(m, z) = ({self.m}, {self.z}): {verdict}, {self.form} kernel, {self.keep} rows of A read in place"]
         lines[0] += f", {self.copied} copied inline" if self.copied else ""
@@ -77,7 +78,7 @@ class Microkernel:
 
 @dataclass(frozen=True, kw_only=True)
 class _Core:
-    """What the limits are measured against: the arguments of `microkernel`, checked."""
+    """Validated arguments of `microkernel`."""
 
     registers: int
     lanes: int
@@ -88,7 +89,7 @@ class _Core:
     broadcast_from_memory: bool
 
     def __post_init__(self) -> None:
-        least = 2 if self.broadcast_from_memory else 3  # the kernel (1, 1)
+        least = 2 if self.broadcast_from_memory else 3  # needed by the (1, 1) kernel
         for name, bound in (("registers", least), ("lanes", 1), ("fma_latency", 1), ("ways", 1)):
             checks.whole("microkernel", name, getattr(self, name), bound)
         checks.number("microkernel", "priority_ratio", self.priority_ratio, most=1)
@@ -97,11 +98,11 @@ class _Core:
 
     @property
     def spare(self) -> int:
-        """Registers that hold neither B nor C: one for A, unless its scalars are operands in memory."""
+        """Registers for neither B nor C: one for A, unless its scalars are memory operands."""
         return 0 if self.broadcast_from_memory else 1
 
     def tallest(self, z: int) -> int:
-        """The largest m beside z vectors of B."""
+        """Return the largest m with z vectors of B."""
         return tallest(self.registers, z, self.spare)
 
 
@@ -117,20 +118,23 @@ def microkernel(
     broadcast_from_memory: bool = False,
     mode: str = "best",
 ) -> tuple[Microkernel, ...]:
-    """The (m, z) choices for a core, best first; those that fail a limit come last and say which.
+    """Return the (m, z) choices for a core, best first. Choices that violate a limit come last and name it; the result
+    is never empty.
 
-    `registers` vector registers of `lanes` output elements; `fma_latency` in instructions in flight (cycles of latency
-    times units); `ways` of the first-level cache; `n_per_core` in elements, None if not yet known.
-    `bad_leading_dimension` is that of A: a bool, or a function from m to bool, as one leading dimension may be bad for
-    14 rows and good for 8. `priority_ratio` is the share of the ways that rows read in place may fill.
+    registers: number of vector registers of `lanes` output elements. fma_latency: instructions in flight (latency in
+    cycles times units). ways: associativity of L1. n_per_core: columns per core in elements, None if unknown.
 
-    `broadcast_from_memory` says that the compiler folds the broadcast of A into the multiply-add (AVX-512's {1to16}
-    operand), so that A takes no register: (m + 1)*z <= R in place of (m + 1)*z + 1 <= R. The default is the limit as
-    printed, which a loop with m separate broadcasts needs (what LLVM made on the machine of page 03).
+    bad_leading_dimension: whether A's leading dimension is bad; a bool, or a function from m to bool, as one leading
+    dimension may be bad for 14 rows and good for 8. priority_ratio: share of the ways that rows read in place may fill.
 
-    mode="seed" gives the short list of the seed, mode="best" every pair that the registers hold. Never empty. Source:
-    page 03, "The microkernel". HardwareError for impossible registers, lanes, latency, ways or ratio, WorkloadError for
-    an impossible n_per_core, TilingError for another mode.
+    broadcast_from_memory: whether the compiler folds the broadcast of A into the multiply-add (the {1to16} operand of
+    AVX-512), so that A takes no register: (m + 1)*z <= R instead of (m + 1)*z + 1 <= R. The default is the published
+    limit, which a loop with m separate broadcasts needs (as LLVM generates it).
+
+    mode: "seed" gives the published short list, "best" every pair that the registers can hold.
+
+    Raises HardwareError for impossible registers, lanes, latency, ways or ratio, WorkloadError for an impossible
+    n_per_core, and TilingError for another mode.
     """
     require_mode("microkernel", mode)
     core = _Core(
@@ -151,18 +155,18 @@ def microkernel(
 
 
 def registers_of(m: int, z: int, spare: int = 1) -> int:
-    """Vector registers of a kernel of m rows by z vectors: sums, z vectors of B, and `spare` for A (limit 1)."""
+    """Return the vector registers of a kernel with m rows by z vectors: the sums, z vectors of B, and `spare` for A."""
     return (m + 1) * z + spare
 
 
 def tallest(registers: int, z: int, spare: int = 1) -> int:
-    """The largest m that the registers hold beside z vectors of B; 0 or less if none. Limit 1 solved for m."""
+    """Return the largest m that the registers hold with z vectors of B; 0 or less if there is none."""
     return (registers - spare) // z - 1
 
 
 def rows_in_place(ways: int, priority_ratio: float) -> int:
-    """Rows of A, all in one set of the L1 cache, that may be read in place: they leave room in the set for B, C and the
-    copy of the others. `priority_ratio` is their share, and 1 gives the seed's C[0:W]. Exact decimals: 0.58 * 50 is
+    """Return how many rows of A that share one L1 set may be read in place, leaving room in the set for B, C and the
+    copied rows. `priority_ratio` is their share of the ways; 1 uses all of them. Decimals are exact: 0.58 * 50 is
     29."""
     return floor(Fraction(str(priority_ratio)) * ways)
 
@@ -173,18 +177,18 @@ def _best_choices(core: _Core, bad: frozenset[int]) -> list[Microkernel]:
 
 
 def _seed_choices(core: _Core, bad: frozenset[int]) -> list[Microkernel]:
-    # The seed gives three choices for R = 32, latency 13, W = 8 and says how they follow only in part. The rules that
-    # give them, and nothing else:
+    # The publication gives three choices for R = 32, latency 13, W = 8, and states only in part how they follow. These
+    # rules give exactly those three:
     # - z is a power of two with the largest m that limit 1 leaves: (30, 1), (14, 2), (6, 4), (2, 8).
-    # - Limits 2 and 3 hold, the latter as a ratio of at least 1: below it a k step loads more than it computes. That
-    #   rejects (30, 1), and the seed's (28, 1) with it.
-    # - The next choice is asked for because z was too wide, so one with a lower ratio and no smaller z is never
-    #   reached: (2, 8), ratio 1.6, behind (6, 4).
-    # - Last, the m <= W form of those still taller than the ways: their rows in the fewest equal runs of at most W.
-    #   14 rows and 8 ways give two runs of 7, not one of 8 and one of 6: the seed speaks of the pipeline halved, the
-    #   cut over cores made for 14 rows stays as it is, and 7 * 2 = 14 still exceeds the latency of 13.
-    # The list does not depend on the leading dimension; the form of each kernel does. Where no choice is acceptable
-    # (one vector of columns, or too few registers for the latency) the remaining powers of two follow.
+    # - Limits 2 and 3 hold, the latter as a ratio of at least 1: below it a K step loads more than it computes. That
+    #   rejects (30, 1), and with it the published (28, 1).
+    # - The next choice is needed only if z was too wide, so a choice with a lower ratio and no smaller z is never
+    #   reached: (2, 8), ratio 1.6, after (6, 4).
+    # - Last, an m <= W variant of the choices that are taller than the ways: their rows in the fewest equal runs of at
+    #   most W. 14 rows and 8 ways give two runs of 7, not one of 8 and one of 6: the publication halves the pipeline,
+    #   the division among cores made for 14 rows stays valid, and 7 * 2 = 14 still exceeds the latency of 13.
+    # The list does not depend on the leading dimension; the kernel variant of each choice does. If no choice is
+    # acceptable (one vector of columns, or too few registers for the latency), the remaining powers of two follow.
     powers = [1 << i for i in range(core.registers.bit_length()) if core.tallest(1 << i) >= 1]
     widest_m = sorted((_measure(core, bad, core.tallest(z), z) for z in powers), key=lambda c: (-c.ratio, c.z))
     choices: list[Microkernel] = []
@@ -204,24 +208,24 @@ def _computes_enough(choice: Microkernel) -> bool:
 
 
 def _failures(choice: Microkernel) -> tuple[bool, ...]:
-    # The worst first: columns computed for nothing, more loads than multiply-adds, multiply-adds that wait for another.
+    # Worst first: unused columns, more loads than multiply-adds, dependent multiply-adds.
     return tuple(not choice.limit(name).passed for name in ("balance", "ratio", "latency"))
 
 
 def _rank(choice: Microkernel) -> tuple[object, ...]:
-    # What can be said without a shape. The ratio leads, as in the seed; at equal ratio more multiply-adds in flight
-    # hide latency better. That leaves (m, z) and (z, m): fewer rows to copy, then fewer registers. Instructions per
-    # multiply-add need no place of their own: they are 1 + 1/ratio, or, with A broadcast from memory, 1 + 1/m, which
-    # of such a pair favours the taller, and that one takes fewer registers.
+    # Ranking that needs no shape. The ratio comes first, as published; at equal ratio, more multiply-adds in flight
+    # cover latency better. That leaves (m, z) and (z, m): fewer rows to copy, then fewer registers. Instructions per
+    # multiply-add need no separate criterion: they are 1 + 1/ratio, or, with A broadcast from memory, 1 + 1/m, which
+    # favours the taller of such a pair, and that one takes fewer registers.
     return (_failures(choice), -choice.ratio, -choice.in_flight, choice.copied, choice.registers_used)
 
 
 def _measure(core: _Core, bad: frozenset[int], m: int, z: int) -> Microkernel:
-    """One (m, z) that the registers hold, measured against the five limits of page 03."""
+    """Evaluate the five limits for one (m, z) that fits the registers."""
     in_flight = m * z
     ratio = in_flight / (m + z)
     used = registers_of(m, z, core.spare)
-    # Limit 5: of a column of more rows than ways only some are read in place.
+    # Limit 5: of a column with more rows than ways, only some rows are read in place.
     conflict = m in bad and m > core.ways
     keep = rows_in_place(core.ways, core.priority_ratio) if conflict else m
     if conflict:
@@ -233,7 +237,7 @@ def _measure(core: _Core, bad: frozenset[int], m: int, z: int) -> Microkernel:
     if core.n_per_core is None:
         balanced, columns = True, "columns per core not given"
     else:
-        # A single vector is always acceptable: narrower there is none.
+        # A single vector is always acceptable: there is nothing narrower.
         balanced = z == 1 or core.n_per_core >= z * core.lanes
         columns = f"{core.n_per_core} columns per core are {core.n_per_core / core.lanes:.4g} vectors, z takes {z}"
     spare = " + 1" if core.spare else ""

@@ -1,10 +1,11 @@
-"""Products whose number of rows only a run brings: one register tile, and how cores share it by ranges of rows.
+"""Matrix multiplications with a dynamic number of rows: one register tile, and a division among cores for each range of
+rows.
 
-A kernel for every number of rows has a microkernel for every height up to its register tile's, so that a tile of few
-rows and many columns costs the least code. Of tiles of 1 to 4 vectors, with as many rows as the registers leave but no
-more than MOST_ROWS, the lowest is taken whose predicted time for the sample is within NEAR of the best; columns beyond
-the matrix are computed, and priced. Weights are packed once, for all ranges: in panels as wide as the tile and in the
-blocks of K that the sample asks for.
+A kernel for any number of rows contains a microkernel for every height up to that of its register tile, so a tile with
+few rows and many columns needs the least code. Candidates are tiles of 1 to 4 vectors with as many rows as the
+registers allow, at most MOST_ROWS. The lowest tile whose predicted time for the sample is within NEAR of the best is
+taken; the prediction includes computed columns beyond the matrix. Weights are packed once for all ranges, in panels as
+wide as the tile and in the K blocks of the sample.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from .microkernel import tallest
 
 FORM = "open"
 NEAR = 1.02
-MOST_VECTORS = 4  # of a tile: beyond, it has too few rows to use what it loads of B again
-MOST_ROWS = 8  # of a tile: each more is one more kernel, and they add up
-ROWS = tuple(1 << power for power in range(13))  # for which ranges are decided
+MOST_VECTORS = 4  # vectors of a tile: a wider one has too few rows to reuse its loads of B
+MOST_ROWS = 8  # rows of a tile: each additional one adds a kernel
+ROWS = tuple(1 << power for power in range(13))  # row counts at which ranges are decided
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRange:
-    """How cores share a product of at most `rows` rows, None for any number: shares in batch, rows and columns."""
+    """How cores divide a matrix multiplication of at most `rows` rows (None: any number): shares in batch, rows and
+    columns."""
 
     predictions: ClassVar[tuple[str, ...]] = ("predicted_seconds",)
 
@@ -41,7 +43,7 @@ class RowRange:
     threads_batch: int
     threads_m: int
     threads_n: int
-    predicted_seconds: float  # for the most rows, or those of the largest that was priced
+    predicted_seconds: float  # for the most rows of the range, or the largest number that was predicted
 
     @property
     def threads(self) -> tuple[int, int, int]:
@@ -55,7 +57,8 @@ class RowRange:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenGemmTiling(GemmTiling):
-    """How a product of open rows is cut: as a product for the sample, and in `ranges` how cores share it."""
+    """Tiling of a matrix multiplication with dynamic rows: the tiling for the sample, and in `ranges` the division
+    among cores."""
 
     op: ClassVar[str] = "gemm of open rows"
 
@@ -71,9 +74,11 @@ class OpenGemmTiling(GemmTiling):
 def decide_open_rows(
     workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings, run: int = 0
 ) -> OpenGemmTiling:
-    """The decision of a product whose rows are open, for the sample of them that `workload` has. `run`: summed elements
-    that lie together in computed rows, as the channels below one tap of a convolution; 0 where they have no such.
-    HardwareError where the machine has no CPU."""
+    """Decide a matrix multiplication with dynamic rows; `workload` has the sample number of rows.
+
+    run: elements of K that are contiguous in computed rows, such as the channels of one tap of a convolution; 0 if
+    there are none. Raises HardwareError if the machine has no CPU.
+    """
     cpu = hardware.cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
@@ -93,8 +98,8 @@ def decide_open_rows(
 
 
 def open_engine(workload: GemmWorkload, cpu: Cpu, *, prepacked: bool) -> DotInstruction:
-    """What multiplies. Weights that are packed ahead are interleaved for a dot product, whatever the rows: converted
-    for multiply-adds, those of bfloat16 would take twice the bytes, which a few rows wait for."""
+    """Return the multiply instruction. Prepacked weights are interleaved for a dot product for any number of rows:
+    bfloat16 weights converted for multiply-adds would take twice the bytes, which slows down few rows."""
     return dot_engine(workload, cpu, form=None if prepacked else "normal", prepacked=prepacked)
 
 
@@ -109,8 +114,8 @@ def opened(
     tile_why: str,
     ranges_why: str,
 ) -> OpenGemmTiling:
-    """`chosen`, which is cut for the sample, as it is written for any number of rows, shared among cores as `ranges`
-    say."""
+    """Return the decision `chosen`, made for the sample, in its form for any number of rows, divided among cores by
+    `ranges`."""
     engine = open_engine(workload, cpu, prepacked=chosen.pack_b == "ahead")
     copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
     depth = (
@@ -152,9 +157,11 @@ def opened(
 def decide_open_columns(
     workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings
 ) -> OpenGemmTiling:
-    """The decision of a product whose columns or summed elements are open, for the sample of them that `workload` has:
-    B is packed in the run, in one block of K, and rows are copied. Errors as decide_open_rows."""
-    # Both operands are copied, so that it makes no difference how they lie.
+    """Decide a matrix multiplication with dynamic columns or a dynamic reduction axis; `workload` has the sample sizes.
+
+    B is packed at run time in one block of K, and rows are copied. Errors are those of decide_open_rows.
+    """
+    # Both operands are copied, so their layout does not matter.
     copied = replace(workload, trans_a=False, trans_b=False, lda=None, ldb=None, ldc=None)
     found = decide_open_rows(copied, hardware, options, replace(around, plain_a=False))
     own = ("form", "pack_a", "partition_k", "partition_n", "pack_b")
@@ -175,8 +182,8 @@ def decide_open_columns(
 
 
 def _whole_runs(k: int, most: int, run: int, group: int) -> int:
-    """Summed elements of a block: the most up to `most` of which K is a multiple and that are whole runs, or a whole
-    part of one; `most` where there is no such number."""
+    """Return the elements of K in a block: the largest divisor of K up to `most` that is a multiple or a divisor of
+    `run`; `most` if there is none."""
     for blocks in range(-(-k // most), k // group + 1) if run else ():
         length, rest = divmod(k, blocks)
         if not rest and not length % group and (length % run == 0 or run % length == 0):
@@ -198,7 +205,7 @@ def _seconds(tiling: Decision) -> float:
 def _priced(
     workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings, cpu: Cpu
 ) -> dict[tuple[int, int], float]:
-    """Register tiles, (rows, vectors), with the predicted time of the sample, whole panels of it."""
+    """Return the register tiles, (rows, vectors), with the predicted time of the sample in whole panels."""
     found = {}
     for vectors in range(1, MOST_VECTORS + 1):
         rows = min(MOST_ROWS, tallest(cpu.vector_registers, vectors))
@@ -216,13 +223,13 @@ def _priced(
 
 
 def at_rows(workload: GemmWorkload, rows: int) -> GemmWorkload:
-    """The product of so many rows; where A lies transposed its stored rows are as long as there are."""
+    """Return the matrix multiplication with `rows` rows; if A is transposed, its leading dimension changes too."""
     dense = workload.trans_a and workload.lda == workload.m
     return replace(workload, m=rows, lda=None if dense else workload.lda)
 
 
 def shared(rows: int | None, tiling: GemmTiling) -> RowRange:
-    """How cores share a product of up to so many rows, as `tiling` has it."""
+    """Return how `tiling` divides a matrix multiplication of up to `rows` rows among cores."""
     return RowRange(
         rows=rows,
         threads_batch=tiling.threads_batch or 1,
@@ -233,10 +240,10 @@ def shared(rows: int | None, tiling: GemmTiling) -> RowRange:
 
 
 def _ranges(workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings) -> tuple[RowRange, ...]:
-    """Ranges of rows with one way to share the cores, the last without an end."""
+    """Return ranges of rows with one division among cores each; the last range is unbounded."""
     ranges: list[RowRange] = []
     for rows in ROWS:
-        # Where rows are the batch's, as many as there are.
+        # If rows come from the batch dimension, there are as many.
         tiling = decided(at_rows(workload, rows), hardware, options, around)
         assert isinstance(tiling, GemmTiling)
         found = shared(rows, tiling)

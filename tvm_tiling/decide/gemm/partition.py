@@ -1,4 +1,5 @@
-"""The configuration of a product on an accelerator with input buffers and an accumulation buffer (page 01)."""
+"""Configuration of a matrix multiplication on an accelerator with input buffers and an accumulation buffer (analytical
+split-K partition, design page 01)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from .traffic import Config, Product, product_on
 Mode = Literal["best", "seed"]
 
 
-# m outside n is the seed's flag 1, n outside m its flag 0.
+# The published flags: 1 is m outside n, 0 is n outside m.
 _ORDERS = {"mn": "mn", 1: "mn", "nm": "nm", 0: "nm"}
 
 
@@ -30,19 +31,18 @@ def decide_partition(
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
 ) -> GemmTiling:
-    """The configuration of a product, or of a convolution seen as one, on `hardware.near_tile` (page 01).
+    """Return the configuration of a matrix multiplication, or of a convolution as one, on `hardware.near_tile`.
 
-    mode "best" is feasible and as fast as any configuration can be. Among equally fast cuts it takes one without
-    split-K, then the smallest accumulation buffer, then the fewest bytes read, then the flag rule; prefer="traffic"
-    puts the fewest bytes first. mode "seed" is the seed's own rule, whose configuration may not fit (`feasible`) and
-    may be slower.
+    mode: "best" is feasible and as fast as any configuration. Among equally fast ones it prefers no split-K, then the
+    smallest accumulation buffer, then the fewest bytes read, then the published loop order; prefer="traffic" puts the
+    fewest bytes first. "seed" is the published rule, whose configuration may not fit (`feasible`) and may be slower.
 
-    `acc_factor` (above 0, below 1) is the step by which mode "seed" shrinks the accumulation buffer; mode "best" finds
-    the smallest one directly. `outer_preset` orders the outer loops of a split cut, where the order costs nothing,
-    `inner_preset` the inner loops: "mn" (or the seed's flag 1) or "nm" (0).
+    acc_factor: above 0 and below 1, the factor by which mode "seed" shrinks the accumulation buffer; mode "best" finds
+    the smallest one directly. outer_preset: order of the outer loops with split-K, where the order has no cost.
+    inner_preset: order of the inner loops. Both are "mn" or 1, or "nm" or 0.
 
-    HardwareError if no configuration fits, the unit is absent or the memory of an operand has no bandwidth; TilingError
-    on an option that is none.
+    Raises HardwareError if no configuration fits, the machine has no matrix engine, or the memory of an operand has no
+    bandwidth; TilingError for an invalid option.
     """
     if mode not in ("best", "seed"):
         raise TilingError(f"decide: mode = {mode!r}; expected 'best', 'seed'")
@@ -65,9 +65,9 @@ def decide_partition(
 def partition_tiling(
     p: Product, config: Config, hardware: Hardware, mode: str, inner_order: str, inner_is_preset: bool
 ) -> GemmTiling:
-    """The decision that a configuration of the product stands for, with its inner tiles and reasons."""
+    """Return the decision of a configuration, with its inner tiles and reasons."""
     unit = hardware.near_tile
-    assert unit is not None  # product_on has refused such a machine
+    assert unit is not None  # product_on has refused machines without it
     inner = inner_tile(
         config.partition_m,
         config.partition_n,
@@ -122,7 +122,7 @@ def partition_tiling(
 
 
 def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:
-    """The sentence of the error: which buffer is too small for the smallest block, and what size would do."""
+    """Return the error text: which buffer is too small for the smallest block, and which size suffices."""
     rows, columns = min(p.m, p.block_m), min(p.n, p.block_n)
     kind = "conv" if isinstance(workload, ConvWorkload) else "gemm"
     what = f"{kind} of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: nothing fits"
@@ -140,7 +140,7 @@ def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: H
 
 
 def order_named(option: str, preset: str | int | None, default: str) -> str:
-    """The order that a preset names, `default` where there is none; TilingError if it names no order."""
+    """Return the order that a preset names, `default` for None. Raises TilingError for an unknown preset."""
     if preset is None:
         return default
     if preset not in _ORDERS:

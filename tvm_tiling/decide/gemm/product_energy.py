@@ -1,7 +1,7 @@
-"""The energy of a product's program, by the coefficients of the machine (pages 01 and 06).
+"""Energy of a matrix multiplication's program, by the coefficients of the machine description.
 
-Counted is what the simulator counts: multiply-accumulates; every byte that is read from external memory and written to
-a buffer, and the other way for results; and what the matrix engine reads and writes of its buffers for each block.
+The terms are those of the simulator: multiply-accumulates; every byte read from external memory and written to a
+buffer, and the reverse for results; and the accesses of the matrix engine to its buffers for each block.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from .traffic import Product, ceil_div
 
 
 def product_energy(p: Product, chunks: ProductChunks, hardware: Hardware, load_a: int, load_b: int) -> float:
-    """pJ of a product whose operands are loaded so often, without the vector engine."""
+    """Return the energy in pJ with the given load counts of the operands, without the vector engine."""
     machine, unit = Machine(hardware), hardware.near_tile
-    assert unit is not None  # whoever has a Product has it from such a machine
+    assert unit is not None  # product_on has refused machines without it
     rows, columns = pieces(p.m, chunks.step_m, chunks.sync_m), pieces(p.n, chunks.step_n, chunks.sync_n)
     reach = max(unit.macs(p.d_a) / (p.block_m * p.block_n), unit.block_k)
     deep = sum(_ceil(depth / reach) for depth in pieces(p.k, p.k, chunks.depth))
@@ -32,7 +32,7 @@ def product_energy(p: Product, chunks: ProductChunks, hardware: Hardware, load_a
 
 
 def pieces(size: int, step: int, piece: int) -> list[int]:
-    """Sizes of the pieces of a dimension that is cut into steps, each of them into pieces."""
+    """Return the sizes of the pieces of a dimension that is divided into steps, and each step into pieces."""
     steps = [min(step, size - start) for start in range(0, size, step)]
     return [min(piece, own - start) for own in steps for start in range(0, own, piece)]
 

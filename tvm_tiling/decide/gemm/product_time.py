@@ -1,9 +1,9 @@
-"""Cycles of a walk over a product whose K is not split, piece by piece (pages 01 and 06).
+"""Cycles of a loop nest over a matrix multiplication without split-K, simulated piece by piece.
 
-Loads and the matrix engine overlap as far as data and buffers allow: a piece is multiplied when both its operands are
-there, and comes when what lay in its place has been used for the last time. So all times follow one after the other in
-the order of the program. Of many partitions the first three and the last are walked; those between take what the third
-takes.
+Loads and the matrix engine overlap as far as data and buffers allow: a piece is multiplied when both its operands have
+arrived, and loaded when the last use of the previous contents of its buffer is over. All times therefore follow in
+program order. Of many partitions, only the first three and the last are simulated; those in between take as long as the
+third.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .strips import streamed_cycles
 from .traffic import Product, ceil_div
 
 NOTHING = -1
-MOST_TIMED = 6000  # instructions that are looked at one by one
-LEAST_GROUPS = 8  # that are looked at in any case
-SIMULATED = 4  # partitions: until what one of them takes stays the same, and the last
+MOST_TIMED = 6000  # instructions simulated individually
+LEAST_GROUPS = 8  # groups simulated in any case
+SIMULATED = 4  # partitions: until the time per partition is constant, and the last one
 
 
 @dataclass(frozen=True)
 class PieceNest:
-    """One operand stays a partition at a time while the other passes by.
+    """A loop nest in which one operand stays resident one partition at a time while the other streams past.
 
-        partitions of the operand that stays, `step` of its elements each
-          groups of the one that passes by, `group` each, `held` times a group and depth in its buffer
-            steps of k, `depth` each
+        partitions of the resident operand, `step` elements each
+          groups of the streamed operand, `group` elements each; its buffer holds `held` of them at `depth`
+            steps of K, `depth` each
               tiles of the partition, `tile` each
                 pieces of the group, `piece` each: one instruction
 
-    The last partition may be smaller; `backward` begins with it. `buffers` partitions are in the buffer of what stays;
-    they come in tiles and steps of k. Either k or the partition with its groups is cut, so sums are finished in blocks
-    of a tile and a piece, `sums` of which have room.
+    The last partition may be smaller; `backward` starts with it. The buffer of the resident operand holds `buffers`
+    partitions, which arrive in tiles and steps of K. Either K or the partition and its groups are divided, so sums are
+    completed in blocks of a tile and a piece; there is space for `sums` such blocks.
     """
 
     keeps_a: bool
@@ -51,17 +51,19 @@ class PieceNest:
     backward: bool
 
     def instructions(self, p: Product) -> int:
-        """Products of a piece with a tile, as many as instructions."""
+        """Return the number of instructions: multiplications of a piece by a tile."""
         kept, passing = (p.m, p.n) if self.keeps_a else (p.n, p.m)
         tiles = ceil_div(kept, self.step) * ceil_div(self.step, self.tile)
         return tiles * ceil_div(passing, self.group) * ceil_div(self.group, self.piece) * ceil_div(p.k, self.depth)
 
 
 class Walk(NamedTuple):
-    """Instructions of the matrix engine: cycles of their `work`, the places of the two loads that they need (the
-    `first` and the `second`), cycles in which their sums `leave` and the number of the block of sums, counted as they
-    leave, whose `space` they take; NOTHING where there is none. And the loads in their order: their `cost`, the
-    instruction that was `before` the last to use their space, and their `queue`."""
+    """The instructions of the matrix engine and the loads, in program order.
+
+    For each instruction: the cycles of its `work`, the indices of the two loads that it needs (`first`, `second`), the
+    cycles to `leave` (store) its sums, and the index of the earlier block of sums whose `space` it reuses; NOTHING if
+    there is none. For each load: its `cost`, the last instruction that used its space (`before`), and its `queue`.
+    """
 
     work: list[int]
     first: list[int]
@@ -74,15 +76,15 @@ class Walk(NamedTuple):
 
 
 class ProductEngines:
-    """What the pieces of one product cost on a machine."""
+    """Cost of the instructions of one matrix multiplication on a machine."""
 
     def __init__(self, p: Product, hardware: Hardware) -> None:
         unit, machine = hardware.near_tile, Machine(hardware)
-        assert unit is not None  # whoever has a Product has it from such a machine
+        assert unit is not None  # product_on has refused machines without it
         self.product, self.unit = p, unit
         external, token = machine.memory("external"), machine.issue.token_cycles
         self.latency, self.drain = external.latency + token, unit.drain + token
-        # Sums that are wider than results go through the vector engine to be rounded, all others leave as they are.
+        # Sums that are wider than the results pass through the vector engine to be rounded; others are stored directly.
         rounded = p.d_out < (unit.acc_bytes_per_element or 4)
         self.leaving = 1 / machine.vector.lanes if rounded else 0.0
         out_rate = machine.rate("external", "out")
@@ -92,7 +94,7 @@ class ProductEngines:
         self.one_queue = self.one_port or machine.queue_of("load_a") == machine.queue_of("load_b")
 
     def products(self, rows: np.ndarray, columns: np.ndarray, depth: np.ndarray) -> np.ndarray:
-        """Cycles of the matrix engine, 0 for nothing."""
+        """Return the cycles of the matrix engine, 0 for empty pieces."""
         unit, p = self.unit, self.product
         if unit.partial_blocks == "padded":
             blocks = -(-rows // unit.block_m) * -(-columns // unit.block_n) * -(-depth // unit.block_k)
@@ -104,12 +106,12 @@ class ProductEngines:
         return np.where(cycles > 0, cycles + unit.fill, 0)
 
     def cycles(self, nest: PieceNest, most: int = MOST_TIMED) -> float:
-        """Cycles from the first load until the last sums have left; of more than about `most` instructions some groups
-        of what passes by are taken to be like others."""
+        """Return the cycles from the first load to the last store. With more than about `most` instructions, only some
+        groups of the streamed operand are simulated and the others extrapolated."""
         p = self.product
         kept, passing = (p.m, p.n) if nest.keeps_a else (p.n, p.m)
         partitions, groups = ceil_div(kept, nest.step), ceil_div(passing, nest.group)
-        # Results may lag behind by as many blocks as there is room for their sums.
+        # Results may lag behind by as many blocks as there is space for sums.
         partitions_out = max(0, partitions - SIMULATED - nest.sums)
         group = nest.instructions(p) // (partitions * groups)
         seen = max(LEAST_GROUPS, most // (group * (partitions - partitions_out)))
@@ -118,18 +120,19 @@ class ProductEngines:
         if not partitions_out and not groups_out:
             return times[-1]
         ends = np.array(times).reshape(partitions - partitions_out, groups - groups_out, -1)[:, :, -1]
-        whole = len(ends) - (1 if nest.backward else 2)  # the last whole partition
+        whole = len(ends) - (1 if nest.backward else 2)  # the last full partition
         cycles = float(ends[-1, -1])
         if partitions_out:
             cycles += partitions_out * (ends[whole, -1] - ends[whole - 1, -1])
         if groups_out:
-            some = (groups - groups_out) // 2  # the start is not typical, the last group may be smaller
+            some = (groups - groups_out) // 2  # the first groups are not typical, and the last one may be smaller
             each = (ends[:, -2] - ends[:, -2 - some]) / some
             cycles += groups_out * (each.sum() + (partitions_out * each[whole] if partitions_out else 0))
         return cycles
 
     def _times(self, nest: PieceNest, kept: int, passing: int) -> list[int]:
-        """When each instruction of the matrix engine is over, its sums gone if they are the last."""
+        """Return the completion time of each matrix-engine instruction; for the last one, the time when its sums are
+        stored."""
         p = self.product
         tiles, pieces = _parts(kept, nest.step, nest.tile), _parts(passing, nest.group, nest.piece)
         if nest.backward:
@@ -142,8 +145,8 @@ class ProductEngines:
         work = self.products(*(sizes if nest.keeps_a else sizes[::-1]), depths[:, None, None])
         of_a, of_b = (p.d_a, p.bw_a), (p.d_b, p.bw_b)
         (size_kept, bw_kept), (size_passing, bw_passing) = (of_a, of_b) if nest.keeps_a else (of_b, of_a)
-        # Where each load stands in its queue, and the instruction that was the last to use what lay in its place. Loads
-        # that share a queue stand in the order of their first use.
+        # The position of each load in its queue, and the last instruction that used its space before. Loads that share
+        # a queue are in order of first use.
         last = np.arange(o * g * s * t * u).reshape(o, g, s, t, u)
         before_kept = _shifted(last[:, -1, :, :, -1].reshape(o, s * t), nest.buffers)
         before_passing = _shifted(last[:, :, :, -1, :].reshape(o * g * s, u), nest.held)
@@ -162,9 +165,9 @@ class ProductEngines:
         queue = (0 * order if self.one_queue else order >= o * s * t).tolist()
         needs_kept = np.broadcast_to(place_kept.reshape(o, 1, s, t, 1), last.shape).reshape(-1).tolist()
         needs_passing = np.broadcast_to(place_passing.reshape(o, g, s, 1, u), last.shape).reshape(-1).tolist()
-        # Sums are finished, and leave, with the last step of k; a block of them waits for one of those before it to go.
-        # Where k is cut, each step is one instruction: the partition with the group.
-        number = last // s  # of the block of sums
+        # Sums are complete, and stored, with the last step of K; a block of sums waits until an earlier one has been
+        # stored. Where K is divided, each step is one instruction on the whole partition and group.
+        number = last // s  # index of the block of sums
         leave = np.where(
             np.arange(s)[:, None, None] == s - 1, whole_cycles(sizes[0] * sizes[1] * self.leaving), NOTHING
         )
@@ -183,12 +186,13 @@ class ProductEngines:
         )
 
     def run(self, walk: Walk) -> list[int]:
-        """When each instruction of the matrix engine is over, its sums gone if they are the last."""
+        """Return the completion time of each matrix-engine instruction; for the last one, the time when its sums are
+        stored."""
         cost, before, queue = walk.cost, walk.before, walk.queue
         done, there, free = [0] * len(walk.work), [0] * len(cost), [0, 0]
         gone: list[int] = []
         latency, drain = self.latency, self.drain
-        clock = load = left = port = 0  # `free` are the queues of loads, `left` the one of results
+        clock = load = left = port = 0  # `free`: load queues; `left`: the store queue
         for number, (first, second, cycles, leave, space) in enumerate(
             zip(walk.first, walk.second, walk.work, walk.leave, walk.space, strict=True)
         ):
@@ -213,7 +217,7 @@ class ProductEngines:
             done[number] = clock
             if leave >= 0:
                 left = max(left, clock + drain)
-                if self.one_port:  # which a load takes that is ready before
+                if self.one_port:  # a load that is ready earlier takes the port first
                     while load < len(cost) and before[load] <= number:
                         time = max(free[0], done[before[load]] + drain if before[load] >= 0 else 0)
                         if time >= left:
@@ -230,13 +234,13 @@ class ProductEngines:
 
 
 def whole_cycles(cycles: np.ndarray) -> np.ndarray:
-    """Cycles rounded up, a number that only rounding puts above a whole one not."""
+    """Round cycles up, ignoring floating-point error just above a whole number."""
     rounded: np.ndarray = np.ceil(cycles * (1 - 1e-14)).astype(np.int64)
     return rounded
 
 
 def _parts(size: int, step: int, piece: int) -> np.ndarray:
-    """int64[steps, pieces]: how much of each piece of each step there is, 0 behind the end."""
+    """Return int64[steps, pieces]: the size of each piece of each step, 0 past the end."""
     starts = np.arange(0, size, step)[:, None] + np.arange(0, step, piece)
     ends = np.minimum(starts + piece, np.minimum(np.arange(0, size, step) + step, size)[:, None])
     parts: np.ndarray = np.maximum(0, ends - starts)
@@ -244,7 +248,7 @@ def _parts(size: int, step: int, piece: int) -> np.ndarray:
 
 
 def _shifted(last: np.ndarray, by: int) -> np.ndarray:
-    """The rows `by` rows before, -1 where there are none."""
+    """Return the rows shifted by `by`, -1 at the start."""
     before = np.full_like(last, -1)
     before[by:] = last[:-by]
     return before

@@ -1,15 +1,16 @@
-"""The configuration of a product whose program does best on a whole machine (pages 01 and 06).
+"""Choice of a matrix multiplication's configuration by the performance of its program on the whole machine.
 
-Page 01's formulas say what engine and loads need while nothing waits. A program also waits for its first operands and
-its last results, loads and results may share a port, and instructions take whole cycles. On a machine whose description
-says how results leave, the formulas' configuration is one of several: each has its program, whose cycles are worked out
-instruction by instruction, bytes and energy in closed form, and the one that is best by the caller's objective is
-taken. Without that description the formulas' configuration is the fastest, and the program is not asked.
+The formulas of the analytical partition assume that nothing waits. A program also waits for its first operands and last
+results, loads and results may share a port, and instructions take whole cycles. If the machine description specifies
+the cost of storing results, the configuration of the formulas is one of several candidates. The cycles of each
+candidate's program are simulated instruction by instruction, bytes and energy are computed in closed form, and the best
+by the caller's objective is taken. Without that part of the description, the configuration of the formulas is the
+fastest and is used directly.
 
-    "utilisation"  fewest cycles; one that reads more bytes has to win 1 percent, any other one 0.2
-    "traffic"      fewest bytes, of those at most 5 percent slower than the fastest
-    "energy"       least energy by the coefficients of the description
-    "edp"          least product of energy and cycles
+"utilisation"  fewest cycles; a candidate that reads more bytes must save 1 percent, any other 0.2 percent
+"traffic"      fewest bytes, among those at most 5 percent slower than the fastest
+"energy"       least energy, by the coefficients of the machine description
+"edp"          least energy-delay product
 """
 
 from __future__ import annotations
@@ -40,28 +41,29 @@ from .product_time import ProductEngines
 from .traffic import Config, Product, ceil_div, smallest_partition
 from .unsplit import hasty_cycles
 
-WORTH = 0.002  # that any other configuration than the formulas' has to win
-SUMS = (1, 2, 4, 8)  # parts of the accumulation buffer that a split K may use
-HASTY = 1.03  # times the cycles of the best so far: a program that is soon found may be as much slower
+WORTH = 0.002  # share of cycles that another configuration must save over that of the formulas
+SUMS = (1, 2, 4, 8)  # divisors of the accumulation buffer that split-K may use
+HASTY = 1.03  # largest ratio to the best cycles at which a quickly found program is still examined
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration with its program: `cycles` and `pj` of one product of a batch, `read` bytes of its operands."""
+    """A configuration and its program: `cycles` and `pj` of one multiplication of a batch, `read` bytes of its
+    operands."""
 
-    config: Config | None  # None: the formulas'
+    config: Config | None  # None: the configuration of the formulas
     cycles: float
     read: int
     pj: float
 
 
 def leaves_for_free(hardware: Hardware) -> bool:
-    """Whether a description says nothing of how results leave: page 01's machine, whose formulas are all there is."""
+    """Return whether the description has no cost for storing results, in which case the formulas are exact."""
     return Machine(hardware).rate("external", "out") is None
 
 
 def best_program(p: Product, tiling: GemmTiling, hardware: Hardware, prefer: Prefer, split_order: str) -> Config | None:
-    """The configuration that does best by `prefer`; None for that of `tiling`, the formulas'."""
+    """Return the best configuration by `prefer`; None if it is that of `tiling`, found by the formulas."""
     if leaves_for_free(hardware) and prefer in ("utilisation", "traffic"):
         return None
     own = _of_tiling(p, tiling, hardware)
@@ -106,7 +108,7 @@ def _choices(tiling: GemmTiling) -> tuple[int, int, int, str]:
 
 
 def _bound(p: Product, engines: ProductEngines, read: int) -> float:
-    """Cycles that no program goes below which reads so many bytes in all."""
+    """Return a lower bound of the cycles of any program that reads this many bytes in total."""
     work = float(engines.products(np.array(p.m), np.array(p.n), np.array(p.k)))
     rate = min(p.bw_a, p.bw_b) if p.bw_a == p.bw_b else math.inf
     out = p.m * p.n * engines.leaving
@@ -114,10 +116,9 @@ def _bound(p: Product, engines: ProductEngines, read: int) -> float:
 
 
 def other_configs(p: Product, split_order: str) -> Iterator[Config]:
-    """Configurations that may run faster, or take less energy, than the one that the formulas choose, as these leave
-    out how an operand arrives and results leave: either operand kept whole; either order of the loops, with as few
-    partitions as fit and with more; K split for the least time, and for the fewest bytes with all or a part of the
-    accumulation buffer."""
+    """Yield configurations that may be faster or take less energy than that of the formulas, which ignore how operands
+    arrive and results are stored: either operand kept whole; either loop order, with the fewest partitions that fit and
+    with more; split-K for the least time, and for the fewest bytes with all or part of the accumulation buffer."""
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     if rows > 0 and columns > 0:
         for fits, order in ((p.fits_a, "mn"), (p.fits_b, "nm")):
@@ -142,7 +143,7 @@ def other_configs(p: Product, split_order: str) -> Iterator[Config]:
 
 
 def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
-    """Without split-K, the operand that stays in more partitions than it has to."""
+    """Return a configuration without split-K whose resident operand has more partitions than necessary."""
     load_a, load_b = p.load_counts(rows, columns, p.k, order)
     loops, stays, passes = ("m outside n", "A", "B") if order == "mn" else ("n outside m", "B", "A")
     smaller = f"smaller than what the buffer of {stays} holds, so that the first one is soon there"

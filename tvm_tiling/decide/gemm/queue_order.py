@@ -1,8 +1,9 @@
-"""In-order queues without a program: the cycles of a few hundred instructions, soon enough for a decision (page 06).
+"""Timing of in-order queues without a program: the cycles of a few hundred instructions, fast enough to use in a
+decision.
 
-Each instruction starts when those before it in its queue are over, when those that it waits for have their results, a
-token's way later where they are of another queue, and when a port of external memory is free, which goes to whoever
-asked first. Results of a queue come in its order.
+An instruction starts when its predecessors in the queue are done, the results that it waits for are available (one
+token delay later if they come from another queue), and a port of external memory is free. Ports are granted in order of
+request. Results of a queue complete in order.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Steps:
-    """Instructions in program order: the queue, the cycles that it is kept, further ones until the result is there,
-    whether the port of external memory is taken, and the instructions that are waited for."""
+    """Instructions in program order: the queue, the cycles for which it is occupied, the additional latency of the
+    result, whether a port of external memory is used, and the instructions waited for."""
 
     queue: list[str] = field(default_factory=list)
     busy: list[int] = field(default_factory=list)
@@ -32,8 +33,8 @@ class Steps:
         return len(self.queue) - 1
 
     def by_use(self, *loads: list[int]) -> Steps:
-        """The same with each load right before the first instruction that waits for it. `loads` are those into each
-        storage level, the innermost first, whose loads wait for those of the next one."""
+        """Return the instructions with each load moved directly before its first user. `loads` lists the loads into
+        each storage level, innermost level first; they wait for those of the next level."""
         behind = (len(self.queue),) * len(loads)
         key = [(number, *behind) for number in range(len(self.queue))]
         users: dict[int, list[int]] = {number: [] for own in loads for number in own}
@@ -60,8 +61,8 @@ class Steps:
 
 
 class QueueOrder:
-    """Starts the instructions of `steps`: one dispatched every `issue` cycles, tokens `token` cycles on their way from
-    queue to queue, external memory with so many `ports` (None: one for each queue)."""
+    """Simulates the instructions of `steps`: one is dispatched every `issue` cycles, tokens take `token` cycles between
+    queues, and external memory has `ports` ports (None: one per queue)."""
 
     def __init__(self, steps: Steps, issue: int, token: int, ports: int | None) -> None:
         self.steps, self.issue, self.token, self.ports = steps, issue, token, ports
@@ -70,7 +71,7 @@ class QueueOrder:
         self.latest = dict.fromkeys(steps.queue, 0)
 
     def cycles(self, last: str, limit: float = math.inf) -> float:
-        """Cycles of all; infinite where the queue `last` begins too late to be done before `limit`."""
+        """Return the total cycles; infinity if the queue `last` starts too late to finish before `limit`."""
         if not self.ports:
             return self._without_ports(last, limit)
         steps, queue = self.steps, self.steps.queue
@@ -91,7 +92,7 @@ class QueueOrder:
         return max(self.latest.values())
 
     def _ready(self, number: int) -> int:
-        """When an instruction has everything but its port; -1 while that is not known."""
+        """Return when an instruction could start but for its port; -1 while that is unknown."""
         own = self.steps.queue[number]
         ready = max(self.free[own], (number + 1) * self.issue)
         for other in self.steps.waits[number]:
@@ -102,7 +103,7 @@ class QueueOrder:
         return ready
 
     def _without_ports(self, last: str, limit: float) -> float:
-        """cycles() where no port is shared: nothing depends on what comes behind it."""
+        """Same as cycles() if no port is shared: no instruction depends on later ones."""
         steps, done, free, latest, token = self.steps, self.done, self.free, self.latest, self.token
         queue, issued = steps.queue, 0
         left = sum(busy for busy, own in zip(steps.busy, queue, strict=True) if own == last)
@@ -128,7 +129,7 @@ class QueueOrder:
         return max(latest.values())
 
     def _whoever_is_ready(self) -> Iterator[tuple[int, int]]:
-        """Of the first of every queue the one that is ready first, again and again."""
+        """Yield repeatedly, among the heads of all queues, the instruction that is ready first."""
         waiting: dict[str, list[int]] = {}
         for number in range(len(self.done) - 1, -1, -1):
             waiting.setdefault(self.steps.queue[number], []).append(number)

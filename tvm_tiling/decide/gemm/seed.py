@@ -1,23 +1,19 @@
-"""The seed's own rule for the configuration of a product (mode "seed"): claims 1 to 19 of seed 000, taken by the
-letter.
+"""The published partition rule (mode "seed"), implemented literally (analytical split-K partition, design page 01).
 
-The letter, with what page 01 mends:
+Differences from mode "best" and interpretations of the publication:
 
-- Case 1 (an operand fits its buffer) keeps A whole where m < n and B otherwise, whether or not that one fits.
-- Case 2 compares the best configuration without split-K to the one with it, as if all partitions were real numbers.
-Paragraphs
-  230 and 231 print each other's buffer; paragraphs 191 and 235 print the ratio of the load counts inverted; paragraph
-  166 calls its formula (7) a maximum that it does not show. Formula (8) takes the smaller of the two total load times
-  and forgets the other operand's single load. The full maximum is used here, which decides alike: wherever the two
-  differ, that single load is longer than all reloads, and split-K cannot be faster than it either.
-- Without split-K the order of the loops follows the bandwidths alone; with it, the preset.
-- One accumulator takes d_s bytes, as in the seed: those of an element of A. Whether the configuration fits is then
-asked of the
-  real machine.
+- Case 1 (an operand fits its buffer) keeps A whole if m < n and B otherwise, whether or not that operand fits.
+- Case 2 compares the best configuration without split-K to the best with it, as if all partitions were real numbers.
+  The publication swaps the buffers in two formulas, inverts the ratio of the load counts in two others, and omits one
+  operand's single load from the maximum of the load times. The full maximum is used here, which leads to the same
+  decision: where the two differ, the single load takes longer than all reloads, and split-K cannot be faster than that
+  either.
+- Without split-K, the loop order depends only on the bandwidths; with it, on the preset.
+- An accumulator takes as many bytes as an element of A. Whether the configuration fits is then checked on the real
+  machine.
 
-Partitions are rounded down to whole blocks, at least one, and load counts are counted from what results (page 01,
-Rounding); so paragraphs 183 and 184 need no min(1, .) of their own. A convolution is its matrix view, paragraph 278
-with the number of images where it prints n.
+Partitions are rounded down to whole blocks, at least one, and load counts are computed from the rounded sizes. A
+convolution is treated as its matrix multiplication, with the number of images included in n.
 """
 
 from __future__ import annotations
@@ -28,7 +24,8 @@ from .traffic import Config, Product, ceil_div
 
 
 def seed_config(p: Product, acc_factor: float, split_order: str) -> Config:
-    """The literal cut of a product; `acc_factor` is the step by which the accumulation buffer shrinks."""
+    """Return the literal partition of a matrix multiplication; `acc_factor` shrinks the accumulation buffer in
+    steps."""
     row_a, row_b = p.k * p.d_a, p.k * p.d_b
     if p.m * row_a <= p.buf_a or p.n * row_b <= p.buf_b:
         return _one_fits(p)
@@ -43,7 +40,7 @@ def seed_config(p: Product, acc_factor: float, split_order: str) -> Config:
 
 
 def _one_fits(p: Product) -> Config:
-    """Case 1, claims 5 to 10."""
+    """Case 1: an operand fits its buffer."""
     m_outside = p.m < p.n
     compared = f"m = {p.m} {'<' if m_outside else '>='} n = {p.n}"
     return Config(
@@ -68,7 +65,7 @@ def _one_fits(p: Product) -> Config:
 
 
 def _unsplit(p: Product, unsplit: float, split: float) -> Config:
-    """Case 2 without split-K, claims 11 and 13."""
+    """Case 2 without split-K."""
     m_outside = p.bw_a < p.bw_b
     return _counted(
         p,
@@ -88,10 +85,10 @@ def _unsplit(p: Product, unsplit: float, split: float) -> Config:
 
 
 def _split(p: Product, acc_factor: float, order: str, unsplit: float, split: float) -> Config:
-    """Case 2 with split-K, claims 12 and 14: shrink the accumulation buffer while that costs no time.
+    """Case 2 with split-K: shrink the accumulation buffer while that costs no time.
 
-    Claim 12 prints the first size that is slower; paragraphs 187 and 250 mean the last that is not. No size below one
-    block of sums is tried.
+    The claim names the first size that is slower, but the description means the last that is not. Sizes below one block
+    of sums are not tried.
     """
     acc_bytes = p.acc_max
     while True:
@@ -125,11 +122,11 @@ def _split_cycles(p: Product, acc_bytes: int) -> float:
 
 
 def _split_counts(p: Product, acc_bytes: int) -> tuple[int, int]:
-    """Load counts with that accumulation buffer (paragraphs 154 to 156, step s504).
+    """Return the load counts with this accumulation buffer.
 
     load_a * load_b = m*n*d_s / acc and load_a / load_b = load_b_cycle / load_a_cycle give two real numbers, which are
-    rounded up, load_a first. So only A can come to take over twice as long as B; then its count is halved and the
-    other's grows to keep the product, where that shortens the longer time.
+    rounded up, load_a first. Only A can then take more than twice as long as B; in that case its count is halved and
+    the other increased to keep the product, if that shortens the longer time.
     """
     product = p.m * p.n * p.d_a / acc_bytes
     load_a = max(1, math.ceil(math.sqrt(product * p.load_b_cycles / p.load_a_cycles)))
@@ -144,7 +141,7 @@ def _split_counts(p: Product, acc_bytes: int) -> tuple[int, int]:
 
 
 def _partition(limit: float, size: int, block: int) -> int:
-    """A partition of at most `limit` in whole blocks, but at least one block, or all of `size`."""
+    """Return a partition of at most `limit` in whole blocks, at least one block, or all of `size`."""
     if limit >= size:
         return size
     return min(size, max(block, int(limit) // block * block))
@@ -153,8 +150,8 @@ def _partition(limit: float, size: int, block: int) -> int:
 def _counted(
     p: Product, rows: int, columns: int, depth: int, order: str, acc_bytes: int, why: dict[str, str]
 ) -> Config:
-    """A configuration of case 2 with its load counts; after rounding, one that was meant to split K may leave it
-    whole."""
+    """Return a configuration of case 2 with its load counts. After rounding, a configuration meant to split K may leave
+    it whole."""
     split = depth < p.k
     parts_m, parts_n = ceil_div(p.m, rows), ceil_div(p.n, columns)
     load_a = 1 if order == "mn" and not split else parts_n

@@ -1,8 +1,8 @@
-"""Cycles of a program whose K is split, instruction by instruction (pages 01 and 06).
+"""Cycles of a program with split-K, instruction by instruction.
 
-Steps of A and of B take turns in the buffers while the sums of a block stay; an operand that stays as a whole is loaded
-in the first blocks that need it. Of many blocks the first are looked at; the others take what the later ones of these
-take, by what they are bound by.
+Steps of A and of B alternate in the buffers while the sums of a block stay resident; an operand that stays resident as
+a whole is loaded by the first blocks that need it. Of many blocks only the first are simulated; the others are
+extrapolated from the later ones of these, in proportion to their lower bounds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..tiling import GemmTiling, ProductChunks
 from .product_time import NOTHING, ProductEngines, Walk, whole_cycles
 from .traffic import Product, ceil_div
 
-MOST_TIMED = 4000  # instructions that are looked at
+MOST_TIMED = 4000  # instructions simulated
 
 
 def split_cycles(p: Product, tiling: GemmTiling, chunks: ProductChunks, engines: ProductEngines) -> float:
-    """Cycles from the first load until the last sums have left."""
+    """Return the cycles from the first load to the last store."""
     rows, columns = (_parts(size, step) for size, step in ((p.m, chunks.step_m), (p.n, chunks.step_n)))
     blocks = list(itertools.product(range(len(rows)), range(len(columns))))
     if tiling.outer_order == "nm":
@@ -31,14 +31,14 @@ def split_cycles(p: Product, tiling: GemmTiling, chunks: ProductChunks, engines:
     done = engines.run(walk)
     cycles = float(done[-1])
     if len(blocks) > seen:
-        some = seen // 2  # the start is not typical
+        some = seen // 2  # the first blocks are not typical
         least = [_least(p, engines, rows[i], columns[j], depths) for i, j in blocks]
         cycles += (done[ends[-1]] - done[ends[-some - 1]]) * sum(least[seen:]) / sum(least[seen - some : seen])
     return cycles
 
 
 def _least(p: Product, engines: ProductEngines, rows: int, columns: int, depths: list[int]) -> float:
-    """What takes longest of a block: products, loads or results."""
+    """Return the lower bound of a block's cycles: multiplications, loads or stores."""
     products = engines.products(np.array(rows), np.array(columns), np.array(depths)).sum()
     a, b = rows * p.k * p.d_a / p.bw_a, columns * p.k * p.d_b / p.bw_b
     out = rows * columns * engines.leaving
@@ -55,16 +55,17 @@ def _walk(
     blocks: list[tuple[int, int, int, int]],
     depths: list[int],
 ) -> tuple[Walk, list[int]]:
-    """The instructions of blocks, each given by its rows, its columns and where it stands, and each block's last."""
-    loads: list[tuple[float, int, int]] = []  # cycles, who was the last to use the space, queue
+    """Return the instructions of the blocks, each given by its rows, columns and position, and the last instruction of
+    each block."""
+    loads: list[tuple[float, int, int]] = []  # cycles, last user of the space, queue
     first: list[int] = []
     second: list[int] = []
     leave: list[int] = []
     space: list[int] = []
     ends: list[int] = []
     sizes: list[tuple[int, int, int]] = []
-    known: dict[tuple[str, int, int], int] = {}  # pieces of operands that stay as a whole
-    users: dict[str, list[int]] = {"a": [], "b": []}  # the last user of each load so far
+    known: dict[tuple[str, int, int], int] = {}  # loads of resident operands
+    users: dict[str, list[int]] = {"a": [], "b": []}  # latest user of each load
     owners: dict[int, tuple[str, int]] = {}
     stores = 0
 
@@ -118,5 +119,5 @@ def _walk(
 
 
 def _parts(size: int, step: int) -> list[int]:
-    """A dimension in steps, the last one shorter where they do not divide it."""
+    """Return the step sizes of a dimension; the last may be shorter."""
     return [min(step, size - start) for start in range(0, size, step)]

@@ -1,4 +1,5 @@
-"""Products on a weight-stationary systolic array, in which a block of A stays while columns of B stream through."""
+"""Cycles of matrix multiplications on a weight-stationary systolic array: a block of A stays resident while columns of
+B stream through."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ from ...hardware.near_tile import NearTile
 def streamed_cycles(
     unit: NearTile, element_bytes: int, rows: np.ndarray, lines: np.ndarray, columns: np.ndarray, depth: np.ndarray
 ) -> np.ndarray:
-    """int64: cycles of `rows` of A times `lines` of `columns` columns of B each, `depth` blocks of K deep, of elements
-    of that size, without the engine's fill. Columns go in strips of at most block_n, no strip goes beyond its line."""
+    """Return the cycles (int64) without the engine's fill time.
+
+    The operands are `rows` of A by `lines` lines of `columns` columns of B, `depth` blocks of K deep, with elements of
+    `element_bytes`. Columns are processed in strips of at most block_n; a strip does not extend past its line.
+    """
     peak = unit.block_m * unit.block_k / unit.macs(element_bytes)
     full, rest = np.divmod(columns, unit.block_n)
     strips = full * _strip(unit, peak, np.array(unit.block_n)) + np.where(rest > 0, _strip(unit, peak, rest), 0.0)
@@ -21,6 +25,6 @@ def streamed_cycles(
 
 
 def _strip(unit: NearTile, peak: float, columns: np.ndarray) -> np.ndarray:
-    """Cycles of a strip, which has `peak` cycles of products in each column."""
+    """Return the cycles of a strip with `peak` cycles of multiplications per column."""
     own = np.maximum(unit.strip_least, unit.strip_start + columns * unit.column_cycles)
     return np.maximum(own, columns * peak)

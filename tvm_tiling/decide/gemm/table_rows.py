@@ -1,4 +1,4 @@
-"""Rows taken from a table whose elements are stored in blocks of few bits, as an embedding's."""
+"""Gathering rows of a block-quantised table, such as an embedding."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .blocked import BlockedProduct
 
 @dataclass(frozen=True, kw_only=True)
 class TableRows:
-    """What the kernel computes: of a table of n rows of k elements those at `rows` places, which are inside of it, as
-    floats. The table is given as the weights of a product are, so that one that is both is held once."""
+    """The computation: the rows of an n x k table at `rows` indices, as floats. Indices are in range. The table has the
+    same format as the weights of a matrix multiplication, so a table that serves as both is stored once."""
 
-    rows: Any  # a number, or what TIR has for one that only a run brings
+    rows: Any  # an int, or a TIR expression for a dynamic number of rows
     n: int
     k: int
     encoding: Encoding
@@ -22,15 +22,15 @@ class TableRows:
 
     @property
     def product(self) -> BlockedProduct:
-        """A product by the table."""
+        """A matrix multiplication with the table as its weights."""
         return BlockedProduct(rows=1, n=self.n, k=self.k, encoding=self.encoding)
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """Names, shapes and types of what the kernel takes."""
+        """Names, shapes and types of the kernel's inputs."""
         return {"places": ((self.rows,), self.places), "weights": self.product.inputs["weights"]}
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """The same of what it gives."""
+        """Names, shapes and types of the kernel's outputs."""
         return {"y": ((self.rows, self.k), "float32")}

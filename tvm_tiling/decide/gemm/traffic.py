@@ -1,5 +1,5 @@
-"""What any configuration of a product reads, keeps and takes: the quantities of page 01, evaluated and not yet
-chosen."""
+"""Traffic model of a matrix multiplication on a machine with input buffers: bytes read, bytes held and cycles of any
+configuration (analytical split-K partition, design page 01). The choice is made elsewhere."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def round_down(limit: int, size: int, block: int) -> int:
-    """The largest partition of `size` up to `limit`: all of it or a multiple of `block`; 0 if there is none."""
+    """Return the largest partition of `size` up to `limit`, all of it or a multiple of `block`; 0 if there is none."""
     return size if limit >= size else limit // block * block
 
 
 def smallest_partition(size: int, block: int, count: int) -> int:
-    """The smallest partition that cuts `size` into at most `count` parts: all of it or a multiple of `block`."""
+    """Return the smallest partition that divides `size` into at most `count` parts: all of it or a multiple of
+    `block`."""
     return min(size, ceil_div(ceil_div(size, count), block) * block)
 
 
 @dataclass(frozen=True)
 class ActivationWindow:
-    """How many activations a block of output positions needs (page 01, Convolution).
+    """The activations that a block of output positions needs.
 
-    The reduction of a convolution is walked channel by channel, so that what is loaded serves all kh*kw taps. Rows and
-    columns that a stride larger than the kernel skips are loaded like the others (page 01 counts batch*h*w*ic).
+    The reduction of a convolution proceeds channel by channel, so loaded data serves all kh*kw taps. Rows and columns
+    that are skipped by a stride larger than the kernel are loaded too.
     """
 
     batch: int
@@ -41,7 +42,7 @@ class ActivationWindow:
     wo: int
     stride_h: int
     stride_w: int
-    reach_h: int  # input rows of one output row: the dilated kernel or the stride, whichever is longer
+    reach_h: int  # input rows of one output row: the larger of the dilated kernel and the stride
     reach_w: int
     taps: int  # kh * kw
     channels: int  # of one group
@@ -64,11 +65,12 @@ class ActivationWindow:
         )
 
     def pixels(self, positions: int) -> int:
-        """Input pixels, halo included, for `positions` consecutive output positions wherever the run starts.
+        """Return the input pixels, including halos, for `positions` consecutive output positions at the worst starting
+        point.
 
-        A run touches `rows` output rows of `images` images at worst. Two bounds hold, and the smaller one counts: a
-        strip of input for each output row, or all columns of the input rows between the first and the last. Both grow
-        with `positions`, so the largest block that fits can be found by bisection.
+        A run touches at most `rows` output rows of `images` images. The result is the smaller of two bounds: a strip of
+        input for each output row, or all columns of the input rows between the first and the last. Both grow with
+        `positions`, so the largest block that fits can be found by bisection.
         """
         if positions >= self.batch * self.ho * self.wo:
             return self.batch * self.h * self.w
@@ -79,7 +81,8 @@ class ActivationWindow:
         return min(self.batch * self.h * self.w, strips, full)
 
     def channels_of(self, depth: int) -> int:
-        """Channels that a block of `depth` of the reduction touches, where blocks start at multiples of `depth`."""
+        """Return the channels that a block of `depth` of the reduction axis touches; blocks start at multiples of
+        `depth`."""
         if depth % self.taps == 0:
             return depth // self.taps
         if self.taps % depth == 0:
@@ -89,9 +92,11 @@ class ActivationWindow:
 
 @dataclass(frozen=True)
 class Product:
-    """C[m, n] = A[m, k] * B[k, n] on page 01's machine: sizes in elements, buffers in bytes, times in cycles.
+    """C[m, n] = A[m, k] * B[k, n] on a machine with input buffers: sizes in elements, buffers in bytes, times in
+    cycles.
 
-    `window` is None for a plain product. One element of a batch and one group of a convolution are one product each.
+    `window` is None for a plain matrix multiplication. Each element of a batch and each group of a convolution is a
+    separate one.
     """
 
     m: int
@@ -113,38 +118,38 @@ class Product:
     load_a_cycles: float  # (2)
     load_b_cycles: float  # (3)
     window: ActivationWindow | None = None
-    d_out: int = 4  # bytes of a result as it leaves
+    d_out: int = 4  # bytes of a stored result
 
     @property
     def fits_a(self) -> bool:
-        """All of A fits its buffer and is loaded once, whatever the configuration."""
+        """Whether all of A fits its buffer, so that it is loaded once by any configuration."""
         return self.bytes_a <= self.buf_a
 
     @property
     def fits_b(self) -> bool:
-        """All of B fits its buffer and is loaded once, whatever the configuration."""
+        """Whether all of B fits its buffer, so that it is loaded once by any configuration."""
         return self.bytes_b <= self.buf_b
 
     @property
     def floor_cycles(self) -> float:
-        """What no configuration can beat: the multipliers at peak, and each operand loaded once (4)."""
+        """Lower bound of the cycles of any configuration: multipliers at peak, and each operand loaded once."""
         return max(self.gemm_cycles, self.load_a_cycles, self.load_b_cycles)
 
     def block_bytes_a(self, rows: int, depth: int) -> int:
         return rows * depth * self.d_a
 
     def block_bytes_b(self, columns: int, depth: int) -> int:
-        """Bytes of a block of B; of activations with their halo."""
+        """Return the bytes of a block of B, including the halo for activations."""
         if self.window is None:
             return columns * depth * self.d_b
         return self.window.pixels(columns) * self.window.channels_of(depth) * self.d_b
 
     def largest_rows(self, depth: int) -> int:
-        """The largest partition of m whose block of A with `depth` of k fits; 0 if there is none."""
+        """Return the largest partition of m whose block of A with `depth` of K fits; 0 if there is none."""
         return round_down(self.buf_a // (depth * self.d_a), self.m, self.block_m)
 
     def largest_columns(self, depth: int) -> int:
-        """The largest partition of n whose block of B with `depth` of k fits; 0 if there is none."""
+        """Return the largest partition of n whose block of B with `depth` of K fits; 0 if there is none."""
         if self.window is None:
             return round_down(self.buf_b // (depth * self.d_b), self.n, self.block_n)
         room = self.buf_b // (self.window.channels_of(depth) * self.d_b)
@@ -160,10 +165,10 @@ class Product:
         return fits * self.block_n
 
     def largest_depth(self, rows: int, columns: int) -> int:
-        """The largest partition_k below k with which a block of `rows` by `columns` fits, where 1 does.
+        """Return the largest partition_k below k for which a block of `rows` by `columns` fits, given that 1 fits.
 
-        Activations come by whole channels where they can. Below one channel, the depth divides the taps unless a block
-        that straddles two channels fits as well.
+        Activations are loaded by whole channels if possible. Below one channel, the depth divides the taps, unless a
+        block that straddles two channels fits as well.
         """
         depth = min(self.k - 1, self.buf_a // (rows * self.d_a))
         if self.window is None:
@@ -177,7 +182,8 @@ class Product:
         return next(d for d in range(depth, 0, -1) if taps % d == 0)
 
     def feasible(self, rows: int, columns: int, depth: int) -> bool:
-        """Whether the blocks of a configuration fit the input buffers and, if it splits K, the accumulation buffer."""
+        """Return whether the blocks of a configuration fit the input buffers and, with split-K, the accumulation
+        buffer."""
         return (
             self.block_bytes_a(rows, depth) <= self.buf_a
             and self.block_bytes_b(columns, depth) <= self.buf_b
@@ -185,14 +191,14 @@ class Product:
         )
 
     def load_counts(self, rows: int, columns: int, depth: int, order: str) -> tuple[int, int]:
-        """How often A and B are read by a configuration ("Load counts of any configuration")."""
+        """Return how often A and B are read by a configuration."""
         split = depth < self.k
         load_a = 1 if self.fits_a or (order == "mn" and not split) else ceil_div(self.n, columns)
         load_b = 1 if self.fits_b or (order == "nm" and not split) else ceil_div(self.m, rows)
         return load_a, load_b
 
     def cycles(self, load_a: int, load_b: int) -> float:
-        """Cycles of the product where loading and computing overlap."""
+        """Return the cycles if loads and computation overlap."""
         return max(self.gemm_cycles, load_a * self.load_a_cycles, load_b * self.load_b_cycles)
 
     def utilisation(self, load_a: int, load_b: int) -> float:
@@ -203,7 +209,7 @@ class Product:
 
 
 class Config(NamedTuple):
-    """One configuration of a product and what it costs; `why` holds the reason for each choice by field name."""
+    """One configuration and its costs; `why` holds the reason for each choice by field name."""
 
     partition_m: int
     partition_n: int
@@ -222,10 +228,10 @@ class Config(NamedTuple):
 
 
 def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Product:
-    """The quantities of page 01 for a workload on `hardware.near_tile`.
+    """Return the quantities of a workload on `hardware.near_tile`.
 
-    Raises HardwareError if the machine has no such unit, one for other types, or no bandwidth for the memory of an
-    operand.
+    Raises HardwareError if the machine has no such unit, the unit does not support the types, or the memory of an
+    operand has no bandwidth.
     """
     tile = hardware.near_tile
     if tile is None:
@@ -270,7 +276,8 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
 
 
 def operand_bytes(workload: GemmWorkload | ConvWorkload) -> tuple[int, int]:
-    """Bytes of an element of A and of B of the matrix multiplication: of a convolution A are the kernels."""
+    """Return the bytes of an element of A and of B of the matrix multiplication; for a convolution, A holds the
+    kernels."""
     a, b = element_bytes(workload.types.a), element_bytes(workload.types.b)
     return (b, a) if isinstance(workload, ConvWorkload) else (a, b)
 
@@ -278,8 +285,8 @@ def operand_bytes(workload: GemmWorkload | ConvWorkload) -> tuple[int, int]:
 def refuse_types(
     hardware: Hardware, unit: NearTile | WFold | Column, workload: GemmWorkload | ConvWorkload | RnnWorkload
 ) -> None:
-    """HardwareError unless an engine takes the workload's operands, stored as they are, and leaves its results as they
-    are summed; UnsupportedOperator for operands of two types."""
+    """Raise HardwareError unless an engine takes the workload's operands in their stored types and stores sums without
+    conversion; UnsupportedOperator for operands of different types."""
     types = workload.types
     if types.a != types.b:
         raise UnsupportedOperator(f"hardware {hardware.name!r}: operands of {types.operands}; expected of one type")

@@ -1,18 +1,18 @@
-"""How a product whose K is not split is walked on an accelerator (pages 01 and 06).
+"""Loop nests of a matrix multiplication without split-K on an accelerator.
 
-The operand of the outer loop stays, a partition at a time, while the other one passes by. Until a partition is there,
-only what meets the part that has come can be multiplied, and what passes by may not leave its buffer before it has met
-all of the partition, since it does not come again for it. Two walks keep the multipliers at work meanwhile:
+The operand of the outer loop stays resident one partition at a time while the other streams past. Until a partition has
+arrived, only its arrived part can be multiplied, and streamed data must stay in its buffer until it has met all of the
+partition, since it is not loaded again. Two loop nests keep the multipliers busy in the meantime:
 
-- by k: the partition comes in steps of k, and a group of what passes by with it, as large as the accumulation buffer
-  holds sums for. Each step of both is multiplied and the step of the group leaves. Groups after the first one find the
-  partition in its buffer.
-- by tiles: the partition comes in tiles, and each is multiplied with all pieces of a group that stays in its buffer.
-  Sums of a tile are complete at once and need little room.
+- by K: the partition arrives in steps of K together with a group of the streamed operand, as large as the accumulation
+  buffer has space for sums. Each step of both is multiplied, and then the group's step is discarded. Groups after the
+  first find the partition in its buffer.
+- by tiles: the partition arrives in tiles, and each is multiplied by all pieces of a group that stays in its buffer.
+  Sums of a tile are complete at once and need little space.
 
-Either walk is better where its group hides the arrival. Small steps, tiles and pieces are soon there at the start and
-soon done with at the end; they lose to rounding, as every instruction takes whole cycles, and to what each one costs.
-Candidates are ranked by a closed form and the best few of them timed piece by piece.
+Either loop nest is better if its group covers the transfer time. Small steps, tiles and pieces start early and finish
+early, but cost more, as every instruction takes whole cycles and has a fixed overhead. Candidates are ranked by a
+closed form, and the best few are simulated piece by piece.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from ..tiling import GemmTiling
 from .product_time import PieceNest, ProductEngines
 from .traffic import Product, ceil_div, round_down
 
-CONFIGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into how many parts a partition, a group or k may be cut
-HELD = (2, 3, 4, 6, 8, 12)  # steps of a group that may be in the buffer at once
-HELD_GROUPS = (1, 2, 3, 4, 6, 8)  # whole groups
+CONFIGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of parts into which a partition, a group or K may be divided
+HELD = (2, 3, 4, 6, 8, 12)  # steps of a group that the buffer may hold at once
+HELD_GROUPS = (1, 2, 3, 4, 6, 8)  # whole groups that the buffer may hold at once
 MOST_HELD = 64
-EVEN = 8  # what pieces and steps of k are multiples of besides
-ROUNDS = 4  # of changing a size of the best
-TIMED = 16  # candidates of each walk that are timed
-HASTY = 4  # where it need not be the best
-MOST_TIMED = 2500  # instructions that are looked at for it
-EACH, WORTH = 0.05, 2e-7  # cycles, and part of all cycles, that an instruction more has to win
+EVEN = 8  # sizes of pieces and steps of K are also tried as multiples of this
+ROUNDS = 4  # rounds of local search around the best candidate
+TIMED = 16  # candidates of each loop nest that are simulated
+HASTY = 4  # the same where a good candidate suffices
+MOST_TIMED = 2500  # instructions simulated per candidate
+EACH, WORTH = 0.05, 2e-7  # penalty of each instruction: in cycles, and as a share of all cycles
 
 
 class Unsplit(NamedTuple):
-    """A walk and the memory of its sums."""
+    """A loop nest and the memory of its sums."""
 
     nest: PieceNest
     sums: str
 
 
 def unsplit_nest(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
-    """The walk of least time by the partitions of `tiling`."""
+    """Return the fastest loop nest for the partitions of `tiling`."""
     unit = hardware.near_tile
-    assert unit is not None  # whoever has a Product has it from such a machine
+    assert unit is not None  # product_on has refused machines without it
     engines = ProductEngines(p, hardware)
     sides = _Sides.of(p, tiling, unit)
     cycles, best = _fastest(p, engines, sides, TIMED)
@@ -59,34 +59,35 @@ def unsplit_nest(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
 
 
 def hasty_cycles(p: Product, tiling: GemmTiling, hardware: Hardware) -> float:
-    """Cycles of a walk that is soon found, in most cases little more than those of the best one."""
+    """Return the cycles of a quickly found loop nest, in most cases little more than those of the best one."""
     unit = hardware.near_tile
-    assert unit is not None  # whoever has a Product has it from such a machine
+    assert unit is not None  # product_on has refused machines without it
     engines = ProductEngines(p, hardware)
     _, best = _fastest(p, engines, _Sides.of(p, tiling, unit), HASTY)
     return engines.cycles(best.nest, MOST_TIMED)
 
 
 def _fastest(p: Product, engines: ProductEngines, sides: _Sides, most: int) -> tuple[float, Unsplit]:
-    """The walk of least cost, of so many of either kind that are estimated to take least, and its cost."""
+    """Simulate the `most` candidates of each kind with the smallest estimates; return the least cost and its loop
+    nest."""
     timed: list[tuple[float, int, Unsplit]] = []
     for candidates in (_by_k(sides), _by_tiles(sides)):
         found = list(candidates)
         estimates = sides.estimates(engines, [candidate.nest for candidate in found]) if found else np.empty(0)
         for place in np.argsort(estimates, kind="stable").tolist()[:most]:
             timed.append((_cost(p, engines, found[place].nest), len(timed), found[place]))
-    cycles, _, best = min(timed)  # a single sum has room in any memory, so there is one at least
+    cycles, _, best = min(timed)  # never empty: a single sum fits any memory
     return cycles, best
 
 
 def _cost(p: Product, engines: ProductEngines, nest: PieceNest) -> float:
-    """Cycles of a walk and what its instructions have to win besides."""
+    """Return the cycles of a loop nest plus the penalty of its instructions."""
     number = nest.instructions(p)
     return engines.cycles(nest, MOST_TIMED) * (1 + WORTH * number) + EACH * number
 
 
 def _refined(p: Product, engines: ProductEngines, sides: _Sides, cycles: float, best: Unsplit) -> Unsplit:
-    """The best walk that can be come to by changing one size at a time."""
+    """Return the best loop nest that changing one size at a time leads to."""
     tried = {best.nest}
     for _ in range(ROUNDS):
         before = best
@@ -103,8 +104,8 @@ def _refined(p: Product, engines: ProductEngines, sides: _Sides, cycles: float, 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The operand that stays and the one that passes by: sizes, partitions, blocks in elements of m or n; cycles of one
-    load of an element with all of k; bytes of the buffer of what passes by."""
+    """The resident (`kept`) and the streamed (`passing`) operand: sizes, partitions and blocks in elements of m or n;
+    cycles to load an element with all of K; bytes of the buffer of the streamed operand."""
 
     p: Product
     unit: NearTile
@@ -112,7 +113,7 @@ class _Sides:
     kept: int
     step: int
     partition_kept: int
-    kept_step: int  # what partitions are multiples of
+    kept_step: int  # partitions are multiples of this
     kept_block: int
     kept_cycles: float
     rounds: int
@@ -120,7 +121,7 @@ class _Sides:
     partition: int
     passing_block: int
     passing_cycles: float
-    passing_bytes: int  # of an element
+    passing_bytes: int  # bytes of an element
     room: int
     buffers: int
 
@@ -156,8 +157,9 @@ class _Sides:
         )
 
     def partitions(self, configs: int) -> list[tuple[int, bool]]:
-        """Sizes of partitions that can be cut into so many tiles, as many partitions as decided: of nearly equal size,
-        or as large as they may be and one that is smaller, the last or the first (backward)."""
+        """Return (size, backward) of partitions that can be divided into `configs` tiles, as many partitions as
+        decided: of nearly equal size, or as large as possible with one smaller partition at the end or (backward) at
+        the start."""
         even = _evened(self.kept, self.partition_kept, self.kept_step * configs)
         largest = self.partition_kept // (self.kept_step * configs) * (self.kept_step * configs)
         found = {(even, False): None}
@@ -168,11 +170,11 @@ class _Sides:
         return list(found)
 
     def held(self, group: int, depth: int) -> int:
-        """How many groups at that depth are in the buffer at once."""
+        """Return how many groups at that depth the buffer holds at once."""
         return min(MOST_HELD, self.room // (group * depth * self.passing_bytes))
 
     def near(self, found: Unsplit) -> Iterator[Unsplit]:
-        """Walks that differ in one size."""
+        """Yield loop nests that differ in one size."""
         nest, p = found.nest, self.p
         if nest.depth < p.k:
             for group in (
@@ -193,7 +195,7 @@ class _Sides:
                 yield from self.by_tiles(nest.step, tile, nest.group, nest.piece, nest.backward)
 
     def by_k(self, step: int, group: int, depth: int, backward: bool) -> Iterator[Unsplit]:
-        """The walk by steps of k of those sizes, if it has room."""
+        """Yield the loop nest by steps of K with these sizes if it fits."""
         sums = self.unit.acc_max // (group * step * self.p.d_acc) if group > 0 else 0
         held = self.held(group, depth) if sums and depth > 0 else 0
         if held and group <= self.passing and depth < self.p.k:
@@ -201,7 +203,7 @@ class _Sides:
             yield Unsplit(nest, "acc")
 
     def by_tiles(self, step: int, tile: int, group: int, piece: int, backward: bool) -> Iterator[Unsplit]:
-        """The walk by tiles of those sizes, if it has room; a single element of what passes by has."""
+        """Yield the loop nest by tiles with these sizes if it fits; a group of one element always fits."""
         group = min(group, self.passing)
         sums = _memory_of_sums(tile * piece, self.unit)
         held = max(self.held(group, self.p.k), 1 if group == 1 else 0) if group > 0 else 0
@@ -210,7 +212,8 @@ class _Sides:
             yield Unsplit(nest, sums)
 
     def estimates(self, engines: ProductEngines, nests: list[PieceNest]) -> np.ndarray:
-        """Cycles of walks: the start, until the partition that stays is there; what takes longest; and the end."""
+        """Estimate the cycles of loop nests: the start, until the resident partition has arrived; the longest activity;
+        and the end."""
         p = self.p
         fields = np.array(
             [(w.step, w.tile, w.group, w.piece, w.depth, w.held, w.backward) for w in nests], dtype=np.int64
@@ -222,16 +225,16 @@ class _Sides:
         number = self.kept / tile * (self.passing / piece) * (p.k / depth)
         work, part = each * number, depth / p.k
         of_group = np.minimum(1, group / self.passing)
-        turn = work * first_step / self.kept * of_group  # a group with all of what stays
+        turn = work * first_step / self.kept * of_group  # one group with the whole resident partition
         last_turn = work * last_step / self.kept * of_group
         load = np.ceil(piece * self.passing_cycles * part)
         pieces = np.ceil(group / piece)
         first = np.maximum(tile * self.kept_cycles * part, load)
         arrival = np.maximum(0, (first_step - tile * part) * self.kept_cycles)
         coming = load * pieces / part - load
-        begun = first + np.maximum(np.maximum(arrival, coming) + each, turn)  # when the first group is done with
+        begun = first + np.maximum(np.maximum(arrival, coming) + each, turn)  # when the first group is finished
         groups = self.rounds * np.ceil(self.passing / group) / part
-        # A group alone in its buffer makes room piece by piece for the next.
+        # A group alone in its buffer frees space for the next one piece by piece.
         stall = np.maximum(load - (pieces - 1) * each, pieces * load - 2 * (pieces - 1) * each)
         stalls = np.where(held == 1, np.maximum(0, stall) * (groups - 1), 0)
         computing = begun + work - turn + stalls
@@ -240,7 +243,7 @@ class _Sides:
         staying = np.full(len(nests), self.kept * self.kept_cycles)
         rest = work * last_step / self.kept * (1 - of_group)
         staying += np.where(staying > work, rest, 0)
-        # A partition that is small has work for less time than what passes by takes to load.
+        # A small partition has less work than the streamed operand takes to load.
         passes = self.passing * self.passing_cycles
         turns = np.maximum(work * step / self.kept, passes), np.maximum(work * short / self.kept, passes)
         uneven = first + (self.rounds - 1) * turns[0] + turns[1]
@@ -252,12 +255,12 @@ class _Sides:
 
 
 def _evened(size: int, partition: int, block: int) -> int:
-    """The partition that cuts `size` into as many parts, as equal as whole blocks make them."""
+    """Return the partition that divides `size` into the same number of parts, as equal as whole blocks allow."""
     return min(partition, ceil_div(ceil_div(size, ceil_div(size, partition)), block) * block)
 
 
 def _by_k(sides: _Sides) -> Iterator[Unsplit]:
-    """Walks by steps of k, each a whole partition with a whole group."""
+    """Yield loop nests by steps of K, each a whole partition with a whole group."""
     p, unit = sides.p, sides.unit
     for step, backward in sides.partitions(1):
         most = round_down(unit.acc_max // p.d_acc // step, sides.passing, sides.passing_block)
@@ -273,13 +276,13 @@ def _by_k(sides: _Sides) -> Iterator[Unsplit]:
 
 
 def _depth(k: int, depth: int, block: int) -> int:
-    """A step of k, none larger than `depth` unless a block is: steps of nearly equal size."""
+    """Return a step of K of at most `depth`, or one block: steps of nearly equal size."""
     whole = max(block, depth // block * block)
     return min(k, ceil_div(ceil_div(k, ceil_div(k, whole)), block) * block)
 
 
 def _by_tiles(sides: _Sides) -> Iterator[Unsplit]:
-    """Walks with all of k, by tiles of the partition and pieces of the group."""
+    """Yield loop nests with all of K, by tiles of the partition and pieces of the group."""
     p = sides.p
     most = min(sides.passing, max(1, sides.room // (p.k * sides.passing_bytes)))
     tiles = dict.fromkeys(tile for configs in (*CONFIGS, sides.step) for tile in _tiles(sides, configs))
@@ -289,7 +292,7 @@ def _by_tiles(sides: _Sides) -> Iterator[Unsplit]:
         for whole in (largest, _evened(sides.passing, largest, sides.passing_block)):
             for configs in CONFIGS[::2]:
                 piece = _part(whole, configs, sides.passing_block)
-                for even in (piece, max(1, piece // EVEN) * EVEN):  # of which products take whole cycles
+                for even in (piece, max(1, piece // EVEN) * EVEN):  # a size for which multiplications take whole cycles
                     if even <= whole:
                         groups[whole if whole >= sides.passing else whole // even * even, even] = None
     for step, tile, backward in tiles:
@@ -298,7 +301,7 @@ def _by_tiles(sides: _Sides) -> Iterator[Unsplit]:
 
 
 def _near(size: int, block: int) -> Iterator[int]:
-    """Other sizes in whole blocks: one more or less, a few, a multiple that products take whole cycles of, or half."""
+    """Yield nearby sizes in whole blocks: one block more or less, multiples of EVEN, half and twice."""
     blocks = ceil_div(size, block)
     below = (blocks - 1) // EVEN * EVEN
     for count in (blocks - 1, blocks + 1, below, below + EVEN, below + 2 * EVEN, blocks // 2, blocks * 2):
@@ -307,8 +310,10 @@ def _near(size: int, block: int) -> Iterator[int]:
 
 
 def _tiles(sides: _Sides, configs: int) -> Iterator[tuple[int, int, bool]]:
-    """A partition, its tile in so many tiles, where tiles can divide it, and whether to begin with the last partition.
-    A tile that is not the last may not reach into the next partition, which would load that part twice."""
+    """Yield (partition, tile, backward) for partitions that `configs` tiles divide.
+
+    Except in the last partition, a tile must not extend into the next partition, which would load that part twice.
+    """
     for step, backward in sides.partitions(configs):
         if step >= sides.kept:
             yield step, _part(step, configs, sides.kept_block), False
@@ -317,13 +322,13 @@ def _tiles(sides: _Sides, configs: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def _part(size: int, configs: int, block: int) -> int:
-    """A part of `size` in so many, or a few less, of whole blocks."""
+    """Return a part of `size` divided into `configs` parts or slightly fewer, in whole blocks."""
     return min(size, ceil_div(ceil_div(size, configs), block) * block)
 
 
 def _memory_of_sums(elements: int, unit: NearTile) -> str | None:
-    """Where two tiles of sums have room: the accumulation buffer, else the output buffer, a half of which is left to
-    results and what is read beside them."""
+    """Return the memory that holds two tiles of sums: the accumulation buffer, else the output buffer, half of which is
+    reserved for results and epilogue operands."""
     size = 2 * elements * (unit.acc_bytes_per_element or 4)
     if size <= unit.acc_max:
         return "acc"

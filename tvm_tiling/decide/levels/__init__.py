@@ -1,1 +1,1 @@
-"""Configurations through several storage levels (page 02)."""
+"""Configurations for machines with several storage levels."""

@@ -1,10 +1,11 @@
-"""Convolutions as products that are cut through storage levels (pages 01 and 02), the halo of every block counted.
+"""Convolutions as matrix multiplications tiled through several storage levels, with the halo of every block counted.
 
-Page 01's product has m = output channels, k = input channels times taps and n = output points. Blocks of points are
-rectangles on the chip: strips of the output's width, and in a strip lines from the top to the bottom. So a column of
-the product is a line of a strip, a step of k one input channel with all its taps, and images, planes and strips are
-ranges of columns that no block spans. Groups are products of their own; where one is small, several are there at once.
-Of the widths of a strip and the numbers of groups a few are tried.
+The matrix multiplication has m = output channels, k = input channels times taps and n = output points. On the chip,
+blocks of points are rectangles: the output is divided across its width into strips, and each strip into lines from top
+to bottom. One column of the matrix multiplication is thus one line of a strip, and one step of k is one input channel
+with all its taps. Images, depth planes and strips are separate ranges of columns that no block spans. Each group is a
+matrix multiplication of its own; small groups are held several at a time. A few strip widths and group counts are
+tried.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ..conv.shape import Axis, shapes_of
 from .level_model import LevelProduct
 from .level_time import Choice
 
-MOST_GROUPS = 5  # numbers of groups that are tried
-PATIENCE = 2  # narrower strips that are tried beyond the best
+MOST_GROUPS = 5  # group counts to try
+PATIENCE = 2  # narrower strips to try after the best one
 
 
 @dataclass(frozen=True)
 class Lines:
-    """What lines of `points` output points read of the image of a convolution: of `images` with these axes, `size`
-    bytes of every point and step of k."""
+    """What lines of `points` output points read of a convolution's input: `images` images with these axes, `size` bytes
+    per point and step of k."""
 
     images: int
     deep: Axis
@@ -32,13 +33,14 @@ class Lines:
     wide: Axis
     points: int
     size: int
-    # What was counted before: a decision asks for the same few thousands of times, and the hash of all fields takes
-    # longer than the look-up.
+    # Results of earlier calls: a decision asks for the same few values thousands of times, and hashing all fields for a
+    # cache would take longer than the look-up.
     _known: dict[tuple[bool, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def read(self, bordered: bool, lines: int, parts: int) -> int:
-        """Bytes of all blocks of so many lines for each step of k. Each of so many parts of a block holds the lines of
-        the image that it shares with its neighbour; those that no tap reads are not left out within a block."""
+        """Return the bytes read for each step of k by all blocks of `lines` lines, each divided into `parts` parts.
+        Every part holds the input lines that it shares with its neighbour. Lines within a block that no tap reads are
+        counted too."""
         key = bordered, lines, parts
         if key not in self._known:
             self._known[key] = self._counted(*key)
@@ -57,7 +59,8 @@ class Lines:
 
 
 def _read(axis: Axis, step: int, bordered: bool) -> int:
-    """Points of the input under all blocks of `step` output points: with the border, or those inside."""
+    """Return the number of input points under all blocks of `step` output points, with padding if `bordered`, else
+    without."""
     total = 0
     for start in range(0, axis.points, step):
         first = start * axis.stride + axis.start
@@ -67,8 +70,8 @@ def _read(axis: Axis, step: int, bordered: bool) -> int:
 
 
 def level_convolutions(p: LevelProduct, conv: ConvWorkload) -> list[list[LevelProduct]]:
-    """The products that a convolution may be, `p` being the one of a group: for each number of groups that are there at
-    once the strips, the widest first."""
+    """Return the candidate matrix multiplications of a convolution, `p` being that of one group: for each number of
+    groups held at once, the strips from widest to narrowest."""
     return [
         [strip_product(p, conv, groups, strips) for strips in _doubled(conv.wo)]
         for groups in _numbers_of_groups(conv.groups)
@@ -78,8 +81,8 @@ def level_convolutions(p: LevelProduct, conv: ConvWorkload) -> list[list[LevelPr
 def best_of(
     products: list[list[LevelProduct]], found: Callable[[LevelProduct], Choice | None]
 ) -> tuple[LevelProduct, Choice] | None:
-    """The product with the best configuration; None if none fits. Strips are made narrower with the number of groups
-    that is best for the widest that fit, as long as two such steps may help."""
+    """Return the best configuration and its matrix multiplication; None if none fits. For the number of groups that is
+    best with the widest fitting strip, narrower strips are tried until PATIENCE of them bring no improvement."""
     best: tuple[LevelProduct, Choice] | None = None
     rest: list[LevelProduct] = []
     for strips in products:
@@ -102,12 +105,12 @@ def best_of(
 
 
 def least_convolution(p: LevelProduct, conv: ConvWorkload) -> LevelProduct:
-    """The product with the smallest blocks."""
+    """Return the matrix multiplication with the smallest blocks."""
     return strip_product(p, conv, 1, conv.wo)
 
 
 def _doubled(most: int) -> Iterator[int]:
-    """1, 2, 4, ... and `most`."""
+    """Yield 1, 2, 4, ... and finally `most`."""
     count = 1
     while count < most:
         yield count
@@ -116,14 +119,15 @@ def _doubled(most: int) -> Iterator[int]:
 
 
 def _numbers_of_groups(groups: int) -> list[int]:
-    """Some of the divisors."""
+    """Return up to MOST_GROUPS divisors of `groups`, evenly spaced among all of them."""
     divisors = [count for count in range(1, groups + 1) if groups % count == 0]
     last = len(divisors) - 1
     return sorted({divisors[round(place * last / (MOST_GROUPS - 1))] for place in range(MOST_GROUPS)})
 
 
 def strip_product(p: LevelProduct, conv: ConvWorkload, groups: int, strips: int) -> LevelProduct:
-    """The convolution with so many groups there at once, its width in so many strips."""
+    """Return the convolution as a matrix multiplication with `groups` groups held at once and its width in `strips`
+    strips."""
     (shape,) = shapes_of(conv)
     d, h, w = shape.d, shape.h, shape.w
     points = -(-w.points // strips)

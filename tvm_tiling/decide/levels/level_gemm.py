@@ -1,4 +1,5 @@
-"""The configuration of a product on an accelerator with several storage levels (page 02)."""
+"""The configuration of a matrix multiplication on an accelerator with several storage levels (multi-level form of the
+analytical partition, design pages 01 and 02)."""
 
 from __future__ import annotations
 
@@ -26,18 +27,19 @@ from .search import best_blocks
 
 @dataclass(frozen=True, kw_only=True)
 class LevelConfig:
-    """The blocks of one storage level, in elements, of all its instances together.
+    """The blocks of one storage level, in elements, for all its instances together.
 
-    `left` is (rows, depth) of the left operand, `right` (depth, columns) of the right one, `result` (rows, columns) of
-    the sums that pass through the level. Of a convolution the left one are kernels, rows are output channels, columns
-    output points, a number of lines of them, and depth is input channels times taps; bytes of the right one, the image,
-    are those under the points, halos counted, of the outermost level those inside its border.
+    `left` is (rows, depth) of the left operand, `right` is (depth, columns) of the right operand, `result` is (rows,
+    columns) of the sums that pass through the level. For a convolution, the left operand holds the kernels, rows are
+    output channels, columns are output points in whole lines, and depth is input channels times taps; the bytes of the
+    right operand are those of the input under the points including halos, at the outermost level without padding.
 
-    `order` "mn" walks blocks of m outside those of n. All `instances` of the level share a block: `across_m` parts of
-    rows by `across_n` parts of columns; who has the same part gets it in the same transfer. `load_a` and `load_b` are
-    how often each operand comes into the level, `bytes_a`, `bytes_b` and `bytes_out` what that and the results are in
-    bytes, each counted once however many instances get it. `slots_a`, `slots_b` and `slots_out` blocks are there at
-    once; a block of A is loaded before one of B where `a_first`. `cycles` are those of the level's loads.
+    `order` "mn" puts the loop over blocks of m outside that over n. All `instances` of the level share a block: its
+    rows are divided into `across_m` parts and its columns into `across_n`; instances with the same part receive it in
+    one transfer. `load_a` and `load_b` count how often each operand is loaded into the level; `bytes_a`, `bytes_b` and
+    `bytes_out` are the resulting bytes, with a multicast counted once. `slots_a`, `slots_b` and `slots_out` are the
+    numbers of blocks held at once; a block of A is loaded before one of B if `a_first`. `cycles` are those of the
+    level's loads.
     """
 
     name: str
@@ -61,19 +63,19 @@ class LevelConfig:
 
     @property
     def reason(self) -> str:
-        """The field of the decision's reasons that tells of this level."""
+        """Field name of the decision's reason for this level."""
         return f"level {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LevelsTiling(Decision):
-    """How a product is cut through the storage levels of a machine, the outermost first (page 02).
+    """Tiling of a matrix multiplication through the storage levels of a machine, outermost level first.
 
-    One instruction of the matrix engines multiplies blocks of `tile_m` x `tile_n` x `tile_k`. `split_level` is the
-    level from which on blocks hold only steps of K, "" where K is whole everywhere; `sum_slots` blocks of sums lie in
-    the innermost level at once. `load_a` and `load_b` are the loads from memory. `utilisation` is that of all
-    multipliers over the predicted `cycles`, those of one product of a batch. Of a convolution `points` are the output
-    columns of a line, and kernels of `groups` groups are there at once.
+    One instruction of the matrix engines multiplies blocks of `tile_m` x `tile_n` x `tile_k`. From `split_level`
+    inwards, blocks hold only steps of K; "" means that K is never split. `sum_slots` blocks of sums are held in the
+    innermost level at once. `load_a` and `load_b` count the loads from external memory. `cycles` is predicted for one
+    multiplication of a batch; `utilisation` is that of all multipliers over these cycles. For a convolution, `points`
+    is the number of output points in a line, and kernels of `groups` groups are held at once.
     """
 
     op: ClassVar[str] = "levels"
@@ -112,24 +114,27 @@ class LevelsTiling(Decision):
 
     @property
     def split_k(self) -> bool:
-        """Whether K is cut."""
+        """Whether K is split."""
         return self.split_level != ""
 
 
 def has_levels(hardware: Hardware) -> bool:
-    """Whether a machine is cut level by level: one level of one instance is what page 01's machine has anyway."""
+    """Return whether tiling proceeds level by level. A single level with one instance is equivalent to a machine with
+    plain buffers."""
     return hardware.near_tile is not None and Machine(hardware).has_levels
 
 
 def decide_levels(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, behind: int = 0, prefer: Prefer = "utilisation"
 ) -> LevelsTiling:
-    """The configuration of a product, or of a convolution as its matrix product, through the levels of `hardware`.
-    `behind` are the bytes per result that the innermost level holds for what is fused behind the product.
+    """Return the configuration of a matrix multiplication, or of a convolution as one, through the levels of
+    `hardware`.
 
-    It is the best by `prefer` (levels/objective.py) of those that fit: by default the one of fewest predicted cycles.
-    TilingError for a preference that is none, HardwareError if none fits or the machine has no matrix engine with
-    levels, or one for other types.
+    behind: bytes per result that the innermost level holds for the epilogue.
+
+    The result is the best fitting configuration by `prefer` (levels/objective.py), by default the one with the fewest
+    predicted cycles. Raises TilingError for an unknown preference, and HardwareError if nothing fits or the machine has
+    no matrix engine with levels for these types.
     """
     refuse_preference(prefer)
     p = replace(level_product(workload, hardware), d_epilogue=behind)
@@ -155,8 +160,8 @@ def _found(p: LevelProduct, objective: Objective) -> Choice | None:
 
 
 def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> LevelProduct:
-    """The quantities of a product, or of the product that a convolution of one group is, on the levels of `hardware`;
-    HardwareError as :func:`decide_levels`."""
+    """Return the quantities of a matrix multiplication (for a convolution, of the one that a group stands for) on the
+    levels of `hardware`. Raises HardwareError as :func:`decide_levels`."""
     tile = hardware.near_tile
     if tile is None or not hardware.levels:
         raise HardwareError(
@@ -223,7 +228,7 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
 
 
 def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
-    """The decision that a configuration of the product stands for, with its reasons."""
+    """Return the decision of a configuration, with its reasons."""
     b, found, _ = choice
     configs = tuple(_level_config(p, choice, level) for level in range(len(p.levels)))
     split_level = p.levels[b.split].name if b.split < len(p.levels) and b.depth < p.k else ""
@@ -337,7 +342,7 @@ def _times(count: int) -> str:
 
 
 def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:
-    """The sentence of the error: which level is too small for the smallest blocks."""
+    """Return the error text that names the level which is too small for the smallest blocks."""
     what = f"product of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: nothing fits"
     if isinstance(workload, ConvWorkload):
         p = least_convolution(p, workload)

@@ -1,21 +1,22 @@
-"""What a configuration through several storage levels reads, keeps and takes (pages 01 and 02), evaluated and not yet
-chosen.
+"""Cost model of a configuration through several storage levels: bytes read, bytes held and cycles. The search is
+elsewhere (levels/search.py).
 
-A configuration is a nest of loops over blocks, one pair of loops for each level from the outermost inwards:
+A configuration is a loop nest over blocks, with one pair of loops per level from the outermost inwards:
 
-    rows and columns of level 1 in its order, K whole | ... | rows and columns of level s | steps of K | one product
+    rows and columns of level 1 in its order, K whole | ... | rows and columns of level s | steps of K | one tile
 
-Levels outside level s, where K is split, hold blocks with all of K; from s inwards they hold steps of K, and the sums
-of a block of rows x columns stay in the innermost level until they are complete. `s` behind the last level is a
-configuration that never splits K; its last rows and columns are those of one product. No other nest keeps sums in their
-place: a loop over K outside a loop over rows or columns would have them leave, so blocks there are those of level s.
+Levels outside level s, where K is split, hold blocks with all of K. From s inwards they hold steps of K, and the sums
+of a block of rows x columns stay in the innermost level until they are complete. An `s` past the last level stands for
+a configuration that never splits K; its innermost rows and columns are those of one tile. No other loop nest keeps sums
+in place: with a loop over K outside a loop over rows or columns, sums would have to leave the innermost level. Hence
+all levels inside s use its blocks.
 
-Instances of a level share a block: `across_m` of them take rows of their own, `across_n` columns. Who has the same rows
-as another gets them in the same transfer (multicast). A block is the one of all instances together.
+Instances of a level share a block: `across_m` of them take different rows, `across_n` different columns. Instances with
+the same rows receive them in one transfer (multicast). A block means that of all instances together.
 
-A convolution is such a product too (levels/level_conv.py): rows are output channels, steps of k input channels, and a
-column is a line of output points. Neighbouring lines share lines of the image: a block of c columns holds c * step +
-halo of them, and so does the part of each instance.
+Convolutions use the same model (levels/level_conv.py): rows are output channels, steps of k are input channels, and a
+column is a line of output points. Neighbouring lines share lines of the input, so a block of c columns holds c * step +
+halo input lines, and so does each instance's part.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from typing import NamedTuple, Protocol
 
 from ..gemm.traffic import ceil_div
 
-MOST_SLOTS = 4  # blocks of an operand that a level holds at once
-RESULT_SLOTS = 16  # blocks of results on their way out
-RESULT_PART = 8  # part of a shared level that results may take beyond two blocks
+MOST_SLOTS = 4  # blocks of an operand held in a level at once
+RESULT_SLOTS = 16  # blocks of results in flight
+RESULT_PART = 8  # 1/8 of a shared level is the most that results may use beyond two blocks
 
 
 def round_up(size: int, unit: int) -> int:
-    """The least multiple of `unit` that is at least `size`."""
+    """Return the smallest multiple of `unit` that is at least `size`."""
     return ceil_div(size, unit) * unit
 
 
 def nested(sizes: tuple[int, ...], whole: int, unit: int) -> tuple[int, ...]:
-    """Sizes clipped to an axis, each a multiple of the next and the last of `unit`."""
+    """Clip block sizes to an axis and round each to a multiple of the next one, the last to a multiple of `unit`."""
     found: list[int] = []
     inner = unit
     for size in reversed(sizes):
@@ -50,8 +51,9 @@ def nested(sizes: tuple[int, ...], whole: int, unit: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Storage:
-    """One level: how many instances there are in one of the level above and in all, what one of them holds (`room` for
-    a, b and out together, or `rooms` for each), gets in bytes per cycle, and how many cycles later."""
+    """One storage level: its instances per instance of the level above and in total, the capacity of one instance
+    (`capacity` if operands share it, else `capacities` for a, b and out), its bandwidth in bytes per cycle, and its
+    latency in cycles."""
 
     name: str
     fan_out: int
@@ -63,19 +65,22 @@ class Storage:
 
 
 class Image(Protocol):
-    """What lines of a convolution read of its image."""
+    """Input traffic of a convolution."""
 
     def read(self, bordered: bool, lines: int, parts: int) -> int:
-        """Bytes of all blocks of so many lines for each step of k, each over so many parts; with the border of the
-        image, or what lies inside."""
+        """Return the bytes read for each step of k by all blocks of `lines` lines, each divided into `parts` parts,
+        with the padding of the input if `bordered`."""
         ...
 
 
 @dataclass(frozen=True)
 class LevelProduct:
-    """C[m, n] = A[m, k] * B[k, n] on a machine with storage levels: sizes in elements, `d_a`, `d_b` and `d_acc` bytes
-    of an element of A, of B and of the sums, rates of external memory in bytes per cycle, `turns` blocks of an operand
-    at once (2: double buffering). Where columns are lines of a convolution, `image` counts what they read of B."""
+    """C[m, n] = A[m, k] * B[k, n] on a machine with storage levels.
+
+    Sizes are in elements; `d_a`, `d_b` and `d_acc` are bytes per element of A, B and the sums; external rates are in
+    bytes per cycle. `turns` is the number of blocks of an operand held at once (2 for double buffering). Where columns
+    are lines of a convolution, `image` counts the input that they read.
+    """
 
     m: int
     n: int
@@ -83,72 +88,73 @@ class LevelProduct:
     d_a: int
     d_b: int
     d_acc: int
-    units: tuple[int, int, int]  # what blocks of m, n and k are padded up to
+    units: tuple[int, int, int]  # blocks of m, n and k are padded to multiples of these
     block: tuple[int, int, int]  # of the matrix engine
-    block_cycles: int | None  # of a block of one engine that need not be full; None: partial blocks cost what they are
-    macs: float  # per cycle of one instance
+    # Cycles of one block of an engine that pads partial blocks; None if they cost only their own work.
+    block_cycles: int | None
+    macs: float  # multiply-accumulates per cycle of one instance
     fill: int
     drain: int
     levels: tuple[Storage, ...]
     rates: tuple[float, float, float]  # of external memory for a, b and out
     latency: int  # of external memory
     turns: int
-    store_queues: tuple[str, ...] = ()  # of the stores out of each level
+    store_queues: tuple[str, ...] = ()  # store queue of each level
     issue: int = 0  # cycles between two instructions
-    token: int = 0  # cycles of a token
+    token: int = 0  # cycles to send or receive a token
     ports: int | None = None  # of external memory
-    pj: tuple[float, ...] = ()  # of a multiply-accumulate, of a byte of external memory, and of each level
-    d_epilogue: int = 0  # bytes that the innermost level holds for each sum besides it: operands and results behind it
-    step: int = 1  # columns of B from one column of the result to the next
-    halo: int = 0  # columns of B that a block reads beyond those steps; below 0 where it leaves some out
-    rounds: int = 1  # ranges of n columns, one behind the other, that no block spans: images, planes and strips
-    repeats: int = 1  # such products one behind the other, of operands of their own: groups
-    points: int = 1  # of the result in one column
-    taps: int = 1  # that a step of k multiplies
-    planes: int = 1  # of a kernel, an instruction of the matrix engine each
-    groups: int = 1  # there at once, likewise
+    pj: tuple[float, ...] = ()  # pJ per multiply-accumulate, per byte of external memory, and per byte of each level
+    d_epilogue: int = 0  # bytes per sum that the innermost level holds for the epilogue: operands and results
+    step: int = 1  # input columns between neighbouring result columns
+    halo: int = 0  # input columns that a block reads beyond these steps; negative if it skips some
+    rounds: int = 1  # consecutive ranges of n columns that no block spans: images, planes and strips
+    repeats: int = 1  # consecutive multiplications with their own operands: groups
+    points: int = 1  # output points per column
+    taps: int = 1  # taps that a step of k multiplies
+    planes: int = 1  # depth planes of a kernel, one matrix-engine instruction each
+    groups: int = 1  # groups held at once, one matrix-engine instruction each
     image: Image | None = None
-    work: int = 0  # multiply-adds of all of it, 0: what the sizes give, as where no block is ragged in its points
-    results: int = 0  # bytes of all sums, likewise
+    work: int = 0  # total multiply-accumulates; 0: computed from the sizes, exact where no block has a partial line
+    results: int = 0  # bytes of all sums; 0: computed from the sizes
 
     @property
     def arrays(self) -> int:
-        """Matrix engines: instances of the innermost level."""
+        """Number of matrix engines: instances of the innermost level."""
         return self.levels[-1].instances
 
     @property
     def summed(self) -> int:
-        """Products that a step of k adds to each sum."""
+        """Multiply-accumulates that a step of k adds to each sum."""
         return self.taps * self.planes
 
     @property
     def instructions(self) -> int:
-        """Of the matrix engine for a tile."""
+        """Matrix-engine instructions per tile."""
         return self.planes * self.groups
 
     @property
     def peak_cycles(self) -> float:
-        """What all multipliers need at their peak."""
+        """Cycles of all multipliers at peak."""
         return (self.work or self.m * self.n * self.k) / (self.macs * self.arrays)
 
     def blocks_m(self, rows: int) -> int:
-        """How many blocks of so many rows there are."""
+        """Return the number of blocks of `rows` rows."""
         return -(-self.m // rows)
 
     def blocks_n(self, columns: int) -> int:
-        """How many blocks of so many columns there are."""
+        """Return the number of blocks of `columns` columns."""
         return -(-self.n // columns) * self.rounds
 
     def bytes_a(self, rows: int, depth: int) -> int:
-        """Bytes of a block of A."""
+        """Return the bytes of a block of A."""
         return rows * depth * self.d_a
 
     def bytes_b(self, columns: int, depth: int) -> int:
-        """Bytes of a block of B that so many columns of the result read."""
+        """Return the bytes of the block of B that `columns` result columns read."""
         return (columns * self.step + self.halo) * depth * self.d_b
 
     def bytes_out(self, rows: int, columns: int) -> int:
-        """Bytes of a block of sums."""
+        """Return the bytes of a block of sums."""
         return rows * columns * self.d_acc
 
     @property
@@ -162,21 +168,22 @@ class LevelProduct:
         return self.results or self.m * self.n * self.d_acc
 
     def pass_b(self, level: int, columns: int, parts: int) -> int:
-        """Bytes of B that come into a level when every block of so many columns comes once, over so many parts."""
+        """Return the bytes of B loaded into a level when every block of `columns` columns, divided into `parts` parts,
+        is loaded once."""
         if self.image is None:
             return self.n * self.k * self.d_b
         return self.image.read(level > 0, columns, parts) * self.k
 
     def loaded(self, b: Blocks, level: int, load_a: int, load_b: int) -> tuple[int, int]:
-        """Bytes of A and of B that come into a level whose blocks come so often."""
+        """Return the bytes of A and of B that are loaded into a level, given the number of loads of each."""
         return load_a * self.all_a, load_b * self.pass_b(level, b.columns_at(level), b.across_n[level])
 
     def read(self, b: Blocks, load_a: int, load_b: int) -> int:
-        """Bytes of both operands that come from external memory."""
+        """Return the bytes of both operands read from external memory."""
         return sum(self.loaded(b, 0, load_a, load_b)) * self.repeats
 
     def product_cycles(self, rows: int, columns: int, depth: int) -> int:
-        """Cycles of the instructions of a tile on all engines together."""
+        """Return the cycles of a tile's instructions on all engines together."""
         if self.block_cycles is None:
             work = rows * columns * depth * self.points * self.taps
             return self.instructions * (self.fill + math.ceil(work / (self.macs * self.arrays) * (1 - 1e-14)))
@@ -186,9 +193,13 @@ class LevelProduct:
 
 
 class Blocks(NamedTuple):
-    """A configuration: `rows` and `columns` of the levels 0 .. s, `orders` of their two loops ("mn": m outside), the
-    `depth` of a step of K (all of it where s is behind the last level), and at each level over how many instances in
-    all its rows and columns are spread. `sums` blocks of sums lie in the innermost level at once."""
+    """A configuration.
+
+    `rows` and `columns` are the blocks of levels 0 .. s, `orders` the order of their two loops ("mn": m outside).
+    `depth` is a step of K, all of it if s is past the last level. `across_m` and `across_n` count the instances over
+    which rows and columns are spread, cumulatively down to each level. `sums` blocks of sums are held in the innermost
+    level at once.
+    """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -200,7 +211,7 @@ class Blocks(NamedTuple):
 
     @property
     def split(self) -> int:
-        """s: the level where K is split, counted from 0; the number of levels where it is not."""
+        """s: the index of the level where K is split; the number of levels if K is not split."""
         return len(self.rows) - 1
 
     def rows_at(self, level: int) -> int:
@@ -214,8 +225,8 @@ class Blocks(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Of one level: how often all of A and of B come into it, whether that is one block that never changes, and whether
-    a block of A is loaded before one of B: it stays longer, or as long and is not larger."""
+    """Loads into one level: how often all of A and of B are loaded, whether each operand stays resident as one block,
+    and whether a block of A is loaded before one of B (it stays longer, or equally long and is not larger)."""
 
     load_a: int
     load_b: int
@@ -225,8 +236,8 @@ class Traffic(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Of one level: bytes that an instance holds of a block of A, of B and of results, and how many of each it holds at
-    once."""
+    """What one instance of a level holds: bytes of a block of A, of B and of results, and the number of blocks of
+    each."""
 
     a: int
     b: int
@@ -237,7 +248,8 @@ class Held(NamedTuple):
 
 
 def spreads(p: LevelProduct) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Over how many instances in all each level spreads rows, and columns."""
+    """Yield the ways to spread the instances over rows and columns: the cumulative counts of each level for both
+    axes."""
     own = [
         [(over, storage.fan_out // over) for over in range(1, storage.fan_out + 1) if storage.fan_out % over == 0]
         for storage in p.levels
@@ -249,11 +261,11 @@ def spreads(p: LevelProduct) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def traffic_of(p: LevelProduct, b: Blocks) -> tuple[Traffic, ...]:
-    """The loads into every level. All of an operand comes once for each block of the other axis whose loop is outside
-    the innermost loop that the operand changes with."""
+    """Return the loads into every level. An operand is loaded once for each block of the other axis whose loop is
+    outside the innermost loop that the operand depends on."""
     found: list[Traffic] = []
     load_a = load_b = blocks_m = blocks_n = 1
-    place = place_a = place_b = 0  # loops so far, and how many of them up to the one that changes an operand
+    place = place_a = place_b = 0  # number of loops so far, and up to the innermost one that changes each operand
     above_m, above_n = p.m, p.n if p.rounds == 1 else p.n + p.units[1] * b.columns[0]
     split, alone = b.split, p.repeats == 1
     for level in range(min(split + 1, len(p.levels))):
@@ -280,12 +292,12 @@ def traffic_of(p: LevelProduct, b: Blocks) -> tuple[Traffic, ...]:
 
 
 def share(size: int, whole: int, across: int, unit: int) -> int:
-    """Rows or columns of one instance's part of a block of `size`, padded."""
+    """Return the rows or columns of one instance's part of a block of `size`, padded."""
     return -(-min(size, -(-whole // unit) * unit) // (across * unit)) * unit
 
 
 def held_at(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> Held | None:
-    """What an instance of a level holds, None where it has no room for that."""
+    """Return what an instance of a level holds; None if that exceeds its capacity."""
     storage = p.levels[level]
     depth = round_up(b.depth_at(level, p.k), p.units[2])
     across_m, across_n, place = b.across_m[level], b.across_n[level], min(level, b.split)
@@ -325,7 +337,7 @@ def held_at(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> Held | 
 
 
 def load_cycles(p: LevelProduct, b: Blocks, level: int, bytes_a: float, bytes_b: float) -> tuple[float, float]:
-    """Cycles to bring so many bytes of A and of B into a level, each counted once however many instances get it."""
+    """Return the cycles to load these bytes of A and of B into a level, with a multicast counted once."""
     rate = p.levels[level].rate
     a, other = bytes_a / (rate * b.across_m[level]), bytes_b / (rate * b.across_n[level])
     if level == 0:
@@ -334,6 +346,6 @@ def load_cycles(p: LevelProduct, b: Blocks, level: int, bytes_a: float, bytes_b:
 
 
 def store_cycles(p: LevelProduct, level: int, size: float) -> float:
-    """Cycles to bring so many bytes of results out of a level."""
+    """Return the cycles to store `size` bytes of results out of a level."""
     rate = p.levels[level].rate * p.levels[level].instances
     return size / (min(rate, p.rates[2]) if level == 0 else rate)

@@ -1,4 +1,4 @@
-"""The predicted cycles of a configuration through several storage levels (page 02)."""
+"""Predicted cycles of a configuration through several storage levels."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from ..gemm.traffic import ceil_div
 from .level_model import Blocks, Held, LevelProduct, Traffic, held_at, load_cycles, store_cycles, traffic_of
 from .objective import Objective
 
-EACH = 0.1  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
+# Penalty in cycles per instruction, so that of equally fast configurations the one with fewer instructions wins.
+EACH = 0.1
 
 
 class Times(NamedTuple):
-    """Cycles of a configuration: of the `loads` into each level and the `stores` out of it, of the `products`, until
-    the first of them can `begin` at each level and in the engine (last), from the end of the last to the last result
-    (`end`), and of it all. `cost` is what cuts are ranked by, a little for each instruction on top."""
+    """Cycles of a configuration.
+
+    `loads` into and `stores` out of each level; `products` of the matrix engines; `begin`: when each level, and last
+    the engine, can start; `end`: from the last multiplication to the last stored result; `cycles`: the total. `cost`
+    ranks configurations: the total plus a penalty per instruction.
+    """
 
     traffic: tuple[Traffic, ...]
     held: tuple[Held, ...]
@@ -29,7 +33,7 @@ class Times(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A configuration, its cycles, and its rank: the best has the least."""
+    """A configuration, its cycles, and its rank; the smallest rank is the best."""
 
     blocks: Blocks
     times: Times
@@ -37,22 +41,21 @@ class Choice(NamedTuple):
 
 
 class Timed:
-    """The cycles of a product's configurations, ranked by an objective; those of one that is asked for again are
-    kept."""
+    """Cached cycles of the configurations of one matrix multiplication, ranked by an objective."""
 
     def __init__(self, p: LevelProduct, objective: Objective) -> None:
         self._p, self.objective = p, objective
         self._known: dict[Blocks, Choice | None] = {}
 
     def of(self, b: Blocks) -> Choice | None:
-        """A configuration with its cycles, None where it does not fit."""
+        """Return a configuration with its cycles, None if it does not fit."""
         if b not in self._known:
             found = times(self._p, b)
             self._known[b] = None if found is None else self._ranked(b, found)
         return self._known[b]
 
     def walked(self, choice: Choice, cycles: float) -> Choice:
-        """The same with the cycles of its program."""
+        """Return the choice with `cycles`, those of its simulated program, instead of the estimate."""
         own = choice.times
         return self._ranked(choice.blocks, own._replace(cycles=cycles, cost=cycles + own.cost - own.cycles))
 
@@ -61,11 +64,11 @@ class Timed:
 
 
 def times(p: LevelProduct, b: Blocks) -> Times | None:
-    """The cycles of a configuration, None where it does not fit.
+    """Estimate the cycles of a configuration; None if it does not fit.
 
-    Loads, products and stores overlap but at the start, until the first blocks are there, and at the end, when the last
-    results leave. What takes turns in the slots of a level is there from the begin of its transfer to the end of its
-    use, so that too few slots hold up those before.
+    Loads, multiplications and stores overlap, except at the start, until the first blocks have arrived, and at the end,
+    while the last results are stored. A block occupies its slot of a level from the start of its transfer to the end of
+    its use, so too few slots delay the transfers before it.
     """
     count = len(p.levels)
     traffic = traffic_of(p, b)
@@ -107,7 +110,7 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
             until, begin[level] + latency[level] + _behind_second(p, b, level, traffic[level].a_first, products)
         )
     cycles = until + end
-    if p.repeats > 1:  # one behind the other, each begun as soon as there is room for its blocks
+    if p.repeats > 1:  # groups run one after another, each starting as soon as its blocks have room
         slots = min(b.sums, *(min(capacity.slots_a, capacity.slots_b, capacity.slots_out) for capacity in held))
         cycles += (p.repeats - 1) * max(products, *loads, *stores, cycles / slots)
     cost = cycles + EACH * tiles * steps * p.repeats * p.instructions
@@ -115,7 +118,7 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
 
 
 def _loads(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> float:
-    """Cycles of all loads into a level, each piece in whole cycles."""
+    """Return the cycles of all loads into a level, each piece rounded up to whole cycles."""
     depth, inner = min(b.depth, p.k), level + 1
     rows, columns = min(b.rows_at(inner), p.m), min(b.columns_at(inner), p.n)
     pieces = load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
@@ -124,15 +127,16 @@ def _loads(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> float:
 
 
 def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Held, latency: int) -> float:
-    """Cycles in which blocks take turns in their slots of a level from the split one inwards: each is in one from the
-    start of its load to the end of the load into the next level, or of the product that uses it."""
+    """Return the cycles in which blocks alternate in the slots of a level at or inside the split level. A block
+    occupies a slot from the start of its load to the end of the load into the next level, or of the multiplication that
+    uses it."""
     rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
     steps = ceil_div(p.k, depth)
     own = load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
     use: tuple[float, ...] = (p.product_cycles(rows, columns, depth),) * 2
     if level + 1 < len(p.levels):
         use = load_cycles(p, b, level + 1, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
-    if steps > 1:  # both come for each step
+    if steps > 1:  # both operands are loaded for each step
         use_of_both = use[0] if level + 1 == len(p.levels) else sum(use)
         number = steps * p.blocks_m(rows) * p.blocks_n(columns)
         return _in_turns(number, min(held.slots_a, held.slots_b), sum(own), latency + use_of_both)
@@ -147,15 +151,16 @@ def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Hel
 
 
 def _in_turns(number: int, slots: int, load: float, then: float) -> float:
-    """Cycles from the first load of so many blocks to the last use of one, each in its slot for `load` and `then`."""
+    """Return the cycles from the first load of `number` blocks to the last use, each occupying its slot for `load` and
+    `then`."""
     turns, rest = divmod(number - 1, slots)
     return turns * max(load + then, slots * load) + rest * load + load + then
 
 
 def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
-    """Cycles of a level's loads before the next level can begin: the first piece of either operand, as loads come in
-    the order of their use. Of a convolution, whose pieces share lines of the image, a block of the operand that comes
-    first, and the first piece of the other."""
+    """Return the cycles of a level's loads before the next level can begin. Loads are issued in the order of their use,
+    so this is the first piece of either operand. Pieces of a convolution share input lines; there it is a whole block
+    of the operand that is loaded first and the first piece of the other one."""
     depth, piece = b.depth_at(level, p.k), min(b.depth, p.k)
     inner = level + 1
     if p.image is None:
@@ -170,9 +175,9 @@ def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
 
 
 def _behind_second(p: LevelProduct, b: Blocks, level: int, a_first: bool, products: float) -> float:
-    """Cycles of the first blocks of A and B at a level that holds all of K, and of the products that are left when the
-    last piece of them is there. The blocks within use up all of the operand that comes second in their first pass over
-    it, or a block at a time where its loop is the outer one."""
+    """Return the cycles to load the first blocks of A and B into a level that holds all of K, plus the multiplications
+    left when their last piece arrives. The inner blocks consume the operand that is loaded second completely in their
+    first pass over it, or one block at a time if its loop is the outer one."""
     rows, columns = min(b.rows[level], p.m), min(b.columns[level], p.n)
     own = products * rows * columns / (p.m * p.n * p.rounds)
     tiles_m, tiles_n = ceil_div(rows, b.rows[-1]), ceil_div(columns, b.columns[-1])
@@ -184,13 +189,13 @@ def _behind_second(p: LevelProduct, b: Blocks, level: int, a_first: bool, produc
 
 @functools.lru_cache(maxsize=4096)
 def _pieces(size: int, block: int) -> tuple[tuple[int, int], ...]:
-    """(how many, size) of the pieces of an axis: the full ones and the rest."""
+    """Return (count, size) of the full pieces of an axis and of the remainder."""
     full, rest = divmod(size, block)
     return tuple((count, piece) for count, piece in ((full, block), (1, rest)) if count and piece)
 
 
 def product_cycles(p: LevelProduct, b: Blocks) -> float:
-    """Cycles of all products on the matrix engines."""
+    """Return the cycles of all multiplications on the matrix engines."""
     total = 0
     for of_k, steps in _pieces(p.k, min(b.depth, p.k)):
         for of_m, rows in _pieces(p.m, b.rows[-1]):

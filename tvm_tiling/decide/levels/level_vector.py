@@ -1,7 +1,7 @@
-"""How many elements of an element-wise operator stream through storage levels at a time (pages 02 and 06).
+"""Tile size of element-wise operators that stream through several storage levels.
 
-A tile passes every level on its way in and out as it is. Its loads into each level, the vector engine and the stores
-out of each work on tiles of their own at once; tiles are as large as on a machine without levels.
+A tile passes through every level unchanged on its way in and out. Loads into each level, the vector engine and the
+stores work on different tiles at the same time. Tiles are as large as on a machine without levels.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ..vector.vector_tiling import SCRATCH, VectorTiling, usual_tile, vector_tiling
 
-LEVEL_VERSIONS = 3  # of a tile in each level: one comes, one is used, one hides the latency
-MOST_VERSIONS = 12  # where there is room: small tiles of an inner level do not hide the latency of an outer one
+LEVEL_VERSIONS = 3  # versions of a tile per level: one arrives, one is used, one covers the latency
+# Upper limit if there is capacity: small tiles of an inner level do not cover the latency of an outer one.
+MOST_VERSIONS = 12
 
 
 class _Capacity(NamedTuple):
-    """Bytes of a level for an operand, or for all of them, what `each` element of a version takes, and besides."""
+    """Capacity of a level for one operand or for all: `whole` bytes, of which a version of a tile takes `each` bytes
+    per element and scratch space `scratch` bytes per element."""
 
     level: str
     whole: int
@@ -28,20 +30,23 @@ class _Capacity(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The most in a tile."""
+        """Largest number of elements in a tile."""
         return self.whole // max(1, LEVEL_VERSIONS * self.each + self.scratch)
 
     def versions(self, elements: int) -> int:
-        """Of tiles of so many elements."""
+        """Return how many versions of a tile of `elements` elements fit."""
         return min(MOST_VERSIONS, (self.whole - self.scratch * elements) // max(1, self.each * elements))
 
 
 def decide_vector_on_levels(
     extents: Sequence[int], operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
 ) -> VectorTiling:
-    """The tile of an operator whose result has these extents. operands: "a" or "b", the operand of every level that
-    each takes the room of, and its bytes per element; result: bytes of one; operations: instructions of the vector
-    engine. HardwareError if a level does not hold one element."""
+    """Return the tile of an element-wise operator with result shape `extents`.
+
+    operands: for each, "a" or "b" (the operand slot of every level that it uses) and its bytes per element; result:
+    bytes per element; operations: vector-engine instructions per element. Raises HardwareError if a level cannot hold
+    one element.
+    """
     points = math.prod(extents)
     size = {"a": 0, "b": 0, "out": result}
     for operand, width in operands:
@@ -60,7 +65,7 @@ def decide_vector_on_levels(
         for operand, each in needs.items():
             whole = instances * level.capacity(operand)
             last = number == len(machine.hardware.levels) - 1 and (level.bytes is not None or operand == "out")
-            # A kilobyte is left to the starts of buffers, which are aligned.
+            # One kilobyte is reserved for the alignment of buffers.
             capacities.append(_Capacity(level.name, whole - min(1024, whole // 4), each, SCRATCH * 4 if last else 0))
     tightest = min(capacities, key=lambda own: own.elements)
     bound = max(parts, key=lambda part: parts[part])

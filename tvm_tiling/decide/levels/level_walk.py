@@ -1,9 +1,8 @@
-"""The cycles of a product's configuration through several storage levels, instruction by instruction: its loads,
-products and stores in the order of its loops (pages 02 and 06).
+"""Cycles of a matrix multiplication's configuration through several storage levels, instruction by instruction.
 
-What levels/level_time.py estimates is here written down as schedules/accel_levels.py has it, and started as page 06's
-machine starts it (gemm/queue_order.py): slots that are fewer than the steps of K, blocks that are not full, and the
-order of loads that share a queue all count. What is fused behind the sums is not counted.
+The loads, multiplications and stores that schedules/accel_levels.py generates are simulated in loop order with the
+queues of the machine model (gemm/queue_order.py). Unlike the estimate of levels/level_time.py, this accounts for too
+few slots for the steps of K, partial blocks, and the order of loads that share a queue. Epilogues are not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .level_time import Times
 
 
 class _Loop(NamedTuple):
-    """A loop over blocks: of "m", "n" or "k", at which level, how often it goes round and how far."""
+    """A loop over blocks: the axis "m", "n" or "k", the level, the trip count and the step."""
 
     axis: str
     level: int
@@ -29,25 +28,26 @@ class _Loop(NamedTuple):
 
 
 def can_be_walked(p: LevelProduct) -> bool:
-    """Whether the program is that of a plain product: no convolution, whose blocks have halos."""
+    """Return whether the program is a plain matrix multiplication; blocks of convolutions have halos and cannot be
+    simulated here."""
     return p.image is None and p.repeats == 1
 
 
 def walked_instructions(p: LevelProduct, b: Blocks) -> int:
-    """About how many instructions the program of a configuration has, at most."""
+    """Return an approximate upper bound of the number of instructions of a configuration's program."""
     tiles = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1])
     return tiles * (ceil_div(p.k, b.depth) * (1 + 2 * len(p.levels)) + len(p.levels))
 
 
 def walked_cycles(p: LevelProduct, b: Blocks, found: Times) -> float:
-    """Cycles of a configuration that fits, as `found` says, of a product that can_be_walked()."""
+    """Return the cycles of a fitting configuration with estimate `found`; only if can_be_walked()."""
     walk = _Walk(p, b, found)
     steps = walk.write().by_use(*reversed(walk.loads))
     return float(QueueOrder(steps, p.issue, p.token, p.ports).cycles("matrix"))
 
 
 class _Walk:
-    """Writes the instructions of a configuration; `loads` are those into each level."""
+    """Generates the instructions of a configuration; `loads` lists those into each level."""
 
     def __init__(self, p: LevelProduct, b: Blocks, found: Times) -> None:
         self.p, self.b, self.found, self.steps = p, b, found, Steps()
@@ -55,8 +55,8 @@ class _Walk:
         self.depth = min(b.depth, p.k)
         self.loads: list[list[int]] = [[] for _ in p.levels]
         self.loops = list(self._loops())
-        # Of each level and operand: the loops around its loads, how often they have run, the piece of every place of
-        # the block that is there, and of every place of every slot the last reader.
+        # For each level and operand: the loops around its loads, their iteration count, the load that brought each
+        # piece of the current block, and the last reader of each piece of every slot.
         self.around = {
             (level, axis): self._around(level, axis) for level in range(len(p.levels)) for axis in ("m", "n")
         }
@@ -80,7 +80,7 @@ class _Walk:
             yield _Loop("k", self.count, ceil_div(p.k, self.depth), self.depth)
 
     def _around(self, level: int, axis: str) -> int:
-        """How many of the loops stand around the loads of an operand into a level."""
+        """Return how many loops enclose the loads of an operand into a level."""
         places = [
             place + 1
             for place, loop in enumerate(self.loops)
@@ -114,14 +114,14 @@ class _Walk:
         return self.steps
 
     def _starts(self, at: tuple[int, ...], count: int) -> tuple[int, int, int]:
-        """Where the block of the first `count` loops begins."""
+        """Return the start of the block of the first `count` loops."""
         found = {"m": 0, "n": 0, "k": 0}
         for place, loop in zip(at[:count], self.loops, strict=False):
             found[loop.axis] += place * loop.step
         return found["m"], found["n"], found["k"]
 
     def _bring(self, level: int, axis: str, at: tuple[int, ...]) -> None:
-        """Load the block of an operand into a level, piece by piece, unless it is there."""
+        """Load the block of an operand into a level piece by piece, unless it is resident."""
         p, b, key = self.p, self.b, (level, axis)
         around = at[: self.around[key]]
         if self.at.get(key) == around and key in self.there:
@@ -168,7 +168,7 @@ class _Walk:
         self.loads[level].append(number)
 
     def _piece(self, level: int, axis: str, start: int, step: int) -> int:
-        """The load that has brought what begins there."""
+        """Return the load that brought the piece that starts there."""
         b, found = self.b, self.there[level, axis]
         if level >= self.count:
             return next(iter(found.values()))
@@ -176,7 +176,7 @@ class _Walk:
         return found[start // own[min(level + 1, b.split)] * own[min(level + 1, b.split)], step]
 
     def _store(self, rows: int, columns: int, product: int) -> None:
-        """The results of a tile, level by level outwards."""
+        """Store the results of a tile, level by level outwards."""
         p, number = self.p, product
         amount = p.bytes_out(rows, columns)
         for level in range(len(p.levels) - 1, -1, -1):
@@ -197,5 +197,5 @@ class _Walk:
 
 
 def _whole(cycles: float) -> int:
-    """Cycles rounded up, a number that only rounding puts above a whole one not."""
+    """Round cycles up, ignoring floating-point error just above a whole number."""
     return math.ceil(cycles * (1 - 1e-14))

@@ -1,9 +1,9 @@
-"""What a configuration through several storage levels is ranked by (pages 02 and 06).
+"""Objectives by which configurations through several storage levels are ranked.
 
-"utilisation"  fewest cycles; each time that the operands are read once more has to win 1 percent
-"traffic"      fewest bytes from external memory, of those at most 5 percent slower than the fastest
-"energy"       least energy by the coefficients of the description
-"edp"          least product of energy and cycles
+"utilisation"  fewest cycles; each additional read of the operands must save 1 percent
+"traffic"      fewest bytes from external memory, among those at most 5 percent slower than the fastest
+"energy"       least energy, by the coefficients of the machine description
+"edp"          least energy-delay product
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ..gemm.best import AS_FAST, WORTH_BYTES, Prefer
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, Traffic
 
-DOUBT = 0.1  # part of a product of energy and estimated cycles that has to be won
+DOUBT = 0.1  # relative improvement required of an energy-delay product whose cycles are estimated
 
 
 class Objective(NamedTuple):
-    """What the caller prefers, and cycles that a configuration may take at most; 0: not known yet."""
+    """The caller's preference, and the most cycles that a configuration may take (0: not known yet)."""
 
     prefer: Prefer = "utilisation"
     limit: float = 0.0
 
     def within(self, fastest: float) -> Objective:
-        """The same where the fastest configuration takes so many cycles."""
+        """Return the objective, limited by the cycles of the fastest configuration."""
         return self._replace(limit=fastest * (1 + AS_FAST))
 
     def beats(self, rank: tuple[float, ...], fastest: tuple[float, ...]) -> bool:
-        """Whether a convolution's configuration, whose cycles are an estimate, is to be taken instead of the fastest:
-        not for cycles alone, and for a product of energy and cycles that is less by DOUBT."""
+        """Return whether a convolution's configuration, whose cycles are estimated, replaces the fastest one. Fewer
+        cycles alone do not suffice, and an energy-delay product must be smaller by DOUBT."""
         if self.prefer == "edp":
             return rank[0] < fastest[0] * (1 - DOUBT)
         return rank[:-1] < fastest[:-1]
@@ -38,8 +38,7 @@ class Objective(NamedTuple):
     def rank(
         self, p: LevelProduct, b: Blocks, traffic: tuple[Traffic, ...], cycles: float, cost: float
     ) -> tuple[float, ...]:
-        """The best configuration has the least: by its cycles, and its `cost`, cycles with a little for each
-        instruction."""
+        """Return the rank of a configuration, smallest is best. `cost` is its cycles plus a penalty per instruction."""
         load_a, load_b = traffic[0].load_a, traffic[0].load_b
         if self.prefer == "utilisation":
             again = p.read(b, load_a, load_b) / p.read(b, 1, 1) - 1
@@ -52,7 +51,7 @@ class Objective(NamedTuple):
 
     @property
     def by_estimate(self) -> bool:
-        """Whether a configuration whose program is too long to be walked through may be taken by its estimate."""
+        """Whether a configuration whose program is too long to simulate may be chosen by its estimate."""
         return self.prefer in ("utilisation", "energy")
 
 
@@ -60,9 +59,9 @@ FASTEST = Objective()
 
 
 def level_energy(p: LevelProduct, b: Blocks, traffic: tuple[Traffic, ...]) -> float:
-    """pJ of a product: its multiply-accumulates, every byte that is read from a memory or written to it on the way in
-    and out, and what the matrix engines read and write of the innermost level for each of their blocks. Each group of
-    instances that holds the same piece writes it, and reads it."""
+    """Return the energy of a matrix multiplication in pJ: its multiply-accumulates, every byte read from or written to
+    a memory on the way in and out, and the accesses of the matrix engines to the innermost level. Each group of
+    instances that holds the same piece writes it and reads it."""
     mac, external, *levels = p.pj
     total = p.work or p.m * p.n * p.k
     pj = mac * total * p.repeats
@@ -88,6 +87,6 @@ def level_energy(p: LevelProduct, b: Blocks, traffic: tuple[Traffic, ...]) -> fl
 
 
 def _parts(size: int, step: int) -> list[tuple[int, int]]:
-    """How many steps of which size."""
+    """Return (count, size) of the steps of an axis."""
     whole, rest = divmod(size, step)
     return [(whole, step), (1, rest)] if rest else [(whole, step)]

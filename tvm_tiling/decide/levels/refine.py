@@ -1,9 +1,9 @@
-"""A configuration through several storage levels made better by small changes, one at a time, until none helps (page
-02).
+"""Local search: improves a configuration through several storage levels by one small change at a time until none helps.
 
-Changes are a block more or fewer along an axis at a level, with what is outside still a multiple; a step of K halved,
-doubled, or a little larger or smaller; the order of a level's loops; one block of sums or two; K split a level further
-in or out; and another spread of instances over rows and columns. A step of K that does not fit then is made to.
+The changes are: one block more or fewer along an axis at a level, with outer blocks kept multiples of it; a step of K
+halved, doubled, or slightly larger or smaller; the order of a level's loops; one or two blocks of sums; K split one
+level further in or out; and another spread of instances over rows and columns. If a changed configuration does not fit,
+its step of K is reduced.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .steps import deepest
 
 
 def refined(p: LevelProduct, start: Choice, timed: Timed) -> Choice:
-    """The configuration, or a better one that small changes lead to. `timed` keeps the cycles for the next start: two
-    changes of five were tried from another one before."""
+    """Return the local optimum reached from `start`. `timed` caches cycles across starts: two changes in five have been
+    tried before from another start."""
     best = start
     seen = {start.blocks}
     improved = True
@@ -55,12 +55,13 @@ def _changes(p: LevelProduct, b: Blocks) -> Iterator[Blocks]:
 
 
 def _turned(b: Blocks, level: int) -> Blocks:
-    """The two loops of a level the other way round."""
+    """Exchange the two loops of a level."""
     return b._replace(orders=(*b.orders[:level], b.orders[level][::-1], *b.orders[level + 1 :]))
 
 
 def _other_blocks(p: LevelProduct, b: Blocks, level: int) -> Iterator[Blocks]:
-    """A level with one block more, one fewer, twice or half as many along an axis, with one, or as many as within."""
+    """Yield configurations with another number of blocks at a level: one more, one fewer, twice, half, one, or as many
+    as the inner level has."""
     for axis, whole, own, across in (("m", p.m, b.rows, b.across_m), ("n", p.n, b.columns, b.across_n)):
         unit = p.units["mn".index(axis)] * across[-1]
         inner = own[level + 1] if level + 1 < len(own) else unit
@@ -90,7 +91,7 @@ def _other_steps(p: LevelProduct, b: Blocks) -> Iterator[Blocks]:
 
 
 def _other_split(p: LevelProduct, b: Blocks) -> Iterator[Blocks]:
-    """K split one level further in, with the same blocks there, and one further out."""
+    """Yield configurations that split K one level further in, with the same blocks there, and one level further out."""
     if b.split < len(p.levels):
         depth = p.k if b.split + 1 == len(p.levels) else b.depth
         inner = b._replace(rows=(*b.rows, b.rows[-1]), columns=(*b.columns, b.columns[-1]), orders=(*b.orders, "mn"))
@@ -107,7 +108,7 @@ def _other_split(p: LevelProduct, b: Blocks) -> Iterator[Blocks]:
 
 
 def _whole_units(sizes: tuple[int, ...], unit: int) -> tuple[int, ...]:
-    """The sizes as multiples of `unit` and of each other."""
+    """Round the sizes up to multiples of `unit` and of each other."""
     found = [round_up(sizes[-1], unit)]
     for size in reversed(sizes[:-1]):
         found.append(round_up(size, found[-1]))

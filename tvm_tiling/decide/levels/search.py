@@ -1,17 +1,17 @@
-"""The fastest configuration of a product through several storage levels (page 02), of few candidates.
+"""Search for the fastest configuration of a matrix multiplication through several storage levels, with few candidates.
 
-Loads fall as blocks grow, level by level, so what is left to choose is short:
+Traffic falls as blocks grow, level by level, so few choices remain:
 
 1. The spread of every level's instances over rows and columns: pairs of divisors.
-2. The level where K is split, and there the rows and columns of the sums: the sums' room couples them, so for each
-   count of columns the largest rows beside it, evened out, and a half and a quarter of them. (Blocks inside that level
-   are the same.)
-3. The levels outside, from the innermost outwards: the largest multiples of the blocks within that fit. Where operands
-   share the room, a part of it for each.
-4. The order of each level's two loops: the one that its loads take less time with.
+2. The level where K is split, and the rows and columns of the sums there. They share the capacity for sums, so for each
+   number of columns the search tries the most rows that fit, evened out, and a half and a quarter of them. (Blocks
+   inside that level are the same.)
+3. The outer levels, from the innermost outwards: the largest multiples of the inner blocks that fit. Where operands
+   share a level's capacity, several divisions of it are tried.
+4. The order of each level's two loops: the one whose loads take less time.
 
-What neither loads nor products can go below bounds a candidate; those that cannot win are left out. The best few are
-then refined (levels/refine.py).
+A lower bound from loads and multiplications prunes candidates that cannot win. The best few are then refined
+(levels/refine.py).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .objective import FASTEST, Objective
 from .refine import refined
 from .steps import deepest
 
-MOST_COUNTS = 16  # of blocks along an axis that are tried
-MOST_GROWN = 12  # candidates for each split level that are given outer levels, a third of them for each spread
-MOST_ALIKE = 2  # of each split level and spread that may be refined
+MOST_COUNTS = 16  # block counts tried along an axis
+MOST_GROWN = 12  # candidates per split level whose outer levels are chosen; a third of them for each spread
+MOST_ALIKE = 2  # candidates per split level and spread that may be refined
 MOST_REFINED = 10  # candidates that are refined
-MOST_STEPS = 6000  # instructions that are walked through to choose
-MOST_WALKED = 12_000  # to know the cycles of the only one
-DOUBT = 0.25  # by how much, relatively, an estimate may be behind the best one to be looked into
-PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
+MOST_STEPS = 6000  # instructions simulated in total while choosing
+MOST_WALKED = 12_000  # instructions simulated to get the cycles of a single candidate
+DOUBT = 0.25  # relative margin behind the best estimate within which a candidate is still simulated
+PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # shares of a shared capacity for A
 
 
 def best_blocks(p: LevelProduct, objective: Objective = FASTEST) -> Choice | None:
-    """The best configuration, None if none fits; the module's text says what is tried."""
+    """Return the best configuration, or None if none fits; the module docstring describes the candidates."""
     if objective.prefer != "utilisation" and not objective.limit:
         fastest = best_blocks(p)
         if fastest is None:
@@ -73,8 +73,8 @@ def best_blocks(p: LevelProduct, objective: Objective = FASTEST) -> Choice | Non
 
 
 def _written(p: LevelProduct, choice: Choice, timed: Timed) -> Choice:
-    """The configuration as its choices are recorded, with the same program: no block larger than its axis, and K not
-    split where a step is all of it."""
+    """Return the configuration in the normal form in which its choices are recorded, with the same program: no block is
+    larger than its axis, and K is not split where one step covers it."""
     b, levels = choice.blocks, len(p.levels)
     rows = nested(b.rows, p.m, p.units[0] * b.across_m[-1])
     columns = nested(b.columns, p.n, p.units[1] * b.across_n[-1])
@@ -90,8 +90,8 @@ def _written(p: LevelProduct, choice: Choice, timed: Timed) -> Choice:
 
 
 def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None:
-    """The best of some configurations, given the best by their estimates first: by their programs, as far as these are
-    short enough to be walked through; if none is, by their estimates where the objective has it."""
+    """Return the best of some configurations that are sorted by estimate. Those with short enough programs are compared
+    by simulated cycles; if there is none, the estimate decides where the objective allows it."""
     if not found or not can_be_walked(p):
         return found[0] if found else None
     walked: list[Choice] = []
@@ -108,7 +108,8 @@ def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None
 
 
 def sizes(whole: int, unit: int) -> list[int]:
-    """Sizes of blocks along an axis, in multiples of `unit`, evened out: the counts of blocks that differ."""
+    """Return the evened-out block sizes along an axis, in multiples of `unit`: one for each distinct number of
+    blocks."""
     found: list[int] = []
     units = ceil_div(whole, unit)
     count = 1
@@ -117,7 +118,7 @@ def sizes(whole: int, unit: int) -> list[int]:
         found.append(size * unit)
         if size == 1:
             break
-        count = ceil_div(units, size - 1)  # the next count that makes blocks smaller
+        count = ceil_div(units, size - 1)  # the next count with smaller blocks
     if len(found) > MOST_COUNTS:
         picks = {round(i * (len(found) - 1) / (MOST_COUNTS - 1)) for i in range(MOST_COUNTS)}
         powers = {2**i for i in range(units.bit_length())}
@@ -126,8 +127,8 @@ def sizes(whole: int, unit: int) -> list[int]:
 
 
 def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
-    """Configurations with the blocks of the split level alone, and what they cannot be faster than. Some may not fit
-    yet."""
+    """Yield configurations with the blocks of the split level only, with a lower bound of their cycles. Some may not
+    fit yet."""
     levels = len(p.levels)
     for across_m, across_n in spreads(p):
         rows_of = sizes(p.m, p.units[0] * across_m[-1])
@@ -146,7 +147,7 @@ def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
 
 
 def _most_rows(p: LevelProduct, b: Blocks) -> int:
-    """The most rows beside the columns of `b` whose sums, and steps of K of the least size, fit every level; 0 if the
+    """Return the most rows for the columns of `b` such that sums and the smallest steps of K fit every level; 0 if the
     columns do not fit."""
     most = round_up(p.m, p.units[0] * b.across_m[-1])
     depth = round_up(b.depth, p.units[2])
@@ -175,13 +176,13 @@ def _same(
     across_n: tuple[int, ...],
     sums: int,
 ) -> Blocks:
-    """A configuration whose levels all have the same rows and columns."""
+    """Return a configuration with the same rows and columns at all levels."""
     count = split + 1
     return Blocks((rows,) * count, (columns,) * count, ("mn",) * count, depth, across_m, across_n, sums)
 
 
 def _bound(p: LevelProduct, b: Blocks) -> float:
-    """Cycles that no choice of outer blocks goes below, steps of K being as they are."""
+    """Return a lower bound of the cycles for any choice of outer blocks, with the given steps of K."""
     last = len(p.levels) - 1
     down, across = p.blocks_m(b.rows[-1]), p.blocks_n(b.columns[-1])
     tiles = down * across
@@ -208,7 +209,8 @@ def _bound(p: LevelProduct, b: Blocks) -> float:
 
 
 def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]]:
-    """How often A and B come into a level that holds all of K, at least, in either order; nothing if it has no room."""
+    """Return the least numbers of loads of A and B into a level that holds all of K, one pair for each loop order;
+    empty if nothing fits."""
     storage, depth = p.levels[level], round_up(p.k, p.units[2])
     blocks = (
         p.bytes_a(share(b.rows[-1], p.m, b.across_m[level], 1), depth),
@@ -236,7 +238,8 @@ def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]
 
 
 def _grown(p: LevelProduct, b: Blocks, timed: Timed) -> Choice | None:
-    """The levels outside the split one with the largest blocks that fit, a shared room parted as is best."""
+    """Choose the largest fitting blocks for the levels outside the split level, with the best division of a shared
+    capacity."""
     best: Choice | None = None
     shared = any(storage.capacity is not None for storage in p.levels[: b.split])
     for part in PARTS if shared else PARTS[:1]:
@@ -250,7 +253,8 @@ def _grown(p: LevelProduct, b: Blocks, timed: Timed) -> Choice | None:
 
 
 def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
-    """Blocks of one level and of those outside it, as large: multiples of those within, the most that fit."""
+    """Set the blocks of one level, and of all levels outside it, to the largest multiples of the inner blocks that
+    fit."""
     storage = p.levels[level]
     depth = round_up(p.k, p.units[2])
     capacities: tuple[float, float] = storage.capacities[:2]
@@ -265,7 +269,7 @@ def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
         if (p.bytes_a if axis == "m" else p.bytes_b)(own_part, depth) <= capacity and (
             storage.capacity is None or fits >= whole
         ):
-            fits = max(fits, whole)  # all of it stays, once
+            fits = max(fits, whole)  # the whole operand stays resident and is loaded once
         count = ceil_div(whole, max(fits // inner * inner, inner))
         size = round_up(ceil_div(whole, count), inner)
         b = _with(b, axis, (*(size for _ in range(level + 1)), *own[level + 1 :]))
@@ -273,7 +277,7 @@ def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
 
 
 def _most(p: LevelProduct, axis: str, capacity: float, depth: int) -> int:
-    """The most rows or columns of so many steps of K that a room holds."""
+    """Return the most rows or columns with `depth` steps of K that fit the capacity."""
     if axis == "m":
         return int(capacity // p.bytes_a(1, depth))
     return max(0, int((capacity // (depth * p.d_b) - p.halo) // p.step))
@@ -284,8 +288,8 @@ def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
 
 
 def _ordered(p: LevelProduct, b: Blocks, timed: Timed) -> Choice | None:
-    """The configuration with each level's loops in the order that its loads take less time in, the next level's on a
-    tie; None if it does not fit."""
+    """Choose for each level the loop order whose loads take less time, comparing the next level's loads on a tie; None
+    if the configuration does not fit."""
     last = len(p.levels) - 1
     for level in range(b.split + 1):
         options = []

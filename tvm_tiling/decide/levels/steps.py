@@ -1,4 +1,4 @@
-"""How far a step of K goes in the levels where K is split: as far as fits, in steps of nearly equal size (page 02)."""
+"""The step of K at the levels where K is split: the largest that fits, with steps of nearly equal size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .level_model import Blocks, LevelProduct, held_at, share, traffic_of
 
 
 def deepest(p: LevelProduct, b: Blocks) -> Blocks:
-    """The configuration with the largest step of K that fits, evened out."""
+    """Return the configuration with the largest fitting step of K, evened out."""
     if b.split == len(p.levels):
         return b
     most, traffic = p.k, traffic_of(p, b)
@@ -23,13 +23,13 @@ def deepest(p: LevelProduct, b: Blocks) -> Blocks:
 
 
 def stepped(p: LevelProduct, b: Blocks, most: int) -> Blocks:
-    """The configuration with steps of at most so many units of K, evened out."""
+    """Return the configuration with evened-out steps of at most `most` units of K."""
     units = ceil_div(p.k, p.units[2])
     return b._replace(depth=ceil_div(units, ceil_div(units, max(1, min(most, units)))) * p.units[2])
 
 
 def _bytes_of_step(p: LevelProduct, b: Blocks, level: int) -> tuple[int, int]:
-    """Bytes of one instance's blocks of A and B at the split level for each step along K."""
+    """Return the bytes of one instance's blocks of A and B at the split level for each step along K."""
     return (
         p.bytes_a(share(b.rows[-1], p.m, b.across_m[level], p.units[0]), 1),
         p.bytes_b(share(b.columns[-1], p.n, b.across_n[level], p.units[1]), 1),

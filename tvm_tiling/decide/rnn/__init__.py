@@ -1,1 +1,1 @@
-"""Recurrent layers: on page 04's engine and on CPUs."""
+"""Recurrent layers, on the column engine and on CPUs."""

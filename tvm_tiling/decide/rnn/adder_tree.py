@@ -1,7 +1,7 @@
-"""Adder trees whose tail gives several sums (CAT-N, page 04).
+"""Adder trees with a configurable tail (CAT-N) that can output several sums.
 
-A tree of `inputs` adds them level by level. With a tail of N its last log2(N) levels can also hand on what they are
-given, so that 1, 2, 4 .. N sums leave it, of as many columns less each, with no adder beyond the tree's own.
+A tree with `inputs` inputs adds them level by level. With a tail of N, its last log2(N) levels can also forward their
+inputs, so that 1, 2, 4 .. N sums leave the tree, each over correspondingly fewer columns, without additional adders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...errors import HardwareError
 
 
 def smallest_tail(columns: Iterable[int]) -> int:
-    """N of the smallest tail with which one tree serves all these numbers of columns."""
+    """Return the smallest tail N with which one tree supports all these numbers of columns."""
     counts = list(columns)
     if not counts:
         raise HardwareError("adder tree: no numbers of columns; expected at least one")

@@ -1,9 +1,10 @@
-"""Recurrent layers on page 04's engine: how many columns (EP) and rows (VP) at once in each layer, and the threads.
+"""Recurrent layers on the column engine: the numbers of columns (EP) and rows (VP) processed at once in each layer, and
+the threads (column-wise matrix-vector multiplication, design page 04).
 
-EP are few, so mode "best" counts them all. Mode "seed" is the source's walk: EP = 1, 2, 4, ... with the largest VP each
-allows, until cycles rise (paragraphs 98 and 99: they fall up to the best points and rise behind them), which for many
-sizes that are no powers of two is too early. An EP that takes as long as the one before does not end it. Both take the
-pair of fewest cycles a step, then of the smaller latency.
+There are few values of EP, so mode "best" tries them all. Mode "seed" is the published search: EP = 1, 2, 4, ... with
+the largest VP that each allows, until cycles rise. It assumes that cycles fall up to the best value and rise
+afterwards, so for many sizes that are not powers of two it stops too early. An EP with equal cycles does not end the
+search. Both modes choose the fewest cycles per step, then the smaller latency.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ MODES = ("best", "seed")
 
 
 class RnnCycles(int):
-    """Cycles of a whole recurrent workload, as a number. `cycles_per_step` of one step of one sequence through all
-    layers and directions, `row_wise_per_step` the same in row-wise order; `product` cycles of it in which the engine
-    multiplies; `latency` of one drain."""
+    """Cycles of a whole recurrent workload, as an int.
+
+    `cycles_per_step` covers one step of one sequence through all layers and directions, `row_wise_per_step` the same in
+    row-wise order; `product` counts the cycles in which the engine multiplies; `latency` is that of one drain.
+    """
 
     cycles_per_step: int
     row_wise_per_step: int
@@ -38,9 +41,11 @@ class RnnCycles(int):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """`ep` columns and `vp` rows at once for a layer that takes `input_size` numbers beside its state, and what a step
-    of one sequence takes: `cx` and `ch` cycles of product, `latency` from the last column to the result, the tail
-    included, `cycles_per_step` in all."""
+    """The configuration of a layer with `input_size` inputs: `ep` columns and `vp` rows at once.
+
+    For a step of one sequence, `cx` and `ch` are the multiplication cycles of inputs and state, `latency` the cycles
+    from the last column to the result including the tail, and `cycles_per_step` the total.
+    """
 
     input_size: int
     ep: int
@@ -53,13 +58,13 @@ class LayerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RnnTiling(Decision):
-    """How recurrent layers run on a column engine.
+    """Configuration of recurrent layers on a column engine.
 
-    `ep` and `vp` are those of the first layer, `layers` has all. `cycles_per_step`, of one sequence through all layers
-    and directions, in column-wise order, `row_wise_per_step` in row-wise order; `utilisation` of the multipliers over
-    the former. `threads` sequences share an engine of `engines`, of `threads_needed` that would hide every stall;
-    `cycles` of the whole workload then. `seed_gap`: cycles of a step by mode "seed" / by mode "best". `tail`: CAT-N
-    with which one tree serves all layers.
+    `ep` and `vp` are those of the first layer; `layers` holds all. `cycles_per_step` is for one sequence through all
+    layers and directions in column-wise order, `row_wise_per_step` in row-wise order; `utilisation` is that of the
+    multipliers over the former. `threads` sequences share each of `engines` engines; `threads_needed` would remove
+    every stall; `cycles` is the resulting total of the workload. `seed_gap` is the ratio of the cycles of a step in
+    mode "seed" to those in mode "best". `tail` is the CAT-N with which one adder tree serves all layers.
     """
 
     op: ClassVar[str] = "rnn"
@@ -93,8 +98,8 @@ class RnnTiling(Decision):
 
 
 def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best", "seed"] = "best") -> RnnTiling:
-    """The configuration of recurrent layers on `hardware.column`, page 04. HardwareError where the unit is absent or
-    does not take the type."""
+    """Return the configuration of recurrent layers on `hardware.column`. Raises HardwareError if the machine has no
+    such unit or the unit does not support the type."""
     if mode not in MODES:
         raise HardwareError(f"mode = {mode!r}; {nearest(str(mode), MODES)}")
     column = _column(workload, hardware)
@@ -140,10 +145,10 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
 
 
 def rnn_cycles(workload: RnnWorkload, hardware: Hardware, *, ep: int, vp: int) -> RnnCycles:
-    """Cycles of `workload` with `ep` columns and `vp` rows at once in every layer; rows past those of the combined
-    weights are idle.
+    """Return the cycles of `workload` with `ep` columns and `vp` rows at once in every layer; rows beyond those of the
+    combined weights are idle.
 
-    HardwareError where the machine has no column engine, no such type, or no such pair.
+    Raises HardwareError if the machine has no column engine or does not support the type or the pair.
     """
     if not isinstance(workload, RnnWorkload):
         raise UnsupportedOperator(f"rnn_cycles: a {type(workload).__name__}; expected an RnnWorkload")
@@ -177,7 +182,7 @@ def _best(workload: RnnWorkload, column: Column, size: int) -> int:
 
 
 def _greedy(workload: RnnWorkload, column: Column, size: int) -> int:
-    """The best of the EP before the first one that takes more cycles than the one before it."""
+    """Return the best EP before the first one that takes more cycles than its predecessor."""
     counts = column.column_counts
     found, before = counts[0], _rank(workload, column, size, counts[0])
     best = before
@@ -218,12 +223,12 @@ def _config(workload: RnnWorkload, column: Column, size: int, ep: int) -> LayerC
 
 
 def _threads(workload: RnnWorkload, column: Column) -> int:
-    """Sequences of a layer that share an engine: elements of the batch, and the two directions."""
+    """Return the sequences of a layer that share an engine: elements of the batch and both directions."""
     return min(column.threads, ceil_div(workload.batch * workload.directions, column.engines))
 
 
 def _whole(workload: RnnWorkload, column: Column, steps: list[StepCycles]) -> int:
-    """Cycles of all layers, one after the other, whose sequences take the threads of the engines in turn."""
+    """Return the cycles of all layers in sequence; their sequences use the threads of the engines in turn."""
     threads = _threads(workload, column)
     groups, rest = divmod(ceil_div(workload.batch * workload.directions, column.engines), threads)
     total = 0

@@ -1,10 +1,12 @@
-"""The product of a matrix by a vector on page 04's engine: how many columns and rows at once, and in which pieces.
+"""Matrix-vector multiplication on the column engine: the numbers of columns and rows at once, and the pieces of the
+matrix.
 
-A product of `rows` x `depth` takes ceil(depth/EP) * ceil(rows/VP) cycles and the latency of EP at its end; VP is as
-many rows as the multipliers allow beside EP columns. There are a handful of EP, so all are counted. The matrix comes in
-pieces, whole multiples of EP columns and of VP rows, so that it is loaded while the piece before is multiplied and the
-pieces cost no more cycles than the whole. A piece is given back when its results are there, the latency after its last
-cycle: as many versions of pieces, vectors and sums are on the chip as keep the engine busy until then.
+A matrix of `rows` x `depth` takes ceil(depth/EP) * ceil(rows/VP) cycles plus the latency of EP at the end; VP is the
+largest number of rows for which there are multipliers with EP columns. There are few values of EP, so all are tried.
+The matrix is loaded in pieces, whole multiples of EP columns and of VP rows, so that each is loaded while the previous
+one is multiplied and the pieces take no more cycles in total. A piece is freed when its results are available, the
+latency after its last cycle. The chip therefore holds as many versions of pieces, vectors and sums as keep the engine
+busy until then.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from ..explain import Sections
 from ..gemm.traffic import ceil_div, refuse_types
 from ..tiling import Decision, Reason
 
-PIECES = 8  # of columns, so that all but the first one's load is hidden
+PIECES = 8  # pieces of the columns, so that all loads but the first overlap with multiplications
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnTiling(Decision):
-    """A matrix by a vector: `ep` columns and `vp` rows at once, in pieces of `rows` x `columns` elements of the matrix.
-    `versions` of pieces, `vectors` of vectors (of a batch) and `sums` of the sums of a piece's rows are on the chip.
-    `cycles` of the products with the last one's latency, if loads are hidden; `utilisation` of the multipliers over
-    them."""
+    """A matrix-vector multiplication: `ep` columns and `vp` rows at once, in pieces of `rows` x `columns` elements of
+    the matrix.
+
+    The chip holds `versions` pieces, `vectors` vectors (of a batch) and `sums` versions of the sums of a piece's rows.
+    `cycles` includes the latency of the last result and assumes that loads overlap; `utilisation` is that of the
+    multipliers.
+    """
 
     op: ClassVar[str] = "column"
 
@@ -50,14 +55,15 @@ class ColumnTiling(Decision):
 
 
 def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
-    """The configuration of a product of a matrix by a vector, m = 1 or n = 1, on `hardware.column`: of fewest cycles,
-    then of the smallest latency.
+    """Return the configuration of a matrix-vector multiplication, m = 1 or n = 1, on `hardware.column`: the fewest
+    cycles, then the smallest latency.
 
-    HardwareError where the unit takes no such type, or its memories hold no two blocks of EP x VP and VP sums.
+    Raises HardwareError if the unit does not support the type, or its memories cannot hold two blocks of EP x VP and VP
+    sums.
     """
     unit = hardware.column
-    assert unit is not None and 1 in (workload.m, workload.n)  # or this were another kind of machine
-    refuse_types(hardware, unit, workload)  # so that the matrix and the vector have elements of one size
+    assert unit is not None and 1 in (workload.m, workload.n)  # guaranteed by the choice of kind
+    refuse_types(hardware, unit, workload)  # ensures that matrix and vector have elements of the same size
     rows, depth, machine = max(workload.m, workload.n), workload.k, Machine(hardware)
 
     def cycles(ep: int, vp: int) -> int:
@@ -99,24 +105,24 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
 
 
 def _fits(workload: GemmWorkload, machine: Machine, ep: int, vp: int) -> bool:
-    """Whether the memories hold two blocks of the matrix and the sums of one."""
+    """Return whether the memories hold two blocks of the matrix and the sums of one."""
     room, sums = machine.capacity("b"), machine.capacity("acc")
     blocks = room is None or 2 * ep * vp * workload.a_bytes <= room
     return blocks and (sums is None or vp * workload.acc_bytes <= sums)
 
 
 class _Piece:
-    """The piece of the matrix, and how many versions of everything find room and are of use."""
+    """The piece of the matrix, and how many versions of everything fit and are useful."""
 
     def __init__(self, workload: GemmWorkload, machine: Machine, rows: int, ep: int, vp: int, latency: int) -> None:
         w, memory = workload, machine.capacity
         blocks = ceil_div(w.k, ep)
         most = min(_holds(memory("b"), 2 * ep * w.a_bytes), _holds(memory("acc"), w.acc_bytes))
-        if most >= 2 * vp:  # two versions of sums, where rows are cut at all
+        if most >= 2 * vp:  # two versions of sums, if rows are divided at all
             most = min(most, max(vp, _holds(memory("acc"), 2 * w.acc_bytes)))
         self.rows = rows if most >= rows else most // vp * vp
         lines = ceil_div(self.rows, vp)
-        held = _holds(memory("b"), self.rows * ep * w.a_bytes)  # blocks of EP columns
+        held = _holds(memory("b"), self.rows * ep * w.a_bytes)  # blocks of EP columns that fit
         together = max(1, min(ceil_div(blocks, PIECES), held // PIECES))
         self.columns = min(w.k, together * ep)
         turns = w.batch * ceil_div(rows, self.rows)
@@ -128,5 +134,5 @@ class _Piece:
 
 
 def _holds(room: int | None, size: int) -> int:
-    """How many times `size` bytes find room."""
+    """Return how many times `size` bytes fit."""
     return 1 << 62 if room is None else room // size

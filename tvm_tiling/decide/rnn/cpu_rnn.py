@@ -1,5 +1,5 @@
-"""Recurrent layers on a CPU: of each layer and direction one product for the x part of all steps, then one kernel for
-the recurrence (page 04)."""
+"""Recurrent layers on a CPU: for each layer and direction, one matrix multiplication with the inputs of all steps, then
+one kernel for the recurrence."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .recurrence import GATES, Recurrence, RecurrenceTiling, decide_recurrence
 
 @dataclass(frozen=True, kw_only=True)
 class RnnCpuLayer:
-    """One direction of a layer that takes `input_size` numbers: the `product` of all its inputs with their weights,
-    prepacked, and its `recurrence`."""
+    """One direction of a layer with `input_size` inputs: the `product` of all its inputs with their prepacked weights,
+    and its `recurrence`."""
 
     input_size: int
     product: GemmTiling
@@ -28,9 +28,12 @@ class RnnCpuLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class RnnCpuTiling(Decision):
-    """How recurrent layers run on a CPU. `ep` columns and `vp` rows of the recurrent weights at once on `threads` cores
-    in the first layer; `layers` has all. `cycles_per_step` of all layers and directions, with a step's share of the
-    products before; `utilisation` of the multiply-add units over them."""
+    """Configuration of recurrent layers on a CPU.
+
+    `ep` columns and `vp` rows of the recurrent weights at once on `threads` cores are those of the first layer;
+    `layers` holds all. `cycles_per_step` covers all layers and directions, including a step's share of the input matrix
+    multiplications; `utilisation` is that of the multiply-add units.
+    """
 
     op: ClassVar[str] = "rnn_cpu"
 
@@ -55,8 +58,8 @@ class RnnCpuTiling(Decision):
 
 
 def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling:
-    """The configuration of recurrent layers on `hardware.cpu`. HardwareError where there is none, or for types but
-    float32."""
+    """Return the configuration of recurrent layers on `hardware.cpu`. Raises HardwareError if the machine has no CPU,
+    or for types other than float32."""
     w, cpu = workload, hardware.cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; expected a machine with one, or with a column engine")

@@ -1,11 +1,12 @@
-"""The recurrent part of a layer on a CPU: one kernel for the whole sequence, h part, gates and state (page 04).
+"""The recurrence of a layer on a CPU: one kernel for the whole sequence, including hidden-state products, gates and
+state.
 
-The x part of all steps is one product and comes before. A step multiplies the recurrent weights by the state, column by
-column: `vp` rows of the weights, the gates of whole vectors of units beside each other, are summed in registers while
-`ep` columns are taken at once, each into sums of its own, so that multiply-adds do not wait for each other. The weights
-are packed in the order in which they are read. Each core has its share of the units, and reads the same weights in
-every step; where they are more than L1, every other step takes them from the end, so that what was read
-last, and is in the nearest cache, is read first.
+The input part of all steps is one matrix multiplication that runs first. A step multiplies the recurrent weights by the
+state, column by column: `vp` rows of the weights, which are the gates of whole vectors of units side by side, are
+summed in registers, `ep` columns at a time with separate sums, so that multiply-adds are independent. Weights are
+packed in the order in which they are read. Each core has its share of the units and reads the same weights in every
+step. If they exceed L1, every other step reads them backwards, so that the weights read last, which are still in the
+nearest cache, are read first.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ from ..explain import Sections
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
 
-# Gates of a unit by the letters of the textbooks.
+# Gates of a unit, by the letters used in the literature.
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
-FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoid and tanh, of each unit
-MOST_COLUMNS = 8  # at once, each into sums of its own
+FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoids and tanhs per unit
+MOST_COLUMNS = 8  # columns at once, each with its own sums
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrence:
-    """What the kernel computes: `steps` steps of `batch` sequences through `hidden` units, in float32. Its weights may
-    be `stored` in 16 bits.
+    """The computation: `steps` steps of `batch` sequences through `hidden` units, in float32. The weights may be
+    `stored` in 16 bits.
 
-    `order`: the gates in the order of the projected inputs and of the weights. `reverse`: from the last step to the
-    first. `reset_after`, a GRU's: r multiplies the product with h and its bias. `lengths`: each sequence has a length
-    of its own; `peepholes`, an LSTM's: gates that see the state of the cell.
+    - `order`: the gates in the order of the projected inputs and of the weights.
+    - `reverse`: from the last step to the first.
+    - `reset_after` (GRU): r multiplies the product of h and its weights, including the bias.
+    - `lengths`: each sequence has its own length.
+    - `peepholes` (LSTM): gates that see the cell state.
     """
 
     cell: str
-    steps: Any  # numbers, or what TIR has for those that only a run brings
+    steps: Any  # ints, or TIR expressions for dynamic sizes
     batch: Any
     hidden: int
     order: str
@@ -57,15 +60,16 @@ class Recurrence:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The gates of each product of a step; where r multiplies h, the last waits for the first."""
+        """The gates of each matrix multiplication of a step; where r multiplies h, the second one depends on the
+        first."""
         if self.cell == "gru" and not self.reset_after:
             return "rz", "n"
         return (GATES[self.cell],)
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of what the kernel takes; "lengths" are of int32, "weights" of the type in which they are
-        stored, the others of float32."""
+        """Names and shapes of the kernel's inputs; "lengths" are int32, "weights" have the type in which they are
+        stored, the others are float32."""
         state = (self.batch, self.hidden)
         taken = {
             "projected": (self.steps, self.batch, self.gates * self.hidden),
@@ -84,7 +88,7 @@ class Recurrence:
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of what it gives: h of all steps, and the states behind the last one."""
+        """Names and shapes of the kernel's outputs: h of all steps, and the states after the last one."""
         state = (self.batch, self.hidden)
         given = {"y": (self.steps, self.batch, self.hidden), "h": state}
         return {**given, "c": state} if self.cell == "lstm" else given
@@ -95,9 +99,12 @@ class Recurrence:
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrenceTiling(Decision):
-    """`vp` rows of the weights, those of `blocks` vectors of units, for `rows` sequences and `ep` columns at once; the
-    units are shared by `threads` cores. `lower`: columns at once of the tiles of 1, 2, ... sequences less than `rows`,
-    where only a run brings how many there are. `turning`: every other step takes a share's weights from the end."""
+    """Tiling of a recurrence: `vp` rows of the weights, those of `blocks` vectors of units, for `rows` sequences and
+    `ep` columns at once; `threads` cores divide the units.
+
+    `lower` lists the columns at once for tiles of 1, 2, ... sequences fewer than `rows`, used with a dynamic batch.
+    `turning`: every other step reads a core's weights backwards.
+    """
 
     op: ClassVar[str] = "recurrence"
 
@@ -123,8 +130,10 @@ class RecurrenceTiling(Decision):
 def decide_recurrence(
     recurrence: Recurrence, cpu: Cpu, threads: int | None = None, *, any_batch: bool = False
 ) -> RecurrenceTiling:
-    """The configuration of one layer's recurrence; `threads` forces the number of cores. `any_batch`: the kernel has a
-    tile of each height, for any number of sequences."""
+    """Return the configuration of one layer's recurrence.
+
+    threads: forces the number of cores. any_batch: the kernel has a tile of each height, for any number of sequences.
+    """
     r, lanes = recurrence, cpu.lanes(4)
     gates = max(len(phase) for phase in r.phases)
     rows, blocks = _tile(r, gates, lanes, cpu)
@@ -161,7 +170,8 @@ def decide_recurrence(
 
 
 def _columns(r: Recurrence, rows: int, blocks: int, gates: int, cpu: Cpu) -> int:
-    """Columns at once of a tile of so many sequences: until its sums hide the latency of multiply-adds."""
+    """Return the columns at once of a tile of `rows` sequences: enough that its sums cover the latency of
+    multiply-adds."""
     ep, most = 1, min(MOST_COLUMNS, r.hidden)
     while (
         ep * 2 <= most
@@ -173,13 +183,13 @@ def _columns(r: Recurrence, rows: int, blocks: int, gates: int, cpu: Cpu) -> int
 
 
 def _registers(rows: int, blocks: int, gates: int, cpu: Cpu) -> bool:
-    """Whether sums, a column's weights and one number of the state find registers."""
+    """Return whether the sums, a column's weights and one element of the state fit the registers."""
     return (rows + 1) * blocks * gates + 1 <= cpu.vector_registers
 
 
 def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu) -> tuple[int, int]:
-    """(sequences, vectors of units) of a register tile: the fewest loads for each multiply-add, then the fewest units,
-    which are shared evenly."""
+    """Return (sequences, vectors of units) of a register tile: the fewest loads per multiply-add, then the fewest
+    units, divided evenly."""
     found = []
     for blocks in range(1, min(4, ceil_div(r.hidden, lanes)) + 1):
         most = max([n for n in range(1, r.batch + 1) if _registers(n, blocks, gates, cpu)], default=0)
@@ -195,12 +205,13 @@ def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu) -> tuple[int, int]:
 
 
 def _weights(r: Recurrence) -> float:
-    """Bytes of the weights."""
+    """Return the bytes of the weights."""
     return float(element_bytes(r.stored)) * r.gates * r.hidden * r.hidden
 
 
 def _step_cycles(r: Recurrence, cpu: Cpu, rows: int, blocks: int, threads: int) -> float:
-    """Of one step: multiply-adds or the arrival of the weights, the functions behind, the meeting of the cores."""
+    """Return the cycles of one step: multiply-adds or the transfer of the weights, the activation functions, and the
+    synchronisation of the cores."""
     lanes = cpu.lanes(4)
     groups = ceil_div(r.hidden, blocks * lanes)
     share = ceil_div(groups, threads) / groups

@@ -1,1 +1,2 @@
-"""What is not a sum of products: element-wise work, reductions, windows, attention's softmax."""
+"""Operators other than matrix multiplications and convolutions: element-wise operators, reductions, windows and
+attention."""

@@ -1,8 +1,8 @@
-"""Attention on a CPU: how many rows of scores stay in L2 from q k^T over the softmax to the last product.
+"""Attention on a CPU: how many rows of scores stay in L2 from q k^T through the softmax to the multiplication by v.
 
 For each matrix of the batch, keys and values are packed once into panels; then blocks of rows pass through all three
-steps. A block's scores are written and read where they lie, so it is as tall as a quarter of L2 lets it
-be; taller blocks would only read the packed operands less often, and those come from the same cache.
+steps. The scores of a block are written and read in place, so a block is as tall as a quarter of L2 allows. Taller
+blocks would only read the packed operands less often, and those come from the same cache.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
 from .elementwise import SHARES_PER_CORE
 
-# Rows of a block beyond which nothing is gained.
+# Rows of a block beyond which there is no further gain.
 MOST_ROWS = 64
-# Passes of plain operations over the scores: scale and mask, maximum, difference, sum, quotient.
+# Passes of simple operations over the scores: scale and mask, maximum, difference, sum, quotient.
 PASSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShape:
-    """`batch` times softmax(q k^T) v; q is rows x depth, k is keys x depth, v is keys x width. `dtype`: of what
-    the products multiply, the softmax's result among it; sums and softmax are in float32."""
+    """`batch` times softmax(q k^T) v; q is rows x depth, k is keys x depth, v is keys x width.
+
+    `dtype` is the type that is multiplied, including the result of the softmax; sums and softmax are in float32.
+    """
 
     batch: int
     rows: int
@@ -37,7 +39,7 @@ class AttentionShape:
 
     @property
     def flops(self) -> int:
-        """Of the two products."""
+        """Floating-point operations of the two matrix multiplications."""
         return 2 * self.batch * self.rows * self.keys * (self.depth + self.width)
 
 
@@ -54,7 +56,8 @@ class RegisterTile:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionTiling(Decision):
-    """Blocks of `block_rows` rows; a register tile for either product; shares of the cores in batch and rows."""
+    """Blocks of `block_rows` rows; a register tile for each matrix multiplication; division of batch and rows among
+    cores."""
 
     op: ClassVar[str] = "attention"
 
@@ -77,24 +80,24 @@ class AttentionTiling(Decision):
 
 
 def attention_engine(shape: AttentionShape, cpu: Cpu) -> DotInstruction | None:
-    """The instruction of both products; None where a CPU has none for the type."""
+    """Return the instruction of both matrix multiplications; None if the CPU has none for the type."""
     return fastest(cpu, shape.dtype, shape.dtype, "float32")
 
 
 def scores_space(cpu: Cpu) -> int:
-    """Bytes that the scores of a block may take."""
+    """Return the bytes available for the scores of a block."""
     return int(cpu.kernel_costs.l2_scores * cpu.l2_bytes)
 
 
 def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
-    """The configuration of one attention that has an instruction."""
+    """Return the configuration of an attention operator for which attention_engine returns an instruction."""
     lanes, engine = cpu.lanes(4), attention_engine(shape, cpu)
     assert engine is not None
     share = cpu.kernel_costs.l2_scores
     most = max(1, min(MOST_ROWS, scores_space(cpu) // (4 * shape.keys)))
     rows = ceil_div(shape.rows, ceil_div(shape.rows, most))
     scores, values = (_tile(columns, rows, lanes, cpu) for columns in (shape.keys, shape.width))
-    # Whole register tiles, where the block holds several.
+    # Round to whole register tiles if the block holds several.
     if rows < shape.rows and rows > scores.height:
         rows = rows // scores.height * scores.height
     even = shape.batch % cpu.cores == 0 or shape.batch >= SHARES_PER_CORE * cpu.cores
@@ -130,7 +133,7 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
 
 
 def _tile(columns: int, rows: int, lanes: int, cpu: Cpu) -> RegisterTile:
-    """The tile with the least work: idle lanes, and loads beside multiply-adds."""
+    """Return the tile with the least work: idle lanes, and loads relative to multiply-adds."""
     found = []
     for vectors in range(1, min(4, ceil_div(columns, lanes)) + 1):
         height = min(rows, (cpu.vector_registers - 1) // vectors - 1)
@@ -146,7 +149,8 @@ def _tile(columns: int, rows: int, lanes: int, cpu: Cpu) -> RegisterTile:
 def _cycles(
     shape: AttentionShape, scores: RegisterTile, values: RegisterTile, lanes: int, cpu: Cpu, speed: float
 ) -> float:
-    """On one core: multiply-adds of whole tiles, `speed` beside those of float32, the softmax, packing."""
+    """Return the cycles on one core: multiply-adds of whole tiles at `speed` relative to float32, the softmax, and
+    packing."""
 
     def product(tile: RegisterTile, columns: int, depth: int) -> float:
         wide = ceil_div(columns, tile.vectors * lanes) * tile.vectors

@@ -1,4 +1,4 @@
-"""Keys or values of new rows put behind those of the past."""
+"""Appending the keys or values of new rows to a cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..tiling import Decision, Reason
 
 @dataclass(frozen=True, kw_only=True)
 class CacheAppend:
-    """What the kernel computes: in each of `groups` heads of a batch, rows of `width` elements: those of the past, of
-    which there is room for `room`, with `length` new ones from "before" on, `every` in all. Where the result is the
-    memory of the past, only the new rows are written."""
+    """The computation: in each of `groups` heads of a batch, append `length` new rows of `width` elements at index
+    "before" to the past rows, which have capacity for `room`, giving `every` rows in total. If the result shares the
+    memory of the past rows, only the new rows are written."""
 
-    batch: Any  # numbers, or what TIR has for those that only a run brings
+    batch: Any  # ints, or TIR expressions for dynamic sizes
     room: Any
     length: Any
     every: Any
@@ -25,7 +25,7 @@ class CacheAppend:
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """Names, shapes and types of what the kernel takes."""
+        """Names, shapes and types of the kernel's inputs."""
         return {
             "past": ((self.batch, self.groups, self.room, self.width), "float32"),
             "new": ((self.batch, self.length, self.groups, self.width), "float32"),
@@ -34,13 +34,13 @@ class CacheAppend:
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """The same of what it gives."""
+        """Names, shapes and types of the kernel's outputs."""
         return {"present": ((self.batch, self.groups, self.every, self.width), "float32")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppendTiling(Decision):
-    """Vectors of `lanes`; heads are shared by `tasks` cores."""
+    """Vectors of `lanes` elements; `tasks` cores divide the heads."""
 
     op: ClassVar[str] = "append to a cache"
     FORM: ClassVar[str] = "append"
@@ -54,7 +54,7 @@ class AppendTiling(Decision):
 
 
 def decide_append(sizes: CacheAppend, cpu: Cpu) -> AppendTiling:
-    """The configuration for sizes that are numbers; priced as a copy of all."""
+    """Return the configuration for static sizes; the predicted time is that of copying everything."""
     moved = 8.0 * sizes.batch * sizes.groups * sizes.every * sizes.width
     tasks = max(1, min(cpu.cores, sizes.batch * sizes.groups))
     return AppendTiling(

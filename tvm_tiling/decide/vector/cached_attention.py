@@ -1,8 +1,8 @@
-"""Attention of new rows over a cache of keys and values, each of which several heads share.
+"""Attention of new rows over a cache of keys and values that may be shared by several heads.
 
-Of one new row the keys are read as they lie, a vector of products for each, and added up across lanes; of more they are
-turned once into panels whose lanes are keys, and tiles of rows go over these. A row sees no key behind its own place,
-and what no row of a tile sees is not computed.
+For one new row, keys are read in place: one vector of products per key, summed across lanes. For more rows, keys are
+transposed once into panels with keys as lanes, which tiles of rows then traverse. A row does not see keys after its own
+position, and keys that no row of a tile sees are skipped.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from ...hardware.description import Cpu
 from ..explain import Sections
 from ..tiling import Decision, Reason
 
-MOST_SHARED = 8  # rows of one place that are computed at once
-PANEL_VECTORS = 2  # of keys
+MOST_SHARED = 8  # rows of one position computed at once
+PANEL_VECTORS = 2  # vectors of keys in a panel
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedAttention:
-    """What the kernel computes: softmax(scale q k') v for `length` rows of each of `heads` heads; `every` keys lie in
-    `groups` heads. A row at place i sees the keys up to before + i, of these the last `window` where that is not 0.
-    `softcap` c where not 0: scores s become c tanh(s / c)."""
+    """The computation: softmax(scale q k') v for `length` rows of each of `heads` heads, with `every` keys in `groups`
+    heads.
 
-    batch: Any  # numbers, or what TIR has for those that only a run brings
+    The row at position i sees the keys up to before + i, and only the last `window` of them unless that is 0. With
+    `softcap` c other than 0, scores s become c tanh(s / c).
+    """
+
+    batch: Any  # ints, or TIR expressions for dynamic sizes
     length: Any
     every: Any
     heads: int
@@ -37,17 +40,18 @@ class CachedAttention:
 
     @property
     def shared(self) -> int:
-        """Heads that share keys and values."""
+        """Number of heads that share keys and values."""
         return self.heads // self.groups
 
     @property
     def flops(self) -> int:
-        """Operations of both products, as if every row saw every key; sizes have to be numbers."""
+        """Floating-point operations of both matrix multiplications, as if every row saw every key; requires static
+        sizes."""
         return 4 * self.batch * self.heads * self.length * self.every * self.width
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """Names, shapes and types of what the kernel takes. "before": keys in front of the first row's own."""
+        """Names, shapes and types of the kernel's inputs. "before" is the number of keys before the first row's own."""
         cache = ((self.batch, self.groups, self.every, self.width), "float32")
         return {
             "q": ((self.batch, self.length, self.heads, self.width), "float32"),
@@ -58,13 +62,14 @@ class CachedAttention:
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[Any, ...], str]]:
-        """The same of what it gives."""
+        """Names, shapes and types of the kernel's outputs."""
         return {"y": ((self.batch, self.length, self.heads * self.width), "float32")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedAttentionTiling(Decision):
-    """Tiles of `rows` rows by panels of `panel` keys; cores share batch and groups, and rows in `shares` parts."""
+    """Tiles of `rows` rows by panels of `panel` keys; cores divide batch and groups, and the rows into `shares`
+    parts."""
 
     op: ClassVar[str] = "attention over a cache"
 
@@ -83,10 +88,10 @@ class CachedAttentionTiling(Decision):
 
 
 def decide_cached_attention(sizes: CachedAttention, cpu: Cpu) -> CachedAttentionTiling:
-    """The configuration for sizes that are numbers, those of the sample where a run brings them."""
+    """Return the configuration for static sizes; for dynamic ones, those of the sample."""
     lanes = cpu.lanes(4)
     across = -(-sizes.width // lanes)
-    # Sums of a tile of rows: by a panel of keys, and by the vectors of a value, which stay in registers as well.
+    # Sums of a tile of rows: by a panel of keys, and by the vectors of a value, which stay in registers too.
     rows = max(1, min(6, (cpu.vector_registers - 4) // max(PANEL_VECTORS, min(across, 4))))
     shares = max(1, -(-cpu.cores // max(1, sizes.batch * sizes.groups)))
     macs = 2 * sizes.batch * sizes.heads * sizes.length * sizes.every * sizes.width

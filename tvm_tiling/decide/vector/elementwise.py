@@ -1,8 +1,7 @@
-"""How element-wise work and row-wise reductions are shared and cut: vectors, shares of the cores, whether to share.
+"""Element-wise operators and row-wise reductions: vector width, division among cores, and whether to use several cores.
 
-Such work is bound by the memory it moves, so there is little to choose: whole vectors along what is contiguous, equal
-shares of the outermost axis that has enough of them, and no threads at all where starting them (gemm/gemm_cost.py)
-costs more than they save.
+Such operators are memory-bound, so there is little to choose: full vectors along the contiguous axis, equal shares of
+the outermost axis that has enough elements, and a single thread if starting threads costs more than it saves.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from ...hardware.description import Cpu
 from ..explain import Sections
 from ..tiling import Decision, Reason
 
-# Shares of an axis that each core should at least get, so that none waits long for another.
+# Shares of an axis per core, at least, so that no core waits long for another.
 SHARES_PER_CORE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a function does: bytes read and written, elements computed, and operations for each of them.
+    """The work of a function: bytes read and written, elements computed, and operations per element.
 
-    `word` is the widest element in bytes. `functions` are calls such as exp, `divisions` include roots.
+    `word` is the widest element in bytes. `functions` counts calls such as exp; `divisions` includes roots.
     """
 
     bytes: int
@@ -36,7 +35,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class ElementwiseTiling(Decision):
-    """Vectors of `lanes` elements, `tasks` shares of the cores."""
+    """Vectors of `lanes` elements, divided among `tasks` cores."""
 
     op: ClassVar[str] = "elementwise"
 
@@ -52,7 +51,7 @@ class ElementwiseTiling(Decision):
 
 
 def decide_elementwise(work: Work, cpu: Cpu) -> ElementwiseTiling:
-    """Lanes and tasks of one function."""
+    """Return the lanes and tasks of one function."""
     lanes = max(1, cpu.lanes(max(1, work.word)))
     costs = cpu.kernel_costs
     each = work.plain * costs.plain_operation + work.divisions * costs.division + work.functions * costs.function
@@ -78,9 +77,9 @@ def decide_elementwise(work: Work, cpu: Cpu) -> ElementwiseTiling:
 
 
 def shared_axis(units: Sequence[int], tasks: int) -> int:
-    """Which axis to share among tasks: the outermost that gives equal shares or many of them, else the longest.
+    """Return the axis to divide among tasks: the outermost that gives equal shares or many of them, else the longest.
 
-    `units` are what each axis counts, outermost first: elements, or vectors along the vector's axis.
+    `units` are the counts of each axis, outermost first: elements, or vectors for the vectorised axis.
     """
     for axis, count in enumerate(units):
         if count >= SHARES_PER_CORE * tasks or (count >= tasks and count % tasks == 0):

@@ -1,9 +1,9 @@
-"""How many elements of an element-wise operator an accelerator loads, computes and stores at a time (page 06).
+"""How many elements of an element-wise operator an accelerator loads, computes and stores at a time.
 
-Loads, the vector engine and the store work on three tiles at once, of which the buffers hold two versions. Few tiles
-leave the first load and the last store without anything beside them; many round to whole cycles often, and wait for
-the latencies of transfers, as a buffer is loaded anew only when what was in it has been used. So the whole is estimated
-for several numbers of tiles, each twice the one before, and the fastest is taken.
+Loads, the vector engine and the stores work on three tiles at once, of which the buffers hold two versions. With few
+tiles, the first load and the last store run without overlap. With many, rounding to whole cycles and the latencies of
+transfers add up, since a buffer is only reloaded after its contents have been used. The total is therefore estimated
+for several numbers of tiles, each twice the previous one, and the fastest is taken.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ ENOUGH = 128.0  # cycles that the slowest part of a tile should take
 LEAST_TILES = 16
 MOST_TILES = 4096
 VERSIONS = 2
-SCRATCH = 4  # results of 4 bytes that an expression may hold at once
+SCRATCH = 4  # 4-byte intermediate results of an expression, at most
 
 
 def usual_tile(points: int, cycles: float) -> float:
-    """Elements, at least one, of a tile whose slowest part takes `cycles` for each of `points`: enough that rounding to
-    whole cycles is a percent of it, of tiles that are neither too few to overlap nor too many."""
+    """Return the elements, at least one, of a tile whose slowest part takes `cycles` per element of `points`: enough
+    that rounding to whole cycles costs about a percent, with tiles neither too few to overlap nor too many."""
     return max(1, min(max(ENOUGH / cycles, points / MOST_TILES), points / LEAST_TILES))
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorTiling(Decision):
-    """`tile` are its extents along the axes of the result, `elements` their product; `cycles` are an estimate of the
-    whole, on a machine with several storage levels of its slowest part alone. There, `versions` of a tile are in each
-    level, the outermost first."""
+    """The tile of an element-wise operator.
+
+    `tile` holds its extents along the axes of the result, `elements` their product. `cycles` is an estimate of the
+    total; on a machine with several storage levels, of the slowest part alone. There, each level holds `versions` of a
+    tile, outermost level first.
+    """
 
     op: ClassVar[str] = "elementwise"
 
     tile: tuple[int, ...]
     elements: int
     cycles: float
-    bound: str  # the slowest part: a memory's load, the vector engine or the store
+    bound: str  # the slowest part: the load of a memory, the vector engine or the store
     versions: tuple[int, ...] = ()
 
     sections: ClassVar[Sections] = (
@@ -52,8 +55,8 @@ class VectorTiling(Decision):
 
 
 def tile_of(extents: Sequence[int], most: int) -> tuple[int, ...]:
-    """Extents of a tile of at most so many elements, and of one at least: whole inner axes, and an even part of the one
-    that is too long."""
+    """Return the extents of a tile of at most `most` elements and at least one: whole inner axes, and an even part of
+    the axis that is too long."""
     size = 1
     for axis in range(len(extents) - 1, -1, -1):
         if size * extents[axis] > most or axis == 0:
@@ -67,9 +70,11 @@ def tile_of(extents: Sequence[int], most: int) -> tuple[int, ...]:
 def decide_vector(
     extents: Sequence[int], operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
 ) -> VectorTiling:
-    """The tile of an operator whose result has these extents. operands: the memory that each is loaded to and its
-    bytes per element; result: bytes of one; operations: instructions of the vector engine. HardwareError if not even
-    one element fits."""
+    """Return the tile of an operator whose result has these extents.
+
+    operands: the memory into which each is loaded and its bytes per element; result: bytes per element; operations:
+    vector-engine instructions per element. Raises HardwareError if not even one element fits.
+    """
     points = math.prod(extents)
     held: dict[str, int] = {"out": VERSIONS * result + SCRATCH * 4}
     for memory, size in operands:
@@ -77,7 +82,7 @@ def decide_vector(
     capacity, full = points, ""
     for memory, each in held.items():
         space = machine.capacity(memory)
-        # A kilobyte is left to the starts of buffers, which are aligned.
+        # One kilobyte is reserved for the alignment of buffers.
         if space is not None and capacity * each > space - min(1024, space // 4):
             capacity, full = (space - min(1024, space // 4)) // each, memory
             if capacity < 1:
@@ -103,7 +108,7 @@ def _doubled(least: int, most: int) -> Iterator[int]:
 
 
 class _Stream:
-    """What tiles of an operator take in each part of a machine: loads, the vector engine, the store."""
+    """Time of an operator's tiles in each part of a machine: loads, the vector engine, and the store."""
 
     def __init__(self, operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine) -> None:
         self.machine, self.operations = machine, max(1, operations)
@@ -120,16 +125,16 @@ class _Stream:
         return size / rate if rate else 0.0
 
     def cycles(self, points: int, elements: int) -> float:
-        """An estimate of the whole in tiles of so many elements."""
+        """Return the estimated total cycles with tiles of `elements` elements."""
         machine = self.machine
         loads = {name: math.ceil(self._transfer(name, size * elements)) for name, size in self.bytes.items()}
-        by_vector = loads.pop("out", 0)  # the vector engine loads what is neither A nor B
+        by_vector = loads.pop("out", 0)  # the vector engine loads operands other than A and B
         load, store = max(loads.values(), default=0), math.ceil(self._transfer("out", self.result * elements))
         vector = machine.vector
         step = math.ceil(elements / vector.lanes) + (0 if vector.forwards else vector.latency)
         compute = by_vector + self.operations * (0 if machine.vector_is_tail else step)
         external, token = machine.memory("external"), machine.issue.token_cycles
-        # A buffer of operands is loaded anew when it has been read, one of results written anew when that is stored.
+        # An operand buffer is reloaded after it has been read; a result buffer is rewritten after it has been stored.
         there, back = load + external.latency + compute + 2 * token, compute + store + external.latency + 2 * token
         each = max(load, compute, store, there / VERSIONS, back / VERSIONS)
         if external.ports == 1:
@@ -141,7 +146,7 @@ class _Stream:
 def vector_tiling(
     extents: Sequence[int], most: int, why: str, bound: str, cycles: float, versions: tuple[int, ...] = ()
 ) -> VectorTiling:
-    """The decision for tiles of at most so many elements, and why not of more."""
+    """Return the decision for tiles of at most `most` elements; `why` is the reason for this limit."""
     tile = tile_of(extents, most)
     return VectorTiling(
         tile=tile,

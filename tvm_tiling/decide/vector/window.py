@@ -1,8 +1,9 @@
-"""How a reduction over windows or axes is cut for an accelerator's vector engine (page 06).
+"""Tiling of a reduction over windows or axes for an accelerator's vector engine.
 
-A tile of results and the input under it are on the chip, the next one's input being loaded and the last one's results
-stored meanwhile. Tiles grow from the innermost axis outwards as long as they fit and no longer than hides what nothing
-else hides, the first load and the last store. A window that does not fit as a whole comes in steps.
+A tile of results and the input under it are on the chip, while the input of the next tile is loaded and the results of
+the previous one are stored. Tiles grow from the innermost axis outwards as long as they fit, up to a size at which the
+first load and the last store, which overlap with nothing, remain small. A window that does not fit as a whole is
+processed in steps.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from .vector_tiling import SCRATCH, VERSIONS, usual_tile
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """A reduction: extents of its `points` (axes of the result) and of its `summed` axes. `steps` says of each axis of
-    the input how far it goes for a step along each of the points, then of the reduction axes. `d_in` and `d_out` are
-    bytes of elements, `behind` operations on each result."""
+    """A reduction: extents of its `points` (the axes of the result) and of its `summed` (reduction) axes.
+
+    `steps` gives for each axis of the input the distance of a step along each axis of `points` and then of `summed`.
+    `d_in` and `d_out` are bytes per element, `behind` the number of epilogue operations per result.
+    """
 
     points: tuple[int, ...]
     summed: tuple[int, ...]
@@ -34,7 +37,7 @@ class Windows:
     behind: int = 0
 
     def read(self, points: Sequence[int], summed: Sequence[int]) -> int:
-        """Elements of the input under so many points and so much of their windows: the box around them."""
+        """Return the elements of the input under these points and this part of their windows: the bounding box."""
         extents = (*points, *summed)
         return prod(
             1 + sum(abs(step) * (extent - 1) for step, extent in zip(own, extents, strict=True)) for own in self.steps
@@ -43,8 +46,8 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTiling(Decision):
-    """`points` of the result along each of its axes are made at a time, from `summed` of each axis of their windows;
-    `cycles` of the whole if its slowest part, `bound`, hides all others."""
+    """A tile of `points` results along each axis, with `summed` elements of each axis of their windows at a time.
+    `cycles` is the total if the slowest part, `bound`, overlaps with all others."""
 
     op: ClassVar[str] = "window"
 
@@ -60,7 +63,8 @@ class WindowTiling(Decision):
 
 
 def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
-    """The tile of a reduction whose input is loaded to buffer "a". HardwareError if not one element fits."""
+    """Return the tile of a reduction whose input is loaded to buffer "a". Raises HardwareError if not one element
+    fits."""
     space = _Capacity(windows, machine)
     summed = _fitting_window(windows, space, machine)
     count = prod(windows.points)
@@ -71,7 +75,7 @@ def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
     for axis in range(len(points) - 1, -1, -1):
         whole = windows.points[axis]
         most = 1
-        # Windows of neighbouring tiles overlap: the rest of an axis comes along where it is no more than that again.
+        # Windows of adjacent tiles overlap, so a small remainder of an axis is included.
         limit = 2 * wanted if whole * prod(points) <= 2 * wanted else wanted
         while most < whole and most * prod(points) < limit:
             longer = [*points[:axis], most + 1, *points[axis + 1 :]]
@@ -98,7 +102,7 @@ def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
 
 
 def _parts(windows: Windows, points: Sequence[int], machine: Machine) -> dict[str, float]:
-    """Cycles of each part for one result, in tiles of so many points."""
+    """Return the cycles of each part per result, with tiles of these points."""
     parts = {"vector engine": (prod(windows.summed) + 1 + windows.behind) / machine.vector.lanes}
     read = windows.read(points, windows.summed) * windows.d_in / prod(points)
     for part, operand, size in (("load of a", "a", read), ("store", "out", windows.d_out)):
@@ -111,7 +115,7 @@ def _parts(windows: Windows, points: Sequence[int], machine: Machine) -> dict[st
 
 
 class _Capacity:
-    """The room of a machine's buffers for the tiles of a reduction."""
+    """Capacity of a machine's buffers for the tiles of a reduction."""
 
     def __init__(self, windows: Windows, machine: Machine) -> None:
         self.windows = windows
@@ -121,7 +125,7 @@ class _Capacity:
         ]
 
     def holds(self, points: Sequence[int], summed: Sequence[int]) -> bool:
-        """Whether two versions of a tile and of its input find room, and scratch space."""
+        """Return whether two versions of a tile and of its input fit, with scratch space."""
         own = self.windows
         each = VERSIONS * own.d_out + (SCRATCH * 4 if own.behind else 0)
         sizes = (VERSIONS * own.read(points, summed) * own.d_in, prod(points) * each)
@@ -129,7 +133,7 @@ class _Capacity:
 
 
 def _fitting_window(windows: Windows, space: _Capacity, machine: Machine) -> tuple[int, ...]:
-    """As much of a window as fits, halved from the outermost axis on."""
+    """Return the largest part of a window that fits, halving from the outermost axis on."""
     one = [1] * len(windows.points)
     summed = list(windows.summed)
     while not space.holds(one, summed):
