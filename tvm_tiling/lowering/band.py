@@ -1,8 +1,9 @@
-"""A band of the input, copied to where the microkernel reads it best: bordered, channels last, in the engine's type.
+"""Copies a band of the input to a layout suited to the microkernel: padded, channels last, in the multiply
+instruction's type.
 
-One pass does all that the layout asks: the border (page 05 merges it with the fold, whose rows it rounds up), channels
-moved to the end, conversion, and a distance between positions that does not make them collide in L1. A
-band is as many rows as stay in L2, so the copy costs a load and a store of what is read often.
+One pass does all that is needed: padding (combined with the stride-fold, whose rows are rounded up), moving channels
+last, conversion, and a distance between positions that avoids collisions in L1. A band has as many rows as stay in L2,
+so the copy costs one load and one store for data that is read many times.
 
     band[tap of depth][row][position][channel]
 """
@@ -21,20 +22,20 @@ from .transpose import transpose
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-# (column of the image, channel) -> the element, in the engine's type
+# (column of the image, channel) -> the element in the instruction's type
 RowElement = Callable[[Index, Index], Expr]
 
 
 @dataclass(frozen=True)
 class BandLayout:
-    """Sizes of a band, in elements. `rows` are those of one tap of depth, `columns` positions of a row."""
+    """Sizes of a band in elements. `rows` are those of one tap of depth, `columns` are positions of a row."""
 
     depth: int
     rows: int
     columns: int
     channels: int
-    pitch: int  # from a position to the next
-    slack: int = 0  # behind the band, for an engine that reads whole groups
+    pitch: int  # from one position to the next
+    slack: int = 0  # after the band, for instructions that read whole groups
 
     @property
     def row(self) -> int:
@@ -45,16 +46,16 @@ class BandLayout:
         return self.depth * self.rows * self.row + self.slack
 
     def at(self, depth: Index, row: Index, column: Index) -> Index:
-        """Offset of a position's first channel."""
+        """Return the offset of a position's first channel."""
         return ((depth * self.rows + row) * self.columns + column) * self.pitch
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Where the positions of a band's row come from: column x of the band is column x * step + start of the image.
+    """The source of a band's row: column x of the band is column x * step + start of the image.
 
-    `flat`: the image's row is one run of positions, channels within, that may be copied as such. `run`: neighbouring
-    channels that are adjacent; 1 where columns are.
+    `flat`: the image's row is one run of positions with adjacent channels that may be copied as a whole. `run`: number
+    of adjacent channels; 1 if columns are adjacent instead.
     """
 
     size: int  # columns of the image
@@ -65,7 +66,7 @@ class RowSource:
     flat: bool
 
     def inside(self, columns: int) -> tuple[int, int]:
-        """[first, end) of the band's columns that lie in the image."""
+        """Return [first, end) of the band's columns that are inside the image."""
         first = max(0, -(self.start // self.step))
         end = (self.size - 1 - self.start) // self.step + 1
         return min(first, columns), max(min(first, columns), min(columns, end))
@@ -74,13 +75,13 @@ class RowSource:
 def copy_row(
     band: tirx.Var, base: Index, layout: BandLayout, source: RowSource, element: RowElement, lanes: int, zero: Expr
 ) -> None:
-    """Fill one row of a band from `base` on."""
+    """Fill one row of a band starting at `base`."""
     first, end = source.inside(layout.columns)
     clear(band, base, first * layout.pitch, lanes, zero)
     at = base + first * layout.pitch
     column = first * source.step + source.start
     if source.flat and source.step == 1 and layout.pitch == source.channels:
-        # The image's row has no gaps, so that a channel number beyond the last is the next position.
+        # The image's row is contiguous, so a channel index past the last is the next position.
         runs(
             (end - first) * source.channels,
             lanes,
@@ -96,12 +97,12 @@ def copy_row(
 
 
 def clear(band: tirx.Var, at: Index, count: int, lanes: int, zero: Expr) -> None:
-    """Set `count` elements from `at` on to `zero`."""
+    """Set `count` elements starting at `at` to `zero`."""
     runs(count, lanes, lambda f, k: _copy(band, at + f, lambda _: zero, k))
 
 
 def runs(count: int, lanes: int, emit: Callable[[Index, int], None]) -> None:
-    """emit(first element, elements) for range(count) in whole vectors and one narrower one."""
+    """Call emit(first element, elements) to cover range(count) with whole vectors and one narrower vector."""
     whole, rest = divmod(count, lanes)
     if whole == 1:
         emit(0, lanes)
@@ -127,7 +128,7 @@ def _turned(
     element: RowElement,
     lanes: int,
 ) -> None:
-    """A row whose columns are adjacent in memory: squares of lanes x lanes are transposed in registers."""
+    """Copy a row whose columns are adjacent in memory: lanes x lanes squares are transposed in registers."""
     squares = count // lanes if source.step == 1 else 0
     blocks, kind = source.channels // lanes, str(band.dtype)
     whole = T.ramp(0, 1, lanes)

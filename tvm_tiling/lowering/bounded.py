@@ -1,9 +1,9 @@
-"""Accesses that stay inside of their buffers whatever the data holds.
+"""Keeps memory accesses inside their buffers for any data.
 
-A kernel whose addresses come from data (positions, lengths, coordinates, NaN cast to an integer) reads and writes where
-the data says. Such indices are clamped in loads, and stores outside of the buffer are left out. This keeps memory safe
-and is no more than that: what a wrong position means is decided where it is known (positions.py). Indices that are made
-of loop variables alone, and those that are proved to be inside, stay as they are.
+A kernel whose addresses depend on data (positions, lengths, coordinates, NaN cast to an integer) accesses whatever
+address the data gives. Such indices are clamped in loads, and stores outside the buffer are skipped. This guarantees
+memory safety only; positions.py decides what a wrong position means. Indices that depend on loop variables only, and
+those proved to be inside, are unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .known import Known
 
 
 def bounded(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with every access whose place the data decides inside of its buffer."""
+    """Return `func` with every data-dependent access confined to its buffer."""
     bounds = _Bounds(func)
     edits = (
         (TensorLoad, bounds.load),
@@ -40,7 +40,7 @@ class _Bounds(Known):
         return bool(bound.min_value >= 0 and bound.max_value < int(extent))
 
     def _open(self, indices: Sequence[Any], shape: Sequence[Any]) -> list[int]:
-        """The dimensions along which an access may be outside of the buffer."""
+        """Return the dimensions along which an access may be outside the buffer."""
         return [
             place
             for place, (index, extent) in enumerate(zip(indices, shape, strict=True))
@@ -59,7 +59,7 @@ class _Bounds(Known):
         sizes = [buffer.shape[place] for place in places]
         if all(isinstance(size, tirx.IntImm) and int(size) > 0 for size in sizes):
             return clamped
-        # A buffer without elements has no place to read.
+        # An empty buffer has no element to read.
         zero = tirx.const(0, str(buffer.dtype))
         return tirx.if_then_else(tirx.all(*[size > 0 for size in sizes]), clamped, zero)
 
@@ -72,7 +72,7 @@ class _Bounds(Known):
         return tirx.IfThenElse(tirx.all(*inside), store, None) if inside else store
 
     def region(self, region: TensorRegion) -> TensorRegion:
-        """What a block says it accesses: all of an axis along which data decides."""
+        """Widen a block's declared region to the whole axis along data-dependent dimensions."""
         ranges = [
             Range(0, extent) if self.from_data(r.min) or self.from_data(r.extent) else r
             for r, extent in zip(region.region, region.source.shape, strict=True)

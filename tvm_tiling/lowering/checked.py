@@ -1,4 +1,4 @@
-"""A tensor's values checked in one pass, before anything is computed from them."""
+"""Validates a tensor's values in one pass before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from .loops import share, when
 
 Extent: TypeAlias = int | tirx.Expr
-LEAST_SHARED = 1 << 15  # elements below which threads cost more than they save
+LEAST_SHARED = 1 << 15  # smaller tensors are not worth the start of threads
 SHARES = 16
 
 
 def constant_value(builder: relax.BlockBuilder, expr: relax.Expr) -> np.ndarray | None:
-    """The value of a constant, or of a variable that is bound to one."""
+    """Return the value of a constant or of a variable bound to one; None for others."""
     if isinstance(expr, relax.Var):
         expr = builder.lookup_binding(expr)
     return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
 
 
 def is_checked(builder: relax.BlockBuilder, values: relax.Expr, attribute: str, key: str) -> bool:
-    """Whether `values` come of a kernel with this attribute: they were checked already."""
+    """Return whether `values` come from a kernel with this attribute, so that they have been checked already."""
     call = builder.lookup_binding(values) if isinstance(values, relax.Var) else None
     if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
         return False
@@ -39,7 +39,8 @@ def is_checked(builder: relax.BlockBuilder, values: relax.Expr, attribute: str, 
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one value: whether it is wrong, what is kept of it, and the call that refuses it, given its place."""
+    """The verdict on one value: whether it is invalid, the value to keep, and the call that reports it, given its
+    position."""
 
     is_wrong: tirx.Expr
     kept: tirx.Expr
@@ -47,9 +48,8 @@ class Verdict:
 
 
 def checked(source: te.Tensor, columns: int, judge: Callable[[Any, int], Verdict], dtype: str, name: str) -> te.Tensor:
-    """What is kept of the values of `source`, each judged by its value and its column, the place in the last dimension
-    where `columns` are more than 1. One pass without branches, which LLVM vectorises, and a second one that finds what
-    to refuse."""
+    """Return the values to keep of `source`, each judged by its value and its column: the index in the last dimension
+    if `columns` exceeds 1. One branch-free pass, which LLVM vectorises, and a second pass that reports errors."""
     outer = source.shape if columns == 1 else source.shape[:-1]
     parts = shares(source.shape, 0) if len(outer) else 1
 
@@ -78,7 +78,7 @@ def checked(source: te.Tensor, columns: int, judge: Callable[[Any, int], Verdict
         with IRBuilder() as builder, T.seq_scope():
             is_any = T.alloc_buffer((parts,), "int32", scope="global")
             in_shares(parts, 0, lambda part: share_of(part, is_any))
-            # An error belongs to the thread that raises it, which has to be the caller's.
+            # An error is recorded for the thread that raises it, so the calling thread must raise it.
             with T.serial(0, parts) as part, when(is_any[part] != 0):
                 each(refuse)
         return builder.get()
@@ -95,7 +95,7 @@ def checked(source: te.Tensor, columns: int, judge: Callable[[Any, int], Verdict
 
 @dataclass(frozen=True)
 class Part:
-    """A share of a loop nest: number `index` of `count` nearly equal ones of the loop over `dimension`."""
+    """One of `count` nearly equal shares of a loop nest, with number `index`, divided along `dimension`."""
 
     dimension: int
     index: Any
@@ -103,7 +103,7 @@ class Part:
 
 
 def shares(shape: Sequence[Extent], dimension: int) -> int:
-    """In how many shares a nest over `shape` is run, cut along one dimension: 1 for what is too small."""
+    """Return into how many shares a loop nest over `shape` is divided along one dimension; 1 if it is too small."""
     fixed = [int(extent) for extent in shape if isinstance(extent, int | tirx.IntImm)]
     if len(fixed) < len(shape) or prod(fixed) < LEAST_SHARED:
         return 1
@@ -111,7 +111,7 @@ def shares(shape: Sequence[Extent], dimension: int) -> int:
 
 
 def in_shares(count: int, dimension: int, emit: Callable[[Part], None]) -> None:
-    """emit(part) for every share of a nest, in parallel."""
+    """Call emit(part) for every share of a loop nest, in parallel."""
     if count == 1:
         emit(Part(dimension, tirx.const(0, "int64"), 1))
         return
@@ -121,7 +121,7 @@ def in_shares(count: int, dimension: int, emit: Callable[[Part], None]) -> None:
 
 @contextmanager
 def loops(extents: Sequence[Extent], part: Part | None = None) -> Iterator[list[Any]]:
-    """A nest of serial loops, or a share of it; gives their variables."""
+    """Open a nest of serial loops, or a share of it; yields the loop variables."""
     with ExitStack() as stack:
         variables = []
         for dimension, extent in enumerate(extents):

@@ -1,10 +1,10 @@
-"""The block of a convolution in a plain schedule, and the moves that folding it takes (page 05).
+"""The block of a convolution in a plain schedule, and the steps needed to fold it.
 
-TVM folds a buffer by transform_layout and a block's iterators by transform_block_layout, each only where the new
-extents hold the old ones without rest. Where they do not, zeros are needed: transform_layout writes them into a buffer
-while its producer fills it, and pad_einsum makes the block's iterators longer. The latter refuses whatever is not read
-at plain iterators, such as an image at x * stride + kw, and would copy what it reads; so the block says meanwhile that
-it reads a single element of each operand. That is mended before the operands are folded, with the zeros that the longer
+TVM folds a buffer by transform_layout and a block's iterators by transform_block_layout, each only if the new extents
+hold the old ones exactly. Otherwise zeros are needed: transform_layout writes them into a buffer while its producer
+fills it, and pad_einsum extends the block's iterators. pad_einsum refuses accesses that are not at plain iterators,
+such as an image at x * stride + kw, and would copy what is read. The block therefore temporarily declares that it reads
+a single element of each operand. This is corrected before the operands are folded, with the zeros that the extended
 iterators then read.
 """
 
@@ -23,7 +23,7 @@ from ..errors import UnsupportedOperator
 from ..match.access import loads, variables
 
 Expr: TypeAlias = tirx.Expr
-# Coordinates of a convolution as expressions, by name.
+# Coordinates of a convolution as expressions by name.
 Point: TypeAlias = dict[str, Expr]
 
 AXES = ("n", "y", "x", "co", "kh", "kw", "c")
@@ -34,8 +34,8 @@ _READ = 0
 class ConvBlock:
     """out[n, y, x, co] = sum over (kh, kw, c) of image[n, y*sh + kh*dh, x*sw + kw*dw, c] * kernel[co, kh, kw, c].
 
-    `place` is each axis's place among the block's iterators, `extent` its length; `kernel_axes` the axes of the
-    kernels' dimensions in their order. `image` and `kernel` are places among what the block reads.
+    `place` maps each axis to its index among the block's iterators, `extent` to its length; `kernel_axes` names the
+    axes of the kernels' dimensions in order. `image` and `kernel` are indices into the block's reads.
     """
 
     sch: s_tir.Schedule
@@ -52,7 +52,7 @@ class ConvBlock:
         return self.sch.get(self.block).reads[read].source
 
     def image_stage(self) -> SBlockRV:
-        """The block that writes the image: its padding where that serves this convolution only, else a copy."""
+        """Return the block that writes the image: its padding if only this convolution reads it, else a copy."""
         sch = self.sch
         image = self.buffer(self.image)
         for producer in sch.get_producers(self.block):
@@ -64,7 +64,7 @@ class ConvBlock:
         return sch.cache_read(self.block, self.image, "global")
 
     def fold(self, fold: Fold, weights: str) -> None:
-        """Fold iterators and operands; see fold_moves.py on `weights`."""
+        """Fold iterators and operands; fold_moves.py describes `weights`."""
         sch, block = self.sch, self.block
         image = self.image_stage()
         kernel = (block, ("read", self.kernel))
@@ -97,9 +97,12 @@ class ConvBlock:
 
 @dataclass(frozen=True)
 class Fold:
-    """What becomes of the axes. `split` gives the pieces of an axis from all of them, whole where it has none; `join`
-    the axes from their pieces. `multiples`: what an axis is lengthened to first. `image`: the maps of the image's
-    dimensions (n, h, w, c), one after the other."""
+    """How a fold changes the axes.
+
+    `split` gives the pieces of an axis as functions of all axes; axes without an entry stay whole. `join` computes the
+    axes from their pieces. `multiples` lists the multiples to which axes are extended first. `image` lists the
+    successive maps of the image's dimensions (n, h, w, c).
+    """
 
     multiples: dict[str, int]
     split: dict[str, tuple[Callable[[Point], Expr], ...]]
@@ -110,16 +113,17 @@ class Fold:
         return len(self.split.get(axis, (None,)))
 
     def pieces(self, axes: Sequence[str], at: Point) -> tuple[Expr, ...]:
-        """The pieces of `axes`, in order."""
+        """Return the pieces of `axes` in order."""
         whole = {axis: (lambda point, axis=axis: point[axis],) for axis in axes}
         return tuple(piece(at) for axis in axes for piece in self.split.get(axis, whole[axis]))
 
 
 def conv_block(sch: s_tir.Schedule, block: SBlockRV) -> ConvBlock:
-    """The convolution that `block` is; UnsupportedOperator says which condition is not met.
+    """Return the convolution that `block` computes. Raises UnsupportedOperator, naming the unmet condition, for other
+    blocks.
 
-    Accepted: four-dimensional images, channels last, in one group, whose padding is in a block of its own; kernels with
-    a dimension for each of co, kh, kw and c in any order; constant extents.
+    Supported are four-dimensional images with channels last in one group, padded in a separate block; kernels with one
+    dimension each for co, kh, kw and c in any order; and constant extents.
     """
     body = sch.get(block)
     name = str(body.name_hint)
@@ -166,7 +170,7 @@ def conv_block(sch: s_tir.Schedule, block: SBlockRV) -> ConvBlock:
 
 
 class _Axes:
-    """The iterators of a block by the axes they are; one of a single step may be missing from every index."""
+    """Assignment of a block's iterators to axes; an iterator with one iteration may be missing from every index."""
 
     def __init__(self, body: s_tir.SBlock) -> None:
         self.iterators = list(body.iter_vars)
@@ -176,7 +180,7 @@ class _Axes:
             self.analyzer.bind(iterator.var, iterator.dom)
 
     def name(self, axis: str, index: Expr) -> bool:
-        """Take `index` for `axis`: an iterator that is no other axis yet, or 0 for one of a single step."""
+        """Assign `index` to `axis`: an unassigned iterator, or 0 for an axis with one iteration."""
         index = index if isinstance(index, tirx.Var) else self.analyzer.simplify(index)
         free = [i for i, v in enumerate(self.iterators) if v.var.same_as(index) and i not in self.place.values()]
         if free:
@@ -187,7 +191,8 @@ class _Axes:
         return self.iterators[self.place[axis]].var.same_as(index) if axis in self.place else self.is_zero(index)
 
     def image(self, read: Sequence[TensorLoad]) -> int:
-        """Which operand is the image: the one at the result's rows or columns, else the one not at its channels."""
+        """Return which operand is the image: the one indexed by the result's rows or columns, else the one not indexed
+        by its channels."""
         for axes, wanted in ((("y", "x"), True), (("co",), False)):
             known = {self.iterators[self.place[a]].var for a in axes if a in self.place}
             held = [any(variables(index, known) for index in load.indices) for load in read]
@@ -196,13 +201,14 @@ class _Axes:
         return 0
 
     def is_zero(self, index: Expr) -> bool:
-        """Whether `index` holds no iterator of more than one step, and is 0."""
+        """Return whether `index` is 0 and contains no iterator with more than one iteration."""
         rest = self.analyzer.simplify(index)
         return isinstance(rest, tirx.IntImm) and int(rest) == 0
 
     def window(self, point: str, tap: str, index: Expr) -> tuple[int, int] | None:
-        """(stride, dilation) where `index` is point * stride + tap * dilation, whose tap is named; else None."""
-        # As it stands first: simplified, it loses iterators of a single step.
+        """Return (stride, dilation) if `index` is point * stride + tap * dilation, and assign the tap; None
+        otherwise."""
+        # The original form first: simplification drops iterators with one iteration.
         return self._window(point, tap, index) or self._window(point, tap, self.analyzer.simplify(index))
 
     def _window(self, point: str, tap: str, index: Expr) -> tuple[int, int] | None:
@@ -221,7 +227,8 @@ class _Axes:
         return stride, dilation
 
     def complete(self) -> dict[str, int] | None:
-        """Every axis's place, those of a single step that no index holds in any order; None where that cannot be."""
+        """Assign the remaining axes, which have one iteration and occur in no index, in any order; None if that is
+        impossible."""
         for axis in AXES:
             if axis in self.place:
                 continue
@@ -233,7 +240,7 @@ class _Axes:
         return self.place
 
     def order(self, indices: Sequence[Expr], axes: Sequence[str]) -> tuple[str, ...] | None:
-        """Which of `axes` each index is, or None."""
+        """Return which of `axes` each index is, or None."""
         left = [axis for axis in axes if not any(self.same(axis, i) for i in indices)]
         ordered = []
         for index in indices:
@@ -245,14 +252,14 @@ class _Axes:
 
 
 def checked_weights(weights: str) -> str:
-    """`weights` if it is one of the two ways to fold kernels; UnsupportedOperator otherwise."""
+    """Return `weights` if it is one of the two ways to fold kernels. Raises UnsupportedOperator otherwise."""
     if weights not in ("plain", "folded"):
         raise UnsupportedOperator(f"weights = {weights!r}; expected 'plain', 'folded'")
     return weights
 
 
 def _index_map(axes: Sequence[str], fold: Fold, zero: Expr) -> tirx.IndexMap:
-    """From `axes` to their pieces, in the type of `zero`."""
+    """Return the map from `axes` to their pieces, in the type of `zero`."""
     whole = [tirx.Var(axis, str(zero.ty)) for axis in axes]
     return tirx.IndexMap(whole, list(fold.pieces(axes, dict(zip(axes, whole, strict=True)))), None)
 
@@ -262,7 +269,7 @@ def _reads(region: TensorRegion, load: TensorLoad) -> bool:
 
 
 def _walks_in_order(writer: s_tir.SBlock, buffer: tirx.Buffer) -> bool:
-    """Whether the block stores the whole buffer, one element each at plain iterators in order."""
+    """Return whether the block stores the whole buffer, one element at a time, at plain iterators in order."""
     store = writer.body
     if writer.init is not None or not isinstance(store, tirx.BufferStore) or len(writer.iter_vars) != len(buffer.shape):
         return False
@@ -277,10 +284,10 @@ def _zero(sch: s_tir.Schedule, block: SBlockRV) -> Expr:
 
 
 def _say_reads(sch: s_tir.Schedule, block: SBlockRV, read: int, indices: Sequence[Expr]) -> None:
-    """Name the one element that the block reads of its operand number `read`.
+    """Declare the single element that the block reads of its operand number `read`.
 
-    Schedule.annotate_buffer_access asks for as many ranges as the block has iterators, which is right for matrices
-    only; the instruction itself takes two bounds for each dimension.
+    Schedule.annotate_buffer_access requires as many ranges as the block has iterators, which is right only for
+    matrices; the underlying instruction takes two bounds for each dimension.
     """
     bounds = [bound for index in indices for bound in (index, index + 1)]
     iterators = [v.var for v in sch.get(block).iter_vars]

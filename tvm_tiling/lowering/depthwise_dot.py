@@ -1,13 +1,14 @@
-"""The register tile of a depthwise convolution of 8 bits whose taps are the elements of a dot product.
+"""Register tile of an 8-bit depthwise convolution whose taps are the elements of a dot product.
 
-A vector holds four neighbouring pixels of each of its channels: the pixels' bytes are woven, and all sums of the tile
-that have a tap among them take it, with weights in the same order and zeros where a pixel is no tap. A row of three
-taps is one instruction and not three multiplications and three additions of widened numbers; two neighbouring sums
-share a vector where the stride is 1, and all rows of the tile do.
+A vector holds four adjacent pixels of each of its channels. The pixels' bytes are interleaved, and every sum of the
+tile with a tap among them uses the vector, with weights in the same order and zeros where a pixel is not a tap. A row
+of three taps then takes one instruction instead of three multiplications and three additions of widened numbers. With
+stride 1, two adjacent sums share a vector; all rows of the tile do in any case.
 
 packed[vector of channels][start | row of taps, pixels before the first tap, part of the row][lane][four taps]
 
-Where the instruction takes numbers without a sign, pixels are moved by 128, and `start` takes off what that adds.
+If the instruction takes unsigned numbers, pixels are offset by 128, and `start` subtracts the contribution of the
+offset.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class Use(NamedTuple):
-    """A sum of a row of the tile that takes a group of pixels: `before` the first tap lie so many, `part` counts the
-    groups of the sum's row of taps."""
+    """A sum in a row of the tile that uses a group of pixels: `before` is the number of pixels before its first tap,
+    `part` the index of the group within the sum's row of taps."""
 
     column: int
     before: int
@@ -40,7 +41,8 @@ class Use(NamedTuple):
 
 
 def groups_of_pixels(axis: Axis, columns: int, group: int) -> dict[int, list[Use]]:
-    """The groups of pixels under a row of `columns` sums, by their first pixel, and the sums that take each."""
+    """Return the groups of pixels under a row of `columns` sums, keyed by their first pixel, and the sums that use
+    each."""
     apart = 2 if axis.stride == 1 and axis.taps < group else axis.stride
     found: dict[int, list[Use]] = {}
     for column in range(columns):
@@ -52,7 +54,7 @@ def groups_of_pixels(axis: Axis, columns: int, group: int) -> dict[int, list[Use
 
 
 class DotWeights:
-    """Order, packing and reading of the weights."""
+    """Order, packing and access of the weights."""
 
     in_place = False
 
@@ -74,7 +76,7 @@ class DotWeights:
         return self.vectors * (1 + self.shape.h.taps * len(self.kinds)) * self.row
 
     def pack(self, packed: tirx.Var, base: int) -> None:
-        """Write all weights from element `base` on; lanes behind the last channel stay as they are."""
+        """Write all weights starting at element `base`; lanes after the last channel are not written."""
         w, group = self.shape.w, self.engine.group
         with T.serial(0, self.shape.groups) as channel, named("pack_w"):
             vector, lane = tirx.floordiv(channel, self.lanes), tirx.floormod(channel, self.lanes)
@@ -95,12 +97,12 @@ class DotWeights:
                 T.buffer_store(packed, shifted, [base + self._at(vector, 0) + lane * group + byte])
 
     def start(self, packed: tirx.Var, base: int, channel: Index) -> Expr:
-        """Where the sums of a vector of channels start."""
+        """Return the initial sums of a vector of channels."""
         words = packed[T.ramp(base + self._at(tirx.floordiv(channel, self.lanes), 0), 1, self.row)]
         return T.reinterpret(f"{self.engine.acc}x{self.lanes}", words)
 
     def read(self, packed: tirx.Var, base: int, channel: Index, kh: Index, before: int, part: int) -> Expr:
-        """The weights of a vector of channels for a group of pixels."""
+        """Return the weights of a vector of channels for a group of pixels."""
         number = 1 + kh * len(self.kinds) + self.kinds.index((before, part))
         return packed[T.ramp(base + self._at(tirx.floordiv(channel, self.lanes), number), 1, self.row)]
 
@@ -114,14 +116,14 @@ class DotWeights:
 
 
 class DotLanes(Lanes):
-    """Lanes are neighbouring input channels."""
+    """Lanes are adjacent input channels."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DotWeights) -> None:
         super().__init__(program, shape, lanes, weights.engine.acc)
         self.weights = weights
 
     def emit(self, place: Place, channel: Index, count: int, packed: tirx.Var | None, base: int) -> None:
-        """The tile of `count` channels from `channel` on, one vector."""
+        """Emit the tile of `count` channels starting at `channel`, one vector."""
         assert packed is not None
         h, w, engine, lanes = self.shape.h, self.shape.w, self.weights.engine, self.lanes
         rows, columns = place.rows.count, place.columns.count
@@ -148,7 +150,7 @@ class DotLanes(Lanes):
                     self.store(acc[i, k][lane], place, i, k, channel + lane)
 
     def _pixels(self, place: Place, line: int, first: int, uses: list[Use], channel: Index, count: int) -> tirx.Var:
-        """A register of a group of pixels, woven. What is no tap of any sum is not read."""
+        """Return a register with a group of interleaved pixels. Pixels that are not a tap of any sum are not read."""
         engine, lanes = self.weights.engine, self.lanes
         y, x = place.rows.input(self.shape.h) + line, place.columns.input(self.shape.w) + first
         loaded: list[Expr] = []

@@ -1,7 +1,7 @@
-"""The register tile of a depthwise convolution: points of the output by lanes, which are channels or columns.
+"""Register tile of a depthwise convolution: output points by lanes, which are channels or columns.
 
-Each vector of the input is loaded once and added to every sum of the tile that needs it, times the weight of that tap;
-loops over points and taps are unrolled, so that LLVM holds sums, and weights where there is room, in registers.
+Each vector of the input is loaded once and added, multiplied by the tap's weight, to every sum of the tile that needs
+it. Loops over points and taps are unrolled, so that LLVM keeps the sums, and weights if there is space, in registers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Index: TypeAlias = tirx.Expr | int
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tile lies."""
+    """Position of a tile."""
 
     image: Index
     depth: Index
@@ -36,25 +36,25 @@ class Place:
 
 
 class Lanes:
-    """What both kinds of tile share."""
+    """Common base of both kinds of tile."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, kind: str) -> None:
         self.program, self.shape, self.lanes, self.kind = program, shape, lanes, kind
 
     def zeros(self, count: int) -> list[tirx.Var]:
-        """So many accumulators, cleared."""
+        """Return `count` accumulators set to zero."""
         found = registers(count, self.lanes, self.kind)
         for slot in found:
             T.buffer_store(slot, T.broadcast(tirx.const(0, self.kind), self.lanes), [T.ramp(0, 1, self.lanes)])
         return found
 
     def add(self, slot: tirx.Var, value: Expr, width: int) -> None:
-        """slot += value."""
+        """Emit slot += value."""
         at = [T.ramp(0, 1, width) if width > 1 else 0]
         T.buffer_store(slot, slot[at[0]] + value, at)
 
     def visit_rows(self, place: Place, emit: Callable[[Index, Index, Index, list[tuple[int, Index]]], None]) -> None:
-        """emit(depth, tap of it, row, (row of the tile, tap)) for every row of the input under the tile."""
+        """Call emit(depth, its tap, row, (row of the tile, tap)) for every input row under the tile."""
         depth = Tile(place.depth, 1, walked=True)
 
         def plane(z: Index, uses: list[tuple[int, Index]]) -> None:
@@ -63,7 +63,7 @@ class Lanes:
         visit(self.shape.d, depth, plane)
 
     def store(self, value: Expr, place: Place, row: Index, column: Index, channel: Expr) -> None:
-        """Finish a sum of the tile and store it."""
+        """Apply the epilogue to a sum of the tile and store it."""
         d, h, w = self.shape.d, self.shape.h, self.shape.w
         point = (
             place.image,
@@ -76,14 +76,14 @@ class Lanes:
 
 
 class ChannelLanes(Lanes):
-    """Lanes are neighbouring input channels."""
+    """Lanes are adjacent input channels."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DepthwiseWeights) -> None:
         super().__init__(program, shape, lanes, weights.engine.acc)
         self.weights = weights
 
     def emit(self, place: Place, channel: Index, count: int, packed: tirx.Var | None, base: int) -> None:
-        """The tile of `count` channels from `channel` on."""
+        """Emit the tile of `count` channels starting at `channel`."""
         widths = [min(self.lanes, count - first) for first in range(0, count, self.lanes)]
         if self.shape.co == 1:
             self._sums(place, channel, widths, 0, packed, base)
@@ -124,14 +124,14 @@ class ChannelLanes(Lanes):
 
 
 class ColumnLanes(Lanes):
-    """Lanes are neighbouring output columns of one channel."""
+    """Lanes are adjacent output columns of one channel."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DepthwiseWeights) -> None:
         super().__init__(program, shape, lanes, weights.engine.acc)
         self.weights = weights
 
     def emit(self, place: Place, out: Index, packed: tirx.Var | None, base: int) -> None:
-        """The tile of output channel `out`."""
+        """Emit the tile of output channel `out`."""
         columns, times = place.columns, self.shape.co
         channel, each = (tirx.floordiv(out, times), tirx.floormod(out, times)) if times > 1 else (out, 0)
         widths = [min(self.lanes, columns.count - first) for first in range(0, columns.count, self.lanes)]

@@ -1,7 +1,7 @@
-"""The weights of a depthwise convolution: one vector of channels for each tap, or one number where lanes are columns.
+"""Weights of a depthwise convolution: a vector of channels per tap, or a scalar if lanes are columns.
 
-packed[vector of input channels][output channel of each][tap][lane]     lanes along channels
-packed[output channel][tap]                                            lanes along columns
+packed[vector of input channels][output channel of each][tap][lane]     lanes along channels packed[output channel][tap]
+lanes along columns
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class DepthwiseWeights:
-    """Order, packing and reading of one plain convolution's weights."""
+    """Order, packing and access of the weights of one plain convolution."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
         assert tiling.lanes
@@ -44,7 +44,7 @@ class DepthwiseWeights:
         return self.vectors * self.shape.co * self.taps * self.lanes
 
     def pack(self, packed: tirx.Var, base: int) -> None:
-        """Write all weights from element `base` on; lanes behind the last channel stay as they are, and unread."""
+        """Write all weights starting at element `base`; lanes after the last channel are neither written nor read."""
         high, wide = self.shape.h.taps, self.shape.w.taps
         full, tail = divmod(self.shape.groups, self.lanes)
 
@@ -71,7 +71,8 @@ class DepthwiseWeights:
         taps: tuple[Index, Index, Index],
         width: int,
     ) -> Expr:
-        """The weights of `width` input channels from `channel` on, a multiple of the lanes, as accumulators are."""
+        """Return the weights of `width` input channels starting at `channel`, a multiple of the lanes, in the
+        accumulator type."""
         if packed is None and width == 1:
             value = self._element(channel, each, *taps)
         elif packed is None:
@@ -82,7 +83,7 @@ class DepthwiseWeights:
         else:
             kd, kh, kw = taps
             tap = (kd * self.shape.h.taps + kh) * self.shape.w.taps + kw
-            # A vector's number times its lanes is its first channel.
+            # The index of a vector times its lanes is its first channel.
             at = base + (channel * self.shape.co + each * self.lanes) * self.taps + tap * self.lanes
             value = packed[T.ramp(at, 1, width) if width > 1 else at]
         kind = self.engine.acc if width == 1 else f"{self.engine.acc}x{width}"

@@ -1,5 +1,6 @@
-"""Described functions as plain loops: what products of weights in blocks, their rows, rows of tables in blocks, and
-attention over a cache mean, and what runs where nothing schedules them."""
+"""Reference implementations of described functions as plain loops: matrix multiplications with block-quantised weights,
+quantised rows, gathered table rows, and attention over a cache. They define the semantics and run where no schedule
+applies."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from ..operand_types import element_bytes
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-_OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
+_OPAQUE = 8  # TVM's op_pattern of operators that are never fused
 
 
 def described_function(told: Description, name: str) -> tirx.PrimFunc:
-    """A function of the inputs and outputs, in their order. Sizes that are no numbers are variables of its own, bound
-    by its tensors."""
+    """Return a function of the inputs and outputs in order. Dynamic sizes are variables of the function, bound by the
+    shapes of its tensors."""
     open_sizes = {size: tirx.Var(size, "int64") for size in sizes_of(told) if not isinstance(getattr(told, size), int)}
     told = replace(told, **open_sizes)
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
@@ -50,7 +51,7 @@ def described_function(told: Description, name: str) -> tirx.PrimFunc:
 
 
 def declare(told: Description, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
-    """The function's parameters by name; "weights" in packed form where its shape is given."""
+    """Declare the function's parameters by name; "weights" in packed form if its shape is given."""
     found = {}
     for name, (shape, dtype) in {**told.inputs, **told.outputs}.items():
         if name == "weights" and packed:
@@ -61,13 +62,13 @@ def declare(told: Description, packed: tuple[int, ...] | None = None) -> dict[st
 
 
 def weight_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, k: Index) -> Expr:
-    """Element k of a block as it is stored, int32."""
+    """Return element k of a stored block as int32."""
     bits = product.bits
     if bits == 8:
         return T.Cast("int32", weights[column, block, k])
     first = tirx.floordiv(bits * k, 8)
     word = T.Cast("int32", weights[column, block, first])
-    if 8 % bits:  # some lie in two bytes
+    if 8 % bits:  # an element may span two bytes
         second = tirx.min(first + 1, product.value_bytes - 1)
         high = T.Cast("int32", weights[column, block, second])
         word = tirx.bitwise_or(word, tirx.shift_left(high, tirx.const(8, "int32")))
@@ -76,7 +77,7 @@ def weight_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: 
 
 
 def decoded_at(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, k: Index) -> Expr:
-    """The weight that element k of a block stands for, float32: (q - zero) scale, or q scale - offset."""
+    """Return the decoded weight of element k of a block as float32: (q - zero) scale, or q scale - offset."""
     stored = weight_at(product, weights, column, block, k)
     scale = _shared(product, weights, column, block, product.value_bytes, 0)
     if product.encoding.offsets:
@@ -85,7 +86,7 @@ def decoded_at(product: BlockedProduct, weights: tirx.Var, column: Index, block:
 
 
 def _shared(product: BlockedProduct, weights: tirx.Var, column: Index, block: Index, place: int, factor: int) -> Expr:
-    """A scale or an offset, times its factor where blocks share one, float32."""
+    """Return a scale or an offset as float32, multiplied by the factor that blocks share, if any."""
     value = T.Cast("float32", _number(product.encoding.scales, weights, column, block, place))
     if not product.factors:
         return value
@@ -94,7 +95,7 @@ def _shared(product: BlockedProduct, weights: tirx.Var, column: Index, block: In
 
 
 def _number(kind: str, weights: tirx.Var, column: Index, block: Index, place: int) -> Expr:
-    """A number of type `kind` that lies at byte `place` of a record."""
+    """Return the number of type `kind` at byte `place` of a record."""
     size = element_bytes(kind)
     word = f"uint{8 * size}"
     value: Expr = tirx.const(0, word)
@@ -128,7 +129,7 @@ def _table_rows(t: TableRows, b: Mapping[str, tirx.Var]) -> None:
 def _append(a: CacheAppend, b: Mapping[str, tirx.Var]) -> None:
     with T.grid(a.batch, a.groups, a.every, a.width) as (batch, group, row, e):
         own = tirx.Cast("int64", row) - tirx.Cast("int64", b["before"][batch])
-        # The past as a result: what lies there stays, and is read where it is not new.
+        # If the result shares the memory of the past rows, they stay in place and only rows that are not new are read.
         old = tirx.if_then_else(row < a.room, b["past"][batch, group, row, e], tirx.const(0.0, "float32"))
         is_new = tirx.And(own >= 0, own < a.length)
         T.buffer_store(
@@ -165,7 +166,7 @@ def _attention(a: CachedAttention, b: Mapping[str, tirx.Var]) -> None:
 
 
 def final_score(a: CachedAttention, product: Expr) -> Expr:
-    """A score of the product of a query and a key."""
+    """Return the score for the product of a query and a key."""
     kind = str(product.ty)
     scaled = product * like(a.scale, kind)
     return like(a.softcap, kind) * tirx.tanh(scaled * like(1 / a.softcap, kind)) if a.softcap else scaled
@@ -193,18 +194,18 @@ def _rows(r: BlockRows, b: Mapping[str, tirx.Var]) -> None:
 
 
 def magnitude(x: Expr) -> Expr:
-    """The bits of |x|: whole numbers that compare as the floats do, infinity and what is no number above all."""
+    """Return the bits of |x|: integers that compare as the floats do, with infinity and NaN above all others."""
     kind = str(x.ty).replace("float", "int")
     return tirx.bitwise_and(T.reinterpret(kind, x), like(0x7FFFFFFF, kind))
 
 
 def scale_of(largest: Expr, to: str) -> Expr:
-    """The scale of a block whose largest magnitude() is given, for elements of type `to`."""
+    """Return the scale of a block for elements of type `to`, given its largest magnitude()."""
     return T.reinterpret("float32", largest) * tirx.const(1 / LARGEST[to], "float32")
 
 
 def inverse_of(largest: Expr, to: str) -> Expr:
-    """What elements of such a block are multiplied by, 0 where that is not finite."""
+    """Return the factor by which elements of such a block are multiplied, 0 if it is not finite."""
     finite = tirx.And(largest > 0x00800000, largest < 0x7F800000)
     value = T.reinterpret("float32", largest)
     one = tirx.Select(finite, value, tirx.const(1.0, "float32"))
@@ -212,15 +213,15 @@ def inverse_of(largest: Expr, to: str) -> Expr:
 
 
 def quantised(x: Expr, inverse: Expr, to: str) -> Expr:
-    """Elements as whole numbers of at most LARGEST, int32."""
+    """Return elements as int32 of at most LARGEST in magnitude."""
     kind = str(x.ty)
     value = tirx.nearbyint(x * inverse)
-    # The bound first: it is what the smaller of it and of what is no number is.
+    # The bound is the first operand: the minimum of it and a NaN is the bound.
     value = tirx.max(tirx.min(value, like(LARGEST[to], kind)), like(-LARGEST[to], kind))
     return T.Cast(kind.replace("float", "int"), value)
 
 
 def like(value: float, kind: str) -> Expr:
-    """A number of a type, or a vector of it."""
+    """Return a constant of a scalar or vector type."""
     scalar, _, lanes = kind.partition("x")
     return T.broadcast(tirx.const(value, scalar), int(lanes)) if lanes else tirx.const(value, scalar)

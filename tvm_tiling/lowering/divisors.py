@@ -1,7 +1,7 @@
-"""Divisors of integers: each is checked once, before any kernel divides by it.
+"""Checks integer divisors once, before any kernel divides by them.
 
-A division by zero ends a process. Constants that hold a zero are refused when the model is compiled; a kernel of its
-own reads those that are computed, and ends the run.
+An integer division by zero terminates the process. Constants that contain a zero are refused when the model is
+compiled; computed divisors are checked by a separate kernel, which ends the run.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ CHECKED = "tvm_tiling.divisors"  # attribute of the kernel
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether `dtype` is one of the integers, bool not among them."""
+    """Return whether `dtype` is an integer type; bool is not."""
     return dtype.startswith(("int", "uint"))
 
 
 def checked_divisors(builder: relax.BlockBuilder, divisors: relax.Expr, operator: str) -> relax.Expr:
-    """`divisors`, a tensor, with no zero in it if it is one of integers.
+    """Return the tensor `divisors`, checked to contain no zero if its type is an integer.
 
-    `operator` is named in the error: ModelFormatError here for a constant, WorkloadError in the run for what is
-    computed.
+    `operator` is named in the error: ModelFormatError at once for a constant, WorkloadError at run time for computed
+    divisors.
     """
     if isinstance(divisors, tirx.IntImm) and int(divisors) == 0:
         raise ModelFormatError(zero_sentence(operator, ()))

@@ -1,9 +1,9 @@
-"""Dot instructions as TIR: operands on their way into packed buffers, and the instruction itself.
+"""Dot-product instructions as TIR: conversion of operands on their way into packed buffers, and the instruction itself.
 
-A row of hardware/dot_instructions.py says all there is to know: an LLVM intrinsic, or arithmetic where it names none.
-TVM turns elements of bfloat16 into floats wherever they are computed with, and so never passes them to an intrinsic.
-Such elements are packed as their bits, and the intrinsic is called by a small LLVM function that takes words, linked
-into the module that kernels are compiled to and inlined there.
+An entry of hardware/dot_instructions.py describes each instruction: an LLVM intrinsic, or arithmetic if it names none.
+TVM converts bfloat16 elements to float wherever they are computed with, and so never passes them to an intrinsic. Such
+elements are packed as their bits. A small LLVM function that takes words calls the intrinsic; it is linked into the
+module of the kernels and inlined there.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ _LLVM_TYPES = {"float32": "float", "int32": "i32", "bfloat16": "bfloat"}
 
 
 def packed_a(engine: DotInstruction, read: Read) -> Expr:
-    """An element of A as packed buffers hold it."""
+    """Return an element of A in the form of packed buffers."""
     value = _as_bits(engine, read)
     return value if not engine.offset else tirx.bitwise_xor(value, tirx.const(-engine.offset, engine.operand))
 
 
 def packed_b(engine: DotInstruction, read: Read) -> Expr:
-    """An element of B as packed panels hold it."""
+    """Return an element of B in the form of packed panels."""
     return as_held(read(engine.stored)) if engine.stored else _as_bits(engine, read)
 
 
 def from_panel(engine: DotInstruction, element: Expr) -> Expr:
-    """An element of a packed panel as it is multiplied."""
+    """Return an element of a packed panel in the form in which it is multiplied."""
     return from_held(element, engine.stored) if engine.stored else element
 
 
 def first_of(engine: DotInstruction, elements: Expr, count: int) -> Expr:
-    """A group of elements with zeros behind the first `count`: others are not of this sum, and infinities among them
-    would make no number of the zeros that they are multiplied by."""
+    """Return a group of elements with zeros after the first `count`. The others do not belong to this sum, and
+    infinities among them would turn the zeros by which they are multiplied into NaN."""
     mask = tirx.const((1 << 8 * count * element_bytes(engine.operand)) - 1, engine.word)
     return T.reinterpret(str(elements.ty), tirx.bitwise_and(T.reinterpret(engine.word, elements), mask))
 
 
 def as_held(value: Expr) -> Expr:
-    """A number of float32 or fewer bits as packed buffers hold it; see operand_types.held_as."""
+    """Return a number of at most 32 bits in the form of packed buffers; see operand_types.held_as."""
     dtype = str(value.ty)
     return value if held_as(dtype) == dtype else bits_of(value, held_as(dtype))
 
 
 def from_held(element: Expr, dtype: str) -> Expr:
-    """The float32 of an element of a packed buffer whose numbers are of `dtype`."""
+    """Return the float32 value of an element of a packed buffer with numbers of type `dtype`."""
     if dtype == "float32":
         return element
     if held_as(dtype) == dtype:
@@ -75,7 +75,7 @@ def _as_bits(engine: DotInstruction, read: Read) -> Expr:
 
 
 def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
-    """acc + the sum over each lane's group of left * right; `left` in words, `right` in packed elements."""
+    """Return acc + the sum over each lane's group of left * right; `left` in words, `right` in packed elements."""
     intrinsic = engine.forms[8 * engine.acc_bytes * lanes].intrinsic
     sums, length = f"{engine.acc}x{lanes}", lanes * engine.acc_bytes // element_bytes(engine.operand)
     if _by_words(engine):
@@ -95,14 +95,14 @@ def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) 
 
 
 def every_lane(engine: DotInstruction, word: Expr, lanes: int) -> Expr:
-    """A word of A, which holds a group, in all lanes; see DotInstruction.by_lane."""
+    """Return a word of A, which holds a group, in all lanes; see DotInstruction.by_lane."""
     if not engine.by_lane:
         return T.broadcast(word, lanes)
     return T.call_pure_extern(f"{engine.word}x{lanes}", _REPEAT, T.reinterpret("float32", word))
 
 
 def _by_words(engine: DotInstruction) -> bool:
-    """Whether TVM cannot pass the elements, so that words are passed for them."""
+    """Return whether TVM cannot pass the elements, so that words are passed instead."""
     return engine.operand != engine.b
 
 
@@ -111,7 +111,8 @@ def _wrapper(intrinsic: str) -> str:
 
 
 def linked(engine: DotInstruction) -> contextlib.AbstractContextManager[object]:
-    """Where the body of a function is written that uses the instruction: what it calls is linked to it."""
+    """Return the context in which a function body that uses the instruction is written; it links the called LLVM
+    functions."""
     text = _REPEATING if engine.by_lane else ""
     if _by_words(engine):
         lanes = {bits // (8 * engine.acc_bytes): form.intrinsic for bits, form in engine.forms.items()}
@@ -119,8 +120,8 @@ def linked(engine: DotInstruction) -> contextlib.AbstractContextManager[object]:
     return T.attr({"pragma_import_llvm": text}) if text else contextlib.nullcontext()
 
 
-# LLVM takes a lane of a vector, as these instructions do, where the vector was one of another type: of a word it makes
-# vectors with that word in all lanes, by one more instruction of the units that multiply.
+# LLVM uses the lane operand of these instructions only if the vector had another element type; for a word it would
+# first broadcast it with an additional instruction of the multiply units.
 _REPEAT = "tvm_tiling.repeat"
 _REPEATING = (
     f"define <4 x i32> @{_REPEAT}(float %word) {{ "
@@ -132,7 +133,8 @@ _REPEATING = (
 
 
 def _llvm(engine: DotInstruction, lanes: int, intrinsic: str) -> str:
-    """A function of sums and words that calls the intrinsic of sums and elements; one line, as TVMScript prints it."""
+    """Return an LLVM function of sums and words that calls the intrinsic of sums and elements; on one line, as
+    TVMScript prints it."""
     sums, words = f"<{lanes} x {_LLVM_TYPES[engine.acc]}>", f"<{lanes} x i{8 * engine.acc_bytes}>"
     elements = f"<{lanes * engine.group} x {_LLVM_TYPES[engine.b]}>"
     return (

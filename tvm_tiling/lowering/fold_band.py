@@ -1,9 +1,9 @@
-"""A band of the input in folded layout, borders and padding of channels zeros.
+"""A band of the input in W-fold layout; padding of the image and of the channels is zero.
 
     band[block of channels][row][columns / ws][ws * pci]
 
-Places that hold no element of the image are the same in every band, so that they are set once; only rows above or below
-the image are set when they occur.
+Positions without an element of the image are the same in every band, so they are set once; only rows above or below the
+image are set when they occur.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class FoldBand:
         return (self.rows.bci, self.height, self.rows.columns // self.rows.ws, self.vector)
 
     def at(self, block: Index, row: Index, column: Index) -> Index:
-        """Offset of a folded column's first element."""
+        """Return the offset of a folded column's first element."""
         return (block * self.height + row) * self.length + column * self.rows.pci
 
     def clear(self, band: tirx.Var) -> None:
-        """Set the whole band to zeros."""
+        """Set the whole band to zero."""
         clear(band, 0, self.rows.bci * self.height * self.length, self.vector, self.zero)
 
     def fill(self, band: tirx.Var, image: Index, first: Index, count: Index) -> None:
-        """Copy the `count` input rows under the output rows from `first` on."""
+        """Copy the `count` input rows under the output rows starting at `first`."""
         h = self.rows.h
         with T.serial(0, count) as row:
             y = first * h.stride + row + h.start
@@ -63,7 +63,7 @@ class FoldBand:
         adjacent = strides is not None and strides[4] == 1
         for x, count, start, end in rows.filled(self.program.workload.w):
             if adjacent and strides is not None and strides[3] == rows.ci:
-                # A row of the image has no gaps: a channel beyond the last is the next column's.
+                # The image's row is contiguous: a channel past the last belongs to the next column.
                 self._runs(band, image, y, row, x, count, 0, start, end)
                 continue
             for j in range(start // rows.ci, end // rows.ci):
@@ -84,7 +84,7 @@ class FoldBand:
         start: int,
         end: int,
     ) -> None:
-        """Folded channels [start, end) of `count` folded columns, numbered from those of column j on."""
+        """Copy folded channels [start, end) of `count` folded columns, numbered from those of column j."""
         rows = self.rows
         with T.serial(0, count) as i:
             column = (x + i) * rows.fold - rows.left + j
@@ -100,7 +100,7 @@ class FoldBand:
                 runs(high - low, self.vector, copy)
 
     def _elements(self, band: tirx.Var, image: Index, y: Index, row: Index, x: int, count: int, j: int) -> None:
-        """Column j of `count` folded columns, whose channels are not adjacent."""
+        """Copy column j of `count` folded columns with non-adjacent channels."""
         rows = self.rows
         with T.serial(0, rows.ci) as c, T.serial(0, count) as i:
             folded = j * rows.ci + c
@@ -108,5 +108,5 @@ class FoldBand:
             T.buffer_store(band, self._input(image, y, (x + i) * rows.fold - rows.left + j, c), [to])
 
     def _input(self, image: Index, y: Index, x: Index, c: Index) -> Expr:
-        """The input's element in the engine's type."""
+        """Return the input's element in the instruction's type."""
         return packed_a(self.engine, lambda dtype: self.program.input_at(image, 0, y, x, c, dtype=dtype))

@@ -1,21 +1,21 @@
-"""Stride-fold and W-fold of a convolution as moves of TVM's primitives, which a trace replays.
+"""Stride-fold and W-fold of a convolution by TVM schedule primitives, which a trace can replay (design page 05).
 
-A stride along W moves into channels, so that a convolution of stride 1 is left:
+A stride along W is folded into channels, leaving a convolution of stride 1:
 
     image   [n, h, w, c]    ->  [n, h, w // sw, (w % sw) * C + c]
     kernel  [co, kh, kw, c] ->  [co, kh, kw // sw, (kw % sw) * C + c]
 
-The image is folded where it is padded, so that one pass writes both the border and the fold; an image without border,
-or one that others read too, is copied once. Columns up to a multiple of sw are zeros in image and kernel.
+The image is folded where it is padded, so that one pass does both; an image without padding, or with other readers, is
+copied once. Columns up to a multiple of sw are zero in image and kernel.
 
-Neighbours along W fill the row that few channels leave empty:
+Adjacent columns along W fill the row that few channels leave empty:
 
     image   [n, h, w, c]    ->  [n, h, w // ws, c // pci, (w % ws) * pci + c % pci]
     kernel  [co, kh, kw, c] ->  [co, kh, kw, c // pci, c % pci]
     block   (.., x, .., c)  ->  (.., x // ws, x % ws, .., c // pci, c % pci)
 
-Channels are padded to whole blocks of pci with zeros, columns of the output to whole rows of ws points, which are
-dropped on the way out. Only a stride of 1 along W folds; a larger one is folded into channels first (page 05).
+Channels are padded with zeros to whole blocks of pci, output columns to whole rows of ws points, which are dropped when
+stored. W-fold requires a stride of 1 along W; a larger one is folded into channels first.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from .conv_block import Fold, checked_weights, conv_block
 
 
 def fold_strides(sch: s_tir.Schedule, block: SBlockRV, weights: str = "plain") -> SBlockRV:
-    """Fold the stride along W of the convolution `block` into channels; a stride of 1 is left as it is.
+    """Fold the stride along W of the convolution `block` into channels; a stride of 1 is unchanged.
 
-    Its iterators become (n, y, x, co, kh, kw', c') of stride 1 along W, of extents ceil(kw/sw) and sw*c. `weights`
-    "plain" folds the kernels in a block of their own, which depends on them alone and may be evaluated once; "folded"
-    expects the parameter in folded layout, with zeros where the kernel has no tap. Where there are such zeros TVM notes
-    them as an assumption, behind which it refuses moves such as compute_at: fold last then.
+    The block's iterators become (n, y, x, co, kh, kw', c') with stride 1 along W and extents ceil(kw/sw) and sw*c.
 
-    Only recorded instructions are used, so that a trace replays them. UnsupportedOperator for what is not the block of
-    a convolution of NHWC images in one group, and for a kernel dilated along W. Source: page 05.
+    weights: "plain" folds the kernels in a separate block, which depends only on them and may be evaluated once;
+    "folded" expects the parameter in folded layout, with zeros where the kernel has no tap. TVM records such zeros as
+    an assumption, after which it refuses primitives such as compute_at, so fold last in that case.
+
+    Only recorded instructions are used, so a trace can replay them. Raises UnsupportedOperator if the block is not a
+    convolution of NHWC images in one group, and for a kernel dilated along W.
     """
     checked_weights(weights)
     conv = conv_block(sch, block)
@@ -68,11 +69,10 @@ def fold_strides(sch: s_tir.Schedule, block: SBlockRV, weights: str = "plain") -
 
 
 def fold_width(sch: s_tir.Schedule, block: SBlockRV, pci: int, ws: int, weights: str = "plain") -> SBlockRV:
-    """Fold `ws` neighbours along W and blocks of `pci` channels of the convolution `block` into rows of ws * pci.
+    """Fold `ws` adjacent columns along W and blocks of `pci` channels of the convolution `block` into rows of ws * pci.
 
-    `weights` as in fold_strides, and likewise for what is recorded. UnsupportedOperator for what is not the block of a
-    convolution of NHWC images in one group, for a stride along W, and where a row has fewer than `ws` points
-    (paragraph 86). Source: page 05.
+    weights: as in fold_strides; the same holds for recorded instructions. Raises UnsupportedOperator if the block is
+    not a convolution of NHWC images in one group, for a stride along W, and if a row has fewer than `ws` points.
     """
     checked_weights(weights)
     conv = conv_block(sch, block)
@@ -84,7 +84,7 @@ def fold_width(sch: s_tir.Schedule, block: SBlockRV, pci: int, ws: int, weights:
         raise UnsupportedOperator(
             f"block {name!r}: pci = {pci}, ws = {ws}; expected pci from 1 on, ws of 1 to the row's {columns} columns"
         )
-    # Points beyond the output's last read columns that the padded image may not have.
+    # Points past the end of the output read columns that the padded image may not have.
     needed = -(-conv.extent["x"] // ws) * ws + (conv.extent["kw"] - 1) * conv.dilation[1]
     longer = -(-needed // ws) * ws
     image: list[Callable[..., Sequence[Any]]] = [

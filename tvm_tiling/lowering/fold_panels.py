@@ -1,8 +1,10 @@
-"""Weights in W-fold form: for each tap and block of channels a row for each output channel, pci weights ws times.
+"""Weights in W-fold layout: for each tap and block of channels, one row per output channel, with pci weights repeated
+ws times.
 
     packed[panel][kh][kw][block][channel of the panel][ws * pci]
 
-An engine that offsets its input has one more row for each channel behind a panel's: what its lanes' sums start from.
+An instruction that offsets its input has one more row per channel at the end of a panel: the initial values of the sums
+in its lanes.
 """
 
 from __future__ import annotations
@@ -51,18 +53,18 @@ class FoldPanels:
         return panel * self.panel
 
     def step(self, kh: Index, kw: Index, block: Index) -> Index:
-        """Where the rows of a tap's block start within a panel."""
+        """Return the offset within a panel of the rows of a tap's block."""
         return ((kh * self.rows.w.taps + kw) * self.rows.bci + block) * self.channels * self.row
 
     def start(self, packed: tirx.Var, base: Index, channel: int) -> Expr:
-        """What the lanes of a channel start from, as 32-bit words."""
+        """Return the initial values of the lanes of a channel as 32-bit words."""
         at = base + (self.rows.steps * self.channels + channel) * self.row
         lanes = self.row // self.engine.group
         return T.reinterpret(f"{self.engine.word}x{lanes}", packed[T.ramp(at, 1, self.row)])
 
     def pack(self, packed: tirx.Var) -> None:
-        """Write all weights in the order that they lie in: tasks of panels, or where output channels are the neighbours
-        in memory, of blocks of taps and channels, each of which reads one piece of memory."""
+        """Write all weights in memory order: tasks of panels, or, if output channels are adjacent in memory, tasks of
+        blocks of taps and channels, each of which reads one contiguous piece."""
         rows, strides = self.rows, self.program.kernel.strides
         taps, blocks = (rows.h.taps, rows.w.taps, rows.bci), rows.w.taps * rows.bci
         if strides is not None and strides[0] < strides[-1]:
@@ -79,14 +81,14 @@ class FoldPanels:
                 self._starts(packed, self.offset(panel) + q * self.row)
 
     def _spread(self, packed: tirx.Var, panel: Expr, q: Expr, kh: Expr, kw: Expr, block: Expr, c: Expr) -> None:
-        """Write the weight of a panel's channel q, once for each of the neighbours along W."""
+        """Write the weight of a panel's channel q once for each of the adjacent columns."""
         value = self.weight(panel * self.channels + q, kh, kw, block * self.rows.pci + c)
         at = self.offset(panel) + q * self.row + self.step(kh, kw, block) + c
         with T.serial(0, self.rows.ws) as s:
             T.buffer_store(packed, value, [at + s * self.rows.pci])
 
     def weight(self, co: Expr, kh: Expr, kw: Expr, c: Expr) -> Expr:
-        """The weight of folded channel c under folded tap kw; zero where the kernel has none."""
+        """Return the weight of folded channel c at folded tap kw; zero where the kernel has none."""
         rows, h = self.rows, self.rows.h
         tap, inside = kw, [co < rows.co, c < rows.channels]
         if rows.fold > 1:
@@ -98,7 +100,7 @@ class FoldPanels:
         return tirx.if_then_else(tirx.all(*inside), element, tirx.const(0, self.engine.operand))
 
     def _starts(self, packed: tirx.Var, base: Index) -> None:
-        """-offset times the sum of each lane's weights, which undoes the offset of the input."""
+        """Write -offset times the sum of each lane's weights, which cancels the offset of the input."""
         lanes = self.row // self.engine.group
         whole, sums = T.ramp(0, 1, lanes), register(lanes, "int32")
         T.buffer_store(sums, T.broadcast(tirx.const(0, "int32"), lanes), [whole])

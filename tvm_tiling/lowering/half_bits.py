@@ -1,4 +1,4 @@
-"""Numbers of 16 bits as words: TVM computes with bfloat16 in float32, and makes no vectors of its own rounding."""
+"""16-bit floats as words: TVM computes bfloat16 in float32, and does not vectorise its own rounding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .vector_math import rounded_bits
 Expr: TypeAlias = tirx.Expr
 
 BITS = "uint16"
-"""The type of a kernel's own buffers of bfloat16 that are read as words: TVM makes floats of those of bfloat16."""
+"""Type of a kernel's own bfloat16 buffers that are read as words; TVM would convert bfloat16 buffers to float."""
 
 
 _ROUNDED = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div)
@@ -26,11 +26,11 @@ _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def bits_of(value: Expr, word: str) -> Expr:
-    """The bits of a bfloat16 `value` in an integer of type `word`; UnsupportedOperator where it is none of memory, no
-    choice and no plain arithmetic.
+    """Return the bits of a bfloat16 `value` in an integer of type `word`. Raises UnsupportedOperator for anything but
+    memory, choices and plain arithmetic.
 
-    TVM computes all of this in float32, and then takes the bits of that. So bits are chosen in the place of numbers
-    here, and numbers are computed in float32 from bits of memory and rounded in words.
+    TVM would compute all of this in float32 and take the bits of the result. Here, choices select between bits, and
+    arithmetic is computed in float32 from bits of memory and rounded as words.
     """
     name = getattr(value.op, "name", "") if isinstance(value, Call) else ""
     if isinstance(value, TensorLoad):
@@ -56,19 +56,19 @@ def bits_of(value: Expr, word: str) -> Expr:
 
 
 def _number(value: Expr) -> Expr:
-    """A bfloat16 `value` as float32."""
+    """Return a bfloat16 `value` as float32."""
     if isinstance(value, tirx.FloatImm):
         return tirx.const(float(np.array(value.value, ml_dtypes.bfloat16)), "float32")
     return float32_of(bits_of(value, BITS))
 
 
 def float32_of(bits: Expr) -> Expr:
-    """The float32 of the bits of a bfloat16."""
+    """Return the float32 value of the bits of a bfloat16."""
     return tirx.reinterpret("float32", tirx.shift_left(tirx.Cast("int32", bits), tirx.const(16, "int32")))
 
 
 def _widened(expr: Expr) -> Expr:
-    """An `expr` of another type with float32 for each bfloat16 that it is computed from."""
+    """Return `expr`, of another type, with every bfloat16 operand replaced by its float32 value."""
 
     def converted(cast: tirx.Cast) -> Expr:
         if str(cast.value.ty) != "bfloat16":
@@ -83,8 +83,8 @@ def _widened(expr: Expr) -> Expr:
 
 
 def kept_as(value: Expr, dtype: str) -> Expr:
-    """A number of 16 bits as a kernel's own buffer of `dtype` keeps it, BITS of a bfloat16 or the same in float32;
-    other values as they are."""
+    """Return a 16-bit float in the form of a kernel's own buffer of `dtype`: the BITS of a bfloat16, or float32. Other
+    values are unchanged."""
     kind = str(value.ty)
     if kind == dtype or kind not in HALVES:
         return value

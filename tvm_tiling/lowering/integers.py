@@ -1,15 +1,15 @@
-"""Arithmetic of integers that is defined for all values, as NumPy and PyTorch define it.
+"""Integer arithmetic that is defined for all values, as in NumPy and PyTorch.
 
-A processor ends the process where a divisor is 0, or where the lowest number is divided by -1; LLVM defines neither,
-nor shifts by negative numbers of places or by as many as there are bits. Here the lowest number divided by -1 is itself
-and leaves no remainder; such shifts give 0, and to the right -1 of negative numbers. Quotient and remainder by 0 are 0:
-a net under the kernels whose divisors nobody has checked (divisors.py).
+A CPU terminates the process if a divisor is 0 or the lowest number is divided by -1. LLVM leaves both undefined, as
+well as shifts by negative amounts or by at least the number of bits. Here, the lowest number divided by -1 is itself
+with remainder 0; such shifts give 0, or -1 for right shifts of negative numbers. Quotient and remainder by 0 are 0, a
+fallback for kernels whose divisors are not checked (divisors.py).
 
-Sums and products wrap around (wrapping.py). Addresses are left alone, but for those that data decides; so is what is
+Sums and products wrap around (wrapping.py). Addresses are unchanged unless they depend on data, and so are operations
 proved to be defined.
 
-Quotients towards zero: of a vector of dividends one step apart TVM divides the first one and the step, which is wrong
-where their sign changes, as in (1 - 2 * i) / 2. It does not see the dividends of such quotients and their remainders.
+Division towards zero: for a vector of consecutive dividends TVM divides the first one and the step, which is wrong if
+the sign changes, as in (1 - 2 * i) / 2. The dividends of such quotients and remainders are hidden from it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _DIVISIONS = (tirx.Div, tirx.FloorDiv, tirx.Mod, tirx.FloorMod)
 _SHIFTS = (LShift, RShift)
 _MAKE = {tirx.Div: tirx.truncdiv, tirx.Mod: tirx.truncmod, tirx.FloorDiv: tirx.floordiv, tirx.FloorMod: tirx.floormod}
 
-# TVM's mark of a kernel that is fused to no other: operands occur several times in what becomes of a division, and a
-# chain of divisions in one expression would grow exponentially.
+# TVM's op_pattern of a kernel that is never fused: an integer division is replaced by an expression that repeats its
+# operands, so a chain of divisions in one expression would grow exponentially.
 _OPAQUE = 8
 
 
 def defined(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with arithmetic of integers that is defined whatever values it meets."""
-    func = wrapping(func)  # first: what is known of a divisor has to hold
+    """Return `func` with integer arithmetic that is defined for all values."""
+    func = wrapping(func)  # first, since what is known of a divisor must remain true
     found: list[Expr] = []
     tvm_ffi.structural_walk(func.body, ((*_DIVISIONS, *_SHIFTS), found.append))
     if not any(_is_integer(expr) for expr in found):
@@ -50,7 +50,7 @@ def defined(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def shifted(shift: type, value: Expr, places: Expr) -> Expr:
-    """`value` by `places`, both integers of one type; `shift`: LShift or RShift."""
+    """Return `value` shifted by `places`, both integers of one type; `shift` is LShift or RShift."""
     dtype = str(value.ty)
     bits, signed = _bits(dtype), dtype.startswith("int")
     zero = tirx.const(0, dtype)
@@ -64,7 +64,7 @@ def shifted(shift: type, value: Expr, places: Expr) -> Expr:
 
 
 def _towards_zero(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with the dividends hidden that a number divides towards zero, where they may be negative."""
+    """Return `func` with the possibly negative dividends of divisions towards zero by constants hidden."""
     analyzer = Known(func).analyzer
 
     def hide(expr: Any) -> Expr:
@@ -107,15 +107,15 @@ class _Defined(Known):
             return expr
         unsafe = []
         if not never_minus:
-            # Not an equation: TVM holds that no int32 equals the lowest one.
+            # Not an equality: TVM assumes that no int32 equals the lowest one.
             is_lowest = dividend < tirx.const(int(tirx.min_value(dtype).value) + 1, dtype)
             unsafe.append(tirx.all(tirx.EQ(divisor, tirx.const(-1, dtype)), is_lowest))
         if not never_zero:
             is_zero = tirx.EQ(divisor, zero)
             unsafe.append(is_zero)
-            # Of a choice between 0 and a quotient TVM simplifies the quotient for a divisor of 0, and fails.
+            # In a choice between 0 and a quotient, TVM simplifies the quotient for a divisor of 0, and fails.
             dividend = tirx.Select(is_zero, zero, dividend)
-        # By 1 the lowest number is what it is by -1.
+        # The lowest number divided by 1 equals the defined result of its division by -1.
         return _MAKE[type(expr)](dividend, tirx.Select(tirx.any(*unsafe), one, divisor))
 
     def shift(self, expr: Any) -> Expr:

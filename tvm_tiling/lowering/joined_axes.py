@@ -1,8 +1,8 @@
-"""Indices of axes that were fused, where they are neighbours in memory again.
+"""Recombines indices of fused axes that are adjacent in memory.
 
-A product's rows are a batch and places, m = b * s + i. Where b and s are numbers TVM cancels m // s * s + m % s; where
-only a run brings s the division would be computed for every element. In a tensor whose second axis has s elements the
-element [m // s, m % s] is as far from the start as [0, m].
+The rows of a matrix multiplication are a batch and positions, m = b * s + i. If b and s are constants, TVM cancels m //
+s * s + m % s; if s is symbolic, the division would be computed for every element. In a tensor whose second axis has s
+elements, the element [m // s, m % s] has the same address as [0, m].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Expr: TypeAlias = tirx.Expr
 
 
 def with_joined_axes(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with such indices of its parameters as one; those have no strides of their own."""
+    """Return `func` with such indices of its parameters recombined; parameters with strides are excluded."""
     parameters = {p for p in func.params if hasattr(p, "shape") and not len(p.strides)}
 
     def load(found: TensorLoad) -> Expr:
@@ -36,13 +36,13 @@ def with_joined_axes(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _without_zero(index: Expr) -> Expr:
-    """An index to which 0 is added, as of a window of one element, without it."""
+    """Return an index without an added 0, as produced by a window of one element."""
     plain = isinstance(index, tirx.Add) and isinstance(index.b, tirx.IntImm) and int(index.b) == 0
     return _without_zero(index.a) if plain else index
 
 
 def joined_indices(shape: Sequence[Expr], indices: Sequence[Expr]) -> list[Expr] | None:
-    """The indices with each pair x // s, x % s of neighbours as 0, x; None where there is none."""
+    """Return the indices with each adjacent pair x // s, x % s replaced by 0, x; None if there is no such pair."""
     found, changed = [_without_zero(index) for index in indices], False
     for axis in range(len(found) - 1):
         quotient, rest = found[axis], found[axis + 1]

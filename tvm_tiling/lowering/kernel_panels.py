@@ -1,9 +1,9 @@
-"""A convolution's weights in panels of nr output channels, in the order in which the microkernel walks them.
+"""A convolution's weights in panels of nr output channels, in the order in which the microkernel reads them.
 
     packed[group][panel][block][tap within the block][group of the run][column][element of the group]
 
-A run is what lies side by side in the input under one tap: the channels, or where `merge_taps` the channels of a whole
-row of the kernel. Blocks are several whole taps, or a piece of one.
+A run is the contiguous input under one tap: the channels, or with `merge_taps` the channels of a whole kernel row. A
+block is several whole taps, or a part of one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KernelPanels:
     def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
         assert tiling.vectors and tiling.lanes and tiling.block_taps and tiling.block_run
         self.program, self.shape, self.engine = program, shape, engine
-        # Points of a transposed convolution that no tap reaches have none to merge.
+        # Points of a transposed convolution that no tap reaches have nothing to merge.
         self.merged = bool(tiling.merge_taps) and shape.w.taps > 0
         self.taps_w = 1 if self.merged else shape.w.taps
         self.taps = shape.d.taps * shape.h.taps * self.taps_w
@@ -57,11 +57,11 @@ class KernelPanels:
         return self.shape.groups * self.count * self.blocks * self.layout.size
 
     def offset(self, group: Index, panel: Index, block: Index) -> Index:
-        """Where a block of a panel starts."""
+        """Return the offset of a block of a panel."""
         return ((group * self.count + panel) * self.blocks + block) * self.layout.size
 
     def block(self, index: Index) -> tuple[Index, Index, Index, Index]:
-        """(first tap, taps, first group of each run, groups) of a block."""
+        """Return (first tap, taps, first group of each run, groups) of a block."""
         if self.blocks == 1:
             return 0, self.taps, 0, self.groups
         tap0 = tirx.floordiv(index, self.pieces) * self.block_taps
@@ -71,8 +71,8 @@ class KernelPanels:
         return tap0, taps, group0, self.run_groups if even else tirx.min(self.run_groups, self.groups - group0)
 
     def tap(self, tap: Index) -> tuple[Index, Index, Index]:
-        """A tap's place along depth, rows and columns; the last is 0 where taps of a row are merged."""
-        # Where a stride is longer than the kernel, some points of a transposed convolution have no tap at all.
+        """Return a tap's depth, row and column; the column is 0 if the taps of a row are merged."""
+        # If a stride is longer than the kernel, some points of a transposed convolution have no tap at all.
         wide, high = self.taps_w, max(1, self.shape.h.taps)
         kw = tirx.floormod(tap, wide) if wide > 1 else 0
         row = tirx.floordiv(tap, wide) if wide > 1 else tap
@@ -81,7 +81,7 @@ class KernelPanels:
         return tirx.floordiv(row, high), tirx.floormod(row, high), kw
 
     def element(self, group: Index, tap: Index, t: Index, j: Index) -> Expr:
-        """The weight of element t of a tap's run and output channel j of the group."""
+        """Return the weight of element t of a tap's run and output channel j of the group."""
         s = self.shape
         kd, kh, kw = self.tap(tap)
         c = t
@@ -91,7 +91,7 @@ class KernelPanels:
         channel = group * s.co + j
         if s.fold == 1:
             return self.weight(channel, kd, kh, s.w.tap_first + s.w.tap_step * kw, c)
-        # Folded channels are `fold` neighbouring columns; a column beyond the kernel has no weight.
+        # Folded channels are `fold` adjacent columns; a column outside the kernel has weight zero.
         own = s.ci // s.fold
         column = kw * s.fold + tirx.floordiv(c, own)
         zero = tirx.const(0, self.engine.operand)
@@ -102,7 +102,7 @@ class KernelPanels:
         return packed_b(self.engine, lambda dtype: self.program.weight_at(channel, kd, kh, kw, c, dtype=dtype))
 
     def pack(self, packed: tirx.Var, base: int = 0) -> None:
-        """Write all weights from element `base` of `packed` on, a parallel task a panel."""
+        """Write all weights to `packed` starting at element `base`, one parallel task per panel."""
         with T.parallel(0, self.shape.groups * self.count) as task:
             group, panel = tirx.floordiv(task, self.count), tirx.floormod(task, self.count)
             with T.serial(0, self.blocks) as index:

@@ -1,4 +1,4 @@
-"""What is known of the values in a PrimFunc before it runs: the ranges of its variables, and what depends on data."""
+"""Static knowledge about the values in a PrimFunc: ranges of its variables, and which values depend on data."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import Range, TensorLoad
 from tvm.ir.expr import TensorRegion
 
-# Have nothing within. Most extents and steps are such, and to walk each of them takes as long as all the rest.
+# Nodes without children, which skip the walk; most extents and steps are such nodes, and walking them would double the
+# time.
 _LEAVES = (tirx.IntImm, tirx.Var)
 
 
 class Known:
-    """What is known of a function's variables: the range of each, and which of them data decides."""
+    """The ranges of a function's variables, and which of them depend on data."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.analyzer = sym.Analyzer()
         self._body = func.body
-        self._decided: set[tirx.Var] = set()  # by data
+        self._decided: set[tirx.Var] = set()  # variables that depend on data
         known: dict[tirx.Var, Range | None] = {}
-        self._counts = _stored_once(func)  # and of nothing that data decides, as far as is known yet
+        self._counts = _stored_once(func)  # counts that, as far as is known yet, do not depend on data
 
         def stored(store: tirx.BufferStore) -> None:
             if store.buffer in self._counts and self.from_data(store.value):
@@ -43,7 +44,7 @@ class Known:
                 ranged(axis.var, axis.dom)
                 valued(axis.var, value)
 
-        # Before what is inside: a loop's variable before the blocks that it drives.
+        # Visits in preorder: a loop's variable before the blocks that it drives.
         visits = (
             (tirx.For, lambda loop: ranged(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))),
             (s_tir.SBlockRealize, block),
@@ -57,7 +58,7 @@ class Known:
                 self.analyzer.bind(variable, extent)
 
     def from_data(self, expr: Any) -> bool:
-        """Whether the value of `expr` depends on what a tensor holds."""
+        """Return whether the value of `expr` depends on the contents of a tensor."""
         if isinstance(expr, tirx.IntImm):
             return False
         if isinstance(expr, tirx.Var):
@@ -73,7 +74,7 @@ class Known:
         return bool(found)
 
     def addresses(self, kinds: tuple[type, ...]) -> set[Any]:
-        """The expressions of these kinds in indices and extents, but for those that data decides."""
+        """Return the expressions of these kinds in indices and extents, except those that depend on data."""
         found: set[Any] = set()
 
         def address(*expressions: Any) -> None:
@@ -98,7 +99,8 @@ class Known:
 
 
 def _stored_once(func: tirx.PrimFunc) -> set[Any]:
-    """A function's own buffers of one whole number of 64 bits, as counts are, to which it stores in one place."""
+    """Return the function's own int64 buffers of one element, as used for counts, that are stored to in exactly one
+    place."""
     own: list[Any] = []
     stores: list[Any] = []
     visits = (

@@ -1,10 +1,10 @@
-"""Adding up the lanes of each point, for several vectors at once, so that what is neighbours in the output is in lanes.
+"""Sums the lanes of each point, for several vectors at once, so that adjacent output elements end up in lanes.
 
-A vector of one output channel holds ws points of R lanes each: its lane's number has the bits of the point above those
-of the lane within the point. Two vectors of different channels are added so that a bit of the channel's number takes
-the place of one that is summed over: the lanes without it of both, beside each other, plus those with it. Where bits to
-sum over are left, a vector is added to itself, turned; where channels are left, they change places with bits of the
-point, so that a point's channels are adjacent.
+A vector of one output channel holds ws points of R lanes each: the bits of the point are above those of the lane within
+the point in the lane's index. Two vectors of different channels are added such that a bit of the channel's index
+replaces a bit of the reduction: the lanes without the bit of both vectors, side by side, plus the lanes with it. If
+reduction bits remain, a vector is added to a rotated copy of itself; if channels remain, they are exchanged with bits
+of the point, so that a point's channels are adjacent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Expr: TypeAlias = tirx.Expr
 
 @dataclass(frozen=True)
 class Piece:
-    """Neighbouring lanes of a register, from `lane` on: `channels` channels of a point, or `points` of a channel."""
+    """Adjacent lanes of a register starting at `lane`: `channels` channels of a point, or `points` points of a
+    channel."""
 
     register: tirx.Var
     lane: int
@@ -34,11 +35,12 @@ class Piece:
 
 
 def lane_sums(vectors: Sequence[tirx.Var], lanes: int, of_point: int, dtype: str, along_channels: bool) -> list[Piece]:
-    """The sums of `vectors` of `lanes` lanes, one for each channel, a power of two of them; `of_point` is R.
+    """Return the sums of `vectors` with `lanes` lanes, one vector per channel, their number a power of two; `of_point`
+    is R.
 
-    Pieces run along channels; where a point has one lane, along points unless `along_channels`.
+    Pieces run along channels; if a point has one lane, along points unless `along_channels`.
     """
-    if len(vectors) > lanes:  # more channels than one vector of results holds
+    if len(vectors) > lanes:  # more channels than a vector of results can hold
         parts = [
             (start, lane_sums(vectors[start : start + lanes], lanes, of_point, dtype, along_channels))
             for start in range(0, len(vectors), lanes)
@@ -50,15 +52,15 @@ def lane_sums(vectors: Sequence[tirx.Var], lanes: int, of_point: int, dtype: str
         return [Piece(v, 0, 0, q, points=lanes) for q, v in enumerate(left)]
     for bit in range(summed):
         if len(left) > 1:
-            # The lowest bit of the channel's number goes to the lowest lanes.
+            # The lowest bit of the channel's index goes to the lowest lanes.
             left = [_sum(left[i : i + 2], bit, lanes, dtype) for i in range(0, len(left), 2)]
         else:
             left = [_sum([left[0], left[0]], bit, lanes, dtype)]
     in_lanes = min(summed, channel_bits)
-    point_bits = []  # bits of the point that number the vectors, by the place they had
+    point_bits = []  # bits of the point that number the vectors, by their original position
     for bit in range(summed, channel_bits):
         pairs = [_exchange(left[i], left[i + 1], bit, lanes, dtype) for i in range(0, len(left), 2)]
-        # Vectors of either value of the point's bit, one half behind the other.
+        # Vectors for both values of the point's bit, one half after the other.
         left = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
         point_bits.append(bit - summed)
         in_lanes += 1
@@ -81,7 +83,8 @@ def _exchange(first: tirx.Var, second: tirx.Var, bit: int, lanes: int, dtype: st
 
 
 def _lanes(pair: Sequence[tirx.Var], bit: int, lanes: int) -> tuple[Expr, Expr]:
-    """The lanes of both vectors without `bit`, those of the second where it was; and the lanes with it."""
+    """Return the lanes of both vectors without `bit`, those of the second at the bit's position; and the lanes with
+    it."""
     whole, mask = T.ramp(0, 1, lanes), 1 << bit
     values = [v[whole] for v in pair]
     order = [(lane & ~mask) + (lanes if lane & mask else 0) for lane in range(lanes)]

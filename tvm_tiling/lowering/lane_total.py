@@ -1,4 +1,4 @@
-"""The lanes of vectors of partial results as one value."""
+"""Reduction of the lanes of vectors of partial results to one value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Expr: TypeAlias = tirx.Expr
 
 
 def lane_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var], lanes: int, dtype: str) -> tirx.Var:
-    """A register of one element: `operation`, such as tirx.Add, over every lane of `vectors`, which it changes.
+    """Return a register of one element: the reduction by `operation`, such as tirx.Add, over every lane of `vectors`,
+    which are overwritten.
 
-    Halves are taken together until one lane is left; of an odd number the middle one joins the first.
+    Halves are combined until one lane is left; the middle lane of an odd number is added to the first.
     """
     vector = vectors_total(operation, vectors, lanes)
     while lanes > 1:
@@ -31,7 +32,8 @@ def lane_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var],
 
 
 def vectors_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var], lanes: int) -> tirx.Var:
-    """The first of `vectors`, with `operation` over those of a lane in each; others are changed too."""
+    """Return the first of `vectors` after combining all of them lane by lane by `operation`; the others are
+    overwritten."""
     while len(vectors) > 1:
         half = (len(vectors) + 1) // 2
         for a, b in zip(vectors[:half], vectors[half:], strict=False):

@@ -1,10 +1,10 @@
-"""Functions that do the same for each place along the first axis of their tensors, as a network does for each image of
-a batch: scheduled for one place, and called for as many as a run brings.
+"""Functions that compute the same for each index along the first axis of their tensors, such as each image of a batch:
+scheduled for one index and called for as many as there are at run time.
 
     out[n, ...] = f(in[n, ...], weights)  for n < size
 
-That a function is of this kind is proved by its text: the size stands nowhere but as extent of axes and of first
-dimensions, and such an axis nowhere but as first index of a tensor that has the dimension.
+A function is proved to be of this kind by its structure: the size occurs only as the extent of axes and of first
+dimensions, and such an axis only as the first index of a tensor with that dimension.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Expr: TypeAlias = tirx.Expr
 
 @dataclass(frozen=True)
 class LeadingAxis:
-    """`one`: the function with a single place along the axis. `size`: the variable that says how many a run has;
-    `parameters`: those of the function that have the axis, by number."""
+    """A function and its leading axis. `one` is the function with a single index along the axis, `size` the variable of
+    the axis's extent, and `parameters` the indices of the parameters with the axis."""
 
     func: tirx.PrimFunc
     one: tirx.PrimFunc
@@ -34,8 +34,8 @@ class LeadingAxis:
     parameters: frozenset[int]
 
     def over_all(self, scheduled: tirx.PrimFunc, skipped: int | None = None) -> tirx.PrimFunc | None:
-        """`scheduled`, a schedule of `one`, for every place; None where it uses a tensor in another way than element by
-        element. `skipped`: the parameter that is in another form there, packed."""
+        """Return `scheduled`, a schedule of `one`, applied at every index; None if it uses a tensor other than element
+        by element. `skipped` is the index of a parameter that has another form there (packed)."""
         place = tirx.Var("place", "int32")
         renewed: dict[tirx.Var, tirx.Var] = {}
         for number in self.parameters:
@@ -72,7 +72,8 @@ class LeadingAxis:
 
 
 def leading_axis(func: tirx.PrimFunc) -> LeadingAxis | None:
-    """The axis along which a function of open size does the same everywhere; None where it has none."""
+    """Return the axis along which a function of dynamic size computes the same at every index; None if there is
+    none."""
     size = _size_of(func)
     if size is None:
         return None
@@ -86,7 +87,7 @@ def leading_axis(func: tirx.PrimFunc) -> LeadingAxis | None:
 
 
 def _size_of(func: tirx.PrimFunc) -> tirx.Var | None:
-    """The only open size of the parameters."""
+    """Return the only dynamic size of the parameters."""
     found: list[tirx.Var] = []
     for parameter in func.params:
         if not isinstance(parameter.ty, BufferType):
@@ -103,13 +104,13 @@ def _leads(buffer: tirx.Var, size: tirx.Var) -> bool:
 
 
 def _is_plain(buffer: tirx.Var, size: tirx.Var) -> bool:
-    """Whether a tensor has the size as its first extent or not at all, and no strides of its own."""
+    """Return whether a tensor has the size as its first extent or not at all, and no strides."""
     rest = list(buffer.shape)[1 if _leads(buffer, size) else 0 :]
     return not len(buffer.strides) and not any(map(is_open, rest))
 
 
 def _does_the_same(func: tirx.PrimFunc, size: tirx.Var) -> bool:
-    """Whether every block computes a place from that place alone."""
+    """Return whether every block computes an index of the axis from that index alone."""
     blocks: list[s_tir.SBlock] = []
     loops: dict[tirx.Var, Expr] = {}
 
@@ -141,9 +142,9 @@ def _does_the_same(func: tirx.PrimFunc, size: tirx.Var) -> bool:
 
 
 def _reads_its_place(part: tirx.Stmt, own: set[tirx.Var], size: tirx.Var) -> bool:
-    """Whether axes of the size stand nowhere but as first index of tensors that have it, and there alone."""
+    """Return whether axes of the size occur only as the first index of tensors with that dimension."""
     zero = tirx.const(0, "int32")
-    single: dict[tirx.Var, tirx.Var] = {}  # tensors of one place in the place of those of the size
+    single: dict[tirx.Var, tirx.Var] = {}  # tensors with one index in place of those with the size
     others: list[tirx.Var] = []
 
     def first(buffer: tirx.Var, indices: Sequence[Expr]) -> tuple[tirx.Var, list[Expr]]:
@@ -167,7 +168,7 @@ def _reads_its_place(part: tirx.Stmt, own: set[tirx.Var], size: tirx.Var) -> boo
 
 
 def _uses(part: tirx.Stmt, variables: Collection[tirx.Var]) -> bool:
-    """Whether one of the variables stands anywhere in a statement, in the types of its tensors too."""
+    """Return whether one of the variables occurs anywhere in a statement, including the types of its tensors."""
     found: list[tirx.Var] = []
 
     def visit(variable: tirx.Var) -> None:

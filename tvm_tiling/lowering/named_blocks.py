@@ -1,9 +1,9 @@
-"""Blocks with names, iteration variables and regions in kernels that are written as loops, so that TVM's primitives see
-them.
+"""Gives kernels that are written as loops named blocks with iteration variables and regions, so that TVM's schedule
+primitives can address them.
 
-A kernel emitter only says where a block is: `with named("tile"): ...`. What TVM wants to know of it is found when the
-function is whole (`with_signatures`): its iteration variables are the loops around it, one for one, its regions what
-its statements access. None of that is left after lowering: the code is the same with and without blocks.
+A kernel emitter only marks a block: `with named("tile"): ...`. The rest is derived when the function is complete
+(`with_signatures`): the iteration variables are the loops around the block, the regions what its statements access.
+Lowering removes all of this, so the generated code is the same with and without blocks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _WITHOUT: ContextVar[bool] = ContextVar("without_blocks", default=False)
 
 @contextmanager
 def without_blocks() -> Iterator[None]:
-    """Kernels that are written within have no blocks but the root's, and take two thirds of the time: for models, whose
-    kernels are compiled as they are. The code is the same, but for registers of addresses in direct convolutions."""
+    """Write kernels without blocks other than the root block, in two thirds of the time. Used for models, whose kernels
+    are compiled directly. The code is the same, except for address registers in direct convolutions."""
     before = _WITHOUT.set(True)
     try:
         yield
@@ -50,16 +50,16 @@ def without_blocks() -> Iterator[None]:
 
 @contextmanager
 def named(name: str, *, fills: bool = False) -> Iterator[None]:
-    """The statements within are a block: the first one of its name is called `name`, the next `name`_1 and so on.
+    """Make the statements within a block; the first block is called `name`, the next `name`_1 and so on.
 
-    `fills`: its buffer is a scratch buffer, of which nothing else is read than what this block wrote last, so that it
-    counts as written whole.
+    fills: the block's output is a scratch buffer of which only what this block wrote last is read, so it counts as
+    written completely.
     """
     if _WITHOUT.get():
         yield
         return
     with T.sblock(name):
-        T.reads()  # said here, so that TVM's builder does not look for them
+        T.reads()  # declared here, so that TVM's builder does not derive them
         T.writes()
         if fills:
             T.sblock_attr({_FILLS: True})
@@ -67,7 +67,7 @@ def named(name: str, *, fills: bool = False) -> Iterator[None]:
 
 
 def with_signatures(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with the iteration variables and the regions of all blocks in its root block."""
+    """Return `func` with the iteration variables and regions of all blocks in its root block."""
     root = func.body
     if _WITHOUT.get() or not isinstance(root, s_tir.SBlockRealize):
         return func
@@ -80,16 +80,16 @@ def with_signatures(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class _Loop:
     variable: tirx.Var
     extent: tirx.Expr
-    allocated: list[tirx.Var] = field(default_factory=list)  # scratch buffers within it
+    allocated: list[tirx.Var] = field(default_factory=list)  # scratch buffers allocated within the loop
 
     @property
     def is_single(self) -> bool:
-        """Whether it has one turn."""
+        """Whether the loop has one iteration."""
         return isinstance(self.extent, tirx.IntImm) and int(self.extent) == 1
 
 
 class _Scope:
-    """Walks the statements of a block: loops around blocks get their shortest extents, blocks their signatures."""
+    """Visits the statements of a block: loops around blocks get simplified extents, blocks get their signatures."""
 
     def __init__(self, buffers: dict[Any, Any], analyzer: sym.Analyzer, names: dict[str, count[int]]) -> None:
         self.buffers, self.analyzer, self.names = buffers, analyzer, names
@@ -117,7 +117,8 @@ class _Scope:
         return self.block(stmt)
 
     def loop(self, stmt: tirx.For) -> tirx.For:
-        """From 0 on, as TVM makes all loops when it lowers them; its primitives need it."""
+        """Return the loop starting at 0, as TVM normalises all loops when lowering; its schedule primitives need this
+        form."""
         body, start = stmt.body, self.analyzer.simplify(stmt.min)
         if not (isinstance(start, tirx.IntImm) and int(start) == 0):
             body = substitute(body, {stmt.loop_var: stmt.loop_var + stmt.min})
@@ -154,7 +155,7 @@ class _Scope:
         return s_tir.SBlockRealize([loop.variable for loop in loops], realize.predicate, named)
 
     def domain(self, loop: _Loop) -> tvm.ir.Range:
-        """All values that the loop's variable may have."""
+        """Return all possible values of the loop's variable."""
         kind, extent = str(loop.extent.ty), loop.extent
         if not isinstance(extent, tirx.IntImm):
             extent = tirx.const(int(self.analyzer.const_int_bound(extent).max_value), kind)
@@ -165,8 +166,8 @@ class _Scope:
         return f"{hint}_{number}" if number else hint
 
     def regions(self, own: s_tir.SBlock, body: Stmt) -> tuple[list[Region], list[Region]]:
-        """What the block reads and writes of buffers that are not its own, in the shortest form that holds within the
-        bounds of the loops. Requests to bring something into a cache read nothing."""
+        """Return what the block reads and writes of buffers that are not its own, simplified within the bounds of the
+        loops. Prefetches read nothing."""
         drop = [((tirx.Evaluate,), _without_prefetch), ((tirx.Bind,), lambda _: _NOTHING)]
         plain, bound = tvm_ffi.structural_map(body, drop), _bound(body)
         if bound:
@@ -186,7 +187,8 @@ class _Scope:
 
 
 def _kind(loop: _Loop, reads: Sequence[Region], writes: Sequence[Region]) -> int:
-    """Whether a loop goes over different results, adds to the same ones, or writes them once more."""
+    """Return whether the iterations of a loop produce different results, accumulate into the same ones, or overwrite
+    them."""
     if loop.is_single:
         return int(tirx.IterVar.DataPar)
     results = [w for w in writes if not any(w.source.same_as(buffer) for buffer in loop.allocated)]
@@ -208,7 +210,7 @@ def _without_prefetch(stmt: tirx.Evaluate) -> tirx.Evaluate:
 
 
 def _bound(body: Stmt) -> dict[tirx.Var, tirx.Expr]:
-    """What the names that `body` gives to indices stand for."""
+    """Return the values of the names that `body` binds to indices."""
     found: dict[tirx.Var, tirx.Expr] = {}
 
     def note(bind: tirx.Bind) -> None:
@@ -227,7 +229,8 @@ def _narrow_store(store: tirx.BufferStore) -> tirx.BufferStore:
 
 
 def _narrow(index: tirx.Expr) -> tirx.Expr:
-    """An index in 32 bits, as loops are: operators of Relax have some of 64, and TVM compares no two of either."""
+    """Return an index in 32 bits, like loop variables: some Relax operators use 64 bits, and TVM cannot compare the
+    two."""
     if str(index.ty) != "int64":
         return index
     return tvm_ffi.structural_map(
@@ -245,7 +248,7 @@ def _whole(buffer: tirx.Var) -> Region:
 
 
 def _rebuilt(own: s_tir.SBlock, **changed: Any) -> s_tir.SBlock:
-    """A block with some of its fields changed."""
+    """Return a block with some of its fields changed."""
     buffers = ("alloc_buffers", "match_buffers")
     names = ("iter_vars", "reads", "writes", "name_hint", "body", "init", *buffers, "annotations")
     return s_tir.SBlock(*(changed.get(name, getattr(own, name)) for name in names))

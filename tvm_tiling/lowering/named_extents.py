@@ -1,12 +1,12 @@
-"""Extents that are computed of sizes, under names of their own.
+"""Replaces computed extents by variables.
 
-A tensor of a pool has extents such as min(h // 2 - 1, (h - 1) // 2) * 2 + 3. A kernel that counts by them computes them
-for every element, and TVM's simplifier is busy with them for seconds, or fails. Its caller knows them: it gives tensors
-with their shapes. So an extent becomes a variable, and the others are written in terms of it where they can be.
+A tensor of a pooling operator has extents such as min(h // 2 - 1, (h - 1) // 2) * 2 + 3. A kernel would compute them
+for every element, and TVM's simplifier would take seconds, or fail. The caller knows the extents, since it passes
+tensors with their shapes. So an extent becomes a variable, and other extents are expressed in terms of it where
+possible.
 
-An extent is a polynomial of sizes and of atoms: quotients, remainders, smaller and larger ones. One that holds an atom
-once, and once alone, says what the atom is: of x = a + 3, a = x - 3. An extent whose atoms are not known so is a
-variable of its own.
+An extent is a polynomial of sizes and atoms: quotients, remainders, minima and maxima. An extent with a single atom
+that occurs once and alone determines the atom: x = a + 3 gives a = x - 3. Other extents become variables of their own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _NODES = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, 
 
 
 def with_named_extents(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[tirx.Var, int]]:
-    """The same function with variables for extents that are computed, and the sample of each; `func` itself where a
-    tensor of its own has an extent that could not be told from those of its parameters."""
+    """Return the function with variables for computed extents, and the sample value of each. Returns `func` unchanged
+    if an internal tensor has an extent that those of the parameters do not determine."""
     given = [p for p in func.params if isinstance(p.ty, BufferType)]
     names = _Names()
     for parameter in given:
@@ -56,12 +56,12 @@ def with_named_extents(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[tirx.Va
 
 
 class _Names:
-    """Extents, and variables for what they are made of."""
+    """Extents, and the variables of which they are composed."""
 
     def __init__(self) -> None:
         self._places = OpenIndices(())
         self._extents: list[tuple[tirx.Expr, Polynomial]] = []
-        self._atoms: dict[int, Polynomial] = {}  # what they are in terms of variables
+        self._atoms: dict[int, Polynomial] = {}  # atoms in terms of variables
         self._whole: list[tuple[Polynomial, Polynomial]] = []  # extents that are variables of their own
         self.sizes: dict[tirx.Var, int] = {}
 
@@ -72,7 +72,7 @@ class _Names:
                 self._extents.append((extent, polynomial))
 
     def settle(self) -> None:
-        """Variables for all of them."""
+        """Introduce variables for all extents."""
         left = list(self._extents)
         while left:
             found = next(((e, p, a) for e, p in left if (a := self._alone(self._shown(p))) is not None), None)
@@ -89,7 +89,7 @@ class _Names:
                 self._whole.append((shown, self._variable(extent)))
 
     def named(self, extent: tirx.Expr) -> tirx.Expr:
-        """An extent in terms of the variables, as far as these say what it is."""
+        """Return an extent in terms of the variables, as far as they determine it."""
         if not is_open(extent) or isinstance(extent, tirx.Var) or str(extent.ty) != _KIND:
             return extent
         polynomial = self._places.polynomial(extent)
@@ -105,14 +105,14 @@ class _Names:
         return self._places.polynomial(variable)
 
     def _unnamed(self, polynomial: Polynomial) -> set[int]:
-        """The atoms of a polynomial that are no variables."""
+        """Return the atoms of a polynomial that are not variables."""
         return {atom for monomial in polynomial for atom in monomial if not self._places.is_variable(atom)}
 
     def _shown(self, polynomial: Polynomial) -> Polynomial:
         return self._places.replaced(polynomial, self._atoms)
 
     def _alone(self, polynomial: Polynomial) -> int | None:
-        """An atom, the only one, that stands in one term, with nothing else."""
+        """Return the only atom of a polynomial if it forms a term of its own; None otherwise."""
         atoms = self._unnamed(polynomial)
         if len(atoms) != 1:
             return None
@@ -122,7 +122,7 @@ class _Names:
 
 
 def _mapping(extents: list[tirx.Expr], named: Callable[[tirx.Expr], tirx.Expr]) -> Callable[[Any], Any]:
-    """A function that puts what is `named` in the place of extents, wherever they stand."""
+    """Return a function that replaces extents by their `named` form wherever they occur."""
     pairs: list[tuple[tirx.Expr, tirx.Expr]] = []
 
     def replace(part: Any) -> Any:
@@ -134,7 +134,7 @@ def _mapping(extents: list[tirx.Expr], named: Callable[[tirx.Expr], tirx.Expr]) 
 
         return tvm_ffi.structural_map(part, (_NODES, one))
 
-    # Parts of others first: those are met with the parts replaced.
+    # Extents that are parts of others come first; the others are then matched with the parts replaced.
     for extent in sorted(filter(is_open, extents), key=_nodes):
         new, met = named(extent), replace(extent)
         if not isinstance(extent, tirx.Var) and not tvm_ffi.structural_equal(met, new):
@@ -149,7 +149,7 @@ def _nodes(expr: tirx.Expr) -> int:
 
 
 def _extents(body: Any) -> list[tirx.Expr]:
-    """Those of loops, of axes of blocks and of their buffers."""
+    """Return the extents of loops, of the axes of blocks and of their buffers."""
     found: list[tirx.Expr] = []
 
     def block(node: s_tir.SBlock) -> None:

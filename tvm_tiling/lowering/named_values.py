@@ -1,7 +1,7 @@
-"""Named values of expressions in local memory of one element, which LLVM keeps in registers.
+"""Named values of expressions in one-element local buffers, which LLVM keeps in registers.
 
-TVM's code generator puts what a name stands for in its place and simplifies it, again for each name that refers to
-others: exp of an exp's sum takes it seconds, and a tile of GELUs eight. Of what is read from memory it knows nothing.
+TVM's code generator inlines the value of a name and simplifies it again for each name that refers to others: exp of an
+expression with exp takes seconds, a tile of GELUs eight. It does not look into values read from memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Expr: TypeAlias = tirx.Expr
 
 
 def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, as the code generator takes it, with stores instead of the names in what it stores. Names in
-    operands that are not always evaluated stay."""
+    """Return `func`, in the form for code generation, with stores in place of the names in stored values. Names in
+    operands that are not always evaluated remain."""
     names: list[tirx.Let] = []
     tvm_ffi.structural_walk(func.body, (tirx.Let, names.append))
     return tvm_ffi.structural_map(func, (tirx.BufferStore, _without_names)) if names else func
@@ -47,7 +47,7 @@ def _without_names(store: tirx.BufferStore) -> tirx.Stmt:
     written: set[tirx.Var] = set()
 
     def write(name: Any) -> None:
-        """The value of a name, behind those that it is made of."""
+        """Emit the store of a name's value after those on which it depends."""
         if name in written or name not in values:
             return
         written.add(name)

@@ -1,6 +1,7 @@
-"""Reductions of no elements, which give what a reduction starts from.
+"""Reductions over zero elements, which yield the initial value of the reduction.
 
-TVM sets the result in the first step of a reduction. One that has no step leaves it as its memory was before.
+TVM initialises the result in the first iteration of a reduction; without iterations, the result would remain
+uninitialised memory.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from tvm import s_tir, tirx
 
 
 def started(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with its reductions of no elements as the values that they start from."""
+    """Return `func` with reductions over zero elements replaced by their initial values."""
     return tvm_ffi.structural_map(func, (tirx.For, _loop))
 
 
 def _loop(loop: tirx.For) -> tirx.Stmt:
-    """What a loop of no steps leaves of the block that it reduces; other loops as they are."""
+    """Return the initialisation of the block that a loop without iterations reduces; other loops unchanged."""
     if not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) > 0:
         return loop
     inner = loop.body

@@ -1,8 +1,8 @@
-"""Addresses over axes of open extents, in their shortest form.
+"""Simplifies addresses over axes with symbolic extents.
 
-TVM's analyzer divides by numbers alone: of (i * s + j) // s it does not find i. Here an address is a polynomial of axes
-and sizes, and of what is left of divisions. A quotient is taken where a remainder is proved to lie between 0 and the
-divisor: every axis is at least 0 and below its extent, and no size is negative.
+TVM's analyzer only divides by constants: it does not simplify (i * s + j) // s to i. Here an address is a polynomial of
+axes, sizes and remaining quotients. A division is resolved if the remainder is provably between 0 and the divisor;
+every axis is at least 0 and below its extent, and no size is negative.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm.ir import TensorLoad
 
 from .samples import Extent
 
-Monomial: TypeAlias = tuple[int, ...]  # numbers of atoms, ascending, one that is squared twice
+Monomial: TypeAlias = tuple[int, ...]  # indices of atoms, ascending; a squared atom occurs twice
 Polynomial: TypeAlias = dict[Monomial, int]
 _KIND = "int64"
 
@@ -27,22 +27,23 @@ class OpenIndices:
 
     def __init__(self, axes: Sequence[tuple[tirx.Var, Extent]]) -> None:
         self._atoms: list[tirx.Expr] = []
-        self._extents: dict[int, Polynomial] = {}  # of atoms that are below one
-        self._divisions: dict[tuple[int, str], tuple[Polynomial, Polynomial]] = {}  # of atoms that are quotients
+        self._extents: dict[int, Polynomial] = {}  # upper bounds of atoms (exclusive)
+        # Operands of atoms that are quotients or remainders.
+        self._divisions: dict[tuple[int, str], tuple[Polynomial, Polynomial]] = {}
         for variable, extent in axes:
             self._extents[self._atom(variable)] = self.polynomial(
                 extent if isinstance(extent, tirx.Expr) else tirx.const(extent, _KIND)
             )
 
     def shortest(self, expr: tirx.Expr) -> tirx.Expr:
-        """`expr`, a whole number, in its shortest form; itself where it holds what is neither arithmetic nor a
-        variable."""
+        """Return the integer expression `expr` simplified; unchanged if it contains anything but arithmetic and
+        variables."""
         return self.expression(self.polynomial(expr), str(expr.ty))
 
     # ---- polynomials ----------------------------------------------------------------------------------------------
 
     def polynomial(self, expr: tirx.Expr) -> Polynomial:
-        """`expr`, whose parts that are no sums, products or divisions are atoms."""
+        """Return `expr` as a polynomial; parts other than sums, products and divisions are atoms."""
         if isinstance(expr, tirx.IntImm):
             return _number(int(expr))
         if isinstance(expr, tirx.Add):
@@ -59,7 +60,7 @@ class OpenIndices:
         return {(self._atom(expr),): 1}
 
     def _keeps(self, cast: tirx.Cast) -> bool:
-        """Whether a change of type is of an address alone: to 64 bits, or of an axis of few elements to 32."""
+        """Return whether a type conversion only affects an address: to 64 bits, or of a short axis to 32 bits."""
         if (str(cast.value.ty), str(cast.ty)) == ("int32", _KIND):
             return not _loads(cast.value)
         if (str(cast.value.ty), str(cast.ty)) != (_KIND, "int32") or not isinstance(cast.value, tirx.Var):
@@ -68,7 +69,7 @@ class OpenIndices:
         return set(extent) == {()} and extent[()] < 1 << 31
 
     def expression(self, polynomial: Polynomial, kind: str = _KIND) -> tirx.Expr:
-        """A polynomial as TIR."""
+        """Return a polynomial as TIR."""
         total: tirx.Expr | None = None
         for monomial, factor in polynomial.items():
             term: tirx.Expr | None = None
@@ -91,7 +92,7 @@ class OpenIndices:
     # ---- divisions ------------------------------------------------------------------------------------------------
 
     def _divided(self, number: Polynomial, divisor: Polynomial, remainder: bool) -> Polynomial:
-        """The quotient or the remainder, rounded down."""
+        """Return the quotient or the remainder, rounded down."""
         if divisor == _number(1):
             return {} if remainder else number
         if not divisor or (set(divisor) == {()} and divisor[()] < 0):
@@ -101,7 +102,7 @@ class OpenIndices:
             return rest if remainder else whole
         common = math.gcd(*divisor.values())
         if common > 1 and set(divisor) != {()}:
-            # By the number that divides the divisor first.
+            # Divide by the constant factor of the divisor first.
             above, below = _quotient(number, _number(common))
             if self.is_within(below, _number(common)):
                 part = self._divided(above, {m: f // common for m, f in divisor.items()}, remainder)
@@ -124,7 +125,7 @@ class OpenIndices:
         return kind(self.expression(number), self.expression(divisor))
 
     def _end(self, polynomial: Polynomial) -> Polynomial | None:
-        """One more than the largest value, where the least is proved to be at least 0; None where it is not."""
+        """Return one more than the largest value if the smallest is provably at least 0; None otherwise."""
         total = _number(1)
         for monomial, factor in polynomial.items():
             if factor < 0:
@@ -133,22 +134,22 @@ class OpenIndices:
             for atom in monomial:
                 own = self._extents.get(atom)
                 if own is None and not isinstance(self._atoms[atom], tirx.Var):
-                    return None  # it may be negative
+                    return None  # may be negative
                 largest = _product(largest, {(atom,): 1} if own is None else _sum(own, _number(-1)))
             total = _sum(total, largest)
         return total
 
     def is_within(self, polynomial: Polynomial, end: Polynomial) -> bool:
-        """Whether a polynomial is proved to be at least 0 and below `end`, wherever there are points at all."""
+        """Return whether a polynomial is provably at least 0 and below `end`, given that there are points at all."""
         own = self._end(polynomial)
         return own is not None and self.is_ordered(own, end)
 
     def is_variable(self, atom: int) -> bool:
-        """Whether an atom is a variable."""
+        """Return whether an atom is a variable."""
         return isinstance(self._atoms[atom], tirx.Var)
 
     def replaced(self, polynomial: Polynomial, atoms: Mapping[int, Polynomial]) -> Polynomial:
-        """A polynomial with others in the places of some atoms."""
+        """Return a polynomial with some atoms replaced by polynomials."""
         total: Polynomial = {}
         for monomial, factor in polynomial.items():
             term = _number(factor)
@@ -158,18 +159,18 @@ class OpenIndices:
         return total
 
     def sum(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        """a + b."""
+        """Return a + b."""
         return _sum(a, b)
 
     def is_ordered(self, least: Polynomial, most: Polynomial) -> bool:
-        """Whether the second is proved to be no less than the first."""
+        """Return whether `most` is provably no less than `least`."""
         return all(
             factor >= 0 and all(isinstance(self._atoms[atom], tirx.Var) for atom in monomial)
             for monomial, factor in _sum(most, least, -1).items()
         )
 
     def _recombined(self, polynomial: Polynomial) -> Polynomial:
-        """(x // n) * n + x % n as x."""
+        """Simplify (x // n) * n + x % n to x."""
         for atom, kind in list(self._divisions):
             if kind != "%" or not any(atom in monomial for monomial in polynomial):
                 continue
@@ -189,7 +190,8 @@ class OpenIndices:
     # ---- linear parts ---------------------------------------------------------------------------------------------
 
     def steps(self, expr: tirx.Expr, axes: Sequence[tirx.Var]) -> tuple[list[Polynomial], Polynomial] | None:
-        """What one step of each axis adds, and where all stand at 0; None where it is not linear in them."""
+        """Return the increment for one step of each axis, and the value with all axes at 0; None if `expr` is not
+        linear in the axes."""
         left = self.polynomial(expr)
         found = []
         for variable in axes:
@@ -206,7 +208,7 @@ class OpenIndices:
         return found, left
 
     def _holds(self, atom: int, among: set[int]) -> bool:
-        """Whether an atom is one of these, or made of them."""
+        """Return whether an atom is one of these atoms or depends on one."""
         expr = self._atoms[atom]
         if isinstance(expr, tirx.Var):
             return atom in among
@@ -222,7 +224,7 @@ def _loads(expr: tirx.Expr) -> bool:
 
 
 def quotient_of(extent: tirx.Expr, divisor: tirx.Expr) -> tirx.Expr | None:
-    """extent / divisor of two expressions of sizes, None where that is not proved to be a whole number."""
+    """Return extent / divisor for two expressions of sizes; None if it is not provably an integer."""
     places = OpenIndices(())
     number, by = places.polynomial(extent), places.polynomial(divisor)
     if not by:
@@ -232,7 +234,7 @@ def quotient_of(extent: tirx.Expr, divisor: tirx.Expr) -> tirx.Expr | None:
 
 
 def is_same(a: tirx.Expr, b: tirx.Expr) -> bool:
-    """Whether two expressions of sizes are proved to be equal."""
+    """Return whether two expressions of sizes are provably equal."""
     places = OpenIndices(())
     return places.polynomial(a) == places.polynomial(b)
 
@@ -260,7 +262,7 @@ def _product(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> Polynomial
 
 
 def _coefficient(polynomial: Mapping[Monomial, int], atom: int) -> Polynomial | None:
-    """What an atom is multiplied by; None where it stands in a power."""
+    """Return the coefficient of an atom; None if the atom occurs in a higher power."""
     found: Polynomial = {}
     for monomial, factor in polynomial.items():
         if atom in monomial:
@@ -271,10 +273,11 @@ def _coefficient(polynomial: Mapping[Monomial, int], atom: int) -> Polynomial | 
 
 
 def _quotient(number: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """(q, r) with number = q * divisor + r: of each monomial as many as the divisor's leading one goes into."""
+    """Return (q, r) with number = q * divisor + r; each term is divided by the divisor's leading term as often as it
+    goes."""
     leading = max(divisor, key=lambda monomial: (len(monomial), monomial))
     whole: Polynomial = {}
-    for _ in range(len(number) + 1):  # each turn of a division that ends takes away a term
+    for _ in range(len(number) + 1):  # each iteration of a division that terminates removes a term
         term = next((m for m in sorted(number, key=len, reverse=True) if _ratio(number, m, divisor, leading)), None)
         if term is None:
             return whole, number

@@ -1,8 +1,8 @@
-"""Extents that follow from sizes of the model as sizes of a function's own.
+"""Replaces extents that derive from the model's sizes by variables of the function.
 
-A layer far inside of a model has images of (h - 1) // 16 + 1 rows, for which h itself is never asked. With a variable
-in the place of such an extent, which the function takes from the shape of a tensor as any other, nobody has to
-simplify quotients in every address, and layers that differ in nothing else are one kernel.
+A layer deep inside a model has images of (h - 1) // 16 + 1 rows, and h itself is not needed. With a variable for such
+an extent, which the function takes from the shape of a tensor like any other, addresses contain no quotients to
+simplify, and layers that are otherwise equal share one kernel.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Expr: TypeAlias = tirx.Expr
 
 
 def with_own_extents(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, Mapping[tirx.Var, Expr]]:
-    """(the function with a variable for each quotient in an extent of its parameters, what these stand for in it);
-    the function as it is where it needs the sizes behind them."""
+    """Return the function with a variable for each quotient in an extent of its parameters, and the extents that these
+    variables replace. Returns the function unchanged if it needs the underlying sizes."""
     shapes = [p.shape for p in func.params if isinstance(p.ty, BufferType)]
     extents = [extent for shape in shapes for extent in shape if is_open(extent) and not isinstance(extent, tirx.Var)]
-    found: dict[tirx.Var, tuple[Expr, int, Expr]] = {}  # quotient, what is added to it, both
+    found: dict[tirx.Var, tuple[Expr, int, Expr]] = {}  # quotient, added constant, both together
     for extent in extents:
         quotient, more = _parts(extent)
         if isinstance(quotient, tirx.FloorDiv) and not any(is_same(extent, whole) for _, _, whole in found.values()):
             found[tirx.Var(f"own_{len(found)}", str(extent.ty))] = quotient, more, extent
     if not found:
         return func, {}
-    # The longest first: of two quotients one may be made of the other.
+    # Longest first: one quotient may contain another.
     order = sorted(found.items(), key=lambda item: -len(str(item[1][0])))
 
     def own(quotient: tirx.FloorDiv) -> Expr:
@@ -60,14 +60,14 @@ def with_own_extents(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, Mapping[tirx.V
 
 
 def _parts(extent: Expr) -> tuple[Expr, int]:
-    """(what a number is added to, the number)."""
+    """Split an added constant off: return (expression, constant)."""
     if isinstance(extent, tirx.Add) and isinstance(extent.b, tirx.IntImm):
         return extent.a, int(extent.b)
     return extent, 0
 
 
 def _shorter(expr: Expr) -> Expr:
-    """A sum without numbers that cancel each other."""
+    """Return a sum without constants that cancel."""
     if str(expr.ty) not in ("int32", "int64"):
         return expr
     inner, more = _parts(expr) if isinstance(expr, tirx.Add) else (expr, 0)

@@ -1,9 +1,9 @@
-"""Packing: B into panels of nr columns, rows of A into a buffer with a leading dimension of its own (page 03).
+"""Packing: B into panels of nr columns, rows of A into a buffer with its own leading dimension.
 
-A panel holds, for each group of the reduction axis, nr columns side by side, the group's elements of one column next to
-each other: [group of k][column][element of the group]. Columns and summed elements beyond the matrix are zeros. An
-engine that offsets A (see decide/dot_engine.py) has one more row of 32-bit words behind them: what its accumulators
-start from.
+For each group of the reduction axis, a panel holds nr columns side by side, with the group's elements of one column
+adjacent: [group of k][column][element of the group]. Columns and elements of K outside the matrix are zero. For an
+instruction that offsets A (see decide/dot_engine.py), one more row of 32-bit words follows: the initial values of the
+accumulators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Element = Callable[[Index, Index], Expr]
 
 @dataclass(frozen=True)
 class PanelLayout:
-    """Sizes of packed panels, in elements of engine.panel; `groups` is the most that one k-block holds."""
+    """Sizes of packed panels, in elements of engine.panel; `groups` is the largest number of groups in a K block."""
 
     nr: int
     lanes: int
@@ -36,7 +36,7 @@ class PanelLayout:
 
     @property
     def row(self) -> int:
-        """One group of the reduction axis."""
+        """Elements of one group of the reduction axis."""
         return self.nr * self.engine.group
 
     @property
@@ -45,11 +45,11 @@ class PanelLayout:
 
     @property
     def size(self) -> int:
-        """One panel of one k-block."""
+        """Elements of one panel of one K block."""
         return self.rows * self.row
 
     def starts(self, panel: tirx.Var, base: Index, vector: int) -> Expr:
-        """The accumulators' start values of one vector, as 32-bit words."""
+        """Return the accumulators' initial values for one vector as 32-bit words."""
         offset = base + self.groups * self.row + vector * self.lanes * self.engine.group
         return T.reinterpret(
             f"{self.engine.word}x{self.lanes}", panel[T.ramp(offset, 1, self.lanes * self.engine.group)]
@@ -59,7 +59,7 @@ class PanelLayout:
 def pack_panel_group(
     panel: tirx.Var, base: Index, b: Element, k: Index, layout: PanelLayout, columns: int, rows: int
 ) -> None:
-    """Write one group of a panel at `base`: its first `rows` summed elements b(k + r, column), zeros elsewhere."""
+    """Write one group of a panel at `base`: its first `rows` elements of K, b(k + r, column), and zeros elsewhere."""
     engine, lanes, group = layout.engine, layout.lanes, layout.engine.group
     zero = tirx.const(0, engine.panel)
     for start in range(0, layout.nr, lanes):
@@ -78,7 +78,7 @@ def pack_panel_group(
 
 
 def _interleave(panel: tirx.Var, at: Index, b: Element, k: Index, start: int, layout: PanelLayout) -> None:
-    """Full vectors of a grouped engine: the rows of one group are loaded whole and shuffled into columns."""
+    """Write full vectors of a grouped instruction: the rows of one group are loaded whole and shuffled into columns."""
     lanes, group = layout.lanes, layout.engine.group
     rows = register(lanes * group, layout.engine.operand)
     for r in range(group):
@@ -90,9 +90,9 @@ def _interleave(panel: tirx.Var, at: Index, b: Element, k: Index, start: int, la
 
 
 def pack_transposed(panel: tirx.Var, base: Index, b: Element, group: Index, layout: PanelLayout, columns: int) -> None:
-    """Write `lanes` groups of a panel, from `group` on, where B's columns are contiguous; `base` is the panel's start.
+    """Write `lanes` groups of a panel, starting at `group`, if B's columns are contiguous; `base` is the panel's start.
 
-    A group of narrow elements is one word, so that every instruction transposes words.
+    A group of narrow elements is one word, so words are transposed for every instruction.
     """
     engine, lanes = layout.engine, layout.lanes
     word = engine.word if engine.group > 1 else engine.panel
@@ -118,7 +118,7 @@ def pack_transposed(panel: tirx.Var, base: Index, b: Element, group: Index, layo
 
 
 def pack_starts(panel: tirx.Var, base: Index, groups: Expr, layout: PanelLayout) -> None:
-    """Behind a packed panel: -offset times each column's sum, which undoes the offset of A."""
+    """Append to a packed panel -offset times each column's sum, which cancels the offset of A."""
     lanes = layout.lanes
     vectors = layout.nr // lanes
     sums = registers(vectors, lanes, "int32")
@@ -138,13 +138,14 @@ def pack_starts(panel: tirx.Var, base: Index, groups: Expr, layout: PanelLayout)
 
 
 def copy_rows(buffer: tirx.Var, rows: range, stride: int, a: Element, length: Index, padded: Index, chunk: int) -> None:
-    """Copy `length` elements of the tile's `rows` to buffer[(i - rows.start) * stride + k]; zeros up to `padded`."""
+    """Copy `length` elements of the tile's `rows` to buffer[(i - rows.start) * stride + k], with zeros up to
+    `padded`."""
     for i in rows:
         copy_row(buffer, (i - rows.start) * stride, i, a, length, padded, chunk)
 
 
 def copy_row(buffer: tirx.Var, at: Index, i: Index, a: Element, length: Index, padded: Index, chunk: int) -> None:
-    """Copy `length` elements of row `i` to buffer[at + k]; zeros up to `padded`."""
+    """Copy `length` elements of row `i` to buffer[at + k], with zeros up to `padded`."""
     with T.serial(0, tirx.floordiv(length, chunk)) as block, T.vectorized(0, chunk) as lane:
         T.buffer_store(buffer, a(i, block * chunk + lane), [at + block * chunk + lane])
     whole = tirx.floordiv(length, chunk) * chunk
@@ -156,6 +157,6 @@ def copy_row(buffer: tirx.Var, at: Index, i: Index, a: Element, length: Index, p
 
 
 def copy_columns(buffer: tirx.Var, rows: int, stride: int, a: Element, length: Index) -> None:
-    """The same for an A whose columns are contiguous: buffer[k * stride + i] = a(i, k)."""
+    """Copy a tile of an A with contiguous columns: buffer[k * stride + i] = a(i, k)."""
     with T.serial(0, length) as k, T.vectorized(0, rows) as i:
         T.buffer_store(buffer, a(i, k), [k * stride + i])

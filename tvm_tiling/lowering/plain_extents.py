@@ -1,4 +1,4 @@
-"""Expressions of sizes as plain data, which needs no TVM."""
+"""Expressions of sizes as plain data that does not need TVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SYMBOLS = {
 
 
 def plain_extent(size: Any, names: Mapping[tirx.Var, str], depth: int = MOST_DEPTH) -> Extent | None:
-    """A size in terms of the open sizes that variables name; None where it is of more than these, or too deep."""
+    """Return a size in terms of named dynamic sizes; None if it depends on anything else or is nested too deeply."""
     if isinstance(size, int | tirx.IntImm):
         return int(size)
     if isinstance(size, tirx.Var):

@@ -1,8 +1,8 @@
-"""Tensors of positions: each value is checked once, before any kernel takes it for an address.
+"""Tensors of positions: every value is checked once before any kernel uses it as an address.
 
-What gathers, scatters or reverses elements reads positions that a file or a caller chose. A kernel of its own reads
-them, few beside the data, counts negative ones from the end where the operator does, and refuses what lies outside.
-Those that are constants are checked when the model is compiled.
+Operators that gather, scatter or reverse elements read positions from a file or a caller. A separate kernel reads them
+(they are few compared to the data), counts negative ones from the end if the operator does, and refuses those outside
+the range. Constants are checked when the model is compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..refusal import REFUSE, sentence
 from .checked import Verdict, checked, constant_value, is_checked
 
 Extent: TypeAlias = int | tirx.Expr
-CHECKED = "tvm_tiling.positions"  # attribute of the kernel: what its values are positions in
+CHECKED = "tvm_tiling.positions"  # attribute of the kernel: the extents against which its values are checked
 
 
 def checked_positions(
@@ -33,11 +33,11 @@ def checked_positions(
     first: int = 0,
     called: str = "index",
 ) -> relax.Expr:
-    """`indices`, an integer tensor, as positions from 0 on in axes of `extents`.
+    """Return the integer tensor `indices` as positions from 0 in axes of `extents`.
 
-    `extents`: of one axis, or one for each column of the last dimension of `indices`. With `wraps`, -1 is the last
-    position; without, `first` is the least. `operator`, and what its values are `called`, are named in the error:
-    ModelFormatError here for a constant, WorkloadError in the run for what is computed.
+    extents: of one axis, or one for each column of the last dimension of `indices`. wraps: whether -1 is the last
+    position; otherwise `first` is the smallest valid value. operator, called: the operator and the name of its values,
+    for the error, which is ModelFormatError at once for a constant and WorkloadError at run time for computed values.
     """
     columns = list(extents) if isinstance(extents, Sequence) else [extents]
     columns = [int(extent) if isinstance(extent, int | tirx.IntImm) else extent for extent in columns]
@@ -59,7 +59,7 @@ def checked_positions(
 
 @dataclass(frozen=True)
 class _Rule:
-    """What is accepted, and how an error names it; `low` is None where negative values count from the end."""
+    """What is accepted, and how an error names it; `low` is None if negative values count from the end."""
 
     operator: str
     called: str
@@ -70,7 +70,7 @@ class _Rule:
 
 
 def _result_type(dtype: str, extents: Sequence[Extent]) -> str:
-    """A signed type that holds every position."""
+    """Return a signed type that holds every position."""
     fits = all(isinstance(extent, int) and extent < 2**31 for extent in extents)
     return "int32" if dtype == "int32" and fits else "int64"
 

@@ -1,14 +1,14 @@
-"""Weights on their way from memory before they are needed.
+"""Software prefetch of weights.
 
-A model's weights are rarely in a cache when their operator starts, and the hardware's own prefetching stops at every
-page. Where a panel is used by many rows there is time to ask for the weights far ahead, a vector at a step, one more
-load among dozens of multiply-adds. Microseconds with weights in L3 / in memory / in memory and asked for:
+A model's weights are rarely in a cache when their operator starts, and hardware prefetching stops at page boundaries.
+If many rows use a panel, there is time to prefetch the weights far ahead, one vector per step, as one more load among
+dozens of multiply-adds. Microseconds with weights in L3 / in memory / in memory with prefetch:
 
-    Winograd 28 x 28 x 128    267 / 411 / 283        product  49 x 512 x 2048    450 / 522 / 465
-    Winograd 56 x 56 x 64     281 / 359 / 300                196 x 256 x 1024    444 / 456 / 448
+    Winograd 28 x 28 x 128    267 / 411 / 283        GEMM  49 x 512 x 2048    450 / 522 / 465
+    Winograd 56 x 56 x 64     281 / 359 / 300             196 x 256 x 1024    444 / 456 / 448
 
-Products of few rows wait for memory whatever they do: 8 x 1024 x 4096 took 582 without and 666 with it. A prefetch
-never faults, so asking past the end is harmless.
+Matrix multiplications with few rows wait for memory in any case: 8 x 1024 x 4096 took 582 without and 666 with
+prefetch. A prefetch never faults, so prefetching past the end is harmless.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from tvm.target.codegen import llvm_lookup_intrinsic_id
 
 Index: TypeAlias = tirx.Expr | int
 
-PREPACKED = 65536  # bytes; 4 KB to 128 KB were tried
-LEAST_ROWS = 16  # rows of a product that all use the weights
-LINE = 64  # bytes; on machines of longer lines half of the requests are in vain
+PREPACKED = 65536  # distance in bytes; 4 KB to 128 KB were tried
+LEAST_ROWS = 16  # rows of a matrix multiplication from which on weights are prefetched
+LINE = 64  # bytes; on machines with longer lines half of the prefetches are redundant
 
 
 def prefetch(buffer: tirx.Var, start: Index, elements: int) -> None:
-    """Ask for what lies AHEAD of the `elements` from `start` on, to come to L2."""
+    """Prefetch to L2 what is PREPACKED bytes ahead of the `elements` elements starting at `start`."""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     for line in range(PREPACKED, PREPACKED + elements * size, LINE):
         ask(buffer, [start + line // size], cache=2)
 
 
 def ask(buffer: tirx.Var, indices: Sequence[Index], *, cache: int) -> None:
-    """Ask for the line of an element to come to the first or L2."""
+    """Prefetch the cache line of an element to L1 or L2."""
     read, locality, data = (tirx.const(value, "int32") for value in (0, 4 - cache, 1))
     T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(buffer[tuple(indices)]), read, locality, data))
 
 
 def is_prefetch(stmt: tirx.Evaluate) -> bool:
-    """Whether a statement is such a request."""
+    """Return whether a statement is a prefetch."""
     call = stmt.value
     if not isinstance(call, Call) or str(call.op.name) != "tirx.call_llvm_intrin":
         return False

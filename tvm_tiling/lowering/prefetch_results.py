@@ -1,8 +1,8 @@
-"""What a register tile's write-back touches is asked for when the tile starts.
+"""Prefetches what the write-back of a register tile accesses when the tile starts.
 
-The output, and what the epilogue adds to it row by row, lie in far caches by then, a line for each vector of the tile,
-in rows that no hardware prefetches. Behind a product of few steps that wait shows: with a residual 3136 x 64 x 256
-takes 668 microseconds instead of 724, 196 x 256 x 1024 527 instead of 553.
+The output, and what the epilogue adds to it row by row, are in distant caches by then: one line for each vector of the
+tile, in rows that the hardware does not prefetch. After few multiply steps this wait is noticeable: with a residual,
+3136 x 64 x 256 takes 668 microseconds instead of 724, and 196 x 256 x 1024 takes 527 instead of 553.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Index: TypeAlias = tirx.Expr | int
 def prefetch_results(
     program: MatchedProgram, shape: TileShape, accumulator: str, at: Callable[[Index, Index], Sequence[Index]]
 ) -> None:
-    """`at` gives the fused indices of the output for a row and a column of the tile, `accumulator` the sums' type."""
+    """`at` returns the fused indices of the output for a row and a column of the tile; `accumulator` is the type of the
+    sums."""
     row, zero = tirx.Var("row", "int32"), tirx.const(0, accumulator)
     for vector in range(shape.vectors):
         where = at(row, vector * shape.lanes)

@@ -1,4 +1,4 @@
-"""Nests as PrimFuncs: the operator itself, and where its weights are prepacked, the function that packs them."""
+"""Kernels as PrimFuncs: the operator itself, and, with prepacked weights, the function that packs them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .dot import linked
 from .named_blocks import with_signatures
 from .weight_panels import Panels
 
-# The attribute of a function in which its decision stands, as JSON.
+# The function attribute that holds its decision as JSON.
 DECISION = "tvm_tiling.decision"
 
 
 @dataclass(frozen=True)
 class ScheduledOperator:
-    """TIR of one operator; where its weights are prepacked, also the function (weights, packed) that packs them, or
-    for weights in blocks the panels that hold them."""
+    """TIR of one operator; with prepacked weights also the function (weights, packed) that packs them, or for
+    block-quantised weights the panels that hold them."""
 
     tiling: Decision | None
     main: tirx.PrimFunc
@@ -41,14 +41,14 @@ class ScheduledOperator:
 
 
 def packed_memory(shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
-    """Zeros for packed weights of `shape` elements: packing leaves gaps between the weights, which are saved with
-    them."""
+    """Return zeros for packed weights of `shape` elements: packing leaves gaps between the weights, which are saved
+    with them."""
     size = math.prod(shape) * -(-tvm.DataType(dtype).bits // 8)
     return tensor_of(zeros(size))._create_view(shape, dtype)
 
 
 class PackedEmitter(Protocol):
-    """A loop nest that takes its weights packed, or packs them itself where `packed` is None."""
+    """A kernel emitter that takes its weights packed, or packs them itself if `packed` is None."""
 
     @property
     def packed_shape(self) -> tuple[int, ...]: ...
@@ -67,7 +67,7 @@ def write_plain(
     emit: Callable[[], None],
     engine: DotInstruction,
 ) -> ScheduledOperator:
-    """The operator on its own arguments, by a kernel that uses the instruction."""
+    """Return the operator on its own parameters, by a kernel that uses the instruction `engine`."""
 
     def body() -> None:
         for parameter in program.func.params:
@@ -85,7 +85,7 @@ def write_packed(
     emitter: PackedEmitter,
     engine: DotInstruction,
 ) -> ScheduledOperator:
-    """The operator with `weights`, one of its parameters, as the emitter takes them packed; and the packing."""
+    """Return the operator with its parameter `weights` in packed form, and the packing function."""
     shape, dtype = emitter.packed_shape, emitter.packed_dtype
 
     def argument() -> tirx.Var:
@@ -114,7 +114,7 @@ def write_packed(
 
 
 def copying(source: tirx.Var, name: str) -> tirx.PrimFunc:
-    """The packing of weights that the kernel reads as they are."""
+    """Return the packing function of weights that the kernel reads unchanged."""
 
     def body() -> None:
         T.arg(source.name, source)
@@ -128,8 +128,8 @@ def copying(source: tirx.Var, name: str) -> tirx.PrimFunc:
 
 @contextmanager
 def root() -> Iterator[None]:
-    """The root block of a function. It reads and writes nothing, said here: TVM's builder would look for it, and takes
-    seconds for a kernel of open sizes."""
+    """Open the root block of a function. Its reads and writes are declared empty, because TVM's builder would otherwise
+    derive them, which takes seconds for a kernel with dynamic sizes."""
     with T.sblock("root"):
         T.reads()
         T.writes()
@@ -137,7 +137,7 @@ def root() -> Iterator[None]:
 
 
 def write_function(name: str, tiling: Decision | None, body: Callable[[], None]) -> tirx.PrimFunc:
-    """A function whose parameters and statements `body` writes, with its decision as an attribute."""
+    """Return a function whose parameters and statements `body` writes, with its decision as an attribute."""
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True}
     if tiling is not None:
         attributes[DECISION] = tiling.to_json()

@@ -1,6 +1,6 @@
-"""Moves of matrix multiplications by TVM's primitives: K split by rfactor, partitions by split and reorder (page 01).
+"""Matrix multiplications by TVM's schedule primitives: split-K by rfactor, partitions by split and reorder.
 
-They are recorded in the trace, for schedules by hand, by primitives, and in MetaSchedule's spaces.
+The primitives are recorded in the trace, for manual schedules, the primitives form, and MetaSchedule search spaces.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..match.access import variables
 
 @dataclass(frozen=True)
 class ProductAxes:
-    """Places of the axes among a block's iteration variables; `right` is the operand of the columns, by its place among
-    what the block reads, `column` the axis of it that they are."""
+    """Indices of the axes among a block's iteration variables; `right` is the index of the operand with the columns
+    among the block's reads, `column` its axis of columns."""
 
     m: int
     n: int
@@ -28,9 +28,9 @@ class ProductAxes:
 
 
 def product_axes(sch: s_tir.Schedule, block: SBlockRV) -> ProductAxes:
-    """The axes of the matrix multiplication that `block` is, with loops that no primitive has changed.
+    """Return the axes of the matrix multiplication that `block` computes, with unmodified loops.
 
-    UnsupportedOperator for what is none, or has several axes for one of m, n and k.
+    Raises UnsupportedOperator for other blocks, or if m, n or k consists of several axes.
     """
     own = sch.get(block)
 
@@ -61,10 +61,10 @@ def product_axes(sch: s_tir.Schedule, block: SBlockRV) -> ProductAxes:
 
 
 def split_k(sch: s_tir.Schedule, block: SBlockRV, parts: int) -> SBlockRV:
-    """Split the reduction axis of `block`, its only one, into `parts` pieces that are summed side by side (rfactor).
+    """Split the only reduction axis of `block` into `parts` partial sums that are computed side by side (rfactor).
 
-    Returns the block of the partial sums, whose pieces may run in parallel; `block` adds them up. UnsupportedOperator
-    where `block` has several reduction axes, or `parts` does not divide the one.
+    Returns the block of the partial sums, whose parts may run in parallel; `block` adds them up. Raises
+    UnsupportedOperator if `block` has several reduction axes or `parts` does not divide the axis.
     """
     own = sch.get(block)
     places = [i for i, v in enumerate(own.iter_vars) if int(v.iter_type) == tirx.IterVar.CommReduce]
@@ -84,11 +84,11 @@ def split_k(sch: s_tir.Schedule, block: SBlockRV, parts: int) -> SBlockRV:
 def partition(
     sch: s_tir.Schedule, block: SBlockRV, m: int, n: int, k: int | None = None, order: str = "mn"
 ) -> list[LoopRV]:
-    """Cut the matrix multiplication `block` into partitions of `m` x `n` results and `k` steps of K, all of K where it
-    is None, by split and reorder; `order` "mn" goes over partitions of rows outside, "nm" inside.
+    """Divide the matrix multiplication `block` into partitions of `m` x `n` results and `k` steps of K (None: all of
+    K), by split and reorder. `order` "mn" puts the loop over row partitions outside, "nm" inside.
 
-    Returns the loops (batch ..., over m, over n, over k, m, n, k), over m and over n as ordered. UnsupportedOperator
-    for what is no matrix multiplication with one axis for each of m, n and k.
+    Returns the loops (batch ..., over m, over n, over k, m, n, k), with over m and over n as ordered. Raises
+    UnsupportedOperator if `block` is not a matrix multiplication with one axis for each of m, n and k.
     """
     if order not in ("mn", "nm") or min(m, n, 1 if k is None else k) < 1:
         raise UnsupportedOperator(f"m = {m}, n = {n}, k = {k}, order = {order!r}; expected sizes from 1 on, 'mn', 'nm'")

@@ -1,5 +1,5 @@
-"""The recurrence of a layer as plain loops, one number at a time: what it means, and what runs where nothing schedules
-it."""
+"""Reference implementation of a layer's recurrence as scalar loops. It defines the semantics and runs where no schedule
+applies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..match.recurrent import ATTRIBUTE
 from ..operand_types import held_as
 
 Expr: TypeAlias = tirx.Expr
-_OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
+_OPAQUE = 8  # TVM's op_pattern of operators that are never fused
 
 
 def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx.PrimFunc:
-    """A function of the recurrence's inputs and outputs, in their order. Steps and batch that are no numbers are
-    variables of its own, bound by its tensors."""
+    """Return a function of the recurrence's inputs and outputs in order. Dynamic numbers of steps and sequences are
+    variables of the function, bound by the shapes of its tensors."""
     own = {part: _own(part, getattr(recurrence, part)) for part in ("steps", "batch")}
     r = dataclasses.replace(recurrence, **own)
     told = {**r.to_dict(), **{part: size if isinstance(size, int) else None for part, size in own.items()}}
@@ -37,14 +37,15 @@ def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx
 
 
 def _own(part: str, size: Any) -> Any:
-    """A number of steps or sequences as the function has it; a variable keeps its name, by which samples know it."""
+    """Return a number of steps or sequences for the function; a variable keeps its name, by which samples identify
+    it."""
     if isinstance(size, int):
         return size
     return tirx.Var(size.name if isinstance(size, tirx.Var) else part, "int64")
 
 
 def declare(recurrence: Recurrence, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
-    """The function's parameters by name; "weights" in packed form where its shape is given."""
+    """Declare the function's parameters by name; "weights" in packed form if its shape is given."""
     found = {}
     for name, shape in {**recurrence.inputs, **recurrence.outputs}.items():
         dtype = {"lengths": "int32", "weights": recurrence.stored}.get(name, "float32")
@@ -80,7 +81,7 @@ class _Loops:
                 self.unit(place, row, unit)
 
     def products(self, gates: str, of_reset: bool) -> None:
-        """sums[row, gate and unit] of the state, or of r * h, with the weights of `gates`."""
+        """Emit sums[row, gate and unit]: the state, or r * h, multiplied by the weights of `gates`."""
         r, weights = self.r, self.buffers["weights"]
         source = self.reset if of_reset else self.buffers["h"]
         for gate in gates:
@@ -129,11 +130,11 @@ class _Loops:
         c = b["c"][row, unit]
         new = opened("f", c) * c + opened("i", c) * tirx.tanh(self.sum(place, row, "g", unit))
         T.buffer_store(b["c"], self.alive(place, row, new, c), [row, unit])
-        # Of a sequence that is over c is the old one, and what comes of it is not stored.
+        # For a finished sequence c is the old value, and what is computed from it is not stored.
         self.store(place, row, unit, opened("o", c) * tirx.tanh(c))
 
     def store(self, place: Expr, row: Expr, unit: Expr, new: Expr) -> None:
-        # The output first: the state is what `new` is computed from.
+        # The output is stored first: `new` is computed from the state.
         zero, b = tirx.const(0.0, "float32"), self.buffers
         T.buffer_store(b["y"], self.alive(place, row, new, zero), [place, row, unit])
         kept = self.alive(place, row, b["y"][place, row, unit], b["h"][row, unit])

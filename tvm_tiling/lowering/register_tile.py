@@ -1,7 +1,7 @@
-"""The microkernel in TIR: mr x nr accumulators in registers, one step a group of the reduction axis (page 03).
+"""The microkernel in TIR: mr x nr accumulators in registers, with one step per group of the reduction axis.
 
 Loops over rows, vectors and lanes are unrolled or vectorised with constant extents, so that LLVM keeps every
-accumulator in a register; a tile at the edge is the same code with smaller constants, never a padded copy.
+accumulator in a register. A tile at the edge is the same code with smaller constants, never a padded copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .prefetch import prefetch
 from .registers import registers
 
 Expr: TypeAlias = tirx.Expr
-# (row within the tile, vector) -> the register of those sums
+# (row within the tile, vector) -> the register of these sums
 Accumulators: TypeAlias = dict[tuple[int, int], tirx.Var]
 # (row within the tile, group of the reduction axis) -> one element of A
 ElementOfA = Callable[[int, Expr], Expr]
@@ -39,30 +39,30 @@ class TileShape:
         return -(-self.columns // self.lanes)
 
     def width(self, vector: int) -> int:
-        """Columns that this vector holds."""
+        """Return the number of columns in a vector."""
         return min(self.lanes, self.columns - vector * self.lanes)
 
     def slots(self) -> list[tuple[int, int]]:
-        """(row, vector) of every accumulator."""
+        """Return (row, vector) of every accumulator."""
         return [(i, v) for i in range(self.rows) for v in range(self.vectors)]
 
 
 def accumulators(shape: TileShape, engine: DotInstruction) -> Accumulators:
-    """A register for every vector of the tile."""
+    """Return a register for every vector of the tile."""
     slots = shape.slots()
     return dict(zip(slots, registers(len(slots), shape.lanes, engine.acc), strict=True))
 
 
 def clear_accumulators(acc: Accumulators, shape: TileShape, engine: DotInstruction) -> None:
-    """acc[i, j] = 0, in the idle lanes of the last vector too."""
+    """Set acc[i, j] = 0, including idle lanes of the last vector."""
     zeros = T.broadcast(tirx.const(0, engine.acc), shape.lanes)
     for slot in shape.slots():
         T.buffer_store(acc[slot], zeros, [T.ramp(0, 1, shape.lanes)])
 
 
 def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Callable[[int, Expr], Expr]) -> None:
-    """acc[i, j] += value(i, j) unless this block of the reduction axis is the `first`; for the columns in use only,
-    since the others may lie outside the matrix."""
+    """Emit acc[i, j] += value(i, j) unless this K block is the `first`; only for the used columns, since the others may
+    be outside the matrix."""
     if first is True:
         return
     with when(tirx.Not(first)):
@@ -73,14 +73,14 @@ def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Calla
 
 
 def write_back(acc: Accumulators, shape: TileShape, store: Callable[[Expr, int, Expr], None]) -> None:
-    """store(accumulator, i, j) for every element of the tile."""
+    """Call store(accumulator, i, j) for every element of the tile."""
     for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
             store(acc[row, vector][lane], row, vector * shape.lanes + lane)
 
 
 def step_in_place(acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr]) -> None:
-    """One summed element with B read where it lies: b(k, column)."""
+    """Emit the step for one element of K with B read in place: b(k, column)."""
     for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
             product = a(row, k) * b(k, vector * shape.lanes + lane)
@@ -98,14 +98,14 @@ def step_packed(
     *,
     from_memory: bool = False,
 ) -> None:
-    """One group of the reduction axis with B in a packed panel, whose group starts at `base`.
+    """Emit the step for one group of the reduction axis with B in a packed panel whose group starts at `base`.
 
-    `from_memory`: the panel may have to come from there, and is asked for ahead.
+    from_memory: the panel may have to be read from memory, so it is prefetched.
     """
     lanes, group = shape.lanes, engine.group
     if from_memory:
         prefetch(panel, base, shape.vectors * lanes * group)
-    # TVM makes no vectors of what it converts from a vector's words; sums of integers are made to wrap around later.
+    # TVM does not vectorise conversions from a vector's words; integer sums are made to wrap around later.
     if engine.stored or (group == 1 and "int" in engine.acc):
         for row, vector in shape.slots():
             slot = acc[row, vector]

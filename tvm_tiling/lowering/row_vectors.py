@@ -1,7 +1,7 @@
-"""Vectors of neighbouring output columns as a tap reads them: every stride-th input of a row, zeros outside of it.
+"""Vectors of adjacent output columns as a tap reads them: every stride-th input of a row, with zeros outside.
 
-Inputs are read in whole vectors that end within the row, each once, and what a tap needs is picked from them in
-registers. Without a stride and a border a tap reads its own vector: a load costs less than a permutation.
+Inputs are read once, in whole vectors that end within the row, and each tap's elements are selected in registers.
+Without stride and padding, a tap reads its own vector: a load costs less than a permutation.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class RowVectors:
-    """One row of the input under a tile of output columns; `element`: the input at a column, in type `kind`."""
+    """One input row under a tile of output columns; `element`: the input at a column, in type `kind`."""
 
     def __init__(self, axis: Axis, tile: Tile, lanes: int, kind: str, element: Callable[[Index], Expr]) -> None:
         self.axis, self.tile, self.lanes, self.kind, self.element = axis, tile, lanes, kind, element
         inside = [o for o in range(axis.reach(tile.count)) if tile.covers(axis, o)]
-        # Offsets from the input of tap 0 at the first column that are read.
+        # Range of offsets that are read, from the input of tap 0 at the first column.
         self.first, self.end = (inside[0], inside[-1] + 1) if inside else (0, 0)
 
     def under(self, tap: int, column: int, width: int) -> Expr | None:
-        """What `tap` reads for the `width` columns of the tile from `column` on; None where all is outside."""
+        """Return what `tap` reads for the `width` columns of the tile starting at `column`; None if all of it is
+        outside."""
         axis = self.axis
         offsets = [(column + lane) * axis.stride + tap * axis.dilation for lane in range(width)]
         covered = [self.first <= o < self.end for o in offsets]
@@ -41,7 +42,7 @@ class RowVectors:
         return self._picked(offsets, covered)
 
     def _picked(self, offsets: list[int], covered: list[bool]) -> Expr:
-        """The inputs at `offsets`, zeros where they are not covered, from loads on a grid of whole vectors."""
+        """Return the inputs at `offsets`, zeros where they are not covered, from loads on a grid of whole vectors."""
         size = min(self.lanes, self.end - self.first)
         places: list[tuple[int, int]] = []
         for offset in (o for o, inside in zip(offsets, covered, strict=True) if inside):
@@ -53,7 +54,7 @@ class RowVectors:
         zeros = T.broadcast(zero, size) if size > 1 else zero
         if not all(covered):
             vectors.append(zeros)
-        # TVM's Shuffle gives no more lanes than it is given.
+        # TVM's Shuffle returns no more lanes than it is given.
         vectors += [zeros] * (-(-len(offsets) // size) - len(vectors))
         taken = iter(places)
         picks = []
@@ -66,7 +67,7 @@ class RowVectors:
         return T.Shuffle(vectors, picks)
 
     def _load(self, offset: int, width: int) -> Expr:
-        """`width` neighbouring inputs."""
+        """Return `width` adjacent inputs."""
         at = self.tile.input(self.axis) + offset
         loaded = register(self.lanes, self.kind)
         with T.vectorized(0, width) as lane:

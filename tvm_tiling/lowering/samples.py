@@ -1,7 +1,7 @@
-"""Open extents at a sample of them, and within ranges: what decisions take where a kernel serves every size.
+"""Sample values and ranges of symbolic extents, used by decisions where a kernel serves every size.
 
-A kernel of open size has variables for extents. Its loops are bounded by them; a decision needs numbers, and is made
-for a sample: the sizes that it is to be best at.
+A kernel of dynamic size has variables for extents. Its loops are bounded by them; a decision needs numbers, and is made
+for a sample: the sizes for which it should be best.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _RANGES: ContextVar[Mapping[str, tuple[int, int]]] = ContextVar("ranges")
 
 @contextmanager
 def samples(sizes: Mapping[tirx.Var | str, int], ranges: Mapping[str, tuple[int, int]] | None = None) -> Iterator[None]:
-    """Within, sampled() takes these sizes for variables, or for those of a name, which passes over a graph keep where
-    they give functions variables of their own; ranged() takes `ranges`, first and last size, for those of a name."""
+    """Within this context, sampled() uses these sizes for variables, or for variables with these names, since graph
+    passes keep names when they give functions their own variables; ranged() uses `ranges`, the first and last size by
+    name."""
     token, other = _SAMPLES.set(sizes), _RANGES.set(ranges or {})
     try:
         yield
@@ -36,17 +37,17 @@ def samples(sizes: Mapping[tirx.Var | str, int], ranges: Mapping[str, tuple[int,
 
 
 def samples_beside(sizes: Mapping[tirx.Var, int]) -> AbstractContextManager[None]:
-    """Within, sampled() takes these sizes as well."""
+    """Within this context, sampled() uses these sizes in addition."""
     return samples({**_SAMPLES.get({}), **sizes}, _RANGES.get({}))
 
 
 def is_open(extent: Extent) -> bool:
-    """Whether only a run brings the extent."""
+    """Return whether the extent is dynamic."""
     return not isinstance(extent, int | tirx.IntImm)
 
 
 def sampled(extent: Extent) -> int:
-    """The extent, at the sample where it is open; at least 1 then."""
+    """Return the extent, for a dynamic one its sample value, at least 1."""
     if isinstance(extent, int | tirx.IntImm):
         return int(extent)
     known = _SAMPLES.get({})
@@ -59,7 +60,7 @@ def sampled(extent: Extent) -> int:
 
 
 def ranged(extent: Extent) -> Range:
-    """From where to where the extent is, at least 1; without an end where nothing is known of it."""
+    """Return the range of the extent, at least 1; without an upper end if nothing is known."""
     if isinstance(extent, int | tirx.IntImm):
         return Range(int(extent), int(extent))
     known, analyzer, bound = _RANGES.get({}), sym.Analyzer(), set[tirx.Var]()

@@ -1,4 +1,5 @@
-"""Elements written, or combined, at positions that tensors hold: one loop nest for all operators of that kind."""
+"""Scatter: elements written or combined at positions held by tensors, as one loop nest for all operators of this
+kind."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "mean": lambda old, new: (old + new) / tirx.const(2, str(new.ty)),
 }
 
-# Where an update goes, given the loops' variables and the inputs' buffers; and which element of the updates it is.
+# Destination of an update, given the loop variables and the inputs' buffers, and which element of the updates it is.
 Target = Callable[[list[Any], Sequence[tirx.Buffer]], tuple[list[Any], list[Any]]]
 
 
@@ -33,10 +34,11 @@ def scattered(
     how: str,
     apart: int | None = None,
 ) -> te.Tensor:
-    """`data` with `updates` written, or combined by `how`, at what `target` says for each of the loops over `extents`.
+    """Return `data` with `updates` written, or combined by `how`, at the position that `target` gives for each
+    iteration of the loops over `extents`.
 
-    Updates of one element are taken in the order of the loops. The indices are positions already. `apart`: a loop whose
-    steps write different elements, if there is one.
+    Updates of the same element are applied in loop order. Indices are valid positions. apart: a loop whose iterations
+    write different elements, if there is one.
     """
     combine = REDUCTIONS[how]
 

@@ -1,9 +1,9 @@
-"""Dimensions that are computed in the run: quotients, whose divisor may be 0, and products, which may leave int64.
+"""Dimensions computed at run time: quotients, whose divisor may be 0, and products, which may exceed int64.
 
-The functions that compute the sizes of a graph refuse both. A kernel meets those sizes again, as extents of its loops
-and shapes of its buffers, some of which it computes before anything is checked; there a divisor of 0 is 1. The bytes
-of a tensor are computed by TVM, in 64 bits, so that a tensor of too many may be given the memory of a few: a kernel
-refuses it before it reads or writes there.
+The functions that compute the sizes of a graph refuse both. A kernel computes the same sizes again as extents of its
+loops and shapes of its buffers, some of them before anything is checked; there, a divisor of 0 is replaced by 1. TVM
+computes the bytes of a tensor in 64 bits, so a tensor with too many bytes may be given too little memory: a kernel
+refuses it before it accesses it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..refusal import REFUSE_SIZE, REFUSE_ZERO
 Expr: TypeAlias = tirx.Expr
 
 _DIVISIONS = (tirx.Div, tirx.FloorDiv, tirx.Mod, tirx.FloorMod)
-NAMED = "a size in the model"  # in the error
-MOST = 2.0**47  # elements of an axis, bytes of a tensor: what a process can address
+NAMED = "a size in the model"  # name in errors
+MOST = 2.0**47  # elements of an axis, bytes of a tensor: the limit of a process's address space
 
 
 def with_safe_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, a kernel, which divides sizes by none that is 0 and refuses tensors of more than MOST bytes."""
+    """Return the kernel `func` without divisions of sizes by 0, refusing tensors of more than MOST bytes."""
     func = _with_addressable_tensors(func)
     if not any(_is_by_size(expr) for expr in _divisions(func)):
         return func
@@ -41,7 +41,7 @@ def with_safe_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_checked_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, which computes sizes, with an end of the run ahead of a division by 0 and of a size beyond MOST."""
+    """Return `func`, which computes sizes, ending the run before a division by 0 or a size beyond MOST."""
     checks: list[tirx.Stmt] = []
     divisors: list[Expr] = []
     for expr in _divisions(func.body):
@@ -63,7 +63,7 @@ def _with_addressable_tensors(func: tirx.PrimFunc) -> tirx.PrimFunc:
     scalars = (parameter for parameter in func.params if not hasattr(parameter, "shape"))
     known = set(scalars).union(*(_variables(tensor.shape) for tensor in given))
     if not known:
-        return func  # every size is a number, as in most kernels
+        return func  # every size is static, as in most kernels
     checks = []
     for tensor in [*given, *_allocated(func)]:
         if not all(isinstance(extent, tirx.IntImm) for extent in tensor.shape) and _variables(tensor.shape) <= known:
@@ -93,7 +93,7 @@ def _refused(condition: Expr) -> tirx.Stmt:
 
 
 def _as_real(size: Expr) -> Expr:
-    """About the value that a size has where nothing leaves its type."""
+    """Return a float64 approximation of a size's value without overflow."""
     if isinstance(size, tirx.Add | tirx.Sub | tirx.Mul | tirx.Max | tirx.Min):
         return type(size)(_as_real(size.a), _as_real(size.b))
     return tirx.Cast("float64", size)
@@ -104,7 +104,7 @@ def _is_integer(expr: Expr) -> bool:
 
 
 def _divisions(part: Any) -> list[Any]:
-    """The divisions of whole numbers in `part`, those within another's divisor ahead of it."""
+    """Return the integer divisions in `part`, those within another's divisor before it."""
     found: list[Any] = []
 
     def note(expr: Any) -> None:
@@ -116,7 +116,7 @@ def _divisions(part: Any) -> list[Any]:
 
 
 def _is_by_size(division: Any) -> bool:
-    """Whether the divisor is made of variables, and no tensor is read for it."""
+    """Return whether the divisor depends on variables but not on a tensor."""
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(division.b, ((TensorLoad, loads.append),))
     return bool(_variables(division.b)) and not loads

@@ -1,8 +1,8 @@
-"""The exponentials of a softmax, of which the smallest are zero.
+"""The exponentials of a softmax, with the smallest replaced by zero.
 
-Beside the largest of a row, which is 1, e^-80 changes no sum of float32. Below e^-87 numbers are subnormal, and Intel's
-processors take some 150 cycles for each arithmetic instruction on one: masks that add -100 made an attention over
-windows 200 times as slow.
+Relative to the largest weight of a row, which is 1, e^-80 does not change a float32 sum. Below e^-87 numbers are
+subnormal, and each arithmetic instruction on one takes about 150 cycles on Intel processors: masks that add -100 made a
+windowed attention 200x slower.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
-LEAST = -80.0  # room for a division by a sum of a thousand before results are subnormal
+LEAST = -80.0  # leaves room for a division by a sum of a thousand before results are subnormal
 
 
 def softmax_weight(difference: tirx.Expr) -> tirx.Expr:
-    """e to the power of a score less the largest of its row, zero where that is below LEAST. float32."""
+    """Return e to the power of a score minus the largest of its row, zero below LEAST (float32)."""
     least, zero = (tirx.const(number, "float32") for number in (LEAST, 0.0))
-    below = difference < least  # not where it is NaN
+    below = difference < least  # false for NaN
     return tirx.Select(below, zero, tirx.exp(tirx.Select(below, least, difference)))
 
 
 def with_softmax_weights(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A softmax along an axis, or its logarithm, with such exponentials."""
+    """Return a softmax along an axis, or its logarithm, with such exponentials."""
 
     def replaced(call: Call) -> tirx.Expr:
         is_exp = getattr(call.op, "name", "") == "tirx.exp" and str(call.ty) == "float32"

@@ -1,4 +1,4 @@
-"""Stages as a PrimFunc of the program's own parameters, and what they cost."""
+"""Stages as a PrimFunc of the program's own parameters, and their cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .vector_statement import Resolve
 
 
 def work_of(stages: tuple[Stage, ...]) -> Work:
-    """What the stages move and compute; the counts of operations are those of the stage with most points."""
+    """Return what the stages move and compute; operation counts are those of the stage with the most points."""
     moved, word = 0, 1
     for stage in stages:
         seen: list[Any] = []
@@ -49,7 +49,7 @@ def work_of(stages: tuple[Stage, ...]) -> Work:
 
 
 def write_stages(program: StagedProgram, tiling: Decision, emit: Callable[[Resolve], None]) -> tirx.PrimFunc:
-    """A function of the program's parameters; emit(resolve) writes its body."""
+    """Return a function of the program's parameters whose body emit(resolve) writes."""
     func = program.func
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(program.name)

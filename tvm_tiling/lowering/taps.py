@@ -1,8 +1,7 @@
-"""Walking over an axis of a convolution: tiles of its output points, and the input points under the taps of a tile.
+"""Iteration over an axis of a convolution: tiles of its output points, and the input points under the taps of a tile.
 
-No border is copied or computed. A tile whose place is known when the code is written leaves out the taps that lie
-outside of the image; a tile in the middle has none of these; a single point that may lie anywhere walks its taps in a
-loop over those inside.
+Padding is neither copied nor computed. A tile whose position is known statically omits the taps outside the image; a
+tile in the middle has none of these; a single point at an arbitrary position loops over its taps inside the image.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ from .loops import when
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-# (input coordinate, (point of the tile, tap) for all that it serves)
+# (input coordinate, (point of the tile, tap) of all its uses)
 Visit = Callable[[Index, list[tuple[int, Index]]], None]
 
 
 @dataclass(frozen=True)
 class Tile:
-    """`count` output points of an axis from `first` on. `walked`: one point, whose taps are a loop."""
+    """`count` output points of an axis starting at `first`. `walked`: one point, whose taps are a loop."""
 
     first: Index
     count: int
     walked: bool = False
 
     def input(self, axis: Axis) -> Index:
-        """Input coordinate of tap 0 at the first point."""
+        """Return the input coordinate of tap 0 at the first point."""
         return self.first * axis.stride + axis.start
 
     def covers(self, axis: Axis, offset: int) -> bool:
-        """Whether the input has the point `offset` behind that of tap 0, as far as is known."""
+        """Return whether the input has the point `offset` after that of tap 0, as far as is known statically."""
         return not isinstance(self.first, int) or 0 <= self.first * axis.stride + axis.start + offset < axis.size
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """An axis cut into tiles of `size` points. Those in [left, right) are whole and have all their taps inside."""
+    """An axis divided into tiles of `size` points. Those in [left, right) are full and have all their taps inside."""
 
     axis: Axis
     size: int
@@ -59,7 +58,7 @@ class Tiles:
         return left, max(left, self.axis.inside[1] // self.size)
 
     def emit(self, start: Index, end: Index, tile: Callable[[Tile], None]) -> None:
-        """tile(...) for those numbered [start, end)."""
+        """Call tile(...) for the tiles numbered [start, end)."""
         if self.walked:
             with T.serial(0, end - start) as i:
                 tile(Tile(start + i, 1, walked=True))
@@ -87,7 +86,7 @@ class Tiles:
 
 
 def visit(axis: Axis, tile: Tile, emit: Visit) -> None:
-    """emit(...) for every input point under the tile's taps, each once."""
+    """Call emit(...) once for every input point under the tile's taps."""
     at = tile.input(axis)
     if tile.walked:
         first, end = _taps_inside(axis, at)
@@ -102,14 +101,14 @@ def visit(axis: Axis, tile: Tile, emit: Visit) -> None:
 
 
 def supported(axis: Axis, tile: Tile, offset: int) -> list[tuple[int, Index]]:
-    """(point of the tile, tap) that read the input `offset` behind that of tap 0 at the first point."""
+    """Return the (point of the tile, tap) that read the input `offset` after that of tap 0 at the first point."""
     taps = [(p, offset - p * axis.stride) for p in range(tile.count)]
     reach = axis.taps * axis.dilation
     return [(p, t // axis.dilation) for p, t in taps if 0 <= t < reach and t % axis.dilation == 0]
 
 
 def _taps_inside(axis: Axis, at: Index) -> tuple[Index, Index]:
-    """[first, end) of the taps in the image of the point whose tap 0 reads input `at`."""
+    """Return [first, end) of the taps inside the image for the point whose tap 0 reads input `at`."""
     if not axis.padded:
         return 0, axis.taps
     first = tirx.max(0, tirx.ceildiv(-at, axis.dilation))

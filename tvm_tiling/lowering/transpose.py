@@ -1,8 +1,8 @@
-"""Transposing square blocks in registers, for operands whose contiguous axis is not the one a panel needs.
+"""Transposes square blocks in registers, for operands whose contiguous axis differs from the one a panel needs.
 
-log2(L) rounds on L vectors of L lanes; each round interleaves vector i with vector i + L/2, first halves into 2i,
-second halves into 2i + 1. One round moves the top bit of the vector's number to the bottom bit of the lane's, so after
-all rounds vector and lane have changed places.
+log2(L) rounds on L vectors of L lanes: each round interleaves vector i with vector i + L/2, the first halves into 2i
+and the second halves into 2i + 1. One round moves the top bit of the vector's index to the bottom bit of the lane's
+index, so after all rounds vectors and lanes are exchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .registers import registers
 
 
 def transpose(vectors: list[tirx.Expr], dtype: str) -> list[tirx.Expr]:
-    """The columns of a square block whose rows are `vectors`."""
+    """Return the columns of a square block whose rows are `vectors`."""
     lanes = len(vectors)
     half = lanes // 2
     first = [x for lane in range(half) for x in (lane, lanes + lane)]

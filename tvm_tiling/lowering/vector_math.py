@@ -1,13 +1,13 @@
-"""exp, log, tanh, sinh, cosh, erf and sigmoid of float32 as plain arithmetic, which LLVM turns into vectors.
+"""exp, log, tanh, sinh, cosh, erf and sigmoid of float32 as plain arithmetic, which LLVM vectorises.
 
-LLVM turns a vector of calls to the C library into one scalar call for each lane, ten times slower than these. Each is
-right at infinities and NaN and exact at 0 (but for the sign of tanh's zero), and within 2 units in the last place of
+LLVM turns a vector of C library calls into one scalar call per lane, ten times slower than these. Each function is
+correct at infinities and NaN, exact at 0 (except for the sign of tanh's zero), and within 2 units in the last place of
 the true value, sigmoid within 3. float16 is computed in float32 and rounded once.
 
-exp: x = n ln 2 + r with a whole n, |r| <= ln 2 / 2; a polynomial in r times 2^n, in two factors, since 2^128 and
-2^-149 are products of two numbers that float32 holds but none by themselves. n is rounded by adding 1.5 * 2^23, behind
-which no bits of a fraction are left; the sum's lowest bits are n as an integer. log undoes the same. The polynomials
-are those of S. Moshier's Cephes library for exp, log and tanh, N. Juffa's for erf.
+exp: x = n ln 2 + r with an integer n, |r| <= ln 2 / 2; a polynomial in r times 2^n, in two factors, since 2^128 and
+2^-149 are products of two float32 numbers but not representable by one. n is rounded by adding 1.5 * 2^23, which leaves
+no fraction bits; the sum's lowest bits are n as an integer. log reverses the same steps. The polynomials are those of
+S. Moshier's Cephes library for exp, log and tanh, and N. Juffa's for erf.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .whole_numbers import ROUNDING, ROUNDING_BITS, with_whole_numbers
 Expr: TypeAlias = tirx.Expr
 
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-# Beyond these exp is infinite and zero; within, 2^n is a product of two normal numbers.
+# Beyond these bounds exp is infinite or zero; within them, 2^n is a product of two normal numbers.
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _LOG = (
@@ -42,7 +42,7 @@ _LOG = (
 _TANH_NEAR = 0.625
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-# Integers of the size of what is read.
+# Integers of the same size as the loaded element.
 _WORDS = {
     "float32": "int32",
     "int32": "int32",
@@ -65,13 +65,13 @@ _ERF_FAR = (
 
 
 def with_vector_math(expr: Expr) -> Expr:
-    """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products; and
-    roundings to the nearest whole number, which TVM makes no vectors of, as LLVM has them.
+    """Return `expr` with each supported function of float32 or float16 expanded, squares and cubes as products, and
+    rounding to the nearest integer by LLVM's intrinsic, since TVM does not vectorise its own.
 
-    A function of a function stays a call, but for the logarithm: TVM's analyzer puts named values in their places
-    (_apart), so that compilation would take minutes. Who can keep values in registers between statements asks
-    nested_functions() which. So do functions of bfloat16 that is read: TVM computes it in another type, which repeats
-    operands, and it can neither repeat the names that are bound within nor change their types.
+    A function of a function stays a call, except for the logarithm: TVM's analyzer inlines named values (_apart), so
+    compilation would take minutes. Callers that can keep values in registers between statements get these calls from
+    nested_functions(). Functions of bfloat16 read from memory stay calls too: TVM computes them in another type, which
+    repeats operands, and can neither repeat names bound inside nor change their types.
     """
     if isinstance(expr, tirx.Cast) and (str(expr.ty), str(expr.value.ty)) == ("bfloat16", "float32"):
         return as_bfloat16(expr.value)
@@ -98,10 +98,11 @@ def with_vector_math(expr: Expr) -> Expr:
 
 
 def as_bfloat16(value: Expr) -> Expr:
-    """A float32 `value` in bfloat16, its functions written out: rounded to the nearest, halves to even, NaN kept.
+    """Return a float32 `value` as bfloat16 with its functions expanded: rounded to nearest, ties to even, NaN
+    preserved.
 
-    TVM's own rounding repeats what is rounded, which it cannot where values have names, and makes an infinity of some
-    NaN. Here nothing but the last word, which is stored, has that type.
+    TVM's own rounding repeats its operand, which is impossible if it contains names, and turns some NaNs into infinity.
+    Here only the final word, which is stored, has that type.
     """
     if holds_bfloat16(value):
         return tirx.Cast("bfloat16", value)
@@ -109,7 +110,7 @@ def as_bfloat16(value: Expr) -> Expr:
 
 
 def rounded_bits(value: Expr) -> Expr:
-    """The bits of a float32 `value` in bfloat16, as uint16."""
+    """Return the bits of a float32 `value` in bfloat16 as uint16."""
 
     def rounded(bits: Expr) -> Expr:
         odd = tirx.bitwise_and(tirx.shift_right(bits, _whole(16)), _whole(1))
@@ -121,7 +122,7 @@ def rounded_bits(value: Expr) -> Expr:
 
 
 def holds_bfloat16(expr: Expr) -> bool:
-    """Whether something in `expr` is of type bfloat16."""
+    """Return whether any part of `expr` has type bfloat16."""
     found: list[object] = []
 
     def note(node: Expr) -> None:
@@ -133,7 +134,7 @@ def holds_bfloat16(expr: Expr) -> bool:
 
 
 def nested_functions(expr: Expr) -> list[Call]:
-    """The calls in `expr` of functions served here that are within the argument of another, inner ones first."""
+    """Return the calls in `expr` of supported functions that are within the argument of another, innermost first."""
     found: list[Call] = []
 
     def note(call: Call) -> None:
@@ -151,7 +152,7 @@ def nested_functions(expr: Expr) -> list[Call]:
 
 
 def holds_function(expr: Expr) -> bool:
-    """Whether `expr` calls a function served here."""
+    """Return whether `expr` calls a supported function."""
     found: list[Call] = []
     tvm_ffi.structural_walk(expr, (Call, lambda call: found.append(call) if _is_supported(call) else None))
     return bool(found)
@@ -162,7 +163,7 @@ def _is_supported(call: Call) -> bool:
 
 
 def reads_bfloat16(expr: Expr) -> list[Expr]:
-    """The parts of `expr` that make float32 of a bfloat16 in memory."""
+    """Return the parts of `expr` that convert a bfloat16 in memory to float32."""
     found: list[Expr] = []
 
     def note(cast: tirx.Cast) -> None:
@@ -188,20 +189,20 @@ def _whole(value: int) -> Expr:
 
 
 def _with(value: Expr, rest: Callable[[Expr], Expr]) -> Expr:
-    """`rest` of a value that is computed once."""
+    """Return `rest` of a value that is computed once."""
     name = tirx.Var("x", str(value.ty))
     return tirx.Let(name, value, rest(name))
 
 
 def _apart(expr: Expr) -> Expr:
-    """`expr` with named values that TVM's analyzer leaves alone.
+    """Return `expr` with named values protected from TVM's analyzer.
 
-    The passes of TVM that bring an analyzer tell it what every name stands for, if that reads no memory; it puts this
-    in the place of the name and simplifies it, again for each name that follows and in each of those passes: a tile of
-    GELUs took half a minute to compile. So each value gets the bits of something that is read anyway, none of which
-    are kept (an `and` with zero, which LLVM drops and TVM does not look into).
+    The TVM passes with an analyzer register the value of every name that reads no memory. The analyzer inlines and
+    simplifies it again for each following name in each pass: a tile of GELUs took half a minute to compile. So each
+    value is combined with bits of something that is read anyway, none of which survive (an `and` with zero, which LLVM
+    removes and TVM does not simplify).
 
-    Of a vector that is compared with one number it cannot say between which bounds it lies, whether it is read or not.
+    For a vector compared with a scalar the analyzer cannot derive bounds, whether memory is read or not.
     """
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(expr, (TensorLoad, loads.append))
@@ -237,7 +238,7 @@ def _reads(expr: Expr) -> bool:
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Highest power first."""
+    """Evaluate a polynomial, highest power first."""
     total: Expr = _real(coefficients[0])
     for coefficient in coefficients[1:]:
         total = total * x + _real(coefficient)
@@ -245,7 +246,7 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def clamped(x: Expr, least: float, most: float) -> Expr:
-    """`x` within bounds; NaN stays what it is."""
+    """Return `x` within bounds; NaN is preserved."""
     low, high = _real(least), _real(most)
 
     def of(y: Expr) -> Expr:
@@ -319,7 +320,7 @@ def _magnitude(x: Expr) -> Expr:
 
 
 def _signed(magnitude: Expr, x: Expr) -> Expr:
-    """`magnitude`, which is not negative, with the sign of `x`."""
+    """Return the non-negative `magnitude` with the sign of `x`."""
     sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
     return tirx.reinterpret("float32", tirx.reinterpret("int32", magnitude) | sign)
 
@@ -328,7 +329,7 @@ def _tanh(x: Expr) -> Expr:
     def of(y: Expr, size: Expr) -> Expr:
         near = _with(y * y, lambda square: polynomial(square, _TANH) * square * y + y)
         far = _signed(_real(1.0) - _real(2.0) / (_exp(size + size) + _real(1.0)), y)
-        # The comparison does not hold for NaN, whose sum with anything is NaN.
+        # The comparison is false for NaN, which the polynomial propagates.
         return tirx.Select(size > _real(_TANH_NEAR), far, near)
 
     return _with(x, lambda y: _with(_magnitude(y), lambda size: of(y, size)))
@@ -347,7 +348,8 @@ def _erf(x: Expr) -> Expr:
 
 
 def _half_powers(x: Expr, together: Callable[[Expr, Expr], Expr]) -> Expr:
-    """`together` of e^|x| / 2 and e^-|x| / 2, by the root of e^|x|, which does not overflow before they do."""
+    """Return `together` of e^|x| / 2 and e^-|x| / 2, computed from the root of e^|x|, which does not overflow before
+    they do."""
     root = _exp(_magnitude(x) * _real(0.5))
     return _with(root, lambda r: _with(_real(0.5) * r, lambda half: together(half * r, _real(0.25) / (half * r))))
 
@@ -367,7 +369,7 @@ def _sinh(x: Expr) -> Expr:
 
 def _sigmoid(x: Expr) -> Expr:
     def of(y: Expr, e: Expr) -> Expr:
-        # The negative half as e / (1 + e), so that its smallest values do not come of an infinite exp.
+        # The negative half is e / (1 + e), so that its smallest values do not result from an infinite exp.
         return tirx.Select(y < _real(0.0), e, _real(1.0)) / (_real(1.0) + e)
 
     return _with(x, lambda y: _with(_exp(_real(0.0) - _magnitude(y)), lambda e: of(y, e)))

@@ -1,7 +1,7 @@
 """One statement of a stage over the lanes of a vector.
 
-Addresses that are contiguous along the lanes are vector loads, those that stand still are broadcast. Every second,
-third or fourth element is taken out of one long load by a shuffle. What remains is gathered element by element.
+Addresses that are contiguous along the lanes become vector loads, constant ones are broadcast. For a stride of two to
+four, elements are selected from one long load by a shuffle. The rest is gathered element by element.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MOST_STRIDE = 4
 
 
 def resolved(expr: Expr, at: Mapping[tirx.Var, Expr], resolve: Resolve) -> Expr:
-    """`expr` with its axes standing `at`, and its loads from where the buffers really are."""
+    """Return `expr` at the indices `at`, with its loads redirected to the actual buffers."""
     return tvm_ffi.structural_map(substitute(expr, dict(at)), (TensorLoad, resolve))
 
 
 def constant(value: int, like: tirx.Var | None) -> Expr:
-    """A whole number of the type of an axis."""
+    """Return an integer constant of the type of an axis."""
     return tirx.const(value, str(like.ty) if like is not None else "int64")
 
 
@@ -47,9 +47,9 @@ def compute(
     store: Callable[[Expr, Expr], None],
     held: Sequence[tuple[TensorLoad, tirx.Var]] = (),
 ) -> None:
-    """store(value, lane) for each of `width` lanes along `lane_axis`, which starts at its place in `at`.
+    """Call store(value, lane) for each of `width` lanes along `lane_axis`, which starts at its position in `at`.
 
-    `held` are loads of `expr` whose lanes are in registers already.
+    `held` lists loads of `expr` whose lanes are in registers already.
     """
     part = _first_of_all(expr)
     if part is not None:
@@ -75,7 +75,7 @@ def compute(
                     return kept[lane]
             return load
 
-        # Staged loads are recognised before their axes are replaced.
+        # Staged loads are matched before their axes are replaced.
         early = tvm_ffi.structural_map(expr, (TensorLoad, known)) if staged else expr
         own = [kept for _, kept in staged]
 
@@ -86,10 +86,11 @@ def compute(
 
 
 def _first_of_all(expr: Expr) -> Expr | None:
-    """A part of `expr` that is a statement of its own, whose values go through a register; None where there is none.
+    """Return a part of `expr` that needs its own statement, with its values in a register; None if there is none.
 
-    A function within another one's argument. Of functions of bfloat16, also what makes float32 of one in memory, and
-    the whole ahead of its change to bfloat16: TVM does not look into named values, and cannot repeat them.
+    This is a function within another's argument. For functions of bfloat16 it is also the conversion of an element in
+    memory to float32, and the whole value before its conversion to bfloat16: TVM does not look into named values, and
+    cannot repeat them.
     """
     if not holds_function(expr):
         return None
@@ -104,9 +105,9 @@ def _first_of_all(expr: Expr) -> Expr | None:
 def _staged(
     expr: Expr, at: Mapping[tirx.Var, Expr], lane_axis: tirx.Var, width: int, resolve: Resolve
 ) -> list[tuple[TensorLoad, tirx.Var]]:
-    """Loads of every few elements, each taken into a register ahead of the statement."""
+    """Return strided loads, each gathered into a register before the statement."""
     if holds_choice(expr):
-        return []  # what is read under a condition may not exist
+        return []  # conditional reads may be out of bounds
     staged: list[tuple[TensorLoad, tirx.Var]] = []
     for load in loads(expr):
         step = stride(load.indices[0], lane_axis)
@@ -126,7 +127,7 @@ def _staged(
 
 
 def holds_choice(expr: Expr) -> bool:
-    """Whether `expr` computes only one of two values, by a condition."""
+    """Return whether `expr` evaluates only one of two values, depending on a condition."""
     found: list[object] = []
 
     def note(node: Expr) -> None:
@@ -139,10 +140,10 @@ def holds_choice(expr: Expr) -> bool:
 
 @contextlib.contextmanager
 def loop(like: tirx.Var, first: Expr | int, end: Expr | int) -> Iterator[Expr]:
-    """A loop over [first, end) whose index has the type of an axis.
+    """Open a loop over [first, end) whose index has the type of an axis.
 
-    Its variable starts at 0: TVM's CanonicalizeLoop moves loops that do not, but forgets bounds of loops within that
-    depend on the variable.
+    Its variable starts at 0: TVM's CanonicalizeLoop shifts other loops, but loses the bounds of inner loops that depend
+    on the variable.
     """
     start, stop = _typed(first, like), _typed(end, like)
     if isinstance(start, tirx.IntImm) and int(start) == 0:
@@ -165,14 +166,14 @@ _OWN_MEMORY = "extern_scope"
 def last_vectors(
     whole: Extent, rest: Extent, lanes: int, like: tirx.Var, emit: Callable[[Expr, int, Expr | None], None]
 ) -> None:
-    """emit(start, width, done) for what is left behind `whole` vectors of an axis, `rest` elements.
+    """Call emit(start, width, done) for the `rest` elements after `whole` vectors of an axis.
 
-    One vector where their number is known. Else a whole vector that ends with the axis, and repeats elements: those
-    below `done`. An axis of less than a vector is one of two vectors of a half, a quarter ... of the lanes, as wide as
-    fit, the second of which does the same.
+    If their number is static, they form one vector. Otherwise a whole vector that ends with the axis repeats some
+    elements: those below `done`. An axis shorter than a vector is covered by two vectors of half, a quarter ... of the
+    lanes, as wide as fit, the second of which repeats elements likewise.
 
-    What is repeated has to find its operands as they were. TVM lets a buffer take the memory of one that an
-    element-wise statement reads last; not of what stands in a scope of this name.
+    Repeated elements must find their operands unchanged. TVM lets a buffer reuse the memory of one that an element-wise
+    statement reads last, but not within a scope of this name.
     """
     behind = as_index(times(whole, lanes), like)
     if not is_open(rest):
@@ -181,7 +182,7 @@ def last_vectors(
         return
     one, extent = constant(1, like), behind + rest
     if is_open(whole) or whole:
-        # A loop of one turn or none: see by_edge().
+        # A loop with one or zero iterations: see by_edge().
         with (
             T.attr({_OWN_MEMORY: 1}),
             T.serial(constant(0, like), tirx.min(tirx.min(rest, as_index(whole, like)), one)),
@@ -191,7 +192,7 @@ def last_vectors(
     while width > 1:
         width //= 2
         size = constant(width, like)
-        # Two vectors where width < extent < 2 * width, one where extent = width.
+        # Two vectors if width < extent < 2 * width, one if extent = width.
         fits = tirx.Cast(str(like.ty), tirx.all(extent >= size, extent < constant(2 * width, like)))
         twice = tirx.Cast(str(like.ty), extent > size) if width > 1 else constant(0, like)
         with T.attr({_OWN_MEMORY: 1}), T.serial(constant(0, like), fits * (one + twice)) as turn:
@@ -199,5 +200,5 @@ def last_vectors(
 
 
 def on_last_task(task: Expr, tasks: int) -> T.frame.ForFrame:
-    """Statements that only the last task runs."""
+    """Return a loop whose statements only the last task runs."""
     return T.serial(0, 1) if tasks == 1 else T.serial(0, tirx.max(0, task - (tasks - 2)))

@@ -1,10 +1,10 @@
-"""Weights in blocks of few bits as arrays: as they are stored, as records, and as the panels that kernels read.
+"""Block-quantised weights as arrays: as stored, as records, and as the panels that kernels read.
 
-A panel holds for each block the weights of its columns in the order in which the kernel reads them, then scales and
-offsets; zero points, and factors that blocks share, follow behind all blocks. A word of a lane has 8 weights of 4 bits:
-bits 8 r are element r, bits 8 r + 4 element 4 + r, so that a mask, and a shift and a mask, give two groups of bytes for
-a dot instruction. Of 8 bits it has 4. 16 weights of 6 bits lie in three words: the lower 4 bits of all in two such
-words; bits 8 r + 2 g of the third are the upper 2 bits of element 4 g + r.
+For each block, a panel holds the weights of its columns in the order in which the kernel reads them, followed by scales
+and offsets; zero points and the factors that blocks share follow after all blocks. A word of a lane has 8 weights of 4
+bits: bits 8 r are element r, bits 8 r + 4 element 4 + r, so that a mask, and a shift and a mask, give two groups of
+bytes for a dot-product instruction. With 8 bits a word has 4 weights. 16 weights of 6 bits take three words: the lower
+4 bits of all are in two words as above; bits 8 r + 2 g of the third are the upper 2 bits of element 4 g + r.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from ..decide.gemm.blocked import BlockedProduct
 from ..runtime.pages import zeros
 
 LINE = 64
-UNITS = {4: (8, 1), 6: (16, 3), 8: (4, 1)}  # by the bits of a weight: weights, and words of a lane, decoded together
-_AT_ONCE = 1 << 20  # weights that are packed at a time: they stay in a cache
+# By the bits of a weight: weights, and words of a lane, that are decoded together.
+UNITS = {4: (8, 1), 6: (16, 3), 8: (4, 1)}
+_AT_ONCE = 1 << 20  # weights that are packed at a time, so that they stay in a cache
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Weights of rows in blocks: `values`, uint8[rows, blocks, elements], a byte each; `scales`, `zeros`, `offsets` of
-    [rows, blocks], and `factors`, float16[rows, groups], of scales, or of scales and then of offsets. Zeros that are
-    left out are the middle of the values' range."""
+    """The weights of rows in blocks: `values` is uint8[rows, blocks, elements], one byte each; `scales`, `zeros` and
+    `offsets` are [rows, blocks]; `factors` are float16[rows, groups] for scales, or for scales and then offsets.
+    Omitted zeros are the middle of the values' range."""
 
     values: np.ndarray
     scales: np.ndarray
@@ -41,7 +42,7 @@ BlocksOf: TypeAlias = Callable[[int, int], Blocks]
 
 
 def row_bytes(values: np.ndarray, bits: int) -> np.ndarray:
-    """Values, uint8[rows, blocks, elements], as bytes, the first in the lowest bits."""
+    """Return the values, uint8[rows, blocks, elements], packed into bytes, the first in the lowest bits."""
     if bits == 8:
         return values
     if bits == 4:
@@ -52,7 +53,7 @@ def row_bytes(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def values_of(packed: np.ndarray, bits: int) -> np.ndarray:
-    """The values that row_bytes() packed."""
+    """Return the values that row_bytes() packed."""
     if bits == 8:
         return packed
     made = np.empty((*packed.shape[:-1], packed.shape[-1] * 8 // bits), np.uint8)
@@ -72,13 +73,13 @@ def values_of(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 def record_memory(product: BlockedProduct) -> np.ndarray:
-    """Memory for the records of a product, which a constant shares."""
+    """Return memory for the records of a matrix multiplication, which a constant shares."""
     shape = (product.n, product.blocks, product.record)
     return zeros(product.n * product.blocks * product.record).reshape(shape)
 
 
 def records(found: Blocks, product: BlockedProduct, into: np.ndarray) -> None:
-    """Weights of rows as records, uint8[rows, blocks, bytes of a record]."""
+    """Write the weights of rows as records, uint8[rows, blocks, bytes of a record]."""
     shape, encoding = into.shape[:2], product.encoding
     into[..., : product.value_bytes] = row_bytes(found.values, product.bits)
     parts = [(product.value_bytes, found.scales, encoding.scales)]
@@ -95,7 +96,7 @@ def records(found: Blocks, product: BlockedProduct, into: np.ndarray) -> None:
 
 
 def blocks_of_records(given: np.ndarray, product: BlockedProduct) -> BlocksOf:
-    """The rows of records."""
+    """Return a function that reads rows of records."""
 
     def rows(first: int, count: int) -> Blocks:
         part = given[first : first + count]
@@ -122,7 +123,7 @@ def blocks_of_records(given: np.ndarray, product: BlockedProduct) -> BlocksOf:
 
 @dataclass(frozen=True)
 class Panels:
-    """The weights of a product in panels of `nr` columns."""
+    """The weights of a matrix multiplication in panels of `nr` columns."""
 
     product: BlockedProduct
     nr: int
@@ -134,17 +135,17 @@ class Panels:
 
     @property
     def unit_words(self) -> int:
-        """Words of a lane that hold them."""
+        """Words of a lane that hold these weights."""
         return UNITS[self.product.bits][1]
 
     @property
     def units(self) -> int:
-        """Units of a block."""
+        """Units per block."""
         return self.product.encoding.block // self.in_unit
 
     @property
     def count(self) -> int:
-        """How many panels there are; the last may have columns that are none of the product's."""
+        """Number of panels; the last one may have columns outside the matrix."""
         return -(-self.product.n // self.nr)
 
     @property
@@ -154,7 +155,7 @@ class Panels:
 
     @property
     def shared(self) -> int:
-        """Bytes of a block's scales, or offsets."""
+        """Bytes of a block's scales or offsets."""
         return self.nr * self.product.scale_bytes
 
     @property
@@ -164,12 +165,12 @@ class Panels:
 
     @property
     def tail(self) -> int:
-        """Where zero points or factors start."""
+        """Offset of the zero points or factors."""
         return self.product.blocks * self.step
 
     @property
     def groups(self) -> int:
-        """Groups of blocks that share factors."""
+        """Number of groups of blocks that share factors."""
         return -(-self.product.blocks // self.product.encoding.grouped) if self.product.factors else 0
 
     @property
@@ -180,11 +181,11 @@ class Panels:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of all panels, in bytes."""
+        """Shape of all panels in bytes."""
         return self.count, self.size
 
     def pack(self, rows: BlocksOf, into: np.ndarray) -> None:
-        """Weights of all columns, given as rows, `into` uint8 zeros of `shape`."""
+        """Pack the weights of all columns, given as rows, `into` uint8 zeros of `shape`."""
         p, nr = self.product, self.nr
         turn = max(1, _AT_ONCE // (nr * p.blocks * p.encoding.block))
         whole = p.n // nr
@@ -195,7 +196,7 @@ class Panels:
             self._pack_some(rows(whole * nr, p.n % nr), into[whole:], p.n % nr)
 
     def _pack_some(self, found: Blocks, into: np.ndarray, columns: int) -> None:
-        """Panels of so many columns each."""
+        """Pack panels of `columns` columns each."""
         p, nr, panels = self.product, self.nr, len(into)
 
         def transposed(values: np.ndarray, width: int) -> np.ndarray:
@@ -223,8 +224,8 @@ class Panels:
             part[...] = factors.reshape(panels, columns, self.groups).transpose(0, 2, 1)
 
     def _words(self, values: np.ndarray) -> np.ndarray:
-        """uint32[rows, blocks, words of a column] of contiguous values."""
-        four = values.view("<u4")  # weights in the bytes of a word
+        """Return contiguous values as uint32[rows, blocks, words of a column]."""
+        four = values.view("<u4")  # weights as the bytes of a word
         if self.product.bits == 8:
             return four
         if self.product.bits == 4:

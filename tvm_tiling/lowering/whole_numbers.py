@@ -1,9 +1,9 @@
-"""Floats that are rounded, bounded and made integers, as the write-back of 8-bit tensors has them.
+"""Floats that are rounded, bounded and converted to integers, as in the write-back of 8-bit tensors.
 
-Behind 1.5 * 2^23 no bits of a fraction are left: the sum of a float32 and that is the nearest whole number, halves to
-even, and its lowest bits are the number as an integer. One addition does what three instructions do otherwise (round,
-and convert). Bounds are whole numbers, so that what is bounded first is rounded to the same; they stand between a
-product and the addition, which LLVM would make one multiply-add of, that rounds once where two operations round twice.
+Above 1.5 * 2^23 a float32 has no fraction bits: adding this constant rounds to the nearest integer, ties to even, and
+the lowest bits of the sum are that integer. One addition replaces three instructions (round, convert). Bounds are
+integers, so bounding first rounds to the same value. The bounds are between a multiplication and the addition, which
+LLVM would otherwise fuse into one multiply-add that rounds once where two operations round twice.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Expr: TypeAlias = tirx.Expr
 
 ROUNDING = 1.5 * 2.0**23
 ROUNDING_BITS = 0x4B400000
-_MOST = 2.0**22  # of what the sum is exact for
+_MOST = 2.0**22  # largest magnitude for which the sum is exact
 
 
 def with_whole_numbers(expr: Expr) -> Expr:
-    """`expr` with integers of rounded and bounded float32 numbers made by an addition."""
+    """Return `expr` with integers of rounded and bounded float32 numbers computed by an addition."""
     return tvm_ffi.structural_map(expr, (tirx.Cast, _whole_number))
 
 
@@ -39,7 +39,7 @@ def _whole_number(cast: tirx.Cast) -> Expr:
         return cast
 
     def of(bound: tirx.Max | tirx.Min, inner: Expr) -> Expr:
-        """The same bound of another value; the order of operands tells what becomes of NaN."""
+        """Return the same bound of another value; the order of operands determines the result for NaN."""
         return type(bound)(bound.a, inner) if isinstance(bound.a, tirx.FloatImm) else type(bound)(inner, bound.b)
 
     total = of(high, of(low, rounded.args[0])) + tirx.const(ROUNDING, "float32")

@@ -1,8 +1,8 @@
 """Winograd's transforms in TIR: T X T' of a square of vectors, by the steps of a LinearProgram (decide/cook_toom.py).
 
-The columns first, into a small square in L1, then the rows of that one. Each is a loop over straight-line
-code of one dimension, every value of which is bound to a variable and stays in a register. Both dimensions in one piece
-are no faster, since they hold more vectors than there are registers, and take TVM and LLVM five times as long.
+The columns are transformed first, into a small square in L1, then its rows. Each is a loop over straight-line code of
+one dimension, in which every value is bound to a variable and stays in a register. Both dimensions in one piece are no
+faster, since they need more vectors than there are registers, and take TVM and LLVM five times as long.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DTYPE = "float32"
 
 
 def transform(program: LinearProgram, values: Sequence[Expr]) -> list[Expr]:
-    """The outputs of `program`, each bound to a variable."""
+    """Return the outputs of `program`, each bound to a variable."""
     known = [T.Bind(value) for value in values]
     for step in program.steps:
         known.append(T.Bind(_sum([(factor, known[at]) for factor, at in step])))
@@ -37,10 +37,10 @@ def transform_square(
     read: Callable[[int, Expr, Expr], Expr],
     write: Callable[[Expr, int, Expr, Expr], None],
 ) -> None:
-    """T X T' of a square X of vectors of `width` lanes, whose floats are read(row, column, lane).
+    """Emit T X T' of a square X of vectors of `width` lanes, whose floats are read(row, column, lane).
 
-    write(row, column, lane, value) stores one float of the result. What is read of memory in 16 bits goes through a
-    register of its own: TVM does not turn what a name stands for from bfloat16 into floats.
+    write(row, column, lane, value) stores one float of the result. 16-bit values read from memory go through a separate
+    register, because TVM does not convert the values of names from bfloat16 to float.
     """
     size = program.inputs
     staged = _reads_halves(read(0, tirx.const(0), tirx.const(0)))
@@ -63,7 +63,7 @@ def transform_square(
 
 
 def _reads_halves(value: Expr) -> bool:
-    """Whether a float is computed of numbers that memory holds in 16 bits."""
+    """Return whether a float is computed from 16-bit numbers in memory."""
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(value, (TensorLoad, loads.append))
     return any(str(load.source.dtype) in HALVES for load in loads)

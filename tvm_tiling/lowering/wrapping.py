@@ -1,12 +1,12 @@
-"""Sums, differences, products and narrower copies of integers, which keep the lowest bits of what is too large.
+"""Integer sums, differences, products and narrowing conversions that wrap around.
 
-TVM simplifies int32 and int64 as if no value left its type (min(x + 1, x) becomes x), and LLVM is told so of every sum
-of 32 bits or more. Both hold for addresses only. A value that may leave its type is therefore computed in twice the
-bits, of which its own are kept; LLVM makes one instruction of that. What TVM knows of the wide value's range it would
-take for the narrow one's too: two complements hide it.
+TVM simplifies int32 and int64 as if no value overflowed (min(x + 1, x) becomes x), and tells LLVM so for every sum of
+32 bits or more. Both are valid for addresses only. A value that may overflow is therefore computed in twice the bits
+and truncated; LLVM makes one instruction of that. TVM would apply its knowledge of the wide value's range to the narrow
+one; two bitwise complements hide it.
 
-Left alone are addresses, but for those that data decides, what is proved to fit, and the updates of a reduction
-(`C[i] += a * b`) until their function is scheduled, since schedules know them by their form.
+Unchanged are addresses that do not depend on data, values that provably fit, and the updates of a reduction (`C[i] += a
+* b`) until their function is scheduled, since schedules recognise their form.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WIDEST_BITS = 64  # of a tensor's elements
 
 
 def wrapping(func: tirx.PrimFunc, scheduled: bool = False) -> tirx.PrimFunc:
-    """`func` with arithmetic of integers that wraps around; `scheduled`: also where it updates a reduction."""
+    """Return `func` with integer arithmetic that wraps around; `scheduled`: also in updates of reductions."""
     if not _has_integers(func):
         return func
     wrapped = _Wrapped(func)
@@ -37,31 +37,32 @@ def wrapping(func: tirx.PrimFunc, scheduled: bool = False) -> tirx.PrimFunc:
 
 
 def as_written(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with the arithmetic that wrapping() has made: for machines whose integers wrap around by themselves."""
+    """Return `func` with the changes of wrapping() undone, for machines whose integers wrap around natively."""
     return tvm_ffi.structural_map(func, _PLAIN)
 
 
 def plain_value(value: Expr) -> Expr:
-    """The same of an expression."""
+    """Return an expression with the changes of wrapping() undone."""
     return tvm_ffi.structural_map(value, _PLAIN)
 
 
 def by_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` as it is built, with the wide values of int32 and int64 as numbers without a sign, made of bits.
+    """Return `func` in the form for code generation, with the wide values of int32 and int64 as unsigned numbers
+    composed of bits.
 
-    TVM simplifies what is cast to int32 or int64 twice, and so what lies below n such casts 2^n times: a chain of
-    quantised operations took hours. Nothing recognises the function any more.
+    TVM simplifies the operand of a cast to int32 or int64 twice, and so an expression below n such casts 2^n times: a
+    chain of quantised operations took hours. Pattern matching no longer applies to the result.
     """
     return tvm_ffi.structural_map(func, (tirx.Cast, _of_bits))
 
 
 def hidden(value: Expr) -> Expr:
-    """`value`, of which TVM knows nothing but its type."""
+    """Return `value` in a form of which TVM knows nothing but its type."""
     return tirx.bitwise_not(tirx.bitwise_not(value))
 
 
 def limits(dtype: str) -> tuple[int, int] | None:
-    """The lowest and the highest number of a type of integers; None for other types."""
+    """Return the lowest and highest number of an integer type; None for other types."""
     bits = dtype.removeprefix("u").removeprefix("int")
     if not bits.isdigit() or dtype.startswith("float"):
         return None
@@ -69,7 +70,7 @@ def limits(dtype: str) -> tuple[int, int] | None:
 
 
 def _has_integers(func: tirx.PrimFunc) -> bool:
-    """Whether any tensor of integers is read or written: all other integers are addresses, and counts in memory."""
+    """Return whether any integer tensor is read or written; all other integers are addresses and counts in memory."""
     found: list[str] = []
 
     given = set(func.params)
@@ -87,7 +88,8 @@ def _has_integers(func: tirx.PrimFunc) -> bool:
 
 
 def _with_plain_update(store: tirx.BufferStore) -> tirx.BufferStore:
-    """`store`, whose value wraps around, with the plain sum or product of a reduction's update, and of its factors."""
+    """Return `store`, whose value wraps around, with the plain sum or product of a reduction's update and of its
+    factors."""
     value = _plain(store.value)
     if not isinstance(value, (tirx.Add, tirx.Mul)):
         return store
@@ -105,7 +107,7 @@ def _plain_product(term: Expr) -> Expr:
 
 
 def _plain(value: Expr) -> Expr:
-    """The operation that wraps around in `value`, as it was written; others as they are."""
+    """Return the original operation of a `value` that wraps around; others unchanged."""
     operation = _behind_complements(value.value) if isinstance(value, tirx.Cast) else None
     if isinstance(operation, _ARITHMETIC) and all(isinstance(o, tirx.Cast) for o in (operation.a, operation.b)):
         return type(operation)(operation.a.value, operation.b.value)
@@ -117,7 +119,8 @@ def _without_complements(complement: BitwiseNot) -> Expr:
 
 
 def _narrowed(cast: tirx.Cast) -> Expr:
-    """A sum, difference or product that is computed in wider integers for its lowest bits alone, in its own."""
+    """Return a sum, difference or product that is computed in wider integers only for its lowest bits in its own
+    type."""
     operation, dtype = cast.value, str(cast.ty)
     if limits(dtype) is None or not isinstance(operation, _ARITHMETIC) or limits(str(operation.ty)) is None:
         return cast
@@ -135,8 +138,8 @@ def _behind_complements(value: Expr) -> Expr | None:
 
 
 def _of_bits(cast: tirx.Cast) -> Expr:
-    """A sum, difference or product of int32 or int64 that was made to wrap around, by twice its bits; others as they
-    are."""
+    """Return an int32 or int64 sum, difference or product that was made to wrap around with twice its bits; others
+    unchanged."""
     operation, dtype = cast.value, str(cast.ty)
     while (behind := _behind_complements(operation)) is not None:
         operation = behind
@@ -147,7 +150,7 @@ def _of_bits(cast: tirx.Cast) -> Expr:
     bits = int(dtype.removeprefix("int"))
     wide = f"uint{2 * bits}"
     left, right = (tirx.Cast(wide, tirx.reinterpret(f"u{dtype}", side.value)) for side in (operation.a, operation.b))
-    if isinstance(operation, tirx.Sub):  # without a sign there is nothing below 0
+    if isinstance(operation, tirx.Sub):  # unsigned numbers have nothing below 0
         left = left + (tirx.Cast(wide, tirx.const(1, "uint8")) << tirx.const(bits, wide))
     return tirx.reinterpret(dtype, tirx.Cast(f"u{dtype}", hidden(type(operation)(left, right))))
 
@@ -161,16 +164,16 @@ class _Wrapped(Known):
         tvm_ffi.structural_walk(func.body, (tirx.Cast, self._leave_hidden))
 
     def _leave_hidden(self, cast: tirx.Cast) -> None:
-        """What has been made to wrap around before."""
+        """Exclude what has been made to wrap around before."""
         wide = _behind_complements(cast.value)
         if wide is not None:
             self._left.update((cast, wide))
 
     def _fits(self, value: Expr, dtype: str) -> bool:
-        """Whether `value`, in as many bits as it takes, is known to lie within `dtype`."""
+        """Return whether `value`, with unlimited bits, is known to fit `dtype`."""
         bound = self.analyzer.const_int_bound(value)
         if bound.min_value == bound.NEG_INF or bound.max_value == bound.POS_INF:
-            return not self.from_data(value)  # open sizes are taken to fit, as in addresses
+            return not self.from_data(value)  # dynamic sizes are assumed to fit, as in addresses
         lowest, highest = limits(dtype) or (0, 0)
         return lowest <= bound.min_value and bound.max_value <= highest
 
@@ -182,16 +185,18 @@ class _Wrapped(Known):
         bits = ends[1].bit_length() + (ends[0] < 0)
         if bits > _WIDEST_BITS:
             return expr  # made here before
-        # Differences of numbers without a sign have one, their products fill twice the bits.
+        # Differences of unsigned numbers are signed, and their products need twice the bits.
         wide = f"{'int' if ends[0] or isinstance(expr, tirx.Sub) else 'uint'}{2 * bits}"
         return tirx.Cast(dtype, hidden(type(expr)(tirx.Cast(wide, expr.a), tirx.Cast(wide, expr.b))))
 
     def cast(self, expr: Any) -> Expr:
         source, target = limits(str(expr.value.ty)), limits(str(expr.ty))
         if source is not None and str(expr.ty) == "bool":
-            return tirx.NE(expr.value, tirx.const(0, str(expr.value.ty)))  # TVM has no bool of other constants
+            # TVM cannot cast constants other than 0 and 1 to bool.
+            return tirx.NE(expr.value, tirx.const(0, str(expr.value.ty)))
         if source is None or target is None or (target[0] <= source[0] and source[1] <= target[1]):
             return expr
         if expr in self._left or self._fits(expr.value, str(expr.ty)):
             return expr
-        return hidden(tirx.Cast(str(expr.ty), hidden(expr.value)))  # the type's bounds would be cut by the other's
+        # Hides the bounds of one type, which TVM would apply to the other.
+        return hidden(tirx.Cast(str(expr.ty), hidden(expr.value)))

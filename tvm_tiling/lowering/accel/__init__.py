@@ -1,1 +1,1 @@
-"""Schedule moves that accelerators share."""
+"""Schedule primitives shared by the accelerator schedules."""

@@ -1,7 +1,8 @@
-"""A product whose rows, columns or reduction axis are several loops or none, rewritten to have one of each.
+"""Rewrites a matrix multiplication whose rows, columns or reduction axis consist of several loops, or none, to have
+exactly one loop for each.
 
-Blocks and the buffers on the chip between them then count in fused axes; only accesses to parameters divide. Since
-these lie in memory one element behind the other, a division and its remainder come together again in the address.
+Blocks and the on-chip buffers between them then use fused axes, and only accesses to parameters contain divisions.
+Since parameters are contiguous in memory, a division and its remainder recombine in the address.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from tvm import s_tir, tirx
 from ...match.access import loads
 from .moves import Block
 
-Groups: TypeAlias = Sequence[Sequence[tirx.Var]]  # the product's own axes: batch, m, n, k
+Groups: TypeAlias = Sequence[Sequence[tirx.Var]]  # the axes of the matrix multiplication: batch, m, n, k
 
 
 def flatten_axes(
     sch: s_tir.Schedule, product: Block, loading: tuple[Block, Block], behind: Sequence[Block], groups: Groups
 ) -> None:
-    """Fuse the axes of each group but the first: in the product, in the blocks that load its operands (a: batch, m, k;
-    b: batch, n, k) and in those behind it, the first of which reads the sums."""
+    """Fuse the axes of each group except the first: in the matrix multiplication, in the blocks that load its operands
+    (a: batch, m, k; b: batch, n, k) and in the blocks of the epilogue, the first of which reads the sums."""
     names = [[variable.name for variable in group] for group in groups]
     batch, m, n, k = names
     block = sch.get(product)
     axes_of_product = [axis.var.name for axis in block.iter_vars]
     extents = {axis.var.name: int(axis.dom.extent) for axis in block.iter_vars}
-    place = [index.name for index in block.body.indices]  # the axis that each dimension of the sums is
+    place = [index.name for index in block.body.indices]  # the axis of each dimension of the sums
     sums = block.body.buffer
     _flatten_behind(sch, sums, place, behind, [batch, m, n], extents)
     for load, of in zip(loading, ([batch, m, k], [batch, n, k]), strict=True):
@@ -48,7 +49,7 @@ def _flatten_behind(
     groups: Sequence[Sequence[str]],
     extents: dict[str, int],
 ) -> None:
-    """The blocks behind the product, each of which reads what the one before wrote at its own axes."""
+    """Fuse the axes of the epilogue's blocks, each of which reads what the previous one wrote at its own axes."""
     found = []
     for after in behind:
         block = sch.get(after)
@@ -64,7 +65,7 @@ def _flatten_behind(
 
 
 def _fusing(axes: Sequence[str], groups: Sequence[Sequence[str]], extents: dict[str, int]) -> tirx.IndexMap:
-    """From indices along `axes` to those of the first group and one for each other group."""
+    """Return the map from indices along `axes` to those of the first group and one index for each other group."""
     fresh = {name: tirx.Var(name, "int32") for name in axes}
     indices: list[tirx.Expr] = [fresh[name] for name in groups[0]]
     for group in groups[1:]:

@@ -1,9 +1,9 @@
-"""Stride-fold where rows move on the chip (page 05): from one buffer to another, or within one from tail to head.
+"""Stride-fold with rows moved on the chip: from one buffer to another, or within one buffer from tail to head.
 
-Rows come as they lie, without a border. "local": they are copied, each within its border, to the buffer that the engine
-reads. "in place": they come to the tail of that buffer and move to its head, row by row. A row is longer behind than
-before, so it is written at or before the place it is read from, and never where a later one still lies; what it leaves
-of its border is filled when it has moved.
+Rows are loaded without padding. "local": each row is copied, with its padding, to the buffer that the engine reads. "in
+place": rows are loaded to the tail of that buffer and move to its head, row by row. A row is longer after the move than
+before, so it is written at or before the position from which it is read, and never over a later row; its padding is
+filled after the move.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BringImage: TypeAlias = Callable[[tirx.Buffer], None]
 
 
 def bring_image(place: str, operands: Operands, form: ImageLayout) -> BringImage | None:
-    """What writes the image's buffer where rows are folded on the chip; None where the load does it."""
+    """Return the function that writes the image's buffer if rows are folded on the chip; None if the load does it."""
     if place == "load":
         return None
     bring = _Local(operands, form) if place == "local" else _InPlace(operands, form)
@@ -31,7 +31,7 @@ def bring_image(place: str, operands: Operands, form: ImageLayout) -> BringImage
 
 
 class _Local:
-    """Blocks "raw" and "image": the load, and the copy within its border."""
+    """Blocks "raw" and "image": the load, and the copy with padding."""
 
     def __init__(self, operands: Operands, form: ImageLayout) -> None:
         self.operands, self.form = operands, form
@@ -49,7 +49,7 @@ class _Local:
 
 
 class _InPlace:
-    """Blocks "raw", "image" and those that fill the border, one row after the other."""
+    """Blocks "raw" and "image", and those that fill the padding, row by row."""
 
     def __init__(self, operands: Operands, form: ImageLayout) -> None:
         self.operands, self.form = operands, form
@@ -57,7 +57,7 @@ class _InPlace:
     def write(self, image: tirx.Buffer) -> None:
         zeros = [tirx.IntImm("int32", 0)] * 6
         source = loads(self.operands.image(*zeros))[0].source
-        # A block around them all: what reads the image behind it need not know that rows have moved.
+        # One block around all of them hides from readers of the image that rows have moved.
         with T.sblock("fold"):
             T.reads(source[tuple(slice(0, extent) for extent in source.shape)])
             T.writes(image[tuple(slice(0, extent) for extent in image.shape)])
@@ -66,7 +66,7 @@ class _InPlace:
             self._fill_rows(image)
 
     def _place_of_raw(self, n: Expr, d: Expr, h: Expr, w: Expr, g: Expr, c: Expr) -> list[Expr]:
-        """Where an element lies before rows move: the last one at the end of the buffer."""
+        """Return the position of an element before rows move: the image is at the end of the buffer."""
         f = self.form
         _, high, wide = f.image
         _, rows, columns = f.size
@@ -108,6 +108,7 @@ class _InPlace:
                     T.buffer_store(image, tirx.const(0, str(image.dtype)), [at[0], at[1] + first, *at[2:]])
 
     def _inside(self, at: Sequence[Expr], column: int) -> list[Expr]:
-        """The place of a point of the image, counted from its first row and from a `column` of the buffer on."""
+        """Return the position of a point of the image, counted from the image's first row and the buffer's column
+        `column`."""
         n, d, h, w, g, c = at
         return [n, d + self.form.front[0], h + self.form.front[1], w + column, g, c]

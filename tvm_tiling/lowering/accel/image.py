@@ -1,14 +1,14 @@
-"""A convolution written plainly for an accelerator: its image and kernels on the chip, the sums, what is fused behind.
+"""Convolutions in plain form for an accelerator: image and kernels on the chip, the sums, and the epilogue.
 
-Every operand has axes of its own whatever the layout of the source, channels innermost, so that one schedule serves all
-layouts and products as well, which are convolutions of one tap:
+Every operand has its own axes, independent of the layout of the source, with channels innermost. One schedule therefore
+serves all layouts, and also matrix multiplications, as convolutions with one tap:
 
-    image[n, d, h, w, g, c]           the input within its border, of images, depth, rows, columns, groups, channels
-    kernels[g, o, kd, kh, kw, c]      of groups, output channels, taps and channels
+    image[n, d, h, w, g, c]           the padded input: images, depth, rows, columns, groups, channels
+    kernels[g, o, kd, kh, kw, c]      groups, output channels, taps and channels
     sums[n, d, y, x, g, o]
 
-Stride-fold (page 05) changes neither buffer: columns and channels are neighbours in both, so a folded column is `fold`
-columns and the sum goes over fold * channels.
+Stride-fold leaves both buffers unchanged: columns and channels are adjacent in both, so a folded column is `fold`
+columns, and the reduction covers fold * channels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IMAGE, OUT, KERNELS = "n d h w g c", "n d y x g o", "g o kd kh kw c"  # axes of 
 
 @dataclass(frozen=True)
 class Border:
-    """An axis of `size` elements, `front` zeros before it and as many behind it as make `whole`."""
+    """An axis of `size` elements, with `front` zeros before it and zeros after it up to `whole`."""
 
     front: int
     size: int
@@ -44,38 +44,38 @@ class Border:
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Sizes of a convolution as it stands on the chip; triples are of depth, rows and columns."""
+    """Sizes of a convolution on the chip; triples are depth, rows and columns."""
 
     groups: int
     images: int
     out: tuple[int, int, int]
-    taps: tuple[int, int, int]  # that the sum walks over, folded ones where columns are folded
+    taps: tuple[int, int, int]  # taps of the reduction; folded ones if columns are folded
     stride: tuple[int, int, int]
     dilation: tuple[int, int, int]
-    front: tuple[int, int, int]  # border before the image in its buffer
+    front: tuple[int, int, int]  # padding in front of the image in its buffer
     image: tuple[int, int, int]
     size: tuple[int, int, int]  # of the buffer
     ci: int  # of one group
     co: int  # of one group
     fold: int = 1
-    kernel_front: int = 0  # columns of zeros before a kernel
-    kernel_dilation: int = 1  # of columns, written out in the buffer
+    kernel_front: int = 0  # zero columns in front of a kernel
+    kernel_dilation: int = 1  # dilation along columns, expanded in the buffer
     kernel_taps: tuple[int, int, int] = (1, 1, 1)  # of the source
     kernel_columns: int = 1  # of the buffer
 
     @property
     def summed(self) -> int:
-        """Channels that a tap sums over."""
+        """Channels of the reduction per tap."""
         return self.ci * self.fold
 
     @property
     def borders(self) -> list[Border]:
-        """What surrounds the image along depth, rows and columns."""
+        """Padding of the image along depth, rows and columns."""
         return [Border(*axis) for axis in zip(self.front, self.image, self.size, strict=True)]
 
 
 def plain_layout(conv: ConvWorkload) -> ImageLayout:
-    """The convolution as it is."""
+    """Return the layout of a convolution without folding."""
     out, taps = (conv.do, conv.ho, conv.wo), (conv.kd, conv.kh, conv.kw)
     stride, dilation = (conv.stride_d, *conv.stride), (conv.dilation_d, *conv.dilation)
     front, image = (conv.padding_d[0], *conv.padding[:2]), (conv.d, conv.h, conv.w)
@@ -97,8 +97,8 @@ def plain_layout(conv: ConvWorkload) -> ImageLayout:
 
 
 def folded_layout(fold: StrideFold) -> ImageLayout:
-    """The convolution with its stride along W folded into channels and its kernels dilated along W written out; a
-    stride of 1 folds nothing."""
+    """Return the layout of a convolution with its stride along W folded into channels and kernels dilated along W
+    expanded; a stride of 1 folds nothing."""
     conv, factor = fold.workload, fold.factor
     out, taps = (conv.do, conv.ho, conv.wo), (conv.kd, conv.kh, fold.kernel_width)
     stride, dilation = (conv.stride_d, conv.stride[0], 1), (conv.dilation_d, conv.dilation[0], 1)
@@ -134,7 +134,8 @@ def _sizes(
     front: Sequence[int],
     image: Sequence[int],
 ) -> tuple[int, int, int]:
-    """What outputs need of each axis, and all of the image, that no tap reads included."""
+    """Return the buffer's size along each axis: what the outputs need and all of the image, including elements that no
+    tap reads."""
     needed = [
         max((points - 1) * step + (count - 1) * apart + 1, before + size)
         for points, count, step, apart, before, size in zip(out, taps, stride, dilation, front, image, strict=True)
@@ -143,7 +144,7 @@ def _sizes(
 
 
 class Operands(Protocol):
-    """Elements of the source by the axes above."""
+    """Elements of the source, addressed by the axes above."""
 
     def image(self, n: Expr, d: Expr, h: Expr, w: Expr, g: Expr, c: Expr) -> Expr: ...
 
@@ -155,8 +156,8 @@ class Operands(Protocol):
 
 
 def types_of(program: ConvProgram | GemmProgram, sums: dict[str, str]) -> tuple[str, str]:
-    """The types of operands and of sums. UnsupportedOperator where an operand is computed, or `sums`, the types that
-    the machine sums in, has no such operands."""
+    """Return the types of operands and of sums. Raises UnsupportedOperator if an operand is computed, or if `sums`, the
+    machine's accumulator types, does not list the operand type."""
     if isinstance(program, ConvProgram):
         operands = ((program.x, program.input), (program.w, program.kernel))
     else:
@@ -197,8 +198,8 @@ class ConvOperands:
 
 
 class ProductOperands:
-    """The operands of a matched product as a convolution of one tap: rows are columns of an image, n are output
-    channels, and a batch are groups."""
+    """The operands of a matched matrix multiplication as a convolution with one tap: rows are columns of an image, n
+    are output channels, and the batch becomes groups."""
 
     def __init__(self, program: GemmProgram) -> None:
         self.program = program
@@ -223,7 +224,7 @@ def _result(program: ConvProgram | GemmProgram, sums: Expr, *indices: Expr) -> E
 
 @dataclass(frozen=True)
 class Scopes:
-    """Memories of the image, the kernels, the sums and results."""
+    """Memories of the image, the kernels, the sums and the results."""
 
     image: str = "global.b"
     kernels: str = "global.a"
@@ -239,10 +240,11 @@ def write_image_layout(
     scopes: Scopes = Scopes(),
     bring_image: Callable[[tirx.Buffer], None] | None = None,
 ) -> tirx.PrimFunc:
-    """The function on the source's own parameters, with blocks "image", "kernels" (and "no_kernels", which writes the
-    zeros between them), "sums", "results" where something is fused behind or changes its type, and "store".
+    """Return the function on the source's parameters.
 
-    `types`: of the operands and of the sums. `bring_image` writes the image's buffer where it takes more than a load.
+    It has the blocks "image", "kernels" (and "no_kernels", which writes the zeros between dilated taps), "sums",
+    "results" if there is an epilogue or a type conversion, and "store". types: the types of the operands and of the
+    sums. bring_image: writes the image's buffer where that takes more than a load.
     """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(program.name)
@@ -333,7 +335,7 @@ class _Writer:
 
 
 def bordered(element: Expr, points: Sequence[tuple[Expr, Border]]) -> Expr:
-    """`element` where each of its indices lies inside its axis, else 0."""
+    """Return `element` where all its indices are inside their axes, else 0."""
     conditions = []
     for index, border in points:
         if border.front:
@@ -350,8 +352,8 @@ def bordered(element: Expr, points: Sequence[tuple[Expr, Border]]) -> Expr:
 def block(
     name: str, axes: str, extents: Sequence[int], kinds: str = "", around: Sequence[tirx.Var] = ()
 ) -> Iterator[list[tirx.Var]]:
-    """A block below loops of its own, named after its `axes`, within the loops `around`; gives the block's variables,
-    one for each loop. `kinds`: S or R each."""
+    """Open a block below its own loops, named after its `axes`, within the loops `around`; yields the block's
+    variables, one per loop. `kinds` has S (spatial) or R (reduction) for each."""
     names = axes.split()
     with T.grid(*extents) as loops:
         IRBuilder.name_many(names, list(loops))
@@ -363,7 +365,7 @@ def block(
 
 
 def on_chip(name: str, shape: Sequence[int], dtype: str, scope: str) -> tirx.Buffer:
-    """A buffer of the function's own in a memory of the machine."""
+    """Allocate a buffer of the function in a memory of the machine."""
     buffer = T.sblock_alloc_buffer(list(shape), dtype, scope=scope)
     IRBuilder.name(name, buffer)
     return buffer

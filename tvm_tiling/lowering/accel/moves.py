@@ -1,4 +1,4 @@
-"""Moves that schedules for the accelerator share: engines of blocks, tiles of a nest, loops walked backward."""
+"""Schedule primitives of the accelerators: assigning blocks to engines, tiling loops, and reversing a loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ LoopRV = Any
 
 
 def on_engine(sch: s_tir.Schedule, block: Block, engine: str, loops: int, versions: int | None = None) -> None:
-    """Give a block to an engine, `loops` of its innermost loops to an instruction, and what it writes `versions`."""
+    """Assign a block to an engine, with its `loops` innermost loops in one instruction and `versions` versions of its
+    output."""
     sch.annotate(block, "vsim.engine", engine)
     sch.annotate(block, "vsim.loops", loops)
     if versions is not None:
@@ -21,20 +22,20 @@ def on_engine(sch: s_tir.Schedule, block: Block, engine: str, loops: int, versio
 
 
 def last_loops(sch: s_tir.Schedule, block: Block, count: int) -> list[LoopRV]:
-    """The innermost loops of a block."""
+    """Return the innermost loops of a block."""
     return list(sch.get_loops(block))[-count:]
 
 
 def below(sch: s_tir.Schedule, block: Block, loop: LoopRV) -> int:
-    """How many loops stand between `loop` and the block."""
+    """Return how many loops are between `loop` and the block."""
     around = [sch.get(other).loop_var for other in sch.get_loops(block)]
     place = next(i for i, variable in enumerate(around) if variable.same_as(sch.get(loop).loop_var))
     return len(around) - place - 1
 
 
 def tiled(sch: s_tir.Schedule, block: Block, tiles: Sequence[int | None], order: Sequence[int]) -> list[LoopRV]:
-    """Split the block's innermost loops, one for each of `tiles`, by those sizes (None: whole), and put the loops over
-    tiles, in `order`, outside those within a tile. Gives the loops over tiles, outermost first."""
+    """Split the block's innermost loops, one for each of `tiles`, by these sizes (None: not split), and move the loops
+    over tiles, in `order`, outside those within a tile. Returns the loops over tiles, outermost first."""
     own = last_loops(sch, block, len(tiles))
     outer: list[LoopRV | None] = []
     inner = []
@@ -52,8 +53,8 @@ def tiled(sch: s_tir.Schedule, block: Block, tiles: Sequence[int | None], order:
 
 
 def backward(func: tirx.PrimFunc, variable: tirx.Var) -> tirx.PrimFunc:
-    """`func` with the loop of `variable` walked backward, for which TVM has no primitive. Its iterations may
-    not depend on each other's order."""
+    """Return `func` with the loop of `variable` reversed, for which TVM has no primitive. Its iterations must be
+    independent of their order."""
 
     def reversed_loop(loop: tirx.For) -> tirx.For:
         if not loop.loop_var.same_as(variable):

@@ -1,5 +1,5 @@
-"""What is computed behind sums reads more than these: biases, multipliers, residuals. They come on the chip along the
-axes of the block that uses them, whatever their own are."""
+"""Loads of the operands of an epilogue other than the sums: biases, multipliers, residuals. On the chip they have the
+axes of the block that uses them, whatever their own axes are."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .moves import Block, LoopRV, below, on_engine
 
 
 def further_operands(sch: s_tir.Schedule, block: Block, known: Sequence[Any], memory: str) -> list[Block]:
-    """The blocks that load what `block` reads besides the buffers `known`, into `memory`, in the order of its reads.
+    """Create blocks that load what `block` reads besides the buffers `known` into `memory`; return them in the order of
+    the reads.
 
-    A buffer on the chip has an axis for each of the block's own that its element depends on: a tile of a block that
-    goes over rows and columns as one axis is a piece of that axis, of int32 where the block is.
+    An on-chip buffer has one axis for each axis of the block on which its element depends. If the block fuses rows and
+    columns into one axis, a tile is a piece of that axis.
     """
     seen = list(known)
     made = []
@@ -35,7 +36,7 @@ def _on_chip(sch: s_tir.Schedule, block: Block, load: TensorLoad, scope: str) ->
     axes = [axis.var for axis in inside.iter_vars]
     used = {variable for index in load.indices for variable in variables(index)}
     if not used or not all(tvm_ffi.structural_equal(list(other.indices), list(load.indices)) for other in same):
-        return sch.cache_read(block, load.source.name, scope)  # one number, or several elements of it at once
+        return sch.cache_read(block, load.source.name, scope)  # a single number, or several elements read at once
     fresh = [tirx.Var(axis.name, str(axis.ty)) for axis in axes]
     kept = [new for new, axis in zip(fresh, axes, strict=True) if axis in used]
     number = next(i for i, read in enumerate(inside.reads) if read.source.same_as(load.source))
@@ -43,8 +44,8 @@ def _on_chip(sch: s_tir.Schedule, block: Block, load: TensorLoad, scope: str) ->
 
 
 def place_loads(sch: s_tir.Schedule, block: Block, loop: LoopRV, made: Sequence[Block]) -> None:
-    """Put loads of further operands in front of `block`, which stands at `loop`, in two versions: each at the innermost
-    loop down to there that it varies with, so that a bias stays while the rows of a matrix go by."""
+    """Place the loads of further operands before `block`, which is at `loop`, with two versions. Each load is at the
+    innermost enclosing loop on which it depends, so that a bias stays resident while the rows of a matrix change."""
     around = list(sch.get_loops(block))
     around = around[: len(around) - below(sch, block, loop)]
     for load in made:
@@ -55,7 +56,8 @@ def place_loads(sch: s_tir.Schedule, block: Block, loop: LoopRV, made: Sequence[
 
 
 def loops_of(sch: s_tir.Schedule, block: Block, buffer: tirx.Buffer) -> set[tirx.Var]:
-    """The loops around a block, those of one turn left out, on which it depends which elements of `buffer` it reads."""
+    """Return the loops around a block, except those with one iteration, on which the elements read from `buffer`
+    depend."""
     around = [sch.get(loop) for loop in sch.get_loops(block)]
     realize = around[-1].body
     axes = {axis.var: value for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}

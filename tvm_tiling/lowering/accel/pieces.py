@@ -1,5 +1,5 @@
-"""The vector engine's work of a schedule in smaller pieces, for machines whose output buffer does not hold a tile's
-results, what is read beside them and the scratch space in between."""
+"""Divides the work of the vector engine into smaller pieces, for machines whose output buffer cannot hold a tile's
+results, epilogue operands and scratch space."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ENGINE, LOOPS = "vsim.engine", "vsim.loops"
 
 
 def in_pieces(func: tirx.PrimFunc, name: str, pieces: int) -> tirx.PrimFunc | None:
-    """A scheduled function whose blocks on the vector engine are cut into about so many pieces, with the stores of what
-    they make and the loads of what each piece reads of its own; None where no loop of theirs is left to cut."""
+    """Return a scheduled function whose vector-engine blocks are divided into about `pieces` pieces, together with
+    their stores and the loads on which each piece depends; None if no loop can be divided further."""
     sch = s_tir.Schedule(tvm.IRModule({name: func}), debug_mask="none")
     sch.work_on(name)
     divided = [_divide(sch, block, pieces) for block in _blocks(sch) if _engine(sch, block) == "vector"]
@@ -30,7 +30,8 @@ def _engine(sch: s_tir.Schedule, block: Block) -> str:
 
 
 def _divide(sch: s_tir.Schedule, block: Block, pieces: int) -> bool:
-    """Whether the block could be cut: its outermost loops are walked one by one, the last of them in parts."""
+    """Divide the block: iterate over its outermost loops, and split the last of these. Returns whether it was
+    possible."""
     count = int(sch.get(block).annotations[LOOPS])
     outer: LoopRV | None = None
     walked = []
@@ -38,7 +39,7 @@ def _divide(sch: s_tir.Schedule, block: Block, pieces: int) -> bool:
         extent = sch.get(loop).extent
         if pieces <= 1 or not isinstance(extent, tirx.IntImm):
             break
-        # Pieces of one size: TVM moves a store to a ragged one without the bound that its rows have there.
+        # All pieces have the same size: TVM moves a store to a partial piece without the bound on its rows.
         whole = int(extent)
         count = next(number for number in range(min(pieces, whole), whole + 1) if whole % number == 0)
         outer, _ = sch.split(loop, [count, None])

@@ -1,4 +1,4 @@
-"""What is fused behind the sums of an image form, and the store, at a loop of the schedule that makes the sums."""
+"""Places the epilogue and the store at a loop of the schedule that computes the sums."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .moves import Block, LoopRV, below, last_loops, on_engine, tiled
 from .operands import further_operands, loops_of, place_loads
 from .pieces import in_pieces
 
-MOST_VERSIONS = 8  # of results that wait for their store
+MOST_VERSIONS = 8  # of results waiting for their store
 
 
 class EpilogueCapacity(NamedTuple):
-    """Bytes that hold results and what is read besides the sums (None: without limit), and how many results there are
-    in a whole tile and in the part of it that the vector engine computes at once."""
+    """Bytes available for results and epilogue operands (None: unlimited), and the number of results in a whole tile
+    and in the part of it that the vector engine computes at once."""
 
     bytes: int | None
     whole: int
@@ -31,8 +31,8 @@ class EpilogueCapacity(NamedTuple):
 def place_epilogue(
     sch: s_tir.Schedule, whole: LoopRV, part: LoopRV, capacity: EpilogueCapacity, sizes: Mapping[int, int] | None = None
 ) -> None:
-    """Put the block "results", where there is one, at `part` on the vector engine, and "store" on the engine that
-    stores. `sizes` cut the results at `part` further: elements of some of their six axes that are computed at once."""
+    """Place the block "results", if there is one, at `part` on the vector engine, and "store" on the store engine.
+    `sizes` divides the results at `part` further: elements computed at once along some of their six axes."""
     store = sch.get_sblock("store")
     blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
     if "results" not in blocks:
@@ -56,8 +56,9 @@ def serve_results(
     capacity: EpilogueCapacity,
     made: Sequence[Block],
 ) -> None:
-    """Give `results`, which stand at `part`, to the vector engine, with the store behind them and the loads `made` of
-    what they read besides the sums: at `whole` where two versions of a tile find room, else part by part."""
+    """Assign `results`, which is at `part`, to the vector engine, followed by the store and preceded by the loads
+    `made` of its further operands. These are placed at `whole` if two versions of a tile fit, otherwise at each
+    part."""
     own = [sch.get(loop) for loop in last_loops(sch, results, below(sch, results, part))]
     each = _width(sch.get(results).body.buffer)
     for load in made:
@@ -75,15 +76,15 @@ def serve_results(
 
 
 def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:
-    """The scheduled function, what is behind its sums cut into pieces that the machine's output buffer holds."""
+    """Return the scheduled function with its epilogue divided into pieces that fit the machine's output buffer."""
     func = sch.mod[name]
     pieces = _epilogue_pieces(sch, Machine(hardware).capacity("out"))
     return (in_pieces(func, name, pieces) or func) if pieces > 1 else func
 
 
 def _epilogue_pieces(sch: s_tir.Schedule, capacity: int | None) -> int:
-    """Into how many pieces the block "results" has to be cut so that `room` bytes hold it: two versions of its results
-    and of what it reads besides the sums, and a scratch element for each operation that its expression nests."""
+    """Return into how many pieces the block "results" must be divided to fit `capacity` bytes: two versions of its
+    results and further operands, and a scratch element for each nested operation of its expression."""
     blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
     if capacity is None or "results" not in blocks:
         return 1
@@ -99,13 +100,14 @@ def _epilogue_pieces(sch: s_tir.Schedule, capacity: int | None) -> int:
         varies = loops_of(sch, results, buffer)
         if _one_for_each(own, varies):
             held += 2 * _width(buffer)
-        else:  # it stays while pieces go by
+        else:  # resident while the pieces are processed
             whole += 2 * _width(buffer) * prod(_extent(loop) for loop in own if loop.loop_var in varies)
     return -(-elements * held // max(1, capacity - whole))
 
 
 def _one_for_each(loops: Sequence[tirx.For], varies: set[tirx.Var]) -> bool:
-    """Whether an operand that varies with these variables has an element for each turn of the loops."""
+    """Return whether an operand that depends on these variables has a separate element for each iteration of the
+    loops."""
     return all(loop.loop_var in varies or _extent(loop) == 1 for loop in loops)
 
 
@@ -118,8 +120,8 @@ def _width(buffer: tirx.Buffer) -> int:
 
 
 def _scratch(expr: tirx.Expr) -> int:
-    """Elements of scratch space in which an expression is computed: the first operand's result is kept while the second
-    one is, and an operation puts its own in the place of one of them."""
+    """Return the scratch elements needed to evaluate an expression: the first operand's result is kept while the second
+    is evaluated, and an operation overwrites one of its operands."""
     parts = [getattr(expr, name) for name in ("a", "b", "value") if isinstance(getattr(expr, name, None), tirx.Expr)]
     parts += list(expr.args) if isinstance(expr, Call) else []
     kept = most = 0
