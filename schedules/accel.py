@@ -1,4 +1,4 @@
-"""Which rule writes an operator for an accelerator."""
+"""Selection of the schedule rule for an operator on an accelerator."""
 
 from __future__ import annotations
 
@@ -37,12 +37,16 @@ from .accel_product import sum_types
 def schedule_for_accelerator(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options | None = None
 ) -> ScheduledOperator:
-    """The operator as TIR whose blocks are given to the engines of `hardware`, ready to be recorded as a program. On
-    page 05's machine convolutions, and without a matrix engine products too, run by W-fold; page 04's machine takes
-    products of a matrix by a vector. Of `options`, `mode` "seed" takes the formulas as printed; a configuration that
-    they give or know is taken instead of a decision. Reductions over windows and axes run on the vector engine.
+    """Return the operator as TIR whose blocks are assigned to the engines of `hardware`, ready to be recorded as a
+    program.
 
-    HardwareError for a machine without an engine for it or for its types, UnsupportedOperator for what no rule serves.
+    On a machine with a W-fold engine, convolutions, and without a matrix engine matrix multiplications too, use W-fold.
+    A machine with a column engine runs matrix-vector multiplications. Reductions over windows and axes run on the
+    vector engine. In `options`, `mode` "seed" selects the published formulas, and a given or known configuration
+    replaces the decision.
+
+    Raises HardwareError if the machine has no engine for the operator or its types, and UnsupportedOperator if no rule
+    supports it.
     """
     func = as_written(func)
     options = options or Options()
@@ -81,7 +85,7 @@ def _on_near_tile(program: GemmProgram | ConvProgram, hardware: Hardware, option
 
 
 def _sums(func: tirx.PrimFunc) -> bool:
-    """Whether a block of the function reduces."""
+    """Return whether a block of the function reduces."""
     return any(map(_reduces, _blocks(func)))
 
 
@@ -96,7 +100,7 @@ def _reduces(block: s_tir.SBlock) -> bool:
 
 
 def _refuse_types(func: tirx.PrimFunc, name: str, hardware: Hardware) -> None:
-    """HardwareError where element-wise blocks compute with types that the vector engine has not."""
+    """Raise HardwareError if element-wise blocks compute with types that the vector engine does not support."""
     found = foreign_type(func, hardware)
     if found is not None:
         block, dtype = found
@@ -107,8 +111,8 @@ def _refuse_types(func: tirx.PrimFunc, name: str, hardware: Hardware) -> None:
 
 
 def foreign_type(func: tirx.PrimFunc, hardware: Hardware) -> tuple[str, str] | None:
-    """The first element-wise block of `func` that computes with a type that the machine's vector engine has not, and
-    that type; None where there is none."""
+    """Return the name of the first element-wise block of `func` that computes with a type that the machine's vector
+    engine does not support, and the type; None if there is none."""
     known = Machine(hardware).vector.dtypes
     for block in _blocks(as_written(func)) if known else ():
         if isinstance(block.body, tirx.BufferStore) and not _reduces(block):
@@ -119,7 +123,7 @@ def foreign_type(func: tirx.PrimFunc, hardware: Hardware) -> tuple[str, str] | N
 
 
 def _types(value: tirx.Expr) -> Iterator[str]:
-    """The types of the elements that an expression reads and makes on the way, those of indices left out."""
+    """Yield the types of the elements that an expression reads and of its intermediate results, except indices."""
     if isinstance(value, tirx.Var | tirx.IntImm | tirx.FloatImm):
         return
     yield str(value.ty)
@@ -135,7 +139,7 @@ def _types(value: tirx.Expr) -> Iterator[str]:
             yield from _types(part)
 
 
-# What writes a product or a convolution, by the kind of machine (decide/kinds.py).
+# Schedules of matrix multiplications and convolutions by machine kind (decide/kinds.py).
 SCHEDULES: dict[str, Callable[[GemmProgram | ConvProgram, Hardware, Options], ScheduledOperator]] = {
     "w-fold": accel_wfold.apply,
     "levels": _on_levels,

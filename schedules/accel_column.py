@@ -1,14 +1,14 @@
-"""Products of a matrix by a vector on the column engine (page 04).
+"""Matrix-vector multiplications on the column engine.
 
     batch
-      the vector, loaded
+      load of the vector
       pieces of rows
         pieces of columns
           load of the piece of the matrix
           COLMV of the piece, one instruction
-        what is fused behind the product on the vector engine, and the store
+        the epilogue on the vector engine, and the store
 
-The matrix lies in memory b, row by row or column by column as its source has it, the vector in memory a.
+The matrix is in memory b, in row or column order as in the source, the vector in memory a.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .accel_product import SUMS, ProductOnChip
 
 
 def apply(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
-    """The product cut as decided for `hardware.column`, as TIR with its blocks given to engines. UnsupportedOperator
-    for operands that are computed or of types that the column engine does not support."""
-    assert isinstance(program, GemmProgram)  # no machine of this kind takes a convolution
+    """Return the matrix-vector multiplication, tiled as decided for `hardware.column`, as TIR with its blocks assigned
+    to engines. Raises UnsupportedOperator for operands that are computed or of unsupported types."""
+    assert isinstance(program, GemmProgram)  # a machine of this kind takes no convolutions
     tiling = tiling_for(program.workload, hardware, options, Surroundings())
     assert isinstance(tiling, ColumnTiling)
     sch = ColumnSchedule(program, tiling).write()
@@ -38,7 +38,7 @@ def apply(program: GemmProgram | ConvProgram, hardware: Hardware, options: Optio
 
 
 class ColumnSchedule(ProductOnChip):
-    """Writes the schedule of one product."""
+    """Builds the schedule of one matrix-vector multiplication."""
 
     def __init__(self, program: GemmProgram, tiling: ColumnTiling) -> None:
         self.tiling = tiling
@@ -66,7 +66,7 @@ class ColumnSchedule(ProductOnChip):
         return sch
 
     def _place_epilogue(self, loop: LoopRV) -> None:
-        """What follows the sums of a piece of rows, at its loop."""
+        """Place the epilogue and the store of a piece of rows at its loop."""
         sch = self.sch
         first, *rest = self.behind
         for block in self.behind:

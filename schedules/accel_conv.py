@@ -1,14 +1,15 @@
-"""Convolutions on the accelerator's matrix engine: page 01's cut, input tiles with halo and border (pages 01 and 06).
+"""Convolutions on the accelerator's matrix engine: the analytical partition, with input tiles including halo and
+padding.
 
     steps of groups
       the two outer loops, over output channels and over rectangles of points, in the decided order
-        steps of input channels, where the sum is split
-          loads of kernels and of the image into their buffers, each where its operand stays no longer than it must
+        steps of input channels, if the reduction is split
+          loads of kernels and of the image into their buffers, each at the innermost possible loop
           loops over tiles
-            GEMM of a tile: six loops, one instruction; groups and planes of a kernel one after the other
-      what is fused behind the sums on the vector engine, and the store
+            GEMM of a tile: six loops, one instruction; groups and planes of a kernel one after another
+      the epilogue on the vector engine, and the store
 
-Nothing is copied into matrix form: the instruction walks over rows, columns and taps of the image as it lies.
+No im2col copy is made: the instruction iterates over rows, columns and taps of the image in place.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from ..match import ConvProgram
 from ..workload import ConvWorkload
 from .accel_product import sum_types
 
-TURN = 2  # latencies of the memory that an instruction may keep its only port
+TURN = 2  # an instruction may occupy the only memory port for this many latencies
 
 
 def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: bool = False) -> ScheduledOperator:
-    """The convolution cut as `tiling` says, as TIR with its blocks given to engines; where it has no blocks, with those
-    of least estimated time on `hardware.near_tile`, `vector` as Surroundings says.
+    """Return the convolution tiled by `tiling` as TIR with its blocks assigned to engines. If `tiling` has no blocks,
+    those with the least estimated time on `hardware.near_tile` are used; `vector` is described in Surroundings.
 
-    HardwareError where no block fits, UnsupportedOperator for transposed convolutions, operands that are computed or of
-    types that the engine does not support.
+    Raises HardwareError if no block fits, and UnsupportedOperator for transposed convolutions and for operands that are
+    computed or of unsupported types.
     """
     workload = program.workload
     if workload.transposed:
@@ -54,8 +55,9 @@ def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: 
 
 
 def _rows_of_a_turn(workload: ConvWorkload, blocks: ConvBlocks, machine: Machine) -> int | None:
-    """Rows of the image in one instruction of a block's load, None: all. Where one port serves all queues, the operands
-    of the epilogue wait for what has the port: a load gives it back after about twice its latency."""
+    """Return the rows of the image in one instruction of a block's load; None for all rows. If a single port serves all
+    queues, the operands of the epilogue wait for the instruction that holds it, so a load releases it after about twice
+    its latency."""
     external = machine.memory("external")
     rate = machine.rate("external", "b")
     if external.ports != 1 or rate is None:
@@ -66,14 +68,14 @@ def _rows_of_a_turn(workload: ConvWorkload, blocks: ConvBlocks, machine: Machine
 
 
 class ConvSchedule:
-    """Writes the schedule of one convolution in matrix form."""
+    """Builds the schedule of one convolution."""
 
     def __init__(
         self, program: ConvProgram, form: ImageLayout, blocks: ConvBlocks, sums: dict[str, str], machine: Machine
     ) -> None:
         self.form, self.blocks = form, blocks
         self.image_rows = _rows_of_a_turn(program.workload, blocks, machine)
-        # Where channels come in steps, sums are complete with the last one, for all of a block.
+        # If channels are processed in steps, the sums of the whole block are complete only after the last step.
         self.in_steps = blocks.channels < form.ci
         whole = blocks.rows * blocks.step_m if self.in_steps else blocks.tile_rows * blocks.tile_m
         points = blocks.groups * blocks.columns
@@ -120,8 +122,9 @@ class ConvSchedule:
     def _load(
         self, block: Block, loop: LoopRV | None, groups: LoopRV, versions: int, pieces: tuple[int, int] | None
     ) -> None:
-        """A load at `loop`, or once for each step of `groups`; in pieces of an axis where `pieces` says which and how
-        large they are. Channels, columns and rows make an instruction, of kernels all axes."""
+        """Place a load at `loop`, or at each step of `groups`; `pieces`, if given, is an axis and the size of the
+        pieces into which the load is divided along it. An instruction covers channels, columns and rows of the image,
+        and all axes of kernels."""
         sch = self.sch
         sch.compute_at(block, groups if loop is None else loop, preserve_unit_loops=True)
         inner = 4 if sch.get(block).name_hint == "image" else 6

@@ -1,12 +1,12 @@
-"""Element-wise chains on the accelerator: tile by tile through the vector engine.
+"""Element-wise chains on the accelerator's vector engine, tile by tile.
 
 loops over tiles
-  loads of the tile's operands: the first into the buffer of A, the second into B's, others into the output buffer
+  loads of the tile's operands: the first into the buffer of A, the second into that of B, others into the output buffer
   the whole chain on the vector engine, operation by operation
   store
 
-On a machine with several storage levels a tile passes all of them, in and out; operands take the room of A and of B in
-turn.
+On a machine with several storage levels a tile passes through all of them, in and out; operands use the capacity of A
+and of B alternately.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from ..lowering.accel.moves import Block, LoopRV, below, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match.access import loads
 
-MEMORIES = ("a", "b")  # of the first operands; those of the others is "out"
+MEMORIES = ("a", "b")  # of the first operands; further ones use "out"
 
 
 def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperator:
-    """The chain as one block, tiled and given to the vector engine; UnsupportedOperator where it is not one block."""
+    """Return the chain as one block, tiled and assigned to the vector engine. Raises UnsupportedOperator if it cannot
+    be one block."""
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     _one_block(sch, name)
-    # Reshapes behind each other leave divisions that cancel; with them a tile would seem to read all of its operands.
+    # Consecutive reshapes leave divisions that cancel; unsimplified, a tile would seem to read all of its operands.
     sch = s_tir.Schedule(s_tir.transform.StmtSimplify()(sch.mod), debug_mask="none")
     sch.work_on(name)
     (block,) = sch.get_child_blocks(sch.get_sblock("root"))
@@ -65,7 +66,7 @@ def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperat
 
 
 def _one_block(sch: s_tir.Schedule, name: str) -> Block:
-    """All blocks of the function folded into the one that writes its output."""
+    """Inline all blocks of the function into the one that writes its output."""
     root = sch.get_sblock("root")
     outputs = [sch.get(block).name_hint for block in sch.get_output_blocks(root)]
     for block in sch.get_child_blocks(root):
@@ -86,8 +87,8 @@ def _one_block(sch: s_tir.Schedule, name: str) -> Block:
 
 
 class _Tile:
-    """A block in tiles. `levels` are the names of the machine's, if any; `versions` of a tile are in each of them, or
-    in every buffer."""
+    """A tiled block. `levels` are the names of the machine's storage levels, if any; each of them, or else every
+    buffer, holds `versions` of a tile."""
 
     def __init__(self, sch: s_tir.Schedule, block: Block, levels: list[str], versions: tuple[int, ...]) -> None:
         self.sch, self.block, self.levels, self.versions = sch, block, levels, versions
@@ -106,16 +107,16 @@ class _Tile:
                 sch.compute_at(load, over_tiles, preserve_unit_loops=True)
                 on_engine(sch, load, "load", below(sch, load, over_tiles), versions)
         on_engine(sch, block, "vector", below(sch, block, over_tiles), self.versions[-1])
-        # A store but the last writes what lies in the next level outwards.
+        # Each store but the last writes to the next level outwards.
         for store, into in zip(stores, (*reversed(self.versions[:-1]), None), strict=True):
             on_engine(sch, store, "store", below(sch, store, over_tiles), into)
 
     def _memories(self, operand: str) -> list[str]:
-        """Those that an operand passes, from outside inwards."""
+        """Return the memories that an operand passes through, from the outside inwards."""
         return [f"{level}.{operand}" for level in self.levels] or [operand]
 
     def _chain(self, source: str, memories: list[str]) -> list[Block]:
-        """The blocks that load a source into one memory after the other."""
+        """Return the blocks that load a source into one memory after another."""
         chain: list[Block] = []
         for memory in memories:
             chain.append(self.sch.cache_read(self.block, source, f"global.{memory}"))
@@ -124,7 +125,7 @@ class _Tile:
 
 
 def _loop_over_tiles(sch: s_tir.Schedule, block: Block, tile: tuple[int, ...], extents: list[int]) -> LoopRV:
-    """The innermost loop over tiles: whole inner axes are in a tile, and a part of the one that is too long."""
+    """Return the innermost loop over tiles: a tile covers whole inner axes, and part of the axis that is too long."""
     axis = max((d for d, part in enumerate(tile) if part < extents[d]), default=0)
     over, _ = sch.split(sch.get_loops(block)[axis], [None, tile[axis]])
     return over
@@ -135,7 +136,7 @@ def _bytes(buffer: tirx.Buffer) -> int:
 
 
 def _operations(value: tirx.Expr) -> int:
-    """About how many instructions an expression takes: one for each of its nodes that computes."""
+    """Return the approximate number of instructions of an expression: one for each computing node."""
     found: list[Any] = []
 
     def note(node: tirx.Expr) -> None:

@@ -1,14 +1,16 @@
-"""Matrix products on the accelerator: the configuration of page 01 by TVM's own primitives, blocks given to engines.
+"""Matrix multiplications on the accelerator: the analytical partition by TVM's primitives, with blocks assigned to
+engines.
 
     batch
-      the two outer loops over partitions, in the decision's order
-        steps of k, where K is split or the partition that stays comes in such steps
-          loads of A and of B into their buffers, each where its operand stays no longer than it must
-          loops over tiles, in the decision's inner order; what stays outside, where one operand does
+      the two outer loops over partitions, in the decided order
+        steps of K, if K is split or the resident partition arrives in such steps
+          loads of A and of B into their buffers, each at the innermost possible loop
+          loops over tiles, in the decided inner order; the resident operand, if any, is outside
             GEMM of a tile: three loops, one instruction
-      what is fused behind the product on the vector engine, tile by tile, and the store
+      the epilogue on the vector engine, tile by tile, and the store
 
-Ragged edges are predicates that TVM's splits leave; an instruction there has shorter loops and costs no more than they.
+Partial tiles are predicates that TVM's splits leave; an instruction there has shorter loops and costs correspondingly
+less.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from .accel_product import ProductOnChip, sum_types
 
 
 def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling, vector: bool = False) -> ScheduledOperator:
-    """The product cut as `tiling` says, as TIR with blocks given to engines; where it has no chunks, with those that
-    its partitions have on `hardware.near_tile`, `vector` as Surroundings says.
+    """Return the matrix multiplication tiled by `tiling` as TIR with its blocks assigned to engines. If `tiling` has no
+    chunks, those of its partitions on `hardware.near_tile` are used; `vector` is described in Surroundings.
 
-    UnsupportedOperator for operands that are computed or of types that the matrix engine has not.
+    Raises UnsupportedOperator for operands that are computed or of unsupported types.
     """
     tiling = with_chunks(tiling, program.workload, hardware, vector)
     chunks = tiling.chunks
@@ -44,7 +46,7 @@ def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling, vector: 
 
 
 class ProductSchedule(ProductOnChip):
-    """Writes the schedule of one product."""
+    """Builds the schedule of one matrix multiplication."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class ProductSchedule(ProductOnChip):
             steps = [step]
         outer = [mo, no] if tiling.outer_order == "mn" else [no, mo]
         inner = [nt, mt] if tiling.inner_order == "nm" else [mt, nt]
-        if chunks.stays:  # a tile of what stays meets all that is there of the other operand
+        if chunks.stays:  # a tile of the resident operand meets all of the other operand in the buffer
             inner = [mt, nt] if chunks.stays == "a" else [nt, mt]
         mi, ni, parts = self._in_synchronisations(mi, ni)
         sch.reorder(*batch, *outer, *steps, *inner, *parts, mi, ni, k)
@@ -82,11 +84,11 @@ class ProductSchedule(ProductOnChip):
             self._place_epilogue(outer[1], outer[1])
         else:
             self._place_epilogue(inner[1], [*inner, *parts][-1])
-        self.partitions: tirx.Var = sch.get(outer[0]).loop_var  # of the loop outside
+        self.partitions: tirx.Var = sch.get(outer[0]).loop_var  # of the outermost loop
         return sch
 
     def _in_synchronisations(self, mi: LoopRV, ni: LoopRV) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
-        """The loops of one instruction, and those over the instructions of a tile, the outer one first."""
+        """Return the loops of one instruction, and those over the instructions of a tile, outermost first."""
         chunks, parts = self.chunks, {}
         if chunks.sync_m < chunks.tile_m:
             parts["m"], mi = self.sch.split(mi, [None, chunks.sync_m])
@@ -125,7 +127,7 @@ class ProductSchedule(ProductOnChip):
                 on_engine(self.sch, block, "load", 2, versions)
 
     def _whole_in_steps(self, block: Block, partition: int) -> None:
-        """An operand that stays, loaded in the order and the pieces that a split K uses it in."""
+        """Load a resident operand in the order and the pieces in which split-K uses it."""
         sch = self.sch
         rows, depth = last_loops(sch, block, 2)
         over, rows = sch.split(rows, [None, partition])
@@ -133,8 +135,9 @@ class ProductSchedule(ProductOnChip):
         sch.reorder(over, step, rows, depth)
 
     def _place_epilogue(self, tile: LoopRV, part: LoopRV) -> None:
-        """What follows the sums: the vector engine at the loop over the parts of a tile that an instruction makes, the
-        store at the loop over tiles; where k is walked, in tiles and parts of their own."""
+        """Place the epilogue on the vector engine at the loop over the parts of a tile that one instruction computes,
+        and the store at the loop over tiles. If there is a loop over K, both get loops over tiles and parts of their
+        own."""
         sch = self.sch
         first, *rest = self.behind
         sch.reverse_compute_at(first, part, preserve_unit_loops=True)
@@ -146,8 +149,8 @@ class ProductSchedule(ProductOnChip):
         serve_results(sch, first, rest[0], tile, part, self.capacity, self.further_operands(first))
 
     def _tiles_behind(self, block: Block, around: LoopRV) -> tuple[LoopRV, LoopRV]:
-        """Split the loops of the block behind the sums by tiles of m and n, and by what an instruction makes of them:
-        the innermost loop over tiles, and over parts of them. Both are `around` where there is a single sum."""
+        """Split the loops of the block after the sums by tiles of m and n, and by the parts that an instruction
+        computes; return the innermost loops over tiles and over parts. Both are `around` if there is a single sum."""
         sch, chunks = self.sch, self.chunks
         product = sch.get(self.product)
         m, n = self.rows_and_columns

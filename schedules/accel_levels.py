@@ -1,13 +1,13 @@
-"""Matrix products on an accelerator with several storage levels (page 02), by TVM's own primitives.
+"""Matrix multiplications on an accelerator with several storage levels, by TVM's primitives.
 
     batch
       for each level from the outermost to the one where K is split, two loops over its blocks, in its order
-        steps of k
+        steps of K
           GEMM of a block: three loops, one instruction
         the results, level by level outwards
 
-The loads of a level stand at the innermost of these loops that their operand changes with. A level outside the one
-where K is split gets its blocks in the pieces that the next level takes, so that this one begins with the first.
+The loads of a level are at the innermost of these loops on which their operand depends. A level outside the one where K
+is split loads its blocks in the pieces that the next level uses, so that the next level can start with the first piece.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from ..operand_types import element_bytes
 from ..workload import ConvWorkload, GemmWorkload
 from .accel_product import ProductOnChip, sum_types
 
-# Bytes per result that the vector engine is taken to need between its steps, fewer where they do not fit.
+# Bytes per result assumed for intermediate values of the vector engine, fewer if they do not fit.
 SCRATCH = (12, 8, 4)
 
 
 def apply(program: GemmProgram, hardware: Hardware, options: Options | None = None) -> ScheduledOperator:
-    """The product cut as decided for the levels of `hardware`, or as `options` know it, as TIR with its blocks given to
-    engines.
+    """Return the matrix multiplication tiled as decided for the levels of `hardware`, or by the configuration in
+    `options`, as TIR with its blocks assigned to engines.
 
-    HardwareError where nothing fits, UnsupportedOperator for operands that are computed or of types that the matrix
-    engine has not.
+    Raises HardwareError if nothing fits, and UnsupportedOperator for operands that are computed or of unsupported
+    types.
     """
     sums = sum_types(hardware)
     schedule = LevelsSchedule(program, sums, [level.name for level in hardware.levels])
@@ -54,7 +54,7 @@ def apply(program: GemmProgram, hardware: Hardware, options: Options | None = No
 def decided(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int, options: Options | None = None
 ) -> LevelsTiling:
-    """The configuration where the innermost level holds so many bytes per result of what is fused behind."""
+    """Return the configuration if the innermost level holds `behind` bytes per result for the epilogue."""
     for scratch in SCRATCH[:-1] if behind else ():
         try:
             return _config(workload, hardware, behind + scratch, options)
@@ -72,7 +72,8 @@ def _config(
 
 
 def bytes_of(block: s_tir.SBlock, sums: tirx.Buffer) -> int:
-    """Bytes per result that the block behind the sums writes, and reads besides them; no scratch space."""
+    """Return the bytes per result that the block after the sums writes, and reads in addition to them, without scratch
+    space."""
     held = [block.writes[0].source, *{load.source for load in loads(block.body.value)}]
     results = prod(int(extent) for extent in sums.shape)
     return sum(
@@ -83,7 +84,7 @@ def bytes_of(block: s_tir.SBlock, sums: tirx.Buffer) -> int:
 
 
 class Over(NamedTuple):
-    """A loop over blocks: of which axis, at which level, its extent."""
+    """A loop over blocks: its axis, level and extent."""
 
     axis: str
     level: int
@@ -92,7 +93,7 @@ class Over(NamedTuple):
 
 
 class LevelsSchedule(ProductOnChip):
-    """Writes the schedule of one product on a machine whose `levels` have these names."""
+    """Builds the schedule of one matrix multiplication on a machine with these `levels`."""
 
     def __init__(self, program: GemmProgram, sums: dict[str, str], levels: list[str]) -> None:
         first, last = levels[0], levels[-1]
@@ -108,7 +109,7 @@ class LevelsSchedule(ProductOnChip):
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes per result that the innermost level holds of what is fused behind the product; no scratch space."""
+        """Bytes per result that the innermost level holds for the epilogue, without scratch space."""
         consumers = self.sch.get_consumers(self.product)
         sums = self.sch.get(self.product).writes[0].source
         if not consumers:
@@ -116,7 +117,7 @@ class LevelsSchedule(ProductOnChip):
         return bytes_of(self.sch.get(consumers[0]), sums)
 
     def write_levels(self, tiling: LevelsTiling) -> s_tir.Schedule:
-        """The schedule of `tiling`."""
+        """Return the schedule for `tiling`."""
         sch, self.tiling = self.sch, tiling
         self.a_first = tiling.levels[0].a_first
         batch, m, n, k = self.bring_on_chip()
@@ -151,14 +152,15 @@ class LevelsSchedule(ProductOnChip):
     # ---- buffers --------------------------------------------------------------------------------------------------
 
     def _sums_on_chip(self, epilogue: Block | None) -> list[Block]:
-        """The blocks behind the product: what is fused, and the results through every level outwards."""
+        """Return the blocks after the matrix multiplication: the epilogue, and the results through every level
+        outwards."""
         behind = super()._sums_on_chip(epilogue)
         for name in reversed(self.names[:-1]):
             behind.append(self.sch.cache_write(behind[-1], 0, f"global.{name}.out"))
         return behind
 
     def _chains(self) -> tuple[list[Block], list[Block]]:
-        """The blocks that load A and those that load B into every level."""
+        """Return the blocks that load A and those that load B into every level."""
         chains = {"a": [self.load_a], "b": [self.load_b]}
         for name, config in zip(self.names[1:], self.tiling.levels[1:], strict=True):
             for memory in "ba" if config.a_first else "ab":
@@ -171,7 +173,7 @@ class LevelsSchedule(ProductOnChip):
     # ---- where blocks stand ---------------------------------------------------------------------------------------
 
     def _place_loads(self, level: int, blocks: tuple[Block, Block], over: list[Over], batch: list[LoopRV]) -> None:
-        """The loads of a level, that of the operand which comes first in front."""
+        """Place the loads of a level, that of the operand that is loaded first in front."""
         config = self.tiling.levels[level]
         pieces = (self.rows, self.columns)
         both = (("m", blocks[0], config.slots_a, config.across_n), ("n", blocks[1], config.slots_b, config.across_m))
@@ -188,7 +190,7 @@ class LevelsSchedule(ProductOnChip):
                 self.sch.annotate(block, "vsim.copies", copies)
 
     def _place_epilogue(self, loop: LoopRV) -> None:
-        """What follows the sums of a block: the vector engine's work, then level by level outwards."""
+        """Place the epilogue of a block, then the stores level by level outwards."""
         sch = self.sch
         for block in self.behind:
             sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
@@ -200,7 +202,7 @@ class LevelsSchedule(ProductOnChip):
                 sch.compute_at(load, loop, preserve_unit_loops=True)
                 on_engine(sch, load, "load", below(sch, load, loop), 1)
             on_engine(sch, first, "vector", below(sch, first, loop), 1)
-        # Each store but the last writes the results of the level outside the one that it leaves.
+        # Each store but the last writes the results to the next level outwards.
         slots = [config.slots_out for config in reversed(self.tiling.levels[:-1])]
         for number, block in enumerate(stores):
             on_engine(sch, block, "store", below(sch, block, loop), slots[number] if number < len(slots) else None)

@@ -1,14 +1,14 @@
-"""Convolutions on an accelerator with several storage levels (pages 01 and 02), by TVM's own primitives.
+"""Convolutions on an accelerator with several storage levels, by TVM's primitives.
 
     steps of groups
       for each level from the outermost to the one where input channels are split, loops over its blocks, in its order:
-      output channels; images, planes, strips of columns (the outermost level alone) and lines of output points
+      output channels; images, planes, strips of columns (outermost level only) and lines of output points
         steps of input channels
-          GEMM of a block: six loops, one instruction; groups and planes of a kernel one after the other
+          GEMM of a block: six loops, one instruction; groups and planes of a kernel one after another
         the results, level by level outwards
 
-Every level holds its lines of the image with their halo, the border as zeros, written when the image comes on the chip.
-Where instances of a level have lines of their own, what neighbours share is held and loaded by both.
+Every level holds its lines of the image with their halo. Padding is stored as zeros, written when the image is loaded
+to the chip. If instances of a level have lines of their own, lines shared by neighbours are held and loaded by both.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ..match import ConvProgram
 from .accel_levels import Over, bytes_of, decided
 from .accel_product import sum_types
 
-CHANNELS, LINES = 1, 2  # output channels of kernels, lines of an image: axes of the buffers
-INPUTS = 5  # input channels, of both
+CHANNELS, LINES = 1, 2  # axes of the buffers: output channels of kernels, lines of an image
+INPUTS = 5  # input channels, in both buffers
 
 
 def apply(program: ConvProgram, hardware: Hardware, options: Options | None = None) -> ScheduledOperator:
-    """The convolution cut as decided for the levels of `hardware`, or as `options` know it, as TIR with blocks given
-    to engines.
+    """Return the convolution tiled as decided for the levels of `hardware`, or by the configuration in `options`, as
+    TIR with its blocks assigned to engines.
 
-    HardwareError where nothing fits, UnsupportedOperator for transposed convolutions, operands that are computed and
-    types that the matrix engine has not.
+    Raises HardwareError if nothing fits, and UnsupportedOperator for transposed convolutions, operands that are
+    computed, and unsupported types.
     """
     schedule = ConvLevelsSchedule(program, sum_types(hardware), [level.name for level in hardware.levels])
     tiling = decided(program.workload, hardware, schedule.epilogue_bytes, options)
@@ -49,7 +49,7 @@ def apply(program: ConvProgram, hardware: Hardware, options: Options | None = No
 
 
 class ConvLevelsSchedule:
-    """Writes the schedule of one convolution on a machine whose `levels` have these names."""
+    """Builds the schedule of one convolution on a machine with these `levels`."""
 
     def __init__(self, program: ConvProgram, sums: dict[str, str], levels: list[str]) -> None:
         self.names, self.form = levels, _needed(plain_layout(program.workload))
@@ -63,18 +63,18 @@ class ConvLevelsSchedule:
 
     @property
     def computed(self) -> bool:
-        """Whether the vector engine works on the sums."""
+        """Whether the vector engine processes the sums."""
         return str(self.sch.get(self.behind).name_hint) == "results"
 
     @property
     def epilogue_bytes(self) -> int:
-        """Bytes per result that the innermost level holds of what is fused behind; no scratch space."""
+        """Bytes per result that the innermost level holds for the epilogue, without scratch space."""
         if not self.computed:
             return 0
         return bytes_of(self.sch.get(self.behind), self.sch.get(self.sums).writes[0].source)
 
     def write(self, tiling: LevelsTiling) -> s_tir.Schedule:
-        """The schedule of `tiling`."""
+        """Return the schedule for `tiling`."""
         sch, form, configs = self.sch, self.form, tiling.levels
         self.tiling = tiling
         self.count = next((i for i, config in enumerate(configs) if config.name == tiling.split_level), len(configs))
@@ -105,7 +105,7 @@ class ConvLevelsSchedule:
         chains = self._chains()
         for level in range(len(configs) - 1, -1, -1):
             self._place_loads(level, (chains[0][level], chains[1][level]), over, groups)
-        # Behind all of them: a load asks for what the loops of the next one go over, pieces that are not full included.
+        # After all loads are placed: a load covers the extents of the next level's loops, including partial pieces.
         for level, config in enumerate(configs):
             self._give_loads(level, config, chains[0][level], chains[1][level])
         self._place_epilogue(tiles, stores)
@@ -117,12 +117,12 @@ class ConvLevelsSchedule:
     # ---- buffers --------------------------------------------------------------------------------------------------
 
     def _stores(self) -> list[Block]:
-        """The blocks that bring the results outwards, level by level."""
+        """Return the blocks that store the results level by level outwards."""
         store = self.sch.get_sblock("store")
         return [*(self.sch.cache_read(store, 0, f"global.{name}.out") for name in reversed(self.names[:-1])), store]
 
     def _chains(self) -> tuple[list[Block], list[Block]]:
-        """The blocks that load kernels and those that load the image into every level."""
+        """Return the blocks that load kernels and those that load the image into every level."""
         sch = self.sch
         chains = {"a": [sch.get_sblock("kernels")], "b": [sch.get_sblock("image")]}
         for name, config in zip(self.names[1:], self.tiling.levels[1:], strict=True):
@@ -136,14 +136,14 @@ class ConvLevelsSchedule:
     # ---- where blocks stand ---------------------------------------------------------------------------------------
 
     def _place_loads(self, level: int, blocks: tuple[Block, Block], over: list[Over], groups: LoopRV) -> None:
-        """The loads of a level at their loops, that of the operand which comes first in front."""
+        """Place the loads of a level at their loops, that of the operand that is loaded first in front."""
         both = list(zip("mn", blocks, strict=True))
         for axis, block in both if self.tiling.levels[level].a_first else both[::-1]:
             loops = [each.loop for each in over if each.level <= level and each.axis in (axis, "k") and each.extent > 1]
             self.sch.compute_at(block, loops[-1] if loops else groups, preserve_unit_loops=True)
 
     def _give_loads(self, level: int, config: LevelConfig, kernels: Block, image: Block) -> None:
-        """The loads of a level in the pieces that the next one takes, given to their engine."""
+        """Divide the loads of a level into the pieces that the next level uses, and assign them to their engine."""
         sch, halo = self.sch, self._halo(config, level)
         if level < self.count:
             rows, lines = self.rows[level + 1], self.lines[level + 1] * self.form.stride[1]
@@ -158,8 +158,8 @@ class ConvLevelsSchedule:
             sch.annotate(image, "vsim.halo", halo)
 
     def _halo(self, config: LevelConfig, level: int) -> list[int] | None:
-        """The annotation of a block whose instances have lines of their own: the axis, how many lines of the image from
-        one part to the next, how many of them both have, and the number of parts."""
+        """Return the annotation of a block whose instances have lines of their own: the axis, the distance in image
+        lines between parts, the number of lines that two parts share, and the number of parts."""
         form = self.form
         overlap = (form.taps[1] - 1) * form.dilation[1] + 1 - form.stride[1]
         lines = self.lines[min(level, self.count)]
@@ -168,7 +168,7 @@ class ConvLevelsSchedule:
         return [LINES, lines // config.across_n * form.stride[1], overlap, config.across_n]
 
     def _place_epilogue(self, loop: LoopRV, stores: list[Block]) -> None:
-        """What follows the sums of a block: the vector engine's work, then level by level outwards."""
+        """Place the epilogue of a block, then the stores level by level outwards."""
         sch = self.sch
         for block in [*([self.behind] if self.computed else []), *stores]:
             sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
@@ -178,14 +178,14 @@ class ConvLevelsSchedule:
                 sch.compute_at(load, loop, preserve_unit_loops=True)
                 on_engine(sch, load, "load", below(sch, load, loop), 1)
             on_engine(sch, self.behind, "vector", below(sch, self.behind, loop), 1)
-        # Each store but the last writes the results of the level outside the one that it leaves.
+        # Each store but the last writes the results to the next level outwards.
         slots = [config.slots_out for config in reversed(self.tiling.levels[:-1])]
         for number, block in enumerate(stores):
             on_engine(sch, block, "store", below(sch, block, loop), slots[number] if number < len(slots) else None)
 
 
 def _needed(form: ImageLayout) -> ImageLayout:
-    """The form whose image ends with the last point that a tap reads."""
+    """Return the layout with an image that ends at the last point that a tap reads."""
     deep, high, wide = (
         (points - 1) * step + (taps - 1) * apart + 1
         for points, step, taps, apart in zip(form.out, form.stride, form.taps, form.dilation, strict=True)

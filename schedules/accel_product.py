@@ -1,4 +1,5 @@
-"""A matrix product whose operands and sums are brought onto the chip: what schedules of products begin with."""
+"""A matrix multiplication with its operands and sums brought onto the chip: the common start of the accelerator
+schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ..lowering.accel.operands import further_operands
 from ..match import GemmProgram
 from ..match.access import Access, variables
 
-# The type of sums by the type of operands and the bytes that the machine keeps for a sum.
+# The type of sums, by the bytes per sum on the machine and the type of the operands.
 SUMS = {
     4: {
         "int8": "int32",
@@ -35,7 +36,8 @@ SUMS = {
 
 
 def sum_types(hardware: Hardware) -> dict[str, str]:
-    """The type of sums by the type of operands on `hardware.near_tile`; HardwareError where it keeps too few bytes."""
+    """Return the type of sums for each type of operands on `hardware.near_tile`. Raises HardwareError if it keeps too
+    few bytes per sum."""
     unit = hardware.near_tile
     kept = (unit.acc_bytes_per_element if unit else None) or 4
     if kept not in SUMS and kept < 4:
@@ -47,10 +49,10 @@ def sum_types(hardware: Hardware) -> dict[str, str]:
 
 
 class ProductOnChip:
-    """The schedule of a product with its blocks on the chip and one loop for each of m, n and k.
+    """The schedule of a matrix multiplication with its blocks on the chip and one loop each for m, n and k.
 
-    Operands come into `memory_a` and `memory_b`, sums stay in `memory_sums`, what is made of them in `memory_out`.
-    UnsupportedOperator for operands that are computed or of types that the matrix engine has not.
+    Operands are loaded to `memory_a` and `memory_b`, sums stay in `memory_sums`, and the epilogue's results are in
+    `memory_out`. Raises UnsupportedOperator for operands that are computed or of unsupported types.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class ProductOnChip:
         memory_out: str = "out",
     ) -> None:
         self.program = program
-        self.a_first = False  # of two operands that are loaded in the same place
+        self.a_first = False  # load order of two operands at the same loop
         self.memory_a, self.memory_b, self.memory_sums, self.memory_out = memory_a, memory_b, memory_sums, memory_out
         size = program.workload
         if size.dtype not in sums or program.a.dtype != program.b.dtype:
@@ -91,15 +93,15 @@ class ProductOnChip:
         raise UnsupportedOperator(f"{self.program.name}: holds no sum")
 
     def bring_on_chip(self) -> tuple[list[LoopRV], LoopRV, LoopRV, LoopRV]:
-        """Make the buffers: `load_a` and `load_b` are then the blocks that load, `behind` those that follow the sums.
-        Gives the loops of the product: batch, m, n and k."""
+        """Create the buffers and return the loops: batch, m, n and k. Afterwards `load_a` and `load_b` are the loading
+        blocks, and `behind` the blocks after the sums."""
         consumers = self.sch.get_consumers(self.product)
         self.behind = self._sums_on_chip(consumers[0] if consumers else None)
         self.load_a, self.load_b = self._operands_on_chip()
         return self._axes()
 
     def _sums_on_chip(self, epilogue: Block | None) -> list[Block]:
-        """Sums in the machine's memory and type; gives the blocks behind the product, in order."""
+        """Put the sums in the machine's memory and type; return the blocks after the matrix multiplication in order."""
         sch, scope = self.sch, f"global.{self.memory_sums}"
         if epilogue is None:
             sum_type = str(sch.get(self.product).body.buffer.dtype)
@@ -115,7 +117,8 @@ class ProductOnChip:
         return behind
 
     def _operands_on_chip(self) -> tuple[Block, Block]:
-        """A and B in their buffers, the reduction axis innermost in both, so that pieces of rows are contiguous."""
+        """Put A and B in their buffers with the reduction axis innermost in both, so that pieces of rows are
+        contiguous."""
         sch, program = self.sch, self.program
         block = sch.get(self.product)
         own = [axis.var for axis in block.iter_vars]
@@ -131,7 +134,7 @@ class ProductOnChip:
             indices = [fresh[names[v.name]] for group in order for v in operand.axes[group] if v.name in used]
             return sch.reindex_cache_read(self.product, number, scope, tirx.IndexMap(fresh, indices, None))
 
-        # What is made last stands first.
+        # The block created last comes first.
         made = {}
         for axis in "ba" if self.a_first else "ab":
             if axis == "a":
@@ -141,7 +144,8 @@ class ProductOnChip:
         return made["a"], made["b"]
 
     def _axes(self) -> tuple[list[LoopRV], LoopRV, LoopRV, LoopRV]:
-        """The loops of the product as batch, m, n and k, one of each but the batch."""
+        """Return the loops of the matrix multiplication as batch, m, n and k, a single one each except for the
+        batch."""
         sch, program = self.sch, self.program
         groups = [program.out_axes[0], program.out_axes[1], program.out_axes[2], program.a.axes[2]]
         if any(len(group) != 1 for group in groups[1:]):
@@ -157,6 +161,6 @@ class ProductOnChip:
         return batch, m, n, k
 
     def further_operands(self, block: Block) -> list[Block]:
-        """What the fused expression reads besides the sums, on the chip."""
+        """Load what the epilogue reads in addition to the sums onto the chip."""
         sums = self.sch.get(self.product).body.buffer
         return further_operands(self.sch, block, [sums], self.memory_out)

@@ -1,20 +1,20 @@
-"""Convolutions, and products as convolutions of one tap, on the W-fold engine (page 05).
+"""Convolutions, and matrix multiplications as convolutions with one tap, on the W-fold engine.
 
     kernels, in pieces of an output channel of each sub-unit
     images and planes
-      the image, in pieces of rows, on its way into a zeroed buffer or folded on the chip
-      blocks of output channels, which begin when their kernels are there
-        blocks of output rows, of columns where rows are few
+      the image, in pieces of rows, loaded into a zeroed buffer or folded on the chip
+      blocks of output channels, which start when their kernels have arrived
+        blocks of output rows; also of columns if there are few rows
           groups, planes of a kernel
             WCONV: output channels, rows, columns, kernel rows, kernel columns, channels; one instruction
-          what is fused behind the sums on the vector engine, and the store
+          the epilogue on the vector engine, and the store
 
-Where the chip has no room for two images, rows are loaded with their halo for each block of output rows, and blocks of
-output channels are the inner loop.
+If the chip cannot hold two images, rows are loaded with their halo for each block of output rows, and the loop over
+blocks of output channels is inside.
 
-Stride-fold changes how the buffers are read: a folded column is as many columns as the stride. Only where that does not
-divide the width do rows move, and the machine says where: on their way from external memory ("load"), from one buffer
-to another ("local"), or from the tail of a buffer to its head ("in place").
+Stride-fold changes how the buffers are read: a folded column is as many columns as the stride. Rows move only if the
+stride does not divide the width, and the machine description says where: during the load from external memory ("load"),
+from one buffer to another ("local"), or from the tail of a buffer to its head ("in place").
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from .accel_product import SUMS
 
 
 def apply(program: ConvProgram | GemmProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
-    """The operator cut as decided, or as `options` know it, as TIR with its blocks given to the engines of
-    `hardware.w_fold`.
+    """Return the operator tiled as decided, or by the configuration in `options`, as TIR with its blocks assigned to
+    the engines of `hardware.w_fold`.
 
-    UnsupportedOperator for operands that are computed, and types that the engine does not support.
+    Raises UnsupportedOperator for operands that are computed or of unsupported types.
     """
     tiling = tiling_for(program.workload, hardware, options, Surroundings())
     assert isinstance(tiling, ConvTiling)
@@ -65,7 +65,7 @@ def apply(program: ConvProgram | GemmProgram, hardware: Hardware, options: Optio
         workload, operands = product_as_convolution(program.workload), ProductOperands(program)
     fold = StrideFold(workload)
     unit = hardware.w_fold
-    assert unit is not None  # decide_wfold has refused such a machine
+    assert unit is not None  # decide_wfold has refused machines without it
     place = unit.fold_place if fold.moves_data else "load"
     form = folded_layout(fold)
     func = write_image_layout(
@@ -109,14 +109,15 @@ def _schedule(
 
 
 def _whole_image(form: ImageLayout, sch: s_tir.Schedule, machine: Machine) -> bool:
-    """Whether two images find room at once; else rows are loaded with their halo for each block of output rows."""
+    """Return whether two images fit at once; otherwise rows are loaded with their halo for each block of output
+    rows."""
     capacity = machine.capacity("b")
     element = element_bytes(str(sch.get(sch.get_sblock("image")).body.buffer.dtype))
     return capacity is None or 2 * form.groups * form.ci * prod(form.size) * element <= capacity
 
 
 def _bring(sch: s_tir.Schedule, name: str, loop: LoopRV, engine: str, piece: tuple[int, int]) -> None:
-    """Put a block that brings the image at `loop`, in pieces of rows and columns."""
+    """Place a block that loads the image at `loop`, in pieces of rows and columns."""
     block = sch.get_sblock(name)
     sch.compute_at(block, loop, preserve_unit_loops=True)
     axes = last_loops(sch, block, 6)
@@ -127,7 +128,7 @@ def _bring(sch: s_tir.Schedule, name: str, loop: LoopRV, engine: str, piece: tup
 
 
 def _rows_in_place(sch: s_tir.Schedule) -> None:
-    """Rows that move within their buffer, as they are written."""
+    """Assign the blocks that move rows within their buffer."""
     for block in sch.get_child_blocks(sch.get_sblock("fold")):
         name = sch.get(block).name_hint
         if name == "raw":
@@ -137,8 +138,8 @@ def _rows_in_place(sch: s_tir.Schedule) -> None:
 
 
 def _bring_kernels(sch: s_tir.Schedule, block_size: int) -> None:
-    """Kernels, in pieces of a few output channels: pieces of the image, which the first of them need as well, come in
-    between where both share a port."""
+    """Load the kernels in pieces of a few output channels: if both share a port, pieces of the image, which the first
+    output channels also need, are loaded in between."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         if sch.get(block).name_hint in ("kernels", "no_kernels"):
             sch.split(sch.get_loops(block)[1], [None, block_size])

@@ -1,10 +1,10 @@
-"""Pools and reductions along axes on the accelerator: windows of the input through the vector engine.
+"""Pooling and reductions along axes on the accelerator: windows of the input through the vector engine.
 
 loops over tiles of the result
-  steps of a window, where it does not fit as a whole
-    load of the input under them, within its border
-    reduction: loops of the window outside those of the points, as many of them as an instruction has
-  what follows the reduction on the vector engine, and the store
+  steps of a window, if it does not fit as a whole
+    load of the input under them, including padding
+    reduction: window loops outside point loops, as many of them as one instruction covers
+  the epilogue on the vector engine, and the store
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..operand_types import ELEMENTS, element_bytes
 
 
 def supports(func: tirx.PrimFunc) -> bool:
-    """Whether the one block of the function that reduces does so by +, max or min of elements as they are."""
+    """Return whether the only reducing block of the function combines unmodified elements by +, max or min."""
     found: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, found.append))
     reducing = [block for block in found if block.init is not None]
@@ -38,10 +38,10 @@ def supports(func: tirx.PrimFunc) -> bool:
 
 
 def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperator:
-    """The reduction cut for the vector engine of `hardware`, as TIR with its blocks given to engines.
+    """Return the reduction, tiled for the vector engine of `hardware`, as TIR with its blocks assigned to engines.
 
-    UnsupportedOperator on machines with several storage levels, and where the input is computed; HardwareError where
-    nothing fits.
+    Raises UnsupportedOperator on machines with several storage levels and if the input is computed, and HardwareError
+    if nothing fits.
     """
     machine = Machine(hardware)
     if machine.has_levels:
@@ -56,13 +56,13 @@ def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperat
 
 
 def _converts(block: s_tir.SBlock) -> bool:
-    """Whether a block does nothing but convert elements."""
+    """Return whether a block only converts elements."""
     store = block.body
     return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Cast)
 
 
 class _WindowSchedule:
-    """Writes the schedule of one reduction."""
+    """Builds the schedule of one reduction."""
 
     def __init__(self, func: tirx.PrimFunc, name: str) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class _WindowSchedule:
         return found
 
     def _load(self) -> Block:
-        """The block that brings the input on the chip, within its border."""
+        """Return the block that loads the input onto the chip, including padding."""
         sch = self.sch
         while (producers := sch.get_producers(self.reduce)) and _converts(sch.get(producers[0])):
             sch.compute_inline(producers[0])
@@ -104,7 +104,7 @@ class _WindowSchedule:
         return producers[0]
 
     def _behind(self) -> tuple[Block | None, Block]:
-        """The block that computes with the results, if any, all that does so in one, and the one that stores."""
+        """Return the block of the epilogue, with all of it inlined (None if there is none), and the storing block."""
         sch = self.sch
         consumers = sch.get_consumers(self.reduce)
         if not consumers:
@@ -123,7 +123,7 @@ class _WindowSchedule:
         return own[0], sch.cache_write(own[0], 0, "global.out")
 
     def windows(self) -> Windows:
-        """The quantities that the decision takes."""
+        """Return the quantities that the decision needs."""
         block = self.sch.get(self.reduce)
         element = self.reduction.element
         axes = [axis.var for axis in block.iter_vars]
@@ -148,20 +148,20 @@ class _WindowSchedule:
         )
 
     def _bytes(self, buffer: tirx.Buffer) -> int:
-        """Of an element. UnsupportedOperator for types that no vector engine has."""
+        """Return the bytes of an element. Raises UnsupportedOperator for types that no vector engine supports."""
         dtype = str(buffer.dtype)
         if dtype not in ELEMENTS:
             raise UnsupportedOperator(f"{self.name}: a reduction of {dtype}; expected {', '.join(ELEMENTS)}")
         return element_bytes(dtype)
 
     def write(self, tiling: WindowTiling) -> s_tir.Schedule:
-        """The schedule of `tiling`."""
+        """Return the schedule for `tiling`."""
         sch, block = self.sch, self.sch.get(self.reduce)
         loops = sch.get_loops(self.reduce)
         reduces = [int(axis.iter_type) == tirx.IterVar.CommReduce for axis in block.iter_vars]
         points = self._split([loop for loop, own in zip(loops, reduces, strict=True) if not own], tiling.points)
         summed = self._split([loop for loop, own in zip(loops, reduces, strict=True) if own], tiling.summed)
-        if not points[0]:  # one number
+        if not points[0]:  # a single result
             points[0].append(sch.add_unit_loop(summed[0][0]))
         sch.reorder(*points[0], *summed[0], *summed[1], *points[1])
         over = points[0][-1]
@@ -182,11 +182,11 @@ class _WindowSchedule:
         return sch
 
     def _split(self, loops: list[LoopRV], sizes: tuple[int, ...]) -> tuple[list[LoopRV], list[LoopRV]]:
-        """The loops over tiles, and those within."""
+        """Return the loops over tiles, and those within."""
         pairs = [self.sch.split(loop, [None, size]) for loop, size in zip(loops, sizes, strict=True)]
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def _innermost(self, loops: list[LoopRV]) -> LoopRV:
-        """The innermost loop that goes round more than once, the last of those of the points where none does."""
+        """Return the innermost loop with more than one iteration; if there is none, the first one."""
         turning = [loop for loop in loops if int(self.sch.get(loop).extent) > 1]
         return turning[-1] if turning else loops[0]

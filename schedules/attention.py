@@ -1,13 +1,14 @@
-"""Attention in one parallel region: a block of rows passes through q k^T, the stages of its rows, and the last product.
+"""Attention in one parallel region: a block of rows passes through q k^T, the stages of its rows, and the
+multiplication by v.
 
 parallel task = (share of the batch, share of the row blocks)
   matrix of the batch
-    keys and values into panels
+    keys and values packed into panels
     block of rows
       queries copied, so that strides and scales cost nothing in the microkernel
       panels of keys, tiles of rows: scores into the block's buffer
       row by row: scale, mask, softmax, in place
-      tiles of rows, panels of values: the result, written where it belongs
+      tiles of rows, panels of values: the result
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Store: TypeAlias = Callable[[Expr, Index, Index], None]
 
 
 class AttentionEmitter:
-    """Writes one attention."""
+    """Emits one attention operator."""
 
     def __init__(
         self, program: AttentionProgram, tiling: AttentionTiling, engine: DotInstruction, resolve: Resolve
@@ -57,7 +58,7 @@ class AttentionEmitter:
         with T.parallel(0, tb * tr) if tb * tr > 1 else T.serial(0, 1) as task:
             keys = T.alloc_buffer((-(-s.keys // self.keys.nr) * self.keys.size,), self.engine.panel)
             values = T.alloc_buffer((-(-s.width // self.values.nr) * self.values.size,), self.engine.panel)
-            # The last group of a row may take elements behind it.
+            # The last group of a row may read elements after it.
             queries = T.alloc_buffer((tiling.block_rows * s.depth + self.engine.group - 1,), self.engine.operand)
             scores = T.alloc_buffer((tiling.block_rows * s.keys,), "float32")
             weights = scores
@@ -81,7 +82,7 @@ class AttentionEmitter:
     # ---- operands -------------------------------------------------------------------------------------------------
 
     def place(self, operand: Operand, batch: Index) -> dict[tirx.Var, Expr]:
-        """The batch axes of an operand at one of its matrices."""
+        """Return the batch axes of an operand for one of its matrices."""
         at: dict[tirx.Var, Expr] = {}
         rest: Expr = batch if isinstance(batch, tirx.Expr) else tirx.IntImm("int32", batch)
         for number in range(len(operand.batch) - 1, -1, -1):
@@ -91,7 +92,7 @@ class AttentionEmitter:
         return at
 
     def element(self, operand: Operand, batch: Index, row: Index, column: Index) -> Expr:
-        """An element as the instruction takes it."""
+        """Return an element in the type of the instruction."""
         at = {**self.place(operand, batch), operand.row: _index(row), operand.column: _index(column)}
         value = resolved(operand.expr, at, self.resolve)
         if self.engine.widens(str(value.ty)):
@@ -109,7 +110,7 @@ class AttentionEmitter:
         *,
         by_row: bool,
     ) -> None:
-        """An operand into panels of columns; `by_row`: its rows are the columns of the panels."""
+        """Pack an operand into panels of columns; `by_row`: its rows are the columns of the panels."""
 
         def element(k: Index, j: Index) -> Expr:
             return self.element(operand, batch, j, k) if by_row else self.element(operand, batch, k, j)
@@ -199,7 +200,7 @@ class AttentionEmitter:
                 copy(depth // lanes * lanes, depth % lanes)
 
     def rows(self, batch: Expr, i0: Expr, rows: int, scores: tirx.Var, weights: tirx.Var) -> None:
-        """The stages between the products, row by row, from and to the block's buffers."""
+        """Emit the stages between the matrix multiplications, row by row, on the block's buffers."""
         s, program = self.shape, self.program
         first = tirx.Cast("int64", (batch * s.rows + i0) * s.keys)
 
@@ -235,7 +236,7 @@ class AttentionEmitter:
         *,
         panels_outside: bool,
     ) -> None:
-        """left, rows x depth, times packed panels, in register tiles."""
+        """Multiply left, rows x depth, by packed panels, in register tiles."""
         full, tail = divmod(columns, layout.nr)
         tiles, rest = divmod(rows, tile.height)
 
@@ -272,7 +273,8 @@ class AttentionEmitter:
         panel: Index,
         store: Store,
     ) -> None:
-        """One register tile; `row` is how many elements a row of `left` has, and from one row to the next."""
+        """Emit one register tile; `row` holds the number of elements in a row of `left` and the distance between
+        rows."""
         group, (depth, pitch) = self.engine.group, row
         acc = accumulators(shape, self.engine)
         clear_accumulators(acc, shape, self.engine)
@@ -290,7 +292,7 @@ class AttentionEmitter:
         write_back(acc, shape, lambda value, i, j: store(value, i0 + i, panel * layout.nr + j))
 
     def taken(self, left: tirx.Var, at: Index, count: int) -> Expr:
-        """A group of elements of the left operand, the first `count` of which are of its row."""
+        """Return a group of elements of the left operand, of which the first `count` belong to its row."""
         group = self.engine.group
         if group == 1:
             return left[at]

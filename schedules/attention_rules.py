@@ -1,4 +1,4 @@
-"""Which nest writes an attention: that of fixed sizes, or that of sizes that a run brings."""
+"""Selection of the kernel emitter for attention: static or dynamic sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .row_emitter import RowEmitter
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tuple[tirx.PrimFunc, AttentionTiling] | None:
-    """The function as fused attention, and its decision; None where it is none."""
+    """Return the function as fused attention with its decision; None if it is not an attention operator."""
     found = attention_of(program)
     if found is None:
         return None

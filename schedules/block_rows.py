@@ -1,4 +1,5 @@
-"""Rows made ready for a product of weights in blocks: each block of each row in vectors, rows shared by the cores."""
+"""Activations prepared for multiplication by block-quantised weights: each block of each row in vectors, with rows
+divided among cores."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from ..lowering.samples import is_open
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-ROWS_OF_A_CORE = 8  # at least: fewer are done before another core has started
+ROWS_OF_A_CORE = 8  # at least: fewer are finished before another core has started
 
 
 def schedule_block_rows(rows: BlockRows, name: str, cpu: Cpu) -> tirx.PrimFunc:
-    """The kernel of rows in 8 bits, its parameters the inputs and outputs in their order."""
+    """Return the kernel of rows in 8 bits; its parameters are the inputs and outputs in order."""
 
     def body() -> None:
         buffers = declare(rows)
@@ -35,7 +36,7 @@ def schedule_block_rows(rows: BlockRows, name: str, cpu: Cpu) -> tirx.PrimFunc:
 
 
 class RowsEmitter:
-    """Writes what BlockRows describes; `buffers` by name, flat."""
+    """Emits the computation that BlockRows describes; `buffers` by name, flat."""
 
     def __init__(self, rows: BlockRows, cpu: Cpu, buffers: Mapping[str, tirx.Var]) -> None:
         self.r, self.cpu, self.buffers = rows, cpu, buffers
@@ -63,7 +64,7 @@ class RowsEmitter:
             self.blocked(row, whole, rest, self.lanes if rest % self.lanes == 0 else 1)
 
     def blocked(self, row: Index, block: Index, count: int, lanes: int) -> None:
-        """One block of `count` elements, `lanes` at a time."""
+        """Emit one block of `count` elements, `lanes` at a time."""
         r, b = self.r, self.buffers
         at, place = row * r.k + block * r.block, row * r.blocks + block
 
@@ -71,7 +72,7 @@ class RowsEmitter:
             return buffer[T.ramp(start + index * lanes, 1, lanes) if lanes > 1 else start + index]
 
         def every(kind: str, value: Callable[[Index], Expr], add: Callable[[Expr, Expr], Expr]) -> tirx.Var:
-            """A register of what add(sums, value(index)) comes to over the block, in its first lane."""
+            """Return a register with the reduction of value(index) over the block by `add`, in its first lane."""
             total = register(lanes, kind)
             zero = tirx.const(0, kind)
             T.buffer_store(total, T.broadcast(zero, lanes) if lanes > 1 else zero, [self.all_of(lanes)])

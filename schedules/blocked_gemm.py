@@ -1,13 +1,13 @@
-"""A product of weights in blocks of few bits, in one kernel for any number of rows.
+"""A matrix multiplication with block-quantised weights, in one kernel for any number of rows.
 
-    rows made ready, unless they come so
+    rows prepared, unless they already are
     parallel task = (row share, column share)
       panel of nr columns
         [its weights as floats, once for all rows]
-        tiles of rows of nearly equal heights, a microkernel for each height
-          block of k: its sums in registers; scaled, they are added to the totals
+        tiles of rows of nearly equal heights, with a microkernel for each height
+          block of K: its sums in registers; scaled, they are added to the totals
 
-lowering/weight_panels.py says what a panel holds.
+lowering/weight_panels.py describes the contents of a panel.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from .panel_packing import pack_panels
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 Slots: TypeAlias = dict[tuple[int, int], tirx.Var]  # (row of the tile, vector) -> a register
-UNROLLED = 4  # units of a lane in one turn of a loop over a long block
+UNROLLED = 4  # units of a lane per iteration of a loop over a long block
 
 
 def panels_of(product: BlockedProduct, tiling: BlockedTiling) -> Panels:
-    """How the weights are packed, the same for any number of rows."""
+    """Return the packed layout of the weights, which is the same for any number of rows."""
     return Panels(replace(product, rows=1, activations="float32"), tiling.nr)
 
 
 class BlockedEmitter:
-    """Writes one product. `buffers` by name, flat, without the weights."""
+    """Emits one matrix multiplication. `buffers` by name, flat, without the weights."""
 
     def __init__(self, product: BlockedProduct, tiling: BlockedTiling, buffers: Mapping[str, tirx.Var]) -> None:
         self.p, self.tiling, self.buffers = product, tiling, buffers
@@ -59,14 +59,15 @@ class BlockedEmitter:
         self.full, self.tail = divmod(product.n, self.nr)
         self.panels, self.size = self.layout.shape
         self.values, self.shared, self.step = self.layout.values, self.layout.shared, self.layout.step
-        self.zeros = self.layout.tail  # where zero points or factors start
+        self.zeros = self.layout.tail  # offset of the zero points or factors
         self.by_dots = tiling.form in ("dot", "dot16")
         self.parts = 2 if tiling.form == "dot16" else 1
-        self.scaled = product.activations == "int8" or self.parts == 2  # elements of x are whole numbers of scales
+        self.scaled = product.activations == "int8" or self.parts == 2  # whether elements of x are integers with scales
         self.engine = next(row for row in DOT_INSTRUCTIONS if row.name == tiling.instruction)
         self.row_of_x = self.blocks * self.block * self.parts if self.scaled else product.k
 
-    # ---- the nest ---------------------------------------------------------------------------------------------------
+    # ---- loop nest
+    # ------------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var) -> None:
         self.packed = packed
@@ -81,10 +82,10 @@ class BlockedEmitter:
                 self.panel(panel0 + turn, tile0, tile1 - tile0)
 
     def cut_rows(self) -> None:
-        """Tiles of all rows: how many, the rows of the taller ones, and how many of these there are."""
+        """Compute the tiles of all rows: their number, the height of the taller ones, and the number of these."""
         mr = self.tiling.mr
         if is_open(self.rows):
-            # In registers of the task: those of others would be read again after every store.
+            # In registers of the task: values of the enclosing function would be reloaded after every store.
             self.rows = in_register(self.rows)
             self.tiles = in_register(tirx.floordiv(self.rows + (mr - 1), mr))
             self.height = in_register(tirx.floordiv(self.rows + self.tiles - 1, tirx.max(self.tiles, 1)))
@@ -97,7 +98,7 @@ class BlockedEmitter:
         self.heights = range(self.height - (self.taller < self.tiles), self.height + 1)
 
     def panel(self, panel: Index, first: Index, count: Index) -> None:
-        """All rows of a task by one panel."""
+        """Emit all rows of a task for one panel."""
         least = self.tiling.unpacked_rows
         if least is None or (not is_open(self.rows) and self.rows < least):
             self.every_tile(first, count, lambda height, i0: self.tile_of_blocks(height, i0, panel))
@@ -110,7 +111,7 @@ class BlockedEmitter:
             self.unpacked(panel, first, count)
 
     def every_tile(self, first: Index, count: Index, emit: Callable[[int, Index], None]) -> None:
-        """emit(height, first row) for each tile of rows."""
+        """Call emit(height, first row) for each tile of rows."""
         with T.serial(0, count) as turn:
             tile = first + turn
             if len(self.heights) == 1:
@@ -125,11 +126,11 @@ class BlockedEmitter:
     # ---- a tile -----------------------------------------------------------------------------------------------------
 
     def tile_of_blocks(self, height: int, i0: Index, panel: Index) -> None:
-        """One tile: block by block, weights decoded in registers."""
+        """Emit one tile block by block, with weights decoded in registers."""
         totals = self.clear(height, "float32")
         whole = self.blocks if self.scaled else self.p.k // self.block
         start = panel * self.size
-        # Of blocks that share factors, these are read once for all that do.
+        # Blocks that share factors load them once.
         groups, rest = divmod(whole, self.p.encoding.grouped) if self.p.factors else (0, whole)
         if groups:
             grouped = self.p.encoding.grouped
@@ -149,7 +150,7 @@ class BlockedEmitter:
         return cleared
 
     def slots(self, height: int, kind: str) -> Slots:
-        """Registers for a tile of `height` rows, with nothing in them."""
+        """Return uninitialised registers for a tile of `height` rows."""
         places = [(row, v) for row in range(height) for v in range(self.vectors)]
         return dict(zip(places, registers(len(places), self.lanes, kind), strict=True))
 
@@ -161,7 +162,8 @@ class BlockedEmitter:
         return T.broadcast(value, self.lanes)
 
     def add_block(self, totals: Slots, height: int, i0: Index, start: Index, block: Index, units: int) -> None:
-        """totals += scale (sum over the block of x q - zero * sum of x), or scale * sum of x q - offset * sum of x."""
+        """Emit totals += scale (sum over the block of x q - zero * sum of x), or scale * sum of x q - offset * sum of
+        x."""
         acc = self.started(height, i0, start, block)
         high = self.clear(height, "int32") if self.parts == 2 else {}
         at = start + block * self.step
@@ -197,7 +199,8 @@ class BlockedEmitter:
             T.buffer_store(total, total[self.whole] + value * scale, [self.whole])
 
     def started(self, height: int, i0: Index, start: Index, block: Index) -> Slots:
-        """Registers for the sums of a block, which start with what its zero points take off, - zero * sum of x."""
+        """Return registers for the sums of a block, initialised with the contribution of its zero points, - zero * sum
+        of x."""
         kind = "int32" if self.by_dots else "float32"
         if self.p.encoding.offsets:
             return self.clear(height, kind)
@@ -216,7 +219,7 @@ class BlockedEmitter:
     def add_with_offsets(
         self, totals: Slots, acc: Slots, i0: Index, block: Index, scales: list[Expr], offsets: list[Expr]
     ) -> None:
-        """totals += scale * acc - offset * sum of x."""
+        """Emit totals += scale * acc - offset * sum of x."""
         for (row, v), total in totals.items():
             place = (i0 + row) * self.blocks + block
             summed = self.buffers["sums"][place]
@@ -231,8 +234,8 @@ class BlockedEmitter:
             T.buffer_store(total, total[self.whole] + value, [self.whole])
 
     def decoded(self, at: Index, unit: Index) -> list[list[Expr]]:
-        """Of the words of a unit, of every vector: groups of bytes in words where dots multiply them, else single
-        weights as floats; for each the vectors of a panel's row, in the order of k."""
+        """Return the weights in the words of a unit, in the order of k, for all vectors of a panel's row: groups of
+        bytes in words for dot products, otherwise single weights as floats."""
         if self.bits == 4 and not self.by_dots:
             loaded = [self.kept(self.word(at, unit, v)) for v in range(self.vectors)]
             return [self.floats(loaded, 8 * r + half) for half in (0, 4) for r in range(4)]
@@ -240,7 +243,7 @@ class BlockedEmitter:
         return groups if self.by_dots else [self.floats(group, 8 * r) for group in groups for r in range(4)]
 
     def groups_of_bytes(self, at: Index, unit: Index) -> list[list[Expr]]:
-        """Words of four weights, a byte each; for each group the vectors of a panel's row."""
+        """Return words of four one-byte weights, for each group the vectors of a panel's row."""
         words = [
             [self.kept(self.word(at, unit * self.unit_words + word, v)) for v in range(self.vectors)]
             for word in range(self.unit_words)
@@ -260,13 +263,13 @@ class BlockedEmitter:
         ]
 
     def floats(self, words: list[Expr], shift: int) -> list[Expr]:
-        """The weight at bit `shift` of each word."""
+        """Return the weight at bit `shift` of each word as float."""
         mask = self.number((1 << min(self.bits, 8)) - 1)
         moved = [tirx.shift_right(value, self.number(shift)) if shift else value for value in words]
         return [self.kept(T.Cast(f"float32x{self.lanes}", tirx.bitwise_and(value, mask))) for value in moved]
 
     def masked(self, value: Expr, shift: int, mask: int) -> Expr:
-        """The bits of every byte that `mask` has, from bit `shift` on."""
+        """Return the bits `mask` of every byte, starting at bit `shift`."""
         moved = tirx.shift_right(value, self.number(shift)) if shift else value
         return tirx.bitwise_and(moved, self.number(mask * 0x01010101))
 
@@ -276,7 +279,7 @@ class BlockedEmitter:
     def multiply(
         self, acc: Slots, height: int, i0: Index, block: Index, unit: Index, number: int, vectors: list[Expr]
     ) -> None:
-        """acc += x times one group of the unit, or one weight of it. `block` counts those of bytes of x."""
+        """Emit acc += x times one group of the unit, or one of its weights. `block` counts blocks of bytes of x."""
         group = 4 if self.by_dots else 1
 
         def add(sums: Expr, value: Expr, x: Expr) -> Expr:
@@ -298,7 +301,7 @@ class BlockedEmitter:
                 T.buffer_store(register_of_sums, add(before, value, spread), [self.whole])
 
     def store(self, totals: Slots, height: int, i0: Index, panel: Index) -> None:
-        """The totals where they belong."""
+        """Store the totals in the result."""
         y = self.buffers["y"]
 
         def columns(width: int) -> None:
@@ -313,23 +316,24 @@ class BlockedEmitter:
 
         by_edge(panel, self.full, self.tail, self.nr, columns)
 
-    # ---- what a panel holds -----------------------------------------------------------------------------------------
+    # ---- contents of a panel
+    # --------------------------------------------------------------------------------------------
 
     def word(self, at: Index, word: Index, v: int) -> Expr:
-        """A word of every lane of a vector, int32."""
+        """Return a word for every lane of a vector as int32."""
         place = at + (word * self.vectors + v) * (4 * self.lanes)
         return T.reinterpret(f"int32x{self.lanes}", self.packed[T.ramp(place, 1, 4 * self.lanes)])
 
     def scale(self, start: Index, block: Index, v: int) -> Expr:
-        """The scales of a vector's columns."""
+        """Return the scales of a vector's columns."""
         return self.of_block(start, block, v, 0)
 
     def offsets(self, start: Index, block: Index) -> list[Expr]:
-        """The offsets of all columns, a vector each."""
+        """Return the offsets of all columns, one vector each."""
         return [self.kept(self.of_block(start, block, v, 1)) for v in range(self.vectors)]
 
     def of_block(self, start: Index, block: Index, v: int, which: int) -> Expr:
-        """The scales of a vector's columns, or the offsets, float32."""
+        """Return the scales of a vector's columns, or the offsets, as float32."""
         size, kind = self.p.scale_bytes, self.p.encoding.scales
         place = start + block * self.step + self.values + which * self.shared + v * self.lanes * size
         value = self.as_floats(kind, place)
@@ -340,13 +344,13 @@ class BlockedEmitter:
         return value * self.as_floats("float16", start + self.zeros + 2 * row)
 
     def as_floats(self, kind: str, place: Index) -> Expr:
-        """The numbers of type `kind`, one for each lane, that lie at a byte of the panels."""
+        """Return the numbers of type `kind`, one per lane, at a byte of the panels."""
         size = element_bytes(kind)
         value = T.reinterpret(f"{kind}x{self.lanes}", self.packed[T.ramp(place, 1, size * self.lanes)])
         return value if kind == "float32" else T.Cast(f"float32x{self.lanes}", value)
 
     def zero(self, start: Index, block: Index, v: int) -> Expr:
-        """The zero points of a vector's columns, of the type of a block's sums."""
+        """Return the zero points of a vector's columns in the type of a block's sums."""
         kind = "int32" if self.by_dots else "float32"
         if not self.p.encoding.zero_points:
             return self.spread(tirx.const(self.p.centre, kind))
@@ -354,7 +358,7 @@ class BlockedEmitter:
         return self.kept(T.Cast(f"{kind}x{self.lanes}", self.packed[T.ramp(place, 1, self.lanes)]))
 
     def kept(self, value: Expr) -> Expr:
-        """`value` in a register of its own, so that it is computed once."""
+        """Return `value` in a register, so that it is computed once."""
         held = register(self.lanes, str(value.ty).partition("x")[0])
         T.buffer_store(held, value, [self.whole])
         return held[self.whole]
@@ -362,8 +366,9 @@ class BlockedEmitter:
     # ---- weights decoded once ---------------------------------------------------------------------------------------
 
     def unpacked(self, panel: Index, first: Index, count: Index) -> None:
-        """All rows of a task by one panel, its weights as floats in a buffer, as many elements of k as stay in L2."""
-        depth = self.tiling.partition_k // self.block  # blocks
+        """Emit all rows of a task for one panel, with its weights decoded to floats in a buffer, as many elements of K
+        as stay in L2."""
+        depth = self.tiling.partition_k // self.block  # in blocks
         floats = T.alloc_buffer((depth * self.block * self.nr,), "float32")
         chunks = -(-self.blocks // depth)
         start = panel * self.size
@@ -379,7 +384,7 @@ class BlockedEmitter:
             self.every_tile(first, count, tile)
 
     def unpack(self, floats: tirx.Var, start: Index, block: Index, turn: Index) -> None:
-        """The weights of a block as floats."""
+        """Decode the weights of a block to floats."""
         at = start + block * self.step
         scales = [self.kept(self.scale(start, block, v)) for v in range(self.vectors)]
         if self.p.encoding.offsets:
@@ -394,7 +399,7 @@ class BlockedEmitter:
                     T.buffer_store(floats, value * scales[v] - offsets[v], [T.ramp(place, 1, self.lanes)])
 
     def tile_of_floats(self, floats: tirx.Var, height: int, i0: Index, panel: Index, k0: int, elements: int) -> None:
-        """One tile over the elements of k that are in the buffer; earlier ones are in the result."""
+        """Emit one tile over the elements of K in the buffer; the sums of earlier elements are in the result."""
         totals = self.clear(height, "float32")
         x, scales = self.buffers["x"], self.buffers.get("scales")
         with T.serial(0, elements) as k:
@@ -415,7 +420,7 @@ class BlockedEmitter:
         self.store(totals, height, i0, panel)
 
     def add_stored(self, totals: Slots, i0: Index, panel: Index) -> None:
-        """What earlier elements of k gave."""
+        """Add the sums of earlier elements of K."""
         y = self.buffers["y"]
 
         def columns(width: int) -> None:
@@ -432,8 +437,12 @@ class BlockedEmitter:
 def schedule_blocked(
     product: BlockedProduct, name: str, cpu: Cpu, *, prepacked: bool, tiling: BlockedTiling | None = None
 ) -> ScheduledOperator:
-    """The kernel of a product of weights in blocks, its parameters those of the product in their order. `prepacked`:
-    its weights come in the panels that are given with it; else the kernel packs them in each run."""
+    """Return the kernel of a matrix multiplication with block-quantised weights; its parameters are those of the
+    description in order.
+
+    prepacked: the weights are passed in the panels that are returned with the kernel; otherwise the kernel packs them
+    in each call.
+    """
     rows = ranged(product.rows) if is_open(product.rows) else None
     chosen = tiling or decide_blocked(at_sample(product).workload, cpu, rows)
     layout = panels_of(product, chosen)
@@ -461,7 +470,7 @@ def schedule_blocked(
 
 
 def _rows_made_ready(ready: BlockRows, cpu: Cpu, flat: Mapping[str, tirx.Var]) -> dict[str, tirx.Var]:
-    """Buffers of rows as the product takes them, filled."""
+    """Prepare the rows in the form that the kernel reads and return their buffers."""
     made = {name: T.alloc_buffer((math.prod(shape),), dtype) for name, (shape, dtype) in ready.outputs.items()}
     RowsEmitter(ready, cpu, {"x": flat["x"], **made}).emit()
     return {"x" if name == "x_blocks" else name: buffer for name, buffer in made.items()}

@@ -1,14 +1,15 @@
-"""Matrix multiplications and convolutions by TVM's primitives alone, for those who need a trace (docs/schedules.md).
+"""Matrix multiplications and convolutions by TVM's schedule primitives only, for users who need a trace
+(docs/schedules.md).
 
     parallel partitions of the result         split, reorder, fuse, parallel
-      K                                       rfactor first, where the decision shares K among cores
-        tiles of rows, panels of columns      in the decision's inner order
+      K                                       rfactor first, if the decision divides K among cores
+        tiles of rows, panels of columns      in the decided inner order
           K, the register tile                unroll, vectorize; the sums in a buffer of their own (cache_write)
           epilogue                            reverse_compute_at
 
-The right operand is packed by cache_read and transform_layout. Extents that the decided tile does not divide get the
-next smaller tile that does, or, where that is much smaller, zeros behind by pad_einsum: the predicates that a ragged
-split leaves would reach the innermost loop, where TVM's vectoriser falls back to scalars.
+The right operand is packed by cache_read and transform_layout. If the decided tile does not divide an extent, the next
+smaller tile that does is used, or, if that is much smaller, the extent is padded by pad_einsum: the predicates of a
+non-dividing split would reach the innermost loop, where TVM's vectoriser falls back to scalars.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from ..lowering.product_moves import ProductAxes, product_axes, split_k
 from ..match import ConvProgram, GemmProgram, epilogue_of, match
 from .cpu_schedule import around_conv, around_product
 
-# The smaller tile that divides an extent is taken from this part of the decided one on.
+# A smaller tile that divides the extent is used if it has at least this share of the decided size.
 NEAR = 0.6
 
 
 def schedule_by_primitives(sch: s_tir.Schedule, name: str, hardware: Hardware, options: Options) -> Decision:
-    """Apply the decision for the function `name` of a fresh schedule; it is noted at the function's root block.
+    """Apply the decision for the function `name` of a fresh schedule and record it at the function's root block.
 
-    UnsupportedOperator for what is neither a matrix multiplication with one axis for each of m, n and k nor a
-    convolution of NHWC images in one group; HardwareError for an accelerator, and for options that primitives do not
-    have.
+    Raises UnsupportedOperator for anything but a matrix multiplication with one axis for each of m, n and k or a
+    convolution of NHWC images in one group; HardwareError for an accelerator and for options that primitives do not
+    support.
     """
     if hardware.cpu is None:
         raise HardwareError(f"primitives = True is for CPUs, {hardware.name} has none; expected False")
     if options.prepacked:
         raise HardwareError("primitives = True packs weights in every call; expected weights = 'plain'")
     sch.work_on(name)
-    # A configuration that is given tells the operands apart, so they stay in their places.
+    # A given configuration distinguishes the operands, so they must not be exchanged.
     program = match(sch.mod[name], name, may_swap=options.config is None, keep_taps=True)
     root = sch.get_sblock("root")
     sums = next(block for block in sch.get_child_blocks(root) if sch.get(block).init is not None)
@@ -127,7 +128,8 @@ def _product(sch: s_tir.Schedule, sums: SBlockRV, tiling: GemmTiling) -> None:
 
 
 def _stream(sch: s_tir.Schedule, sums: SBlockRV, axes: ProductAxes, extents: Sequence[int], tiling: GemmTiling) -> None:
-    """Few rows: some rows of the right operand at a time are added to a row of sums that stays in L1."""
+    """Schedule a multiplication with few rows: several rows of the right operand at a time are added to a row of sums
+    that stays in L1."""
     columns = extents[axes.n]
     lanes = _divisor(columns, tiling.lanes or 1)
     end = _end(sch, sums) or sch.cache_write(sums, 0, "global")
@@ -143,7 +145,7 @@ def _stream(sch: s_tir.Schedule, sums: SBlockRV, axes: ProductAxes, extents: Seq
 
 
 def _end(sch: s_tir.Schedule, sums: SBlockRV) -> SBlockRV | None:
-    """Inline the blocks behind the sums into one and return it; None if nothing reads the sums."""
+    """Inline the blocks after the sums into one and return it; None if nothing reads the sums."""
     behind = list(sch.get_consumers(sums))
     if not behind:
         return None
@@ -155,7 +157,7 @@ def _end(sch: s_tir.Schedule, sums: SBlockRV) -> SBlockRV | None:
 
 
 def _stage(sch: s_tir.Schedule, sums: SBlockRV, read: int) -> SBlockRV:
-    """The block that writes an operand for this block alone: its padding, else a copy."""
+    """Return the block that writes an operand for this block only: its padding, else a copy."""
     buffer = sch.get(sums).reads[read].source
     for producer in sch.get_producers(sums):
         if sch.get(producer).writes[0].source.same_as(buffer):
@@ -164,7 +166,7 @@ def _stage(sch: s_tir.Schedule, sums: SBlockRV, read: int) -> SBlockRV:
 
 
 def _pack(sch: s_tir.Schedule, stage: SBlockRV, axis: int, width: int, lanes: int) -> None:
-    """Lay the buffer that `stage` writes in panels of `width` along `axis`, the panels in parallel."""
+    """Arrange the buffer that `stage` writes in panels of `width` along `axis`, with the panels in parallel."""
     shape = sch.get(stage).writes[0].source.shape
     whole = [tirx.Var(f"i{d}", str(extent.ty)) for d, extent in enumerate(shape)]
     others = [v for d, v in enumerate(whole) if d != axis]
@@ -187,7 +189,7 @@ def _registers(
     lane: LoopRV,
     lanes: int,
 ) -> None:
-    """Unroll and vectorize the register tile, and what stores it; sums start before `first`, the loop over K."""
+    """Unroll and vectorise the register tile and its store; sums are initialised before `first`, the loop over K."""
     for loop in unrolled:
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -204,7 +206,7 @@ def _registers(
 
 
 def _conv_tiling(program: ConvProgram, hardware: Hardware, options: Options) -> ConvTiling:
-    """The direct form, as it is decided for this convolution."""
+    """Return the decision for the direct algorithm of this convolution."""
     if options.form not in (None, "direct"):
         raise HardwareError(f"algorithm = {options.form!r} with primitives = True; accepted for convolutions: 'direct'")
     if options.config is None and options.decision is None:
@@ -241,16 +243,18 @@ def _convolution(sch: s_tir.Schedule, sums: SBlockRV, tiling: ConvTiling) -> Non
         _parallel(sch, sch.get_loops(block)[:2])
 
 
-# ---- what both have --------------------------------------------------------------------------------------------------
+# ---- common helpers
+# ---------------------------------------------------------------------------------------------------
 
 
 def _divisor(extent: int, most: int) -> int:
-    """The largest divisor of `extent` that is at most `most`."""
+    """Return the largest divisor of `extent` that is at most `most`."""
     return max(d for d in range(1, max(1, min(extent, most)) + 1) if extent % d == 0)
 
 
 def _near(extent: int, size: int, unit: int = 1) -> int:
-    """The tile, in multiples of `unit`: the largest up to `size` that divides `extent`, or `size` if that is small."""
+    """Return the tile in multiples of `unit`: the largest up to `size` that divides `extent`, or `size` if that one is
+    too small."""
     size = max(1, min(size, -(-extent // unit)))
     if extent % unit:
         return size
@@ -259,7 +263,7 @@ def _near(extent: int, size: int, unit: int = 1) -> int:
 
 
 def _shares(extent: int, least: int) -> int:
-    """The smallest divisor of `extent` that is at least `least`."""
+    """Return the smallest divisor of `extent` that is at least `least`."""
     return next(d for d in range(min(least, extent), extent + 1) if extent % d == 0)
 
 

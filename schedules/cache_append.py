@@ -1,4 +1,4 @@
-"""New rows behind those of a cache, in its memory where that is the result's."""
+"""Appends new rows to a cache, in place if the result shares the memory of the past rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Emitter:
             self.row("past", source + row * self.a.width, target + row * self.a.width)
 
     def row(self, name: str, source: Expr, target: Expr) -> None:
-        """One row of `width` elements."""
+        """Copy one row of `width` elements."""
         lanes, width = self.tiling.lanes, self.a.width
         for start in range(0, width, lanes):
             with T.vectorized(0, min(lanes, width - start)) as lane:
@@ -78,7 +78,7 @@ class _Emitter:
 
 
 def schedule_append(sizes: CacheAppend, name: str, cpu: Cpu) -> ScheduledOperator:
-    """The kernel, its parameters those of the description in their order."""
+    """Return the kernel; its parameters are those of the description in order."""
     chosen = decide_append(at_sample(sizes), cpu)
 
     def main() -> None:

@@ -1,11 +1,11 @@
 """Attention of new rows over a cache, in one kernel for any number of rows and keys.
 
     parallel task = (batch, group of heads, share of rows)
-      of one row:  its heads together: scores key by key, from keys as they lie; softmax; values
-      of more:     keys into panels, turned; then tiles of rows, those of neighbouring places together:
-                     scores, as far as the tile's last row sees; softmax of each row; values
+      one row:    its heads together: scores key by key, from keys in place; softmax; values
+      more rows:  keys transposed into panels; then tiles of rows, adjacent positions together:
+                    scores, up to the last key that the tile's last row sees; softmax of each row; values
 
-Rows are counted by place first, then by head, so that a tile's rows see nearly the same keys.
+Rows are numbered by position first, then by head, so that a tile's rows see nearly the same keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class _Emitter:
         self.whole_vectors, self.rest = divmod(self.width, self.lanes)
         self.across = self.whole_vectors + (self.rest > 0)
 
-    # ---- the nest ---------------------------------------------------------------------------------------------------
+    # ---- loop nest
+    # ------------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
         a = self.a
@@ -57,7 +58,7 @@ class _Emitter:
         groups: Index = a.batch * a.groups
         shares = self.tiling.shares
         with T.parallel(0, groups * shares) as task:
-            # In registers of the task: those of others would be read again after every store.
+            # In registers of the task: values of the enclosing function would be reloaded after every store.
             self.every, self.length = in_register(self.every), in_register(self.length)
             self.padded = in_register(self.parts(self.every, self.tiling.panel) * self.tiling.panel)
             place = tirx.Cast("int64", tirx.floordiv(task, shares))
@@ -67,7 +68,8 @@ class _Emitter:
             self.batch, self.group = batch, group
             part = tirx.Cast("int64", tirx.floormod(task, shares))
             room = self.shared if self.shared <= MOST_SHARED else 0
-            # By the sizes themselves: registers would be defined behind the allocations, which TVM moves ahead.
+            # Computed from the sizes directly: registers would be defined after the allocations, which TVM moves to the
+            # front.
             self.room = tirx.max(self.parts(a.every, self.tiling.panel) * self.tiling.panel, 1)
             scores = T.alloc_buffer((self.room * max(room, self.tiling.rows),), KIND)
             one = is_open(self.length) or int(self.length) == 1
@@ -90,15 +92,15 @@ class _Emitter:
 
     @staticmethod
     def parts(value: Index, size: int) -> Index:
-        """How many parts of at most `size` there are."""
+        """Return the number of parts of at most `size`."""
         return tirx.floordiv(value + (size - 1), size) if is_open(value) else -(-int(value) // size)
 
     def end_of(self, place: Index) -> Expr:
-        """Behind the last key that the row at `place` sees."""
+        """Return the end of the keys that the row at `place` sees."""
         return tirx.min(self.before + place + 1, self.number(self.every))
 
     def first_of(self, end: Expr) -> Index:
-        """The first key that a row sees whose last is before `end`."""
+        """Return the first key seen by a row whose keys end at `end`."""
         return in_register(tirx.max(end - self.a.window, 0)) if self.a.window else 0
 
     # ---- vectors ----------------------------------------------------------------------------------------------------
@@ -122,7 +124,7 @@ class _Emitter:
         return held[self.whole]
 
     def part_of_row(self, buffer: tirx.Var, start: Index, v: int) -> Expr:
-        """Vector v of a row of `width` elements, zeros behind it."""
+        """Return vector v of a row of `width` elements, with zeros after its end."""
         if v < self.whole_vectors:
             return self.kept(buffer[T.ramp(start + v * self.lanes, 1, self.lanes)])
         held = self.cleared(1)[0]
@@ -131,7 +133,7 @@ class _Emitter:
         return held[self.whole]
 
     def query(self, row: Index) -> Index:
-        """Where the query of a row lies: rows of the same place are heads that share keys."""
+        """Return the offset of a row's query: rows at the same position are heads that share keys."""
         a = self.a
         place, head = tirx.floordiv(row, self.shared), tirx.floormod(row, self.shared)
         return ((self.batch * self.length + place) * a.heads + self.group * self.shared + head) * self.width
@@ -139,7 +141,7 @@ class _Emitter:
     # ---- one row of each head ---------------------------------------------------------------------------------------
 
     def one_place(self, scores: tirx.Var) -> None:
-        """The heads of the only place, keys and values read as they lie."""
+        """Emit the heads of the only position, with keys and values read in place."""
         end = in_register(self.end_of(0))
         first = self.first_of(end)
         count = in_register(end - first)
@@ -169,8 +171,8 @@ class _Emitter:
         T.buffer_store(scores, final, [T.ramp(place, 1, self.lanes)])
 
     def each(self, function: Callable[[Expr], Expr], value: Expr) -> Expr:
-        """A function of every lane, in a register of its own. Functions are written out lane by lane: of a vector they
-        would be calls."""
+        """Return a function applied to every lane, in a register. The function is expanded lane by lane; on a vector it
+        would be a call."""
         given, held = register(self.lanes, KIND), register(self.lanes, KIND)
         T.buffer_store(given, value, [self.whole])
         with T.vectorized(0, self.lanes) as lane:
@@ -178,7 +180,8 @@ class _Emitter:
         return held[self.whole]
 
     def softmax(self, scores: tirx.Var, base: Index, count: Index, skipped: Index = 0) -> Expr:
-        """exp of scores less the largest, in place; 1 / their sum. Those before `skipped` and from `count` on are 0."""
+        """Replace scores by exp of their difference to the largest, and return 1 / their sum. Scores before `skipped`
+        and from `count` on become 0."""
         lanes = self.lanes
         vectors = self.parts(count, lanes)
         largest = register(lanes, KIND)
@@ -207,7 +210,7 @@ class _Emitter:
         return tirx.const(1.0, KIND) / summed[0]
 
     def values_of_one(self, scores: tirx.Var, inverses: tirx.Var, first: Index, count: Index) -> None:
-        """Weights by values: as many vectors of all heads at once as registers hold."""
+        """Multiply weights by values: as many vectors of all heads at once as registers hold."""
         at_once = max(1, MOST_SUMS // self.shared)
         for start in range(0, self.across, at_once):
             vectors = range(start, min(self.across, start + at_once))
@@ -223,7 +226,7 @@ class _Emitter:
                 self.store(self.query(head), v, total[self.whole] * self.spread(inverses[head]))
 
     def store(self, start: Index, v: int, value: Expr) -> None:
-        """A vector of the result, which lies as the queries do."""
+        """Store a vector of the result, which has the layout of the queries."""
         y = self.buffers["y"]
         if v < self.whole_vectors:
             T.buffer_store(y, value, [T.ramp(start + v * self.lanes, 1, self.lanes)])
@@ -236,12 +239,12 @@ class _Emitter:
     # ---- many rows --------------------------------------------------------------------------------------------------
 
     def many_places(self, scores: tirx.Var, part: Index) -> None:
-        """This task's share of the rows, in tiles."""
+        """Emit this task's share of the rows in tiles."""
         rows, lanes, panel = self.tiling.rows, self.lanes, self.tiling.panel
         total = in_register(self.length * self.shared)
         tiles = in_register(self.parts(total, rows))
         tile0, tile1 = map(in_register, share(tiles, part, self.tiling.shares))
-        # What the last row of the share sees.
+        # The keys that the last row of the share sees.
         last = tirx.min(self.number(total), tile1 * rows) - 1
         end = in_register(self.end_of(tirx.floordiv(tirx.max(last, 0), self.shared)))
         turned = T.alloc_buffer((self.room * self.width,), KIND)
@@ -269,7 +272,7 @@ class _Emitter:
                     self.values_of(scores, inverses, row0, height, start, end)
 
     def turn(self, turned: tirx.Var, number: Index, end: Expr) -> None:
-        """`lanes` keys as columns of a panel: element e of the keys of a panel lie side by side."""
+        """Transpose `lanes` keys into columns of a panel: element e of all keys of a panel is contiguous."""
         lanes, per = self.lanes, self.tiling.panel // self.lanes
         base = tirx.floordiv(number, per) * (self.tiling.panel * self.width) + tirx.floormod(number, per) * lanes
         rows = [in_register(self.cache + tirx.min(number * lanes + key, end - 1) * self.width) for key in range(lanes)]
@@ -280,7 +283,7 @@ class _Emitter:
                 T.buffer_store(turned, column, [T.ramp(at, 1, lanes)])
 
     def scores_of(self, scores: tirx.Var, turned: tirx.Var, row0: Index, height: int, start: Index, end: Index) -> None:
-        """Scores of some rows by the keys from `start`, where a panel begins, to `end`."""
+        """Compute the scores of some rows for the keys from `start`, the beginning of a panel, to `end`."""
         lanes, panel, per = self.lanes, self.tiling.panel, self.tiling.panel // self.lanes
         queries = [in_register(self.query(row0 + row)) for row in range(height)]
         skipped = tirx.floordiv(start, panel) if is_open(start) else 0
@@ -300,7 +303,7 @@ class _Emitter:
     def values_of(
         self, scores: tirx.Var, inverses: tirx.Var, row0: Index, height: int, start: Index, end: Index
     ) -> None:
-        """Weights of some rows by values, as many vectors at once as registers hold."""
+        """Multiply the weights of some rows by values, as many vectors at once as registers hold."""
         queries = [in_register(self.query(row0 + row)) for row in range(height)]
         at_once = max(1, MOST_SUMS // height)
         for group in range(0, self.across, at_once):
@@ -317,7 +320,8 @@ class _Emitter:
                 self.store(queries[row], v, total[self.whole] * self.spread(inverses[row]))
 
     def clear_behind(self, scores: tirx.Var, base: Index, count: Index, end: Index) -> None:
-        """No weight for keys that a later row of the tile sees: whole vectors, what is left of the row's own is 0."""
+        """Clear the weights of keys that only later rows of the tile see, in whole vectors; the rest of the row's last
+        vector is already 0."""
         first = in_register(self.parts(count, self.lanes))
         with T.serial(0, tirx.max(self.parts(end, self.lanes) - first, 0)) as turn:
             place = base + (first + turn) * self.lanes
@@ -325,7 +329,7 @@ class _Emitter:
 
 
 def schedule_cached_attention(sizes: CachedAttention, name: str, cpu: Cpu) -> ScheduledOperator:
-    """The kernel, its parameters those of the description in their order."""
+    """Return the kernel; its parameters are those of the description in order."""
     chosen = decide_cached_attention(at_sample(sizes), cpu)
 
     def main() -> None:

@@ -1,4 +1,4 @@
-"""Every convolution as one nest: a transposed one is a direct one for each residue, in turn."""
+"""Convolutions as one kernel emitter: a transposed convolution is a sequence of direct ones, one per residue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .depthwise import DepthwiseEmitter
 
 
 def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, cpu: Cpu) -> PackedEmitter:
-    """The nest of the form that was decided on."""
+    """Return the kernel emitter of the decided algorithm."""
     if tiling.form == "depthwise":
         return DepthwiseEmitter(program, tiling, engine)
     if tiling.form == "winograd":
@@ -30,7 +30,7 @@ def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, 
 
 
 class ConvEmitter:
-    """The direct form of a convolution, or its stride-folded one, whatever its kind."""
+    """Emits a direct convolution of any kind, with or without stride-fold."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.engine = engine
@@ -51,7 +51,7 @@ class ConvEmitter:
         return self.engine.operand
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
+        """Emit the whole convolution; `packed` holds prepacked weights, None packs them first."""
         prepacked = packed is not None
         if packed is None:
             packed = T.alloc_buffer((sum(emitter.panels.size for emitter in self.emitters),), self.packed_dtype)

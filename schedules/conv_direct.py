@@ -1,20 +1,20 @@
-"""Direct convolution on the CPU: a matrix product whose rows are output pixels, read through the input's own geometry.
+"""Direct convolution on the CPU: a matrix multiplication whose rows are output pixels, read through the geometry of the
+input.
 
-No im2col is made: a register tile of tile_rows x tile_columns pixels reads each summed element at constant distances
-from one address, because neighbouring pixels lie `stride` positions apart (pages 01, 03 and 05).
+There is no im2col: a register tile of tile_rows x tile_columns pixels reads its inputs at constant distances.
 
     parallel task = (share of rows of tiles, share of output channels)
       plane: output plane of one image and group
-        band of rows                       input copied here where it is copied (lowering/band.py)
+        band of rows                       the input is copied here if it is copied (lowering/band.py)
           jc: columns of output channels   weights stay in L2
-            blocks of taps                 sums wait in the output between them
-              rows of tiles, tiles, panels of z vectors     inner_order says which is outside
+            blocks of taps                 partial sums are kept in the output in between
+              rows of tiles, tiles, panels of z vectors     inner_order gives the loop order
                 the microkernel: taps, each a run of adjacent elements
 
-A tap is one position of the kernel; where positions of a row are adjacent and channels few, the whole row of the kernel
-is one tap with a longer run (`merge_taps`). Edges are kernels of their own size, as in schedules/gemm.py. Rows of the
-kernel that lie above or below the image are left out where a tile is one row high, and taps of a wide dilation where no
-pixel of a tile has them in the image; the others read zeros.
+A tap is one position of the kernel. If positions of a row are adjacent and channels few, a whole kernel row is one tap
+with a longer run (`merge_taps`). Edges are kernels of their own size, as in schedules/gemm.py. Kernel rows above or
+below the image are skipped if a tile is one row high, and taps of a wide dilation if no pixel of a tile has them in the
+image; otherwise zeros are read.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 # (pixel, channel) of a register tile -> coordinates of the output
 ResultAt: TypeAlias = Callable[[Index, Index], list[Index]]
-# (row, column of a register tile, group of channels) -> the element of the input, or the group of elements
+# (row, column of a register tile, group of channels) -> the element, or group of elements, of the input
 PixelAt: TypeAlias = Callable[[int, int, Index], Expr]
 
 
 @dataclass(frozen=True)
 class _Plane:
-    """An output plane: its group, image and depth, and the first row of tiles of the band that is being computed."""
+    """An output plane: its group, image and depth, and the first row of tiles of the current band."""
 
     group: Index
     image: Index
     depth: Index
-    unit0: Index  # row of tiles at which the band starts
+    unit0: Index  # first row of tiles of the band
     band: tirx.Var | None
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Where the sums stand: block number, taps [tap0, tap0 + taps), groups of each run and the first of them."""
+    """State of the reduction: the block's index, taps [tap0, tap0 + taps), groups of each run and the first of them."""
 
     index: Index
     tap0: Index
@@ -83,7 +83,7 @@ class _Block:
 
 
 class DirectEmitter:
-    """Writes the TIR of one plain convolution; a transposed one is several, see decide/conv/shape.py."""
+    """Emits one plain convolution; a transposed one consists of several, see decide/conv/shape.py."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.program, self.shape, self.tiling, self.engine = program, shape, tiling, engine
@@ -98,14 +98,15 @@ class DirectEmitter:
         self.full_x, self.x_tail = divmod(w.points, self.tx)
         self.from_memory = False
         self.copies = bool(t.copy_input) and self.panels.taps > 0
-        # Positions that no tap reads are not copied: with one tap along an axis its stride is that of the copy.
+        # Positions that no tap reads are not copied: with one tap along an axis, the copy applies the stride.
         self.step_y = h.stride if self.copies and h.taps == 1 else 1
         self.step_x = w.stride if self.copies and w.taps == 1 else 1
         self.sy, self.sx = h.stride // self.step_y, w.stride // self.step_x
         self.band_units = max(1, -(-(t.keep_rows or h.points) // self.ty))
-        # Rows of taps outside of the image are left out where a tile is one row high and no offset was summed for them.
+        # Tap rows outside the image are skipped if a tile is one row high and their weights are not part of an offset's
+        # sum.
         self.skips = h.padded and self.ty == 1 and not engine.offset and d.taps == 1 and not d.padded
-        # Then the band holds rows of the image only.
+        # The band then holds rows of the image only.
         self.clips = self.skips and self.step_y == 1
         rows = (min(self.band_units, self.units) * self.ty - 1) * self.sy + h.span
         self.layout = BandLayout(
@@ -116,14 +117,15 @@ class DirectEmitter:
             pitch=t.pitch,
             slack=engine.group if engine.group > 1 else 0,
         )
-        # So are columns of taps, where a tile's pixels may all be within the border of one.
+        # Columns of taps are skipped too, if all pixels of a tile may be in the padding for one of them.
         self.skips_columns = not self.panels.merged and not engine.offset and shape.fold == 1 and w.hides(self.tx)
 
-    # ---- the nest -------------------------------------------------------------------------------------------------
+    # ---- loop nest
+    # ----------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var, base: int = 0, *, prepacked: bool = False) -> None:
-        """The whole convolution; `packed` holds the weights from element `base` on, `prepacked`: for more than one
-        run."""
+        """Emit the whole convolution; `packed` holds the weights starting at element `base`, `prepacked` tells whether
+        they are reused across calls."""
         t, s = self.tiling, self.shape
         self.from_memory = prepacked and s.h.points * s.w.points >= LEAST_ROWS
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
@@ -173,7 +175,7 @@ class DirectEmitter:
                 self.tiles(plane, block, units, panel, count, base)
 
     def copy(self, plane: _Plane, units: Index) -> None:
-        """The rows of the input under the band's output rows."""
+        """Copy the input rows under the band's output rows."""
         h, d, w = self.shape.h, self.shape.d, self.shape.w
         band, zero = plane.band, tirx.const(-self.engine.offset, self.engine.operand)
         assert band is not None
@@ -221,7 +223,7 @@ class DirectEmitter:
                     clear(band, at, self.layout.row, self.lanes, zero)
 
     def above(self, plane: _Plane) -> Index:
-        """Rows of the band's reach that lie above the image and are not in the band."""
+        """Return how many rows at the top of the band are above the image and therefore not in the band."""
         if not self.clips:
             return 0
         return tirx.max(0, -(plane.unit0 * self.shape.h.stride + self.shape.h.start))
@@ -231,14 +233,14 @@ class DirectEmitter:
         return [point >= 0, point < size]
 
     def input(self, plane: _Plane, z: Index, y: Index, x: Index, c: Index) -> Expr:
-        """The input's element in the engine's type."""
+        """Return the input's element in the instruction's type."""
         channel = plane.group * (self.shape.ci // self.shape.fold) + c if self.shape.groups > 1 else c
         return packed_a(self.engine, lambda dtype: self.program.input_at(plane.image, z, y, x, channel, dtype=dtype))
 
     # ---- tiles ----------------------------------------------------------------------------------------------------
 
     def tiles(self, plane: _Plane, block: _Block, units: Index, panel: Index, count: Index, base: int) -> None:
-        """All register tiles of the band's rows and `count` panels."""
+        """Emit all register tiles of the band's rows and `count` panels."""
         k = self.panels
 
         def every_tile(emit: Callable[[Index, int, Index, int], None]) -> None:
@@ -283,14 +285,15 @@ class DirectEmitter:
         columns: int,
         base: int,
     ) -> None:
-        """One register tile: start or resume the sums, walk the taps, store them raw or finished."""
+        """Emit one register tile: initialise or resume the sums, iterate over the taps, store partial or final
+        results."""
         shape = TileShape(ty * tx, columns, self.lanes)
         acc = accumulators(shape, self.engine)
         y0 = (plane.unit0 + unit) * self.ty
         d, h, w = self.shape.d, self.shape.h, self.shape.w
 
         def at(pixel: Index, j: Index) -> list[Index]:
-            """Output coordinates of a pixel and a channel of the tile."""
+            """Return the output coordinates of a pixel and a channel of the tile."""
             y, x = y0 + pixel // tx, x0 + pixel % tx
             channel = plane.group * self.shape.co + panel * self.nr + j
             points = ((d, plane.depth), (h, y), (w, x))
@@ -315,7 +318,7 @@ class DirectEmitter:
                 from_memory=self.from_memory,
             )
 
-        if self.panels.taps:  # points between those that a transposed convolution reaches have none
+        if self.panels.taps:  # a transposed convolution has output points that no tap reaches
             tap0, tap1 = self.taps_inside(block, y0)
             with T.serial(0, tap1 - tap0) as i, self.when_columns_inside(tap0 + i, x0, tx):
                 pixel_at = self.pixels(plane, unit, x0, tap0 + i)
@@ -332,7 +335,7 @@ class DirectEmitter:
         self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
-        """[first, end) of the block's taps whose rows lie in the image; all of them where none is left out."""
+        """Return [first, end) of the block's taps whose rows are inside the image; all of them if none is skipped."""
         end = block.tap0 + block.taps
         if not self.skips:
             return block.tap0, end
@@ -344,7 +347,7 @@ class DirectEmitter:
         return tap0, tirx.max(tap0, tirx.min(end, behind * wide))
 
     def when_columns_inside(self, tap: Index, x0: Index, tx: int) -> contextlib.AbstractContextManager[object]:
-        """A test that some pixel of the tile has this tap in the image, where none may have."""
+        """Return a guard that some pixel of the tile has this tap inside the image, if that is not certain."""
         if not self.skips_columns:
             return contextlib.nullcontext()
         w = self.shape.w
@@ -352,7 +355,7 @@ class DirectEmitter:
         return when(tirx.all(first + (tx - 1) * w.stride >= 0, first < w.size))
 
     def pixels(self, plane: _Plane, unit: Index, x0: Index, tap: Index) -> PixelAt:
-        """What the pixels of a tile take of this tap."""
+        """Return a function for the input that the pixels of a tile read at this tap."""
         kd, kh, kw = self.panels.tap(tap)
         h, w, d, width = self.shape.h, self.shape.w, self.shape.d, self.engine.group
         band = plane.band
@@ -360,7 +363,7 @@ class DirectEmitter:
             z = plane.depth * d.stride + d.start + kd * d.dilation
             row = (plane.unit0 + unit) * self.ty * h.stride + h.start + kh * h.dilation
             column = x0 * w.stride + w.start + kw * w.dilation
-            # A run over the taps of a row of one channel walks along the columns, wherever the layout has channels.
+            # With one channel, a run over the taps of a row moves along the columns, in any layout.
             one = self.panels.merged and self.shape.ci == 1
 
             def in_place(y: int, x: int, group: Index) -> Expr:
@@ -378,7 +381,8 @@ class DirectEmitter:
         return of_band
 
     def start(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt, row: Index) -> None:
-        """Zeros or the engine's start values; behind the first block also what the output holds."""
+        """Initialise the sums with zeros or the instruction's initial values; after the first block also add what the
+        output holds."""
         if self.engine.offset and self.panels.taps:
             for pixel, vector in shape.slots():
                 words = self.panels.layout.starts(block.panels, row, vector)

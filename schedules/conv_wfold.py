@@ -1,16 +1,16 @@
-"""W-fold on the CPU: a vector holds neighbours along W besides few channels (page 05).
+"""W-fold on the CPU: a vector holds adjacent columns along W in addition to few channels.
 
-A row of the page is a vector: ws neighbours of pci channels each, which are R = pci / group lanes. The band of input
-lies folded, so that rows start at any position and the input under tap kw is the same row, kw positions on. Weights are
-pci channels of a tap repeated ws times, so that one multiply-add serves ws points of one output channel; what the lanes
-of a point have summed is added up once, behind the last tap (lowering/lane_sums.py).
+A row of the W-fold scheme is a vector: ws adjacent columns of pci channels each, which take R = pci / group lanes. The
+band of input is stored folded, so rows can start at any position, and the input under tap kw is the same row kw
+positions later. Weights are pci channels of a tap repeated ws times, so one multiply-add serves ws points of one output
+channel. The sums in the lanes of a point are added once, after the last tap (lowering/lane_sums.py).
 
     parallel task = (share of output rows, share of output channels)
-      image, band of rows                copied here: border, fold and the padding of channels in one pass
-        row, panels of channels, tiles   inner_order says whether tiles or panels are outside
+      image, band of rows                copied here: padding, fold and channel padding in one pass
+        row, panels of channels, tiles   inner_order gives the order of tiles and panels
           the microkernel: kh, kw, blocks of channels; G rows of ws points x Q output channels
 
-A stride along W is folded into channels first. Points beyond the output's last are computed and not stored.
+A stride along W is folded into channels first. Points past the end of the output are computed but not stored.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ..match import ConvProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-# Steps of a row of the kernel that are written out.
+# Steps of a kernel row that are unrolled.
 MOST_UNROLLED = 24
 
 
 class WFoldEmitter:
-    """Writes the TIR of one plain convolution of one group in W-fold form."""
+    """Emits one plain convolution of one group by W-fold."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         t = tiling
@@ -66,7 +66,7 @@ class WFoldEmitter:
         self.panels.pack(packed)
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
+        """Emit the whole convolution; `packed` holds prepacked weights, None packs them first."""
         if packed is None:
             packed = T.alloc_buffer((self.panels.size,), self.engine.operand)
             self.pack_whole(packed)
@@ -94,7 +94,7 @@ class WFoldEmitter:
     def row_of_tiles(
         self, band: tirx.Var, packed: tirx.Var, panels: tuple[Index, Index], at: tuple[Index, Index, Index]
     ) -> None:
-        """One output row: tiles of it by panels of channels."""
+        """Emit one output row: its tiles by panels of channels."""
         size = self.tile_rows * self.rows.ws
         full, tail = divmod(self.rows.w.points, size)
         panel0, panel1 = panels
@@ -130,7 +130,7 @@ class WFoldEmitter:
         panel: Index,
         channels: int,
     ) -> None:
-        """The microkernel, and the sums of its lanes."""
+        """Emit the microkernel and the sums of its lanes."""
         rows, engine, lanes = self.rows, self.engine, self.lanes
         image, first, y = at
         vectors = -(-points // rows.ws)
@@ -144,7 +144,7 @@ class WFoldEmitter:
                 else:
                     start = T.broadcast(tirx.const(0, engine.acc), lanes)
                 T.buffer_store(register, start, [self.whole])
-        # Loops of few turns cost as much as what is in them.
+        # Loops with few iterations cost as much as their bodies.
         inner = T.unroll if rows.w.taps * rows.bci <= MOST_UNROLLED else T.serial
         with (
             T.serial(0, rows.h.taps) as kh,
@@ -176,7 +176,7 @@ class WFoldEmitter:
     def store(
         self, piece: Piece, at: tuple[Index, Index], x: Index, points: int, channel: Index, channels: int
     ) -> None:
-        """Lanes that are neighbours in the output: channels of a point, or points of a channel."""
+        """Store lanes that are adjacent in the output: channels of a point, or points of a channel."""
         image, y = at
         along_points = piece.points > 1
         count = (

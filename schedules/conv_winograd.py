@@ -1,4 +1,4 @@
-"""Winograd convolution on the CPU: few points, more of them, and products of matrices between (decide/winograd.py).
+"""Winograd convolution on the CPU: transforms, and matrix multiplications between them (decide/conv/winograd.py).
 
     parallel task = (share of the image tiles, share of the output channels)
       block of image tiles           their transforms V stay in L2
@@ -9,12 +9,12 @@
               block of input channels     M[point] += V[point] x U[point] in registers
           transform of the outputs   vectors along co, the epilogue, the store
 
-An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap. At the border the input
-tile is copied into a small square of zeros first; every other one is read where it lies.
+An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap. At the border, the
+input tile is first copied into a small square of zeros; all others are read in place.
 
-U is the transformed weights in panels, [point][panel][ci][nr], prepacked or when the convolution starts. Points and
-image tiles of U, V and M are an odd number of lines apart: what is read or written at once never collides in a cache.
-(With points a power of two apart, transforming 256 x 256 weights took twice as long.)
+U is the transformed weights in panels, [point][panel][ci][nr], computed at compile time or when the convolution starts.
+Points and image tiles of U, V and M are an odd number of cache lines apart, so simultaneous accesses never collide in a
+cache. (With points a power of two apart, transforming 256 x 256 weights took twice as long.)
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class WinogradEmitter:
-    """Writes the TIR of one convolution."""
+    """Emits one convolution."""
 
     def __init__(self, program: ConvProgram, tiling: WinogradTiling, cpu: Cpu) -> None:
         self.program, self.tiling = program, tiling
@@ -79,7 +79,7 @@ class WinogradEmitter:
         self.from_memory = False
 
     def strides(self, length: int, line: int) -> tuple[int, int]:
-        """Elements from one point to the next and from one image tile to the next: odd numbers of lines."""
+        """Return the elements between points and between image tiles: odd numbers of cache lines."""
         point = (-(-length // line) | 1) * line
         return point, (self.points * point // line | 1) * line
 
@@ -97,7 +97,7 @@ class WinogradEmitter:
         return point * self.u_point + panel * (self.w.ci * self.nr)
 
     def pack_whole(self, packed: tirx.Var) -> None:
-        """Transform all weights, a parallel task a panel."""
+        """Transform all weights, one parallel task per panel."""
         with T.parallel(0, self.panels) as panel:
 
             def pack(columns: int) -> None:
@@ -108,7 +108,8 @@ class WinogradEmitter:
             by_edge(panel, self.full_panels, self.column_tail, self.nr, pack)
 
     def pack_vector(self, packed: tirx.Var, panel: Index, c: Index, start: int, used: int) -> None:
-        """One input channel's weights of `used` output channels from column `start` of a panel on, then zeros."""
+        """Transform one input channel's weights of `used` output channels starting at column `start` of a panel,
+        followed by zeros."""
         a, co = self.a, panel * self.nr + start
 
         def at(point: Index, lane: Index) -> list[Index]:
@@ -128,10 +129,11 @@ class WinogradEmitter:
             with T.serial(0, self.points) as point, T.vectorized(0, self.lanes - used) as lane:
                 T.buffer_store(packed, tirx.const(0, DTYPE), at(point, used + lane))
 
-    # ---- the nest -------------------------------------------------------------------------------------------------
+    # ---- loop nest
+    # ----------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` is the weights transformed ahead."""
+        """Emit the whole convolution; `packed` holds the transformed weights, None transforms them first."""
         self.from_memory = packed is not None
         if packed is None:
             packed = T.alloc_buffer((self.points * self.u_point,), self.packed_dtype)
@@ -155,7 +157,7 @@ class WinogradEmitter:
                     self.transform_outputs(sums, first, count, panel * self.nr, panels * self.nr)
 
     def tile(self, number: Index) -> tuple[Index, Index, Index]:
-        """(image, first output row, first output column) of an image tile."""
+        """Return (image, first output row, first output column) of an image tile."""
         per_image = self.tile_rows * self.tile_columns
         rest = tirx.floormod(number, per_image)
         row, column = tirx.floordiv(rest, self.tile_columns), tirx.floormod(rest, self.tile_columns)
@@ -165,7 +167,7 @@ class WinogradEmitter:
 
     @property
     def has_border(self) -> bool:
-        """Whether an image tile may reach beyond the image."""
+        """Whether an image tile may extend past the image."""
         top, left, _, _ = self.w.padding
         inside = self.a - self.m
         return bool(
@@ -173,7 +175,7 @@ class WinogradEmitter:
         )
 
     def transform_inputs(self, v: tirx.Var, first: Index, count: Index) -> None:
-        """V of `count` image tiles from `first` on."""
+        """Compute V of `count` image tiles starting at `first`."""
         a = self.a
         top, left, _, _ = self.w.padding
         with T.serial(0, count) as t:
@@ -203,7 +205,7 @@ class WinogradEmitter:
         self.every_vector(self.w.ci, vector)
 
     def transform_bordered(self, v: tirx.Var, t: Index, n: Index, y: Index, x: Index) -> None:
-        """An input tile that lies across the border, by way of a square whose outside stays zero."""
+        """Transform an input tile across the border, via a square whose outside stays zero."""
         a, lanes = self.a, self.lanes
         square = T.alloc_buffer((self.points * lanes,), DTYPE)
         with T.serial(0, self.points) as point, T.vectorized(0, lanes) as lane:
@@ -233,7 +235,7 @@ class WinogradEmitter:
         transform_square(self.transforms.input, width, read, write)
 
     def every_vector(self, channels: int, emit: Callable[[Index, int], None]) -> None:
-        """emit(first channel, width) for whole vectors, then for what is left."""
+        """Call emit(first channel, width) for whole vectors, then for the remainder."""
         whole, rest = divmod(channels, self.lanes)
         if whole:
             with T.serial(0, whole) as vector:
@@ -244,8 +246,8 @@ class WinogradEmitter:
     # ---- products -------------------------------------------------------------------------------------------------
 
     def every_group(self, group: Index, groups: Index, emit: Callable[[Index, int], None]) -> None:
-        """emit(first image tile, rows) for the register tiles of `groups` groups of them from `group` on; image tiles
-        are counted from the first of the block."""
+        """Call emit(first image tile, rows) for the register tiles of `groups` groups starting at `group`; image tiles
+        are counted from the start of the block."""
         full = groups if not self.row_tail else tirx.max(0, tirx.min(groups, self.full_groups - group))
         if self.full_groups:
             with T.serial(0, full) as g:
@@ -263,7 +265,7 @@ class WinogradEmitter:
         panel: Index,
         panels: Index,
     ) -> None:
-        """M = V x U at every point, for all register tiles of image tiles and `panels` panels of channels."""
+        """Compute M = V x U at every point, for all register tiles of image tiles and `panels` panels of channels."""
 
         def every_panel(emit: Callable[[Index, int], None]) -> None:
             full = panels if not self.column_tail else tirx.max(0, tirx.min(panels, self.full_panels - panel))
@@ -299,9 +301,9 @@ class WinogradEmitter:
         sums: tirx.Var,
         result: Index,
     ) -> None:
-        """One register tile; `left`, `right` and `result` are where its operands and sums start.
+        """Emit one register tile; `left`, `right` and `result` are the offsets of its operands and sums.
 
-        Blocks of input channels are summed each for itself, for the sake of accuracy.
+        Blocks of input channels are summed separately for accuracy.
         """
         ci = self.w.ci
         count = summed_blocks(self.w, self.m)
@@ -334,7 +336,8 @@ class WinogradEmitter:
     # ---- outputs --------------------------------------------------------------------------------------------------
 
     def transform_outputs(self, sums: tirx.Var, first: Index, count: Index, co: Index, channels: Index) -> None:
-        """The outputs of `count` image tiles from `first` on, up to `channels` channels from `co` on."""
+        """Transform the outputs of `count` image tiles starting at `first`, up to `channels` channels starting at
+        `co`."""
         w, lanes = self.w, self.lanes
         tail = w.co % lanes
         vectors = tirx.floordiv(tirx.min(channels, w.co - co), lanes)
@@ -354,13 +357,14 @@ class WinogradEmitter:
 
     @property
     def divides(self) -> bool:
-        """Whether image tiles end where the output does."""
+        """Whether image tiles end exactly at the end of the output."""
         return self.w.ho % self.m == 0 and self.w.wo % self.m == 0
 
     def transform_output(
         self, sums: tirx.Var, t: Index, n: Index, y: Index, x: Index, co: Index, c: Index, width: int
     ) -> None:
-        """One vector of channels of an image tile; at the bottom and the right only what lies inside is stored."""
+        """Transform one vector of channels of an image tile; at the bottom and right edges only what is inside is
+        stored."""
         program = self.program
 
         def element(i: int, j: Expr, lane: Expr) -> Expr:

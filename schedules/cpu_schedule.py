@@ -1,4 +1,4 @@
-"""Which nest writes an operator on a CPU: decide, or take the configuration that is known, and write it as TIR."""
+"""Schedules operators on a CPU: decides, or takes a known configuration, and emits the kernel as TIR."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .open_columns import OpenColumnsEmitter, is_of_open_columns
 from .open_gemm import OpenGemmEmitter, summed_run
 from .open_winograd import OpenWinogradEmitter
 
-# Sizes that a convolution of open images is decided for, beside the sample.
+# Image sizes, relative to the sample, for which a convolution of dynamic images is decided.
 LARGER = (1.0, 1.5, 2.0, 3.0)
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
     if prepacked:
         second = _packable(program, second, "the second operand")
         if program.workload.n == 1 and not second.strides and options.config is None and not program.is_open:
-            # One column: the other operand is the large one, and a vector needs no layout.
+            # One column: the other operand is the large one, and a vector needs no special layout.
             return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
     around = around_product(program, prepacked)
     if program.is_open:
@@ -59,7 +59,7 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
 
 
 def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
-    """The operand that is to be prepacked, if it can be."""
+    """Return the operand that is to be prepacked. Raises UnsupportedOperator if it cannot be."""
     if weights is None:
         raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be prepacked")
     if program.reads(weights) > 1:
@@ -70,7 +70,7 @@ def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, call
 def _packed_as_it_is(
     program: GemmProgram, weights: tirx.Var, hardware: Hardware, cpu: Cpu, options: Options
 ) -> ScheduledOperator:
-    """A product whose weights the kernel reads as they are: packing copies them."""
+    """Schedule a matrix multiplication whose kernel reads the weights unchanged: packing copies them."""
     plain = schedule_product(program, hardware, cpu, replace(options, prepacked=False))
     shape = tuple(int(extent) for extent in weights.shape)
     pack = copying(weights, program.name)
@@ -78,7 +78,7 @@ def _packed_as_it_is(
 
 
 def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> ScheduledOperator:
-    """The product as TIR, cut as `tiling` says."""
+    """Return the matrix multiplication, tiled by `tiling`, as TIR."""
     if tiling.form == "stream":
         return write_plain(program, tiling, StreamEmitter(program, tiling, engine).emit, engine)
     emitter = GemmEmitter(program, tiling, engine)
@@ -91,8 +91,8 @@ def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstructi
 def schedule_open_product(
     program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options, around: Surroundings
 ) -> ScheduledOperator:
-    """A product of which an extent is open, decided for the sample, or as it is known. Its loops stand in no blocks,
-    whose signatures are ranges of numbers."""
+    """Schedule a matrix multiplication with a dynamic extent, decided for the sample or by a known configuration. Its
+    loops are not in blocks, since the signatures of blocks are constant ranges."""
     emitter: OpenGemmEmitter
     if is_of_open_columns(program):
         tiling = decide_open_columns(program.workload, hardware, options, around)
@@ -117,8 +117,8 @@ def schedule_open_product(
 
 
 def rows_of(program: GemmProgram | ConvProgram) -> Range | None:
-    """From where to where the rows of a product are that a run brings, where a known configuration may serve it: as
-    it was measured, with rows that lie in memory element by element; None for any other."""
+    """Return the range of a matrix multiplication's dynamic rows if a known configuration may apply, which requires
+    rows contiguous in memory as in the measurement; None otherwise."""
     if not isinstance(program, GemmProgram) or not program.is_open or program.b.buffer is None:
         return None
     batch, m, n, k = program.extents
@@ -128,7 +128,7 @@ def rows_of(program: GemmProgram | ConvProgram) -> Range | None:
 
 
 def _in_rows(program: GemmProgram) -> bool:
-    """Whether the summed elements of a row of A lie one behind the other."""
+    """Return whether the elements of K in a row of A are contiguous."""
     a, axes = program.a.expr, program.a.axes[2]
     if not isinstance(a, TensorLoad) or a.source.strides:
         return False
@@ -146,7 +146,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.microkernel is not None:
         raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
-    # Matched again as a product only where the convolution is one.
+    # Matched again as a matrix multiplication only if the convolution is equivalent to one.
     product = _product_of(program, options) if as_product(program.workload) is not None else None
     around = around_conv(program, product is not None, options)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
@@ -161,7 +161,8 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
                 tiling.product, product.workload, hardware, Surroundings(prepacked=tiling.pack_w == "ahead")
             )
             plain = replace(plain, configs=OneConfig(inner)) if options.config is None else replace(plain, config=inner)
-        # With channels last the kernels are the right operand and may be packed; else they are the left, read in place.
+        # With channels last, the kernels are the right operand and may be packed; otherwise they are the left one, read
+        # in place.
         if weights is None or product.b.buffer is None or not product.b.buffer.same_as(weights):
             scheduled = (
                 schedule_product(product, hardware, cpu, plain)
@@ -181,8 +182,8 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
 
 
 def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
-    """A convolution of open images by Winograd's form; UnsupportedOperator where that does not serve it, or takes
-    longer than others. Its loops stand in no blocks, as those of products of open rows."""
+    """Schedule a convolution of dynamic images by Winograd's algorithm. Raises UnsupportedOperator if it does not apply
+    or is slower than other algorithms. Its loops are not in blocks, as for matrix multiplications with dynamic rows."""
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.form not in (None, "winograd") or options.config is not None or options.microkernel is not None:
         raise refuse(program.name, "its images are open; expected no other form than 'winograd', and no configuration")
@@ -204,14 +205,15 @@ def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, o
 
 
 def _product_of(program: ConvProgram, options: Options) -> GemmProgram | None:
-    """The matrix product that a convolution is, operands read as matrices; None where it is none."""
-    # A configuration that is given tells the operands of the product apart.
+    """Return the equivalent matrix multiplication of a convolution, with operands read as matrices; None if there is
+    none."""
+    # A given configuration distinguishes the operands, so they must not be exchanged.
     found = match(program.func, program.name, may_swap=options.config is None)
     return found if isinstance(found, GemmProgram) else None
 
 
 def around_product(program: GemmProgram, prepacked: bool) -> Surroundings:
-    """What a product's place settles."""
+    """Return the context of a matrix multiplication."""
     return Surroundings(
         prepacked=prepacked,
         plain_a=program.a.buffer is not None or (program.is_open and isinstance(program.a.expr, TensorLoad)),
@@ -222,7 +224,7 @@ def around_product(program: GemmProgram, prepacked: bool) -> Surroundings:
 
 
 def around_conv(program: ConvProgram, matrix: bool, options: Options) -> Surroundings:
-    """What a convolution's place settles; `matrix`: its operands can be read as those of a product."""
+    """Return the context of a convolution; `matrix`: its operands can be read as those of a matrix multiplication."""
     return Surroundings(
         prepacked=options.prepacked,
         source=_source(program, matrix),
@@ -237,7 +239,7 @@ def _source(program: ConvProgram, matrix: bool) -> Source:
     return Source(
         channel_run=program.channel_run,
         output_run=program.out_run,
-        # A single column has no distance to the next one, which would be behind its channels.
+        # A single column has no distance to the next one; the next position would follow its channels.
         pitch=(strides[3] or workload.ci) if strides is not None and adjacent else None,
         dense=strides is not None and adjacent and strides[3] == workload.ci and workload.groups == 1,
         accumulates=program.out_dtype == workload.acc_dtype,

@@ -1,14 +1,15 @@
-"""Depthwise convolution on the CPU: every output channel reads one input channel, so that nothing is summed over them.
+"""Depthwise convolution on the CPU: every output channel reads one input channel, so there is no reduction over
+channels.
 
     parallel task = (share of tiles of rows, share of channel panels)
       plane: output plane of one image
-        columns of channels          what the tiles of a column need stays in L1
+        columns of channels          the input under a column of tiles stays in L1
           tiles of columns           } inner_order "nm": columns outside rows, "mn": rows outside columns
             tiles of rows            }
               panels of z vectors    the register tile, lowering/depthwise_tile.py and depthwise_dot.py
 
-Lanes are channels where these are adjacent, else columns; then every channel is a plane of its own, and there is one
-panel. A convolution of one row shares its tiles of columns among the cores instead.
+Lanes are channels if these are adjacent, else columns; in the latter case every channel is a plane of its own, and
+there is one panel. A convolution with one row divides its tiles of columns among the cores instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class DepthwiseEmitter:
-    """A depthwise convolution; a transposed one is several plain ones in turn, one for each residue."""
+    """Emits a depthwise convolution; a transposed one consists of several plain ones, one per residue."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.engine = engine
@@ -58,7 +59,7 @@ class DepthwiseEmitter:
         return self.engine.panel if isinstance(self.weights[0], DotWeights) else self.engine.alone
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
+        """Emit the whole convolution; `packed` holds prepacked weights, None packs them first."""
         if packed is None and not all(weights.in_place for weights in self.weights):
             packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.packed_dtype)
             self.pack_whole(packed)
@@ -73,7 +74,7 @@ class DepthwiseEmitter:
 
 
 class _Plain:
-    """One plain convolution."""
+    """Emits one plain convolution."""
 
     def __init__(
         self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, weights: DotWeights | DepthwiseWeights
@@ -95,7 +96,7 @@ class _Plain:
             self.column_tile = ColumnLanes(program, shape, t.lanes, weights)
 
     def emit(self, packed: tirx.Var | None, base: int) -> None:
-        """The convolution; `packed` holds the weights from element `base` on."""
+        """Emit the convolution; `packed` holds the weights starting at element `base`."""
         t, s = self.tiling, self.shape
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
         lone = s.h.points == 1
@@ -143,7 +144,7 @@ class _Plain:
                         columns(lambda x: rows(lambda y: tile(y, x)))
 
     def panels(self, place: Place, first: Index, count: Index, packed: tirx.Var | None, base: int) -> None:
-        """`count` panels of one place of the image."""
+        """Emit `count` panels at one position of the image."""
         full = count if not self.tail else tirx.max(0, tirx.min(count, self.full - first))
         if self.full:
             with T.serial(0, full) as p, named("tile"):

@@ -1,13 +1,13 @@
-"""Element-wise work and data movement: each stage is a copy with arithmetic, in vectors, at the speed of memory.
+"""Element-wise operators and data movement: each stage is a copy with arithmetic, vectorised and memory-bound.
 
     parallel task
-      stage, cut where a condition changes (pad, concatenate), neighbouring axes fused
-        serial outer axes, one of them shared among tasks
-          vectors along the innermost axis, then what is left of it
+      stage, split where a condition changes (pad, concatenate), adjacent axes fused
+        serial outer axes, one of them divided among tasks
+          vectors along the innermost axis, then its remainder
 
-Where the innermost axis of the output is another than that of an input (a transpose), blocks of lanes x lanes pass
-through registers: rows are loaded along the input's axis and stored along the output's. Where that innermost axis is
-short, as groups are whose channels are exchanged, vectors along the input's axis are woven into one of the output's.
+If the innermost axis of the output differs from that of an input (a transpose), blocks of lanes x lanes pass through
+registers: rows are loaded along the input's axis and stored along the output's. If that innermost axis is short, as in
+a channel shuffle, vectors along the input's axis are interleaved into one of the output's.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from ..match.stages import Axis, Stage, StagedProgram, Write
 
 Expr: TypeAlias = tirx.Expr
 Place: TypeAlias = dict[tirx.Var, Expr]
-_BLOCK = 16  # most rows and columns of a block that is transposed in registers
-_STRANDS = 8  # most vectors that are woven into one
+_BLOCK = 16  # most rows and columns of a block transposed in registers
+_STRANDS = 8  # most vectors interleaved into one
 
 
 @dataclass(frozen=True)
 class Turned:
-    """A load whose contiguous axis `along` is not the innermost of what is written."""
+    """A load whose contiguous axis `along` is not the innermost axis of the output."""
 
     load: TensorLoad
     along: tirx.Var
@@ -63,18 +63,18 @@ class Turned:
 
 @dataclass(frozen=True)
 class Woven:
-    """A stage whose innermost axis `short` has `strands` elements; along `along` its input is contiguous, its output
-    but for those."""
+    """A stage whose innermost axis `short` has `strands` elements. Along `along` the input is contiguous, and the
+    output is contiguous except for the short axis."""
 
     piece: Stage
     along: tirx.Var
     short: tirx.Var
     strands: int
-    most: int  # elements that are written in the place of one that is read
+    most: int  # output elements that fit the size of one input element
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
-    """The function in one parallel region; None where it reduces or a stage reads another."""
+    """Return the function in one parallel region; None if it reduces or a stage reads another."""
     written = [w.buffer for stage in program.stages for w in stage.writes]
     if any(stage.reduced for stage in program.stages):
         return None
@@ -85,7 +85,7 @@ def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
 
 
 class ElementwiseEmitter:
-    """Writes stages without reductions, which do not read each other."""
+    """Emits stages without reductions that do not read each other."""
 
     def __init__(self, stages: Sequence[Stage], tiling: ElementwiseTiling, resolve: Resolve) -> None:
         self.pieces = [fused([part])[0] for stage in stages for part in pieces_of(stage)]
@@ -117,7 +117,7 @@ class ElementwiseEmitter:
         self.loops(piece, axes, lane_axis, shared_axis(units, self.tiling.tasks), task)
 
     def loops(self, piece: Stage, axes: list[Axis], lane_axis: tirx.Var | None, shared: int, task: Expr) -> None:
-        """Serial loops over all axes, that of number `shared` over this task's share; the last one in vectors."""
+        """Emit serial loops over all axes, axis number `shared` over this task's share, the last one in vectors."""
         place: Place = {}
         with ExitStack() as stack:
             for number, (variable, extent) in enumerate(axes):
@@ -132,7 +132,7 @@ class ElementwiseEmitter:
                 self.along(piece, place, lane_axis, dict(axes)[lane_axis], task, count)
 
     def along(self, piece: Stage, place: Place, axis: tirx.Var, extent: Extent, task: Expr, tasks: int) -> None:
-        """Whole vectors along an axis, or this task's share of them, then the elements that are left."""
+        """Emit whole vectors along an axis, or this task's share of them, then the remaining elements."""
         lanes = self.tiling.lanes
         whole, rest = parted(extent, lanes)
         if not _is_none(whole):
@@ -164,7 +164,7 @@ class ElementwiseEmitter:
     # ---- short axes -----------------------------------------------------------------------------------------------
 
     def weave(self, woven: Woven, task: Expr) -> None:
-        """A vector along the input's axis for each place of the short one, woven into what is stored."""
+        """Load a vector along the input's axis for each index of the short axis, and interleave them for the store."""
         tasks = self.tiling.tasks
         most = max(2, min(self.tiling.lanes, woven.most * self.tiling.lanes // woven.strands))
         width = 1 << (most.bit_length() - 1)
@@ -203,7 +203,7 @@ class ElementwiseEmitter:
     # ---- transposes -----------------------------------------------------------------------------------------------
 
     def blocks(self, piece: Stage, lane_axis: tirx.Var, turned: Turned, task: Expr) -> None:
-        """Blocks of two axes through registers; the edges element by element of the input."""
+        """Transpose blocks of two axes through registers; the edges are copied without a transpose."""
         size = min(_BLOCK, self.tiling.lanes)
         tasks = self.tiling.tasks
         extents = dict(piece.axes)
@@ -241,7 +241,7 @@ class ElementwiseEmitter:
     def column(
         self, write: Write, place: Place, lane_axis: tirx.Var, turned: Turned, size: int, vector: TensorLoad
     ) -> None:
-        """One vector of the output, what was transposed in its place."""
+        """Store one vector of the output, with the transposed vector in place of the load."""
 
         def put(result: Expr, lane: Expr) -> None:
             at = {**place, lane_axis: place[lane_axis] + lane}
@@ -253,10 +253,10 @@ class ElementwiseEmitter:
     def edges(
         self, piece: Stage, outer: list[Axis], lane_axis: tirx.Var, turned: Turned, size: int, task: Expr
     ) -> None:
-        """What lies behind the last whole block of either axis."""
+        """Emit what follows the last whole block of either axis."""
         extents = dict(piece.axes)
         (across, columns), (along, rows) = (parted(extents[v], size) for v in (lane_axis, turned.along))
-        # The first row and their number, whole blocks of columns or the columns behind them.
+        # For each region: the first row and their number, and whole blocks of columns or the columns after them.
         regions = ((0, extents[turned.along], 0, columns), (times(along, size), rows, across, 0))
         for row, count, whole, rest in regions:
             if _is_none(count) or (_is_none(whole) and _is_none(rest)):
@@ -281,7 +281,7 @@ class ElementwiseEmitter:
 
 
 def _is_none(count: Extent) -> bool:
-    """Whether there is nothing, which is known before a run."""
+    """Return whether a count is statically zero."""
     return not is_open(count) and count == 0
 
 
@@ -294,7 +294,7 @@ def _whole(size: int) -> Expr:
 
 
 def _lane_axis(piece: Stage) -> tirx.Var | None:
-    """The axis along which every write is contiguous."""
+    """Return the axis along which every write is contiguous."""
     for variable, _ in reversed(piece.axes):
         if all(stride(w.at, variable) == 1 for w in piece.writes):
             return variable
@@ -302,14 +302,14 @@ def _lane_axis(piece: Stage) -> tirx.Var | None:
 
 
 def _moves(address: Expr, variable: tirx.Var) -> bool:
-    """Whether a step of `variable` leads equally far everywhere, and not to the next element."""
+    """Return whether a step of `variable` moves by a constant distance other than to the next element."""
     parts = sym.detect_linear_equation(address, [variable])
     return len(parts) == 2 and not (isinstance(parts[0], tirx.IntImm) and int(parts[0]) in (0, 1))
 
 
 def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
-    """How a stage is woven whose innermost axis is short, or counts the places of a short axis and others; None for
-    others."""
+    """Return how to interleave a stage whose innermost axis is short, or combines a short axis with others; None for
+    other stages."""
     if len(piece.writes) != 1 or holds_choice(piece.writes[0].value):
         return None
     read = [load for load in loads(piece.writes[0].value) if not loads(load.indices[0])]
@@ -343,7 +343,7 @@ def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
 
 
 def _turned(piece: Stage, lane_axis: tirx.Var, size: int) -> Turned | None:
-    """The one load that is contiguous along another axis, where both axes have room for a block."""
+    """Return the only load that is contiguous along another axis, if both axes are long enough for a block."""
     extents = dict(piece.axes)
     if len(piece.writes) != 1 or sampled(extents[lane_axis]) < size or holds_choice(piece.writes[0].value) or size < 2:
         return None

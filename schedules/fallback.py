@@ -1,4 +1,5 @@
-"""Whatever is neither a product nor a convolution: by stages where it has them, else by plain parallel loops."""
+"""Operators other than matrix multiplications and convolutions: scheduled by stages if possible, else by plain parallel
+loops."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from .told import schedule_told
 
 
 def schedule_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
-    """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms,
-    attention, recurrences, products of weights in blocks.
+    """Return a schedule of any function in scheduled TIR: element-wise operators, data movement, reductions, pooling,
+    normalisation, attention, recurrences, and matrix multiplications with block-quantised weights.
 
-    `name` becomes the function's global symbol. Functions that no rule serves come back as they are. The decision is
-    in the attribute "tvm_tiling.decision". HardwareError where the machine has no CPU.
+    `name` becomes the function's global symbol. Functions that no rule supports are returned unchanged. The decision is
+    stored in the attribute "tvm_tiling.decision". Raises HardwareError if the machine has no CPU.
     """
     told = schedule_told(func, name, hardware.cpu, lambda _: False) if hardware.cpu is not None else None
     if told is not None:
@@ -32,7 +33,8 @@ def schedule_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tir
 
 
 def decide_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple[tirx.PrimFunc, AttentionTiling | None]:
-    """The same, and the decision where it is attention, whose work is counted as that of products is."""
+    """Return the same schedule, and the decision if it is attention, whose work is counted like that of matrix
+    multiplications."""
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
     func = with_logic(func)
@@ -60,5 +62,5 @@ def _decided(
     except tvm.error.InternalError:
         if not any(is_open(extent) for parameter in func.params for extent in getattr(parameter, "shape", ())):
             raise
-        # TVM's simplifier fails at some quotients of open sizes, as of windows over images of any size.
+        # TVM's simplifier fails for some quotients of symbolic sizes, such as windows over images of any size.
         return plain_loops.apply(func, name, cpu), None

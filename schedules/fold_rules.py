@@ -1,4 +1,4 @@
-"""MetaSchedule rules that add folded convolutions to a space: stride-fold, and W-fold behind it."""
+"""MetaSchedule rules that add folded convolutions to a search space: stride-fold, and W-fold after it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FoldStrides(PyScheduleRule):
 
 @derived_object
 class FoldWidth(PyScheduleRule):
-    """Adds to the space of each convolution the one with strides and width folded, rows being `row` elements long.
+    """Adds to the space of each convolution the one with strides and width folded, with rows of `row` elements.
 
     The block of channels is the largest power of two up to `row` that pads the folded channels least.
     """
@@ -62,7 +62,7 @@ class FoldWidth(PyScheduleRule):
         return [sch, other]
 
     def block_of_channels(self, channels: int) -> int:
-        """The largest power of two up to a row that pads `channels` least."""
+        """Return the largest power of two up to a row that pads `channels` least."""
         sizes = [1 << i for i in range(self.row.bit_length()) if 1 << i <= self.row]
         return min(sizes, key=lambda size: (-channels % size, -size))
 

@@ -1,18 +1,18 @@
-"""Blocked matrix product on the CPU: the loop nest that a GemmTiling decides, as TIR (pages 01 and 03).
+"""Blocked matrix multiplication on the CPU: the loop nest that a GemmTiling describes, as TIR.
 
-    parallel task = (batch share, row share, column share, k share)
-      jc: partition_n columns          B's block of this and the next loop is packed here, where it is packed at all
-        pc: partition_k summed elements
-          rows of mr, panels of nr     inner_order says which of the two is outside
+    parallel task = (batch share, row share, column share, K share)
+      jc: partition_n columns          B's block of this and the next loop is packed here, if it is packed at all
+        pc: partition_k elements of K
+          rows of mr, panels of nr     inner_order gives the order of these two loops
             the microkernel            accumulators in registers, the epilogue at the last pc
 
-Every edge is a kernel of its own size. Shares differ by at most one tile. With threads_k > 1 tasks write partial sums,
+Every edge is a kernel of its own size. Shares differ by at most one tile. With threads_k > 1, tasks write partial sums,
 which a second parallel loop adds before the epilogue.
 
-The nest is written, not derived by split and reorder: a split of a ragged extent leaves its test in the innermost loop,
-where TVM's vectoriser falls back to scalars. The same configuration of 127 x 257 x 509 by primitives reached 17 GFLOP/s
-on a core where this nest reaches 115. by_primitives.py pads instead, and takes 1.14 times as long there
-(docs/schedules.md).
+The loop nest is emitted directly instead of by split and reorder: a non-dividing split leaves its predicate in the
+innermost loop, where TVM's vectoriser falls back to scalars. The same configuration of 127 x 257 x 509 by primitives
+reached 17 GFLOP/s on a core, and this loop nest reaches 115. by_primitives.py pads instead, and takes 1.14 times as
+long there (docs/schedules.md).
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from ..match import GemmProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-FEW_BLOCKS = 8  # of the reduction axis
+FEW_BLOCKS = 8  # K blocks
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Where the nest stands: batch, columns, summed elements, and the packed panels of B if there are any."""
+    """Current position of the loop nest: batch, block of K, and the packed panels of B, if any."""
 
     batch: Index
-    k0: Index  # first summed element
-    groups: Index  # of the reduction axis in this k-block
-    elements: Index  # summed elements in this k-block
-    first: Expr | bool  # first k-block of the task
+    k0: Index  # first element of K
+    groups: Index  # groups of the reduction axis in this K block
+    elements: Index  # elements of K in this K block
+    first: Expr | bool  # whether it is the first K block of the task
     last: Expr | bool
     panels: tirx.Var | None
-    panel_base: Callable[[Index], Index]  # panel number within the jc block -> offset in `panels`
+    panel_base: Callable[[Index], Index]  # panel index within the jc block -> offset in `panels`
 
 
 class GemmEmitter:
-    """Writes the TIR of one product."""
+    """Emits one matrix multiplication."""
 
     def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> None:
         self.program, self.tiling, self.engine = program, tiling, engine
@@ -91,7 +91,7 @@ class GemmEmitter:
         )
         self.keep = self.mr if tiling.keep is None else tiling.keep
         self.copies_a = self.keep < self.mr
-        self.columns_first = w.trans_a  # A' holds columns, as A does
+        self.columns_first = w.trans_a  # the copy of A is stored by columns, as A is
         self.partial: tirx.Var | None = None
 
     # ---- operands -------------------------------------------------------------------------------------------------
@@ -111,11 +111,11 @@ class GemmEmitter:
         return self.engine.panel
 
     def packed_offset(self, batch: Index, panel: Index, block: Index) -> Index:
-        """Offset of a panel in B packed as a whole."""
+        """Return the offset of a panel in a completely packed B."""
         return ((batch * self.panels + panel) * self.k_blocks + block) * self.layout.size
 
     def block_length(self, block: Index) -> tuple[Index, Index]:
-        """(groups, elements) of a k-block."""
+        """Return (groups, elements) of a K block."""
         if self.k_blocks == 1:
             return self.k_groups, self.k
         groups = tirx.min(self.block_groups, self.k_groups - block * self.block_groups)
@@ -133,7 +133,8 @@ class GemmEmitter:
         base: Callable[[Index], Index],
         columns: int,
     ) -> None:
-        """Pack `count` panels of `columns` columns each, from column j0 on; rows of B are walked outermost."""
+        """Pack `count` panels of `columns` columns each, starting at column j0; the loop over rows of B is
+        outermost."""
         groups, elements = self.block_length(block)
         k0 = block * (self.block_groups * self.group)
         whole = tirx.floordiv(elements, self.group) if self.group > 1 else groups
@@ -151,7 +152,7 @@ class GemmEmitter:
             with T.serial(0, count) as panel, T.serial(0, tirx.floordiv(whole, self.lanes)) as square:
                 pack_transposed(packed, base(panel), element(panel), square * self.lanes, self.layout, columns)
             done = tirx.floordiv(whole, self.lanes) * self.lanes
-        # From 0: of nested loops that start elsewhere, TVM loses the outer start in the bounds of the inner.
+        # Starts at 0: for nested loops with other starts, TVM loses the outer start in the bounds of the inner loop.
         with T.serial(0, whole - done) as rest:
             group(done + rest, self.group)
         if self.k % self.group:
@@ -162,7 +163,7 @@ class GemmEmitter:
                 pack_starts(packed, base(panel), groups, self.layout)
 
     def pack_whole(self, packed: tirx.Var) -> None:
-        """Pack all of B, a parallel task a panel."""
+        """Pack all of B, one parallel task per panel."""
         with T.parallel(0, self.batch * self.panels) as task:
             batch, panel = tirx.floordiv(task, self.panels), tirx.floormod(task, self.panels)
             with T.serial(0, self.k_blocks) as block:
@@ -176,10 +177,11 @@ class GemmEmitter:
 
                 by_edge(panel, self.full_panels, self.n_tail, self.nr, pack)
 
-    # ---- the nest -------------------------------------------------------------------------------------------------
+    # ---- loop nest
+    # ----------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole product; `packed` is B prepacked."""
+        """Emit the whole matrix multiplication; `packed` is the prepacked B, None reads or packs B at run time."""
         if packed is None and self.tiling.pack_b == "pack" and self.tasks[1] > 1:
             size = 1
             for extent in self.packed_shape:
@@ -203,7 +205,7 @@ class GemmEmitter:
 
     @property
     def most_panels(self) -> int:
-        """Panels of a block of columns."""
+        """Panels in a block of columns."""
         return min(self.panels_per_block, -(-self.panels // self.tasks[2]))
 
     def task(self, batch: Index, mt: Index, nt: Index, kt: Index, packed: tirx.Var | None) -> None:
@@ -259,7 +261,7 @@ class GemmEmitter:
     def tiles_of_block(
         self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
     ) -> None:
-        """All register tiles of rows [tile0, tile1) and panels [panel, panel + count)."""
+        """Emit all register tiles of rows [tile0, tile1) and panels [panel, panel + count)."""
 
         def row_of_tiles(i0: Index, rows: int, columns_of: Callable[[Callable[[Index, int], None]], None]) -> None:
             copy = self.copy_tile(where, i0, rows)
@@ -293,7 +295,7 @@ class GemmEmitter:
             every_column(lambda p, columns: every_row(lambda emit: emit(p, columns)))
 
     def copy_tile(self, where: _Block, i0: Index, rows: int) -> tirx.Var | None:
-        """A', the tile's rows that are not read in place, copied to a buffer whose rows do not collide in the cache."""
+        """Copy the tile's rows of A that are not read in place to a buffer whose rows do not collide in the cache."""
         if not self.copies_a or rows <= self.keep:
             return None
 
@@ -314,7 +316,7 @@ class GemmEmitter:
 
     @property
     def copy_stride(self) -> int:
-        """Leading dimension of A': whole vectors and one more, so that rows start in different cache sets."""
+        """Leading dimension of the copy of A: whole vectors plus one, so that rows start in different cache sets."""
         chunk = self.lanes * self.group
         return (-(-self.block_groups * self.group // chunk) + 1) * chunk
 
@@ -329,7 +331,7 @@ class GemmEmitter:
         copy: tirx.Var | None,
         kt: Index,
     ) -> None:
-        """One register tile: sum the k-block, add the sums so far, store them raw or finished."""
+        """Emit one register tile: sum the K block, add the previous sums, store partial or final results."""
         shape = TileShape(rows, columns, self.lanes)
         j0 = (panel + p) * self.nr
         acc = accumulators(shape, self.engine)
@@ -405,20 +407,21 @@ class GemmEmitter:
 
     @property
     def adds_last(self) -> bool:
-        """Whether a block is summed for itself and the sums of the blocks before are added last.
+        """Whether each block is summed separately and the previous sums are added last.
 
-        What is summed one behind the other is then a block, and rounding errors grow with its length and with the
-        number of blocks instead of with all of K: at K = 16384 they are 1.3 times those of OpenBLAS and not 5.7 times.
-        Up to FEW_BLOCKS they are less than 4 times those anyway, and sums that are loaded first cost up to 3 percent
-        less.
+        The sequence of additions is then as long as a block, so rounding errors grow with the block length and the
+        number of blocks instead of with all of K: at K = 16384 they are 1.3 times those of OpenBLAS instead of 5.7
+        times. Up to FEW_BLOCKS blocks they are below 4 times in any case, and loading the sums first costs up to 3
+        percent less.
         """
         return self.k_blocks > FEW_BLOCKS
 
     def add_so_far(self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
-        """Add the sums of the blocks before, if there are some."""
+        """Add the sums of previous blocks, if there are any."""
         resume(acc, shape, where.first, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
-    # ---- sums that are not finished -------------------------------------------------------------------------------
+    # ---- partial sums
+    # -------------------------------------------------------------------------------------------------
 
     def raw(self, batch: Index, i: Index, j: Index, kt: Index) -> Expr:
         if self.partial is not None:
@@ -435,7 +438,7 @@ class GemmEmitter:
         return ((kt * self.batch + batch) * self.m + i) * self.n + j
 
     def add_partial_sums(self, tk: int) -> None:
-        """The end of split-K: add the tasks' sums and finish, rows in parallel."""
+        """Emit the end of split-K: add the tasks' sums and apply the epilogue, with rows in parallel."""
         whole, rest = divmod(self.n, self.lanes)
         workers = self.tasks[0] * self.tasks[1] * self.tasks[2] * tk
 

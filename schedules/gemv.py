@@ -1,7 +1,7 @@
-"""Products of few rows: B is read once, straight through, at the speed of memory.
+"""Matrix multiplications with few rows: B is streamed once at memory bandwidth.
 
-Two forms, by which axis of B is contiguous. Along n (B as [k, n]) `depth` rows of B are read side by side and added to
-a row of sums that stays in L1; along k (B as [n, k], a dense layer's weight) each sum is a vector of
+There are two variants, depending on the contiguous axis of B. Along n (B as [k, n]), `depth` rows of B are read side by
+side and added to a row of sums that stays in L1. Along k (B as [n, k], a dense layer's weight), each sum is a vector of
 partial sums in registers, `width` columns at a time, added up at the end.
 """
 
@@ -24,7 +24,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class StreamEmitter:
-    """Writes the TIR of one few-row product."""
+    """Emits one matrix multiplication with few rows."""
 
     def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> None:
         self.program, self.engine = program, engine
@@ -57,7 +57,7 @@ class StreamEmitter:
     # ---- B as [k, n]: rows of B side by side -------------------------------------------------------------------------
 
     def along_n(self, batch: Index, worker: Index, workers: int) -> None:
-        """`partition_n` columns at a time, `partition_k` rows of B in one pass over the sums."""
+        """Process `partition_n` columns at a time, with `partition_k` rows of B per pass over the sums."""
         lanes, chunk = self.lanes, self.tiling.partition_n
         vectors, rest = divmod(self.n, lanes)
         first, end = share(vectors, worker, workers)
@@ -72,7 +72,7 @@ class StreamEmitter:
                 self.columns(batch, vectors * lanes, 1, rest, sums)
 
     def columns(self, batch: Index, j0: Index, count: Index, width: int, sums: tirx.Var) -> None:
-        """The sums of `count` vectors of `width` columns from j0 on."""
+        """Emit the sums of `count` vectors of `width` columns starting at j0."""
         depth = min(self.tiling.partition_k, self.k)
         chunk = self.tiling.partition_n
         whole, rest = divmod(self.k, depth)
@@ -111,7 +111,7 @@ class StreamEmitter:
                 self.dots(batch, groups * width, rest)
 
     def dots(self, batch: Index, j0: Index, width: int) -> None:
-        """m x width sums, each a vector along k."""
+        """Emit m x width sums, each a vector along k."""
         lanes, kind = self.lanes, self.engine.acc
         acc = [registers(width, lanes, kind) for _ in range(self.m)]
         whole, rest = divmod(self.k, lanes)
@@ -134,10 +134,10 @@ class StreamEmitter:
         self.add_lanes(acc, batch, j0, width)
 
     def add_lanes(self, acc: list[list[tirx.Var]], batch: Index, j0: Index, width: int) -> None:
-        """The ends of the dot products: `width` vectors of partial sums become `width` sums, side by side.
+        """Finish the dot products: `width` vectors of partial sums become `width` sums side by side.
 
-        Neighbouring lanes of two vectors are added into one, so that a round halves both the vectors and the partial
-        sums of each column; once one vector is left, rounds with itself finish it.
+        Adjacent lanes of two vectors are added into one, so each round halves both the number of vectors and the
+        partial sums per column; once a single vector is left, rounds with itself finish it.
         """
         lanes, kind = self.lanes, self.engine.acc
         even, odd = ([2 * lane + bit for lane in range(lanes)] for bit in (0, 1))
@@ -156,7 +156,7 @@ class StreamEmitter:
                 self.store(sums[lane], batch, i, j0 + lane)
 
     def kept(self, value: Expr) -> Expr:
-        """`value` in a register of its own, so that it is written once and read twice."""
+        """Return `value` in a register, so that it is computed once and read twice."""
         held = register(self.lanes, self.engine.acc)
         whole = T.ramp(0, 1, self.lanes)
         T.buffer_store(held, value, [whole])
@@ -164,5 +164,5 @@ class StreamEmitter:
 
 
 def _pairs(a: Expr, b: Expr, even: list[int], odd: list[int]) -> Expr:
-    """Sums of neighbouring lanes, those of `a` before those of `b`."""
+    """Return the sums of adjacent lanes, those of `a` before those of `b`."""
     return T.Shuffle([a, b], even) + T.Shuffle([a, b], odd)

@@ -1,10 +1,9 @@
-"""Attention whose batch, rows or keys a run brings: the nest of attention.py, with its edges by the sizes.
+"""Attention with a dynamic batch, rows or keys: the loop nest of attention.py with edges that depend on the sizes.
 
-A register tile is what the decision says, of a sample. Rows behind the last whole tile of a block are tiles of eight,
-four, two rows and one. Keys are packed vector by vector; of the last one, lanes behind the last key hold
-that key again, and what they add up to is not read: rows of scores begin at multiples of a vector. Panels behind the
-last whole one are as many vectors wide as they have. How tall blocks are follows from the sizes as the decision does
-from those of the sample, so that a block's scores stay in L2 whatever the number of keys.
+The register tile is decided for a sample. Rows after the last whole tile of a block form tiles of eight, four, two and
+one rows. Keys are packed vector by vector; lanes of the last vector after the last key repeat that key, and their
+results are not read: rows of scores start at multiples of a vector. Panels after the last whole one have as many
+vectors as needed. The height of blocks is computed from the sizes as in the decision.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _KIND = "int64"
 
 
 class OpenAttentionEmitter(AttentionEmitter):
-    """Writes one attention of open sizes, by an instruction that takes single elements. `space`: bytes that the scores
-    of a block may take."""
+    """Emits one attention operator of dynamic size, for an instruction that takes single elements. `space`: bytes
+    available for the scores of a block."""
 
     def __init__(
         self, program: AttentionProgram, tiling: AttentionTiling, engine: DotInstruction, resolve: Resolve, space: int
@@ -57,12 +56,12 @@ class OpenAttentionEmitter(AttentionEmitter):
         s, tiling, lanes = self.shape, self.tiling, self.tiling.lanes
         tb, tr = tiling.threads_batch, tiling.threads_rows
         pitch = self.vectors * _number(lanes)
-        # No more than a block of the tallest, nor than the space, or one row. Variables would be defined behind the
-        # allocations, which TVM moves ahead.
+        # At most one block of the largest height, or the available space, or one row. Computed from the sizes directly:
+        # variables would be defined after the allocations, which TVM moves to the front.
         room = tirx.min(pitch * _number(MOST_ROWS), tirx.max(pitch, _number(self.space // 4)))
         panels = tirx.floordiv(self.vectors + _number(tiling.scores.vectors - 1), _number(tiling.scores.vectors))
         with T.parallel(0, tb * tr) if tb * tr > 1 else T.serial(0, 1) as task:
-            one = _number(1)  # element at least, where there are no keys
+            one = _number(1)  # at least one element, even without keys
             keys = T.alloc_buffer((tirx.max(panels * _number(self.keys.size), one),), self.engine.panel)
             width = _number(-(-s.width // self.values.nr)) * self.values.size
             values = T.alloc_buffer((tirx.max(width, one),), self.engine.panel)
@@ -83,7 +82,7 @@ class OpenAttentionEmitter(AttentionEmitter):
                     self.open_block(batch, i0, rows, keys, values, queries, scores)
 
     def blocks_of_rows(self) -> tuple[Expr, Expr]:
-        """(the rows of a block, how many there are), as decide_attention() has them."""
+        """Return (rows of a block, number of blocks), as in decide_attention()."""
         tall = _number(self.tiling.scores.height)
         bytes_of_a_row = counted(self.pitch * _number(4), 1)
         most = counted(tirx.min(_number(MOST_ROWS), tirx.floordiv(_number(self.space), bytes_of_a_row)), 1)
@@ -96,7 +95,7 @@ class OpenAttentionEmitter(AttentionEmitter):
     # ---- operands -------------------------------------------------------------------------------------------------
 
     def pack_keys(self, packed: tirx.Var, batch: Expr) -> None:
-        """Keys into panels, one vector of them after the other."""
+        """Pack the keys into panels, vector by vector."""
         layout, lanes, depth = self.keys, self.tiling.lanes, self.shape.depth
         operand, last = self.program.keys, self.key_count - _number(1)
         turned = operand.adjacent(operand.column) and not operand.adjacent(operand.row)
@@ -127,7 +126,7 @@ class OpenAttentionEmitter(AttentionEmitter):
     def pack_square(
         self, packed: tirx.Var, base: Expr, batch: Expr, k: Expr, key: Callable[[Expr], Expr], single: PanelLayout
     ) -> None:
-        """As many elements of a vector's keys as it has lanes, turned in registers."""
+        """Transpose as many elements of a vector's keys as it has lanes, in registers."""
 
         def element(step: Index, j: Index) -> Expr:
             return self.element(self.program.keys, batch, key(_index(j)), _index(step))
@@ -135,7 +134,7 @@ class OpenAttentionEmitter(AttentionEmitter):
         pack_transposed(packed, base, element, k, single, single.lanes)
 
     def pack_values(self, packed: tirx.Var, batch: Expr) -> None:
-        """Values into panels; the columns of the last one behind the last value are zeros."""
+        """Pack the values into panels; columns of the last panel after the last value are zero."""
         layout, lanes, width = self.values, self.tiling.lanes, self.shape.width
         for start in range(0, -(-width // lanes) * lanes, lanes):
             used = min(lanes, width - start)
@@ -199,7 +198,8 @@ class OpenAttentionEmitter(AttentionEmitter):
         _tiles(rows, tiling.values, against_values)
 
     def _by_row(self) -> tuple[RowGroup, list[tirx.Buffer]]:
-        """The stages between the products, with scores and weights as those of one row; and these two."""
+        """Return the stages between the matrix multiplications, with scores and weights reduced to one row, and these
+        two buffers."""
         program = self.program
         strip = StripRows(frozenset(v for v, _ in program.rows.rows), None, self.base, 1)
         stages, rows = list(program.rows.stages), []
@@ -210,7 +210,7 @@ class OpenAttentionEmitter(AttentionEmitter):
         return RowGroup(program.rows.rows, tuple(stages), columns), rows
 
     def open_rows(self, batch: Expr, i0: Expr, rows: Expr, scores: tirx.Var) -> None:
-        """These stages for every row of the block, in place."""
+        """Emit these stages for every row of the block, in place."""
         place: list[Expr] = []
 
         def resolve(load: TensorLoad) -> Expr:
@@ -234,7 +234,7 @@ class OpenAttentionEmitter(AttentionEmitter):
 
 @dataclass(frozen=True)
 class _OneVector(PanelLayout):
-    """One vector of a panel of several, whose steps lie `apart`."""
+    """One vector of a wider panel, with a distance of `apart` between steps."""
 
     apart: int
 
@@ -252,12 +252,12 @@ def _index(value: Extent) -> Expr:
 
 
 def _parts(extent: Expr, size: Expr) -> Expr:
-    """How many parts of at most `size` there are."""
+    """Return the number of parts of at most `size`."""
     return tirx.floordiv(extent + size - _number(1), size)
 
 
 def _tiles(rows: Expr, tile: RegisterTile, emit: Callable[[Expr, int], None]) -> None:
-    """emit(first row, height) for whole tiles, then for lower ones that make up the rest."""
+    """Call emit(first row, height) for whole tiles, then for lower ones that cover the remainder."""
     height = tile.height
     whole = counted(tirx.floordiv(rows, _number(height)), 0)
     with T.serial(_number(0), whole) as number:
@@ -267,6 +267,6 @@ def _tiles(rows: Expr, tile: RegisterTile, emit: Callable[[Expr, int], None]) ->
     while lower > 1:
         before = tirx.floordiv(rest, _number(lower)) * _number(lower)
         lower //= 2
-        # A loop of one turn or none.
+        # A loop with one or zero iterations.
         with T.serial(_number(0), tirx.floordiv(rest - before, _number(lower))):
             emit(counted(done + before, 0), lower)

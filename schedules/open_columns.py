@@ -1,15 +1,16 @@
-"""Products whose columns or summed elements only a run brings, as of two activations: nothing is prepacked.
+"""Matrix multiplications with dynamic columns or a dynamic reduction axis, such as those of two activations; nothing is
+prepacked.
 
 parallel task = (share of the batch, share of the tiles of rows)
   matrix of the batch
-    B into panels of all summed elements
+    B packed into panels over all of K
     tile of rows
-      A', its rows copied, the last group of a dot instruction filled with zeros
+      its rows of A copied, the last group of a dot-product instruction padded with zeros
       panel: the sums of a microkernel into a small buffer, finished from there
 
-Columns of the last panel beyond the matrix hold its last column again; their sums are not finished. Rows are shared
-evenly among tiles, as in open_gemm.py. Since they are copied, a microkernel may have more rows than its tile: there are
-a few heights, and the sums of rows that the tile lacks are not finished.
+Columns of the last panel outside the matrix repeat its last column; their sums are discarded. Rows are divided evenly
+among tiles, as in open_gemm.py. Since they are copied, a microkernel may have more rows than its tile: there are a few
+heights, and the sums of rows that the tile lacks are discarded.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ..match.loop_axes import stride
 from .gemm import Expr, Index
 from .open_gemm import OpenGemmEmitter, held
 
-_HEIGHTS = (1, 2, 4, 6, 8)  # of microkernels, beside that of a whole tile
+_HEIGHTS = (1, 2, 4, 6, 8)  # of microkernels, in addition to that of a whole tile
 
 
 def _number(value: int) -> Expr:
@@ -44,7 +45,7 @@ def _expr(extent: Extent) -> Expr:
 
 
 class OpenColumnsEmitter(OpenGemmEmitter):
-    """Writes the TIR of one product of which columns or summed elements are open."""
+    """Emits one matrix multiplication with dynamic columns or a dynamic reduction axis."""
 
     def __init__(self, program: GemmProgram, tiling: OpenGemmTiling, engine: DotInstruction) -> None:
         super().__init__(program, tiling, engine)
@@ -55,7 +56,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
         assert packed is None, "B is an activation"
         batch, m, n, k = self.program.extents
         chunk = self.lanes * self.group
-        # Of sizes alone: TVM moves allocations ahead of what is computed.
+        # Computed from sizes only: TVM moves allocations before other computations.
         groups, panels = _expr(parts_of(k, self.group)), _expr(parts_of(n, self.nr))
         size = (groups + _number(self.layout.rows - self.layout.groups)) * _number(self.nr * self.group)
         pitch = (_expr(parts_of(k, chunk)) + _number(1)) * _number(chunk)
@@ -80,7 +81,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
     # ---- packing --------------------------------------------------------------------------------------------------
 
     def pack_matrix(self, own: tirx.Var, batch: Expr) -> None:
-        """B into panels."""
+        """Pack B into panels."""
         whole = held(tirx.floordiv(self.n, _number(self.nr)))
         last = self.n - _number(1)
 
@@ -120,7 +121,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
             pack_starts(own, base, self.groups, layout)
 
     def pack_rest(self, own: tirx.Var, at: Expr, b: Element, k: Expr, columns: int, rest: Expr) -> None:
-        """The last group of a panel: `rest` summed elements, and zeros."""
+        """Pack the last group of a panel: `rest` elements of K, and zeros."""
         with T.serial(0, self.nr * self.group // self.lanes) as number, T.vectorized(0, self.lanes) as lane:
             T.buffer_store(own, tirx.const(0, self.engine.panel), [at + number * self.lanes + lane])
         with T.serial(_number(0), rest) as element:
@@ -130,7 +131,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
                     T.buffer_store(own, b(k + element, start + lane), [to])
 
     def is_turned(self) -> bool:
-        """Whether B lies column by column."""
+        """Return whether B is stored by columns."""
         b = self.program.b
 
         def adjacent(axis: tuple[tirx.Var, ...]) -> bool:
@@ -141,7 +142,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
     # ---- tiles ----------------------------------------------------------------------------------------------------
 
     def tile_of_rows(self, batch: Expr, tile: Expr, own: tirx.Var, copy: tirx.Var, sums: tirx.Var) -> None:
-        """A tile of rows and every panel."""
+        """Emit a tile of rows and every panel."""
         rows = held(self.height - tirx.Cast("int64", tile >= self.taller))
         i0 = held(tile * self.height - tirx.max(tile - self.taller, 0))
 
@@ -165,7 +166,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
             self.finish_columns(batch, i0, rows, j0, held(tirx.min(_number(self.nr), self.n - j0)), sums)
 
     def sum_rows(self, height: int, base: Expr, own: tirx.Var, copy: tirx.Var, sums: tirx.Var) -> None:
-        """The sums of `height` copied rows and a panel."""
+        """Emit the sums of `height` copied rows and a panel."""
         shape = TileShape(height, self.nr, self.lanes)
         acc = accumulators(shape, self.engine)
         if self.engine.offset:
@@ -184,7 +185,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
         return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
 
     def finish_columns(self, batch: Expr, i0: Expr, rows: Expr, j0: Expr, columns: Expr, sums: tirx.Var) -> None:
-        """Rows of the small buffer where they belong, in vectors, then in narrower ones."""
+        """Finish rows of the small buffer and store them, in full vectors and then in narrower ones."""
         program = self.program
 
         def finish(row: Expr, start: Expr, width: int) -> None:
@@ -197,7 +198,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
             self.by_vectors(columns, lambda start, width: finish(row, start, width))
 
     def by_vectors(self, columns: Expr, emit: Callable[[Expr, int], None]) -> None:
-        """emit(start, width) for all columns of a panel."""
+        """Call emit(start, width) for all columns of a panel."""
         with T.serial(_number(0), tirx.floordiv(columns, _number(self.lanes))) as number:
             emit(number * _number(self.lanes), self.lanes)
         width = self.lanes
@@ -214,5 +215,5 @@ class OpenColumnsEmitter(OpenGemmEmitter):
 
 
 def is_of_open_columns(program: GemmProgram) -> bool:
-    """Whether columns or summed elements of a product are open."""
+    """Return whether the columns or the reduction axis of a matrix multiplication are dynamic."""
     return any(map(is_open, program.extents[2:]))

@@ -1,14 +1,14 @@
-"""Products whose number of rows, or of matrices, only a run brings: the nest of gemm.py with heights of tiles chosen in
-the run.
+"""Matrix multiplications with a dynamic number of rows or matrices: the loop nest of gemm.py with tile heights chosen
+at run time.
 
-A tile has at most mr rows, and there is a microkernel for every height up to that. Rows are shared evenly: so few tiles
-as hold them all, of two heights that differ by one, so that 7 rows in tiles of at most 6 are 4 and 3, not 6 and 1. Sums
-leave the registers for a small buffer, behind which one loop over rows finishes them, whatever the height: what is
-fused to a product is written once. With few rows a microkernel takes several panels at once, so that it has as many
-sums as the multiply-adds of a core overlap.
+A tile has at most mr rows, and there is a microkernel for every height up to mr. Rows are divided evenly into the
+fewest possible tiles, with heights that differ by at most one, so 7 rows in tiles of at most 6 are 4 and 3, not 6 and
+1. Sums go from the registers to a small buffer, from which one loop over rows finishes them for any height: the
+epilogue is emitted only once. With few rows a microkernel takes several panels at once, to have enough independent sums
+to overlap multiply-adds.
 
-Rows are read where they lie, or copied for each tile (A'): where a dot instruction takes groups of elements, or where
-elements are computed, which every microkernel would do again.
+Rows are read in place, or copied for each tile if a dot-product instruction takes groups of elements or if elements are
+computed, which every microkernel would repeat.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ..match.access import address, bind, variables
 from ..match.tap_run import TapRun, tap_run
 from .gemm import Expr, GemmEmitter, Index, _Block
 
-LEAST_SUMS = 8  # vectors of sums that a microkernel has at least, where there are panels for them
+LEAST_SUMS = 8  # fewest vectors of sums of a microkernel, if there are panels for them
 
 
 def held(value: Expr) -> Expr:
-    """A count in a register."""
+    """Return a count in a register."""
     return counted(tirx.Cast("int64", value), 0)
 
 
@@ -47,9 +47,9 @@ def _number(value: int) -> Expr:
 
 
 def summed_run(program: GemmProgram) -> int:
-    """How many summed elements lie together: the extent of the innermost of several summed axes, or of the inner two
-    where those are the taps of a row of a window and few channels; 0 where there is but one axis, or only a run brings
-    it."""
+    """Return how many elements of K are contiguous: the extent of the innermost of several reduction axes, or of the
+    inner two if those are the taps of a window's row and a few channels; 0 if there is only one axis or its extent is
+    dynamic."""
     taps = tap_run(program.name, program.a)
     if taps is not None:
         return taps.taps * taps.channels
@@ -58,7 +58,8 @@ def summed_run(program: GemmProgram) -> int:
 
 
 def _ends_with_summed(program: GemmProgram) -> bool:
-    """Whether A is read at the one summed axis along its last dimension: the elements of a row are neighbours."""
+    """Return whether A is read along its last dimension by a single reduction axis, so that the elements of a row are
+    adjacent."""
     load = program.a.expr
     if not isinstance(load, TensorLoad) or len(load.source.strides) or load.source not in program.func.params:
         return False
@@ -68,13 +69,13 @@ def _ends_with_summed(program: GemmProgram) -> bool:
 
 
 class OpenGemmEmitter(GemmEmitter):
-    """Writes the TIR of one product of open rows or batch; columns and summed elements are fixed."""
+    """Emits one matrix multiplication with dynamic rows or batch; columns and reduction axis are static."""
 
     def __init__(self, program: GemmProgram, tiling: OpenGemmTiling, engine: DotInstruction) -> None:
         super().__init__(program, tiling, engine)
         self.vectors, self.ranges = self.nr // self.lanes, tiling.ranges
         self.columns_first = False
-        # Elements that are copied at once: blocks of K are whole runs of the innermost of several summed axes.
+        # Elements that are copied at once: blocks of K are whole runs of the innermost of several reduction axes.
         self.depth = summed_run(program)
         self.taps = tap_run(program.name, program.a)
         length = self.k if self.k_blocks == 1 else self.block_groups * self.group
@@ -99,7 +100,7 @@ class OpenGemmEmitter(GemmEmitter):
                 self.task(in_register(first + turn), mt, nt, 0, packed)
 
     def by_rows(self, part: int) -> Extent:
-        """Shares of the batch, the rows or the columns, for as many rows as the run has."""
+        """Return the shares of the batch, the rows or the columns for the number of rows at run time."""
         found: Extent = self.ranges[-1].threads[part]
         for below in self.ranges[-2::-1]:
             if is_open(found) or found != below.threads[part]:
@@ -108,10 +109,11 @@ class OpenGemmEmitter(GemmEmitter):
         return found
 
     def cut_rows(self) -> None:
-        """The tiles of all rows, in registers of the task: those of others would be read again after every store."""
+        """Compute the tiles of all rows in registers of the task: values of the enclosing function would be reloaded
+        after every store."""
         m = held(self.m) if is_open(self.m) else _number(self.m)
         self.tiles = held(tirx.ceildiv(m, self.mr))
-        # Rows of the taller tiles, and how many of these there are; the others have one row less.
+        # Height of the taller tiles, and how many there are; the others have one row less.
         self.height = held(tirx.ceildiv(m, tirx.max(self.tiles, 1)))
         self.taller = held(m - self.tiles * (self.height - 1))
 
@@ -147,12 +149,12 @@ class OpenGemmEmitter(GemmEmitter):
                 self.finish_rows(where, i0, rows, j0, columns, wide * self.nr, sums)
 
     def at_once(self, height: int) -> int:
-        """Panels that the microkernel of this height takes at once: fewer the higher it is."""
+        """Return the panels that the microkernel of this height takes at once: fewer for taller ones."""
         wanted = -(-LEAST_SUMS // (height * self.vectors))
         return max(1, min(wanted, self.panels, self.panels_per_block))
 
     def copy_open_tile(self, where: _Block, i0: Expr, rows: Expr) -> tirx.Var | None:
-        """A', the rows of a tile."""
+        """Copy the rows of a tile."""
         if not self.copies_a:
             return None
         buffer = T.alloc_buffer((self.mr * self.copy_stride,), self.engine.operand)
@@ -170,7 +172,7 @@ class OpenGemmEmitter(GemmEmitter):
         return buffer
 
     def starts_of_rows(self, where: _Block, i0: Expr, rows: Expr) -> tirx.Var:
-        """Where the rows of a tile start in A, which is read there: worked out once, for all microkernels."""
+        """Compute the start addresses of a tile's rows in A, which is read in place, once for all microkernels."""
         starts = small_buffer((self.mr,), "int64")
         with T.serial(0, rows) as row:
             load = self.program.a.at(where.batch, i0 + row, where.k0)
@@ -179,11 +181,11 @@ class OpenGemmEmitter(GemmEmitter):
         return starts
 
     def rows_of(self, copy: tirx.Var | None, height: int) -> list[Expr]:
-        """Where the rows of a tile start, each in a register; none where they are copied."""
+        """Return the start addresses of a tile's rows, each in a register; empty if rows are copied."""
         return [held(copy[row]) for row in range(height)] if copy is not None and self.rows_in_place else []
 
     def read_in_place(self, start: Expr, k: Expr) -> Expr:
-        """An element of A behind the start of its row: from the first index on, whatever axes it has."""
+        """Return an element of A at an offset from the start of its row, by the flat address."""
         source = self.program.a.expr.source
 
         def element(dtype: str) -> Expr:
@@ -193,8 +195,8 @@ class OpenGemmEmitter(GemmEmitter):
         return packed_a(self.engine, element)
 
     def copy_runs(self, buffer: tirx.Var, at: Expr, where: _Block, i: Expr) -> None:
-        """A row by runs of its innermost summed axis, as the channels below one tap of a convolution's window: where a
-        run lies, and whether it lies within the image, is worked out once."""
+        """Copy a row in runs of its innermost reduction axis, such as the channels of one tap of a convolution's
+        window: the address of a run, and whether it is inside the image, is computed once."""
         a = self.program.a
         place = {v: held(value) for v, value in bind(a.axes[1:2], a.extents[1:2], [held(i)]).items()}
         place |= bind(a.axes[:1], a.extents[:1], [where.batch])
@@ -216,7 +218,7 @@ class OpenGemmEmitter(GemmEmitter):
                 copy_row(buffer, to, 0, element, self.run, self.run, self.lanes * self.group)
 
     def copy_taps(self, buffer: tirx.Var, to: Expr, place: dict[tirx.Var, Expr], taps: TapRun) -> None:
-        """The taps of a row of a window, at once where all of them lie within the image."""
+        """Copy the taps of a window's row, at once if all of them are inside the image."""
         a, chunk = self.program.a, self.lanes * self.group
         whole, rest = divmod(self.run, chunk)
 
@@ -239,7 +241,7 @@ class OpenGemmEmitter(GemmEmitter):
     def sum_panels(
         self, where: _Block, i0: Expr, copy: tirx.Var | None, height: int, p: Expr, panels: Expr, sums: tirx.Var
     ) -> None:
-        """The sums of a tile of `height` rows over `panels` panels from p on."""
+        """Emit the sums of a tile of `height` rows for `panels` panels starting at p."""
         wide = self.at_once(height)
         if wide == 1:
             self.sum_tile(where, i0, copy, height, p, 0, 1, sums)
@@ -260,8 +262,8 @@ class OpenGemmEmitter(GemmEmitter):
         panels: int,
         sums: tirx.Var,
     ) -> None:
-        """The sums of `panels` panels, the first one `skipped` behind p, into the small buffer. Columns beyond the
-        matrix are zeros in the panels, and summed as well."""
+        """Emit the sums of `panels` panels, starting `skipped` panels after p, into the small buffer. Columns outside
+        the matrix are zero in the panels, and are summed too."""
         assert where.panels is not None
         shape = TileShape(height, self.nr, self.lanes)
         tiles = [accumulators(shape, self.engine) for _ in range(panels)]
@@ -290,11 +292,11 @@ class OpenGemmEmitter(GemmEmitter):
     def finish_rows(
         self, where: _Block, i0: Expr, rows: Expr, j0: Index, columns: Expr, pitch: Expr, sums: tirx.Var
     ) -> None:
-        """Rows of the small buffer where they belong: finished, or as sums that later blocks of K go on with."""
+        """Process rows of the small buffer: finish and store them, or keep them as partial sums for later K blocks."""
         program = self.program
 
         def every(what: str, one: Callable[[Expr, Expr, Expr], None]) -> None:
-            """one(place in the buffer, row, column) in vectors over all elements."""
+            """Call one(offset in the buffer, row, column) in vectors for all elements."""
             with T.serial(0, rows) as row, named(what):
                 whole = tirx.floordiv(columns, self.lanes)
                 with T.serial(0, whole) as number, T.vectorized(0, self.lanes) as lane:

@@ -1,9 +1,9 @@
-"""Winograd convolutions of images whose height and width only a run brings: the nest of conv_winograd.py with image
-tiles counted in the run.
+"""Winograd convolutions with dynamic image height and width: the loop nest of conv_winograd.py with image tiles counted
+at run time.
 
-Image tiles of all images are shared evenly among tasks, those of a task among blocks, and those of a block among
-register tiles of at most mr rows, of two heights that differ by one; there is a microkernel for every height. Every
-block asks where an image tile lies, since any may lie across the border.
+Image tiles of all images are divided evenly among tasks, those of a task among blocks, and those of a block among
+register tiles of at most mr rows, with heights that differ by at most one; there is a microkernel for every height.
+Every block checks the position of its image tiles, since any of them may cross the border.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _number(value: int) -> Expr:
 
 
 class OpenWinogradEmitter(WinogradEmitter):
-    """Writes the TIR of one convolution of open images."""
+    """Emits one convolution of dynamic images."""
 
     has_border = True
     divides = False
@@ -52,7 +52,7 @@ class OpenWinogradEmitter(WinogradEmitter):
         tiles = in_register(product_of((self.open.images, *counts)))
         tt, tc = (in_register(self.by_tiles(part, tiles)) for part in range(2))
         with T.parallel(0, tt * tc) as task:
-            # Registers of the task: those of others would be read again after every store.
+            # In registers of the task: values of the enclosing function would be reloaded after every store.
             self.height, self.width = map(in_register, self.open.size)
             self.ho, self.wo = map(in_register, self.open.points)
             self.tile_rows, self.tile_columns = map(in_register, counts)
@@ -61,7 +61,7 @@ class OpenWinogradEmitter(WinogradEmitter):
             self.task(packed, held(first), held(end), held(panel0), held(panel1))
 
     def by_tiles(self, part: int, tiles: Extent) -> Extent:
-        """Shares of the image tiles or the channels, for as many image tiles as the run has."""
+        """Return the shares of the image tiles or the channels for the number of image tiles at run time."""
         found: Extent = self.ranges[-1].threads[part]
         for below in self.ranges[-2::-1]:
             found = tirx.Select(tiles <= below.tiles, _number(below.threads[part]), _expr(found))
@@ -84,7 +84,7 @@ class OpenWinogradEmitter(WinogradEmitter):
                 self.transform_outputs(sums, first, count, panel * self.nr, panels * self.nr)
 
     def every_height(self, count: Expr, emit: Callable[[Index, int], None]) -> None:
-        """emit(first image tile, rows) for register tiles that share `count` image tiles evenly."""
+        """Call emit(first image tile, rows) for register tiles that divide `count` image tiles evenly."""
         groups = held(tirx.ceildiv(count, _number(self.mr)))
         height = held(tirx.ceildiv(count, tirx.max(groups, 1)))
         taller = held(count - groups * (height - 1))

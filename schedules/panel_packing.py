@@ -1,6 +1,6 @@
-"""Weights in blocks packed in each run into the panels that kernels read (lowering/weight_panels.py).
+"""Packs block-quantised weights at run time into the panels that kernels read (lowering/weight_panels.py).
 
-Only weights that a run brings are packed so: constants are packed when a model is compiled.
+Only weights passed at run time are packed this way; constants are packed when a model is compiled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Index: TypeAlias = tirx.Expr | int
 
 
 def pack_panels(layout: Panels, weights: tirx.Var, packed: tirx.Var) -> None:
-    """`weights` as records into the flat buffer `packed`, a parallel task a panel; what lies beyond the last column
-    stays 0."""
+    """Pack `weights`, given as records, into the flat buffer `packed`, one parallel task per panel; what is past the
+    last column stays 0."""
     p, nr = layout.product, layout.nr
     with T.parallel(0, layout.count) as panel, T.serial(0, p.blocks) as block, T.serial(0, nr) as j:
         column = panel * nr + j
@@ -45,7 +45,7 @@ def pack_panels(layout: Panels, weights: tirx.Var, packed: tirx.Var) -> None:
 def _pack_factors(
     layout: Panels, weights: tirx.Var, packed: tirx.Var, column: Index, block: Index, tail: Index, j: Index
 ) -> None:
-    """Those of a group, with its first block."""
+    """Pack the factors of a group, together with its first block."""
     p, grouped = layout.product, layout.product.encoding.grouped
     with when(tirx.EQ(tirx.floormod(block, grouped), 0)), T.serial(0, 2) as byte:
         for factor in range(p.factors):
@@ -54,7 +54,7 @@ def _pack_factors(
 
 
 def _byte(layout: Panels, weights: tirx.Var, column: Index, block: Index, unit: Index, word: int, byte: Index) -> Expr:
-    """A byte of a lane's word, the parts of some weights from the lowest bits on."""
+    """Return a byte of a lane's word, composed of parts of weights from the lowest bits upwards."""
     p = layout.product
 
     def weight(place: int) -> Expr:

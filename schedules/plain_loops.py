@@ -1,4 +1,4 @@
-"""The last resort: functions whose blocks have loops of varying length, scans, sorts. Outer loops run in parallel."""
+"""Fallback for functions whose blocks have loops of varying length, scans and sorts: outer loops run in parallel."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from tvm import s_tir, tirx
 
 from ..hardware.description import Cpu
 
-# Elements of a block below which a start of the threads costs more than it saves.
+# Elements of a block below which the start of threads costs more than it saves.
 _LEAST_PARALLEL = 8192
 
 
 def apply(func: tirx.PrimFunc, name: str, cpu: Cpu) -> tirx.PrimFunc:
-    """Each block parallel over its leading spatial loops; `func` itself where its loops cannot be moved."""
+    """Return the function with each block parallel over its leading spatial loops; `func` unchanged if its loops cannot
+    be transformed."""
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}))
     sch.work_on(name)
     try:
         blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    except s_tir.ScheduleError:  # there is no root block: code of another kind, which stays as it is
+    except s_tir.ScheduleError:  # no root block: another kind of code, which stays unchanged
         return func
     for block in blocks:
         _begin(sch, block)
@@ -28,7 +29,8 @@ def apply(func: tirx.PrimFunc, name: str, cpu: Cpu) -> tirx.PrimFunc:
 
 
 def _begin(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:
-    """What a sum starts from is stored ahead of its loops where these may have no turns: within, nothing would be."""
+    """Store the initial value of a reduction before its loops if these may have no iterations, in which case it would
+    not be stored inside."""
     if sch.get(block).init is None:
         return
     kinds = [int(v.iter_type) for v in sch.get(block).iter_vars]
@@ -40,7 +42,7 @@ def _begin(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:
 
 
 def _share(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, cpu: Cpu) -> None:
-    """One block parallel, if it is large enough and nothing forbids it."""
+    """Make one block parallel if it is large enough and TVM allows it."""
     kinds = [int(v.iter_type) for v in sch.get(block).iter_vars]
     spatial = next((i for i, kind in enumerate(kinds) if kind != tirx.IterVar.DataPar), len(kinds))
     loops = sch.get_loops(block)[:spatial]
@@ -51,5 +53,6 @@ def _share(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, cpu: Cpu) -> Non
         return
     try:
         sch.parallel(sch.fuse(*loops))
-    except s_tir.ScheduleError:  # a dependence that only this block has; both check before they change: it stays serial
+    # A dependence within the block; both primitives check before they change anything, so it stays serial.
+    except s_tir.ScheduleError:
         return

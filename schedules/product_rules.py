@@ -1,4 +1,4 @@
-"""MetaSchedule rules that add matrix multiplications with K split, or in partitions, as decided, to their space."""
+"""MetaSchedule rules that add the decided split-K or partitions of matrix multiplications to their search space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .cpu_schedule import around_product
 
 
 def _decided(sch: s_tir.Schedule, block: SBlockRV, hardware: Hardware) -> GemmTiling | None:
-    """The decision for the only function of a schedule where `block` is its matrix multiplication, else None."""
+    """Return the decision for the only function of a schedule if `block` is its matrix multiplication, else None."""
     functions = [(g.name_hint, f) for g, f in sch.mod.functions.items() if isinstance(f, tirx.PrimFunc)]
     try:
         product_axes(sch, block)
@@ -35,7 +35,8 @@ def _decided(sch: s_tir.Schedule, block: SBlockRV, hardware: Hardware) -> GemmTi
 
 @derived_object
 class SplitK(PyScheduleRule):
-    """Adds to the space of each matrix multiplication whose decision shares K among cores the one with K split so."""
+    """Adds to the space of each matrix multiplication whose decision divides K among cores the one with this
+    split-K."""
 
     def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware

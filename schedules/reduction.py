@@ -1,15 +1,16 @@
-"""Reductions and what runs with them row by row: sums, maxima, pooling, softmax, layer norm and its relatives.
+"""Reductions and the stages that run with them row by row: sums, maxima, pooling, softmax, layer normalisation and
+similar.
 
     parallel task
-      serial rows, one axis of them shared among tasks
+      serial rows, one axis of them divided among tasks
         stage after stage of the row: reductions into registers, columns in vectors
 
-Where the reduced axis is contiguous, vectors lie along it: each lane sums its own part, several vectors at once to
-hide the latency of the addition, and lanes are added at the end. Else they lie across: each lane is a row of its own,
-several vectors of rows at once, and the loops over the reduced axes run inside. Windows that reach over a border have
-shorter loops there; where the border crosses the lanes, the rows along it are computed one by one.
+If the reduction axis is contiguous, vectors are along it: each lane reduces its own part, several vectors at once to
+cover the latency of the addition, and lanes are combined at the end. Otherwise vectors are across rows: each lane is a
+separate row, several vectors of rows at once, with the loops over the reduction axes inside. Windows that extend past
+the border have shorter loops there; if the border crosses the lanes, the rows along it are computed one by one.
 
-What one stage leaves for the next stays in registers (a value per row) or in a small buffer (a row).
+What one stage passes to the next stays in registers (a value per row) or in a small buffer (a row).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .row_emitter import RowEmitter
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc:
-    """The function as groups of stages, each a parallel region of its own."""
+    """Return the function as groups of stages, each its own parallel region."""
     tiling = decide_elementwise(work_of(program.stages), cpu)
     stages = program.stages
     first = next((stage for stage in stages if stage.reduced), None)
@@ -56,7 +57,7 @@ def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc:
 
 
 def _own(group: RowGroup, groups: list[RowGroup], kept: tuple[tirx.Buffer, ...]) -> list[tirx.Buffer]:
-    """Buffers that only this group reads, and that it can keep in registers or in a small buffer."""
+    """Return the buffers that only this group reads, and that it can keep in registers or in a small buffer."""
     elsewhere = [load.source for other in groups if other is not group for s in other.stages for load in s.reads()]
     columns = dict(group.columns)
     return [

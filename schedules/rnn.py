@@ -1,14 +1,14 @@
-"""A recurrent layer in one kernel for the whole sequence (page 04).
+"""A recurrent layer in one kernel for the whole sequence (column-wise matrix-vector multiplication, design page 04).
 
 step
   parallel task = share of the units
     group of vectors of units
       sequences, a register tile at a time
         sums start with the projected inputs; columns of the recurrent weights times the state are added
-        gates and state, in registers; the new state to its place
+        gates and state, in registers; the new state is stored
 
-Weights packed: group of units, column, vector of units, gate, lane. The state is there twice, so that a step reads the
-one and writes the other. A GRU whose reset multiplies h has two such passes a step.
+Packed weights: group of units, column, vector of units, gate, lane. The state is double-buffered, so that a step reads
+one copy and writes the other. A GRU whose reset gate multiplies h has two such passes per step.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ..operand_types import held_as
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 KIND = "float32"
-LINE = LINE_BYTES // 4  # numbers
+LINE = LINE_BYTES // 4  # elements
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """The packed weights of one pass: its gates, and where they start."""
+    """The packed weights of one pass: its gates, and their offset."""
 
     gates: str
     start: int
@@ -51,7 +51,7 @@ class _Panel:
 
 @dataclass(frozen=True)
 class _Place:
-    """A vector of units of one sequence: `width` units from `unit` on, sequence `row`."""
+    """A vector of units of one sequence: `width` units starting at `unit`, sequence `row`."""
 
     row: Index
     unit: Index
@@ -59,8 +59,8 @@ class _Place:
 
 
 class RecurrentEmitter:
-    """Writes the recurrence of one layer. `buffers` by name, flat: "projected", "weights", "h0", "y", "h" and as the
-    cell has them "c0", "c", "bias", "peepholes", "lengths". Steps and sequences may be known in the run alone."""
+    """Emits the recurrence of one layer. `buffers` by name, flat: "projected", "weights", "h0", "y", "h", and depending
+    on the cell "c0", "c", "bias", "peepholes", "lengths". Steps and sequences may be dynamic."""
 
     def __init__(self, recurrence: Recurrence, tiling: RecurrenceTiling, buffers: Mapping[str, tirx.Var]) -> None:
         self.r, self.tiling, self.buffers = recurrence, tiling, buffers
@@ -74,10 +74,11 @@ class RecurrentEmitter:
             panels.append(_Panel(gates, start))
             start += len(gates) * self.padded * recurrence.hidden
         self.any_batch = is_open(recurrence.batch)
-        self.size = recurrence.batch * recurrence.hidden  # of a state
+        self.size = recurrence.batch * recurrence.hidden  # elements of a state
         self.panels, self.packed_shape, self.packed_dtype = tuple(panels), (start,), held_as(recurrence.stored)
 
-    # ---- the whole --------------------------------------------------------------------------------------------------
+    # ---- whole sequence
+    # ---------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
         r, size = self.r, self.size
@@ -114,7 +115,7 @@ class RecurrentEmitter:
                 T.buffer_store(target, source[start + whole * lanes + i], [to + whole * lanes + i])
 
     def every_group(self, panel: _Panel) -> None:
-        """The groups of units, each core its share, from its end in every other step."""
+        """Emit the groups of units: each core its share, in reverse order in every other step."""
         threads = self.tiling.threads
         with T.parallel(0, threads) if threads > 1 else T.serial(0, 1) as task:
             self.task = task
@@ -129,14 +130,14 @@ class RecurrentEmitter:
                 by_edge(_index(group), self.full, self.tail, self.units, lambda units: self.group(panel, group, units))
 
     def ask_for_state(self, panel: _Panel) -> None:
-        """Other cores have just written their part of the state, and each line of it takes as long as 300 multiply-adds
-        to come: all are asked for at once."""
+        """Prefetch the whole state: other cores have just written their parts of it, and each cross-core cache-line
+        transfer takes as long as 300 multiply-adds."""
         source, offset = self.source(panel)
         with T.serial(0, -(-self.size // LINE)) as line:
             ask(source, [offset + line * LINE], cache=1)
 
     def group(self, panel: _Panel, group: Index, units: int) -> None:
-        """The sequences in tiles of `rows` and of one fewer: a rest of few would wait for weights."""
+        """Emit the sequences in tiles of `rows` and of one fewer: a small remainder would wait for weights."""
         if self.any_batch:
             self.any_tiles(panel, group, units)
             return
@@ -152,7 +153,8 @@ class RecurrentEmitter:
             start += extent * count
 
     def any_tiles(self, panel: _Panel, group: Index, units: int) -> None:
-        """The same for as many sequences as a run has: a tile of each height, of two of which there are some."""
+        """Emit the same for a dynamic number of sequences: a tile of each height, of which at most two heights are
+        used."""
         batch = counted(self.r.batch, 0)
         tiles = counted(tirx.ceildiv(batch, self.tiling.rows), 0)
         height = counted(tirx.ceildiv(batch, tirx.max(tiles, 1)), 0)
@@ -168,10 +170,11 @@ class RecurrentEmitter:
         lower = self.tiling.lower or ()
         return lower[rows - 1] if rows <= len(lower) else self.tiling.ep
 
-    # ---- the product ------------------------------------------------------------------------------------------------
+    # ---- matrix multiplication
+    # --------------------------------------------------------------------------------------------
 
     def tile(self, panel: _Panel, group: Index, units: int, row0: Index, rows: int) -> None:
-        """`rows` sequences of one group: sums, then what becomes of them."""
+        """Emit `rows` sequences of one group: sums, then gates and state."""
         lanes, gates = self.lanes, panel.gates
         widths = [min(lanes, units - at) for at in range(0, units, lanes)]
         vectors = [(block, gate) for block in range(len(widths)) for gate in gates]
@@ -199,7 +202,7 @@ class RecurrentEmitter:
                 self.add_start(place(0, block), found)
                 self.behind(panel, place(0, block), found)
             return
-        # Several sequences share the statements behind: their sums go through memory of L1.
+        # Several sequences share the code of the gates: their sums go through memory in L1.
         start = self.task * self.tiling.rows * self.tiling.vp
         size = len(vectors) * lanes
         for row in range(rows):
@@ -215,15 +218,15 @@ class RecurrentEmitter:
                 self.behind(panel, place(row, block), found)
 
     def ask_for_projected(self, at: _Place, gate: str) -> None:
-        """The projected inputs come from a far cache: they are asked for before the product and added behind it. At its
-        start they kept every tile waiting, a tenth of the time of 8 sequences of 256 units."""
+        """Prefetch the projected inputs, which are in a distant cache, before the matrix multiplication and add them
+        after it. Added at the start, they delayed every tile, by a tenth of the time of 8 sequences of 256 units."""
         row = (self.place * self.r.batch + at.row) * self.r.gates + self.r.order.index(gate)
         first = row * self.r.hidden + at.unit
         for element in (first, first + at.width - 1) if self.r.hidden % self.lanes else (first,):
             ask(self.buffers["projected"], [element], cache=1)
 
     def add_start(self, at: _Place, sums: Mapping[str, tirx.Var]) -> None:
-        """To each sum its projected input, or the bias of what the reset gate multiplies."""
+        """Add to each sum its projected input, or the bias of the part that the reset gate multiplies."""
         for gate, total in sums.items():
             with T.vectorized(0, at.width) as lane:
                 biased = gate == "n" and self.r.reset_after
@@ -236,12 +239,12 @@ class RecurrentEmitter:
         return self.buffers["projected"][row * r.hidden + at.unit + lane]
 
     def source(self, panel: _Panel) -> tuple[tirx.Var, Index]:
-        """What the weights are multiplied by, and where it starts."""
+        """Return the vector by which the weights are multiplied, and its offset."""
         second = len(self.panels) > 1 and panel is self.panels[-1]
         return (self.reset, 0) if second else (self.state, self.now)
 
     def columns(self, panel: _Panel, sums: list[list[list[tirx.Var]]], row0: Index, base: Expr, vectors: int) -> None:
-        """All columns of the weights, `ep` at a time, from either end in turn."""
+        """Emit all columns of the weights, `ep` at a time, in alternating directions."""
         hidden, lanes, ep = self.r.hidden, self.lanes, len(sums)
         source, offset = self.source(panel)
 
@@ -315,7 +318,7 @@ class RecurrentEmitter:
         self.blend(at, total, lambda lane: self.update[own + lane])
 
     def blend(self, at: _Place, inner: tirx.Var, z: Callable[[Expr], Expr]) -> None:
-        """h' = n + (h - n) / z, n = tanh(inner); `z` is one over the update gate."""
+        """Emit h' = n + (h - n) / z, n = tanh(inner); `z` is the reciprocal of the update gate."""
         own, keep = self.now + at.row * self.r.hidden + at.unit, partial(self.kept, at)
         m = rising(keep, lambda lane: inner[lane])
         n = keep(lambda lane: m[lane] / (m[lane] + 2.0))
@@ -330,7 +333,8 @@ class RecurrentEmitter:
         self.new_state(at, keep(lambda lane: m[lane] / (m[lane] + 2.0)))
 
     def new_state(self, at: _Place, value: tirx.Var) -> None:
-        """Into the state and the output; of a sequence that is over the state stays and the output is 0."""
+        """Store the value in the state and the output; for a finished sequence the state is unchanged and the output is
+        0."""
         own = at.row * self.r.hidden + at.unit
         with T.vectorized(0, at.width) as lane:
             before = self.state[self.now + own + lane] if self.r.lengths else None
@@ -345,7 +349,7 @@ class RecurrentEmitter:
         return tirx.Select(self.place < self.buffers["lengths"][at.row], value, otherwise)
 
     def kept(self, at: _Place, value: Callable[[Expr], Expr]) -> tirx.Var:
-        """A vector of values in a register."""
+        """Return a vector of values in a register."""
         held = register(self.lanes, KIND)
         with T.vectorized(0, at.width) as lane:
             T.buffer_store(held, value(lane), [lane])
@@ -354,7 +358,7 @@ class RecurrentEmitter:
     # ---- packing ----------------------------------------------------------------------------------------------------
 
     def pack_whole(self, packed: tirx.Var) -> None:
-        """Every group's weights behind each other, as they are read; lanes without a unit are 0."""
+        """Pack the weights of every group consecutively, in reading order; lanes without a unit are 0."""
         with T.parallel(0, self.groups) if self.groups > 1 else T.serial(0, 1) as group:
             for panel in self.panels:
                 by_edge(_index(group), self.full, self.tail, self.units,
@@ -389,8 +393,10 @@ def _index(value: Index) -> Expr:
 def schedule_recurrence(
     recurrence: Recurrence, name: str, cpu: Cpu, *, prepacked: bool, tiling: RecurrenceTiling | None = None
 ) -> ScheduledOperator:
-    """The kernel of a recurrence, its parameters those of the recurrence in their order. `prepacked`: its weights come
-    in packed form, made by the function that is given with it."""
+    """Return the kernel of a recurrence; its parameters are those of the recurrence in order.
+
+    prepacked: the weights are passed in packed form, made by the function that is returned with the kernel.
+    """
     chosen = tiling or decide_recurrence(at_sample(recurrence), cpu, any_batch=is_open(recurrence.batch))
     emitter = RecurrentEmitter(recurrence, chosen, {})
     shape, dtype = emitter.packed_shape, emitter.packed_dtype

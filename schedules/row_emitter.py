@@ -1,4 +1,5 @@
-"""The nest of stages that run row by row: rows in strips, each stage of a strip after the other (reduction.py)."""
+"""Kernel emitter for stages that run row by row: rows in strips, each stage of a strip after the other
+(reduction.py)."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ Place: TypeAlias = dict[tirx.Var, Expr]
 
 @dataclass(frozen=True)
 class Strip:
-    """Rows computed together: vectors along an axis of rows, or one row where `axis` is None.
+    """Rows computed together: vectors along an axis of rows, or one row if `axis` is None.
 
-    `vectors` are (first lane, width) of each. `inside`: no bound depends on the axis here.
+    `vectors` lists (first lane, width) of each. `inside`: no bound depends on the axis here.
     """
 
     axis: tirx.Var | None
@@ -47,7 +48,7 @@ class Strip:
 
 
 class RowEmitter:
-    """Writes one group of stages; `local` are the buffers of its own, that nothing else reads."""
+    """Emits one group of stages; `local` are its own buffers that nothing else reads."""
 
     def __init__(
         self, group: RowGroup, tiling: ElementwiseTiling, resolve: Resolve, local: Sequence[tirx.Buffer]
@@ -98,7 +99,7 @@ class RowEmitter:
                     self.strips(place, axis, task, tasks if self.rows[shared][0] is axis else 1)
 
     def strips(self, place: Place, axis: tirx.Var, task: Expr, tasks: int) -> None:
-        """All rows along the lanes' axis: those at a border one by one, the others in strips."""
+        """Emit all rows along the lanes' axis: those at a border one by one, the others in strips."""
         extent = dict(self.rows)[axis]
         if is_open(extent):
             self.open_strips(place, axis, extent, task, tasks)
@@ -127,7 +128,7 @@ class RowEmitter:
                         self.strip({**place, axis: at}, Strip(axis, ((0, 1),), inside=False))
 
     def open_strips(self, place: Place, axis: tirx.Var, extent: Expr, task: Expr, tasks: int) -> None:
-        """The same of rows whose number a run brings: strips, then single vectors, then narrower ones."""
+        """Emit the same for a dynamic number of rows: strips, then single vectors, then narrower ones."""
         strip, lanes = self.vectors * self.lanes, self.lanes
         if any(window.depends_on(axis) for window in self.windows):
             first, end = share(extent, task, tasks)
@@ -153,7 +154,7 @@ class RowEmitter:
     # ---- one strip ------------------------------------------------------------------------------------------------
 
     def strip(self, place: Place, strip: Strip) -> None:
-        """Every stage for the rows of a strip."""
+        """Emit every stage for the rows of a strip."""
         self.held = []
         if strip.axis is not None:
             place = {**place, self.base: place[strip.axis]}
@@ -170,21 +171,22 @@ class RowEmitter:
                     self.row_values(write, place, strip)
 
     def row_values(self, write: Write, place: Place, strip: Strip) -> None:
-        """One value of each row of the strip, into registers, and to memory where others read it."""
+        """Compute one value for each row of the strip into registers, and store it if others read it."""
         kept = tuple(register(width, str(write.buffer.dtype)) for _, width in strip.vectors)
         for number, target in enumerate(kept):
             self.compute(write.value, place, strip, number, partial(_put, target))
         self.keep(write, kept, place, strip)
 
     def keep(self, write: Write, kept: tuple[tirx.Var, ...], place: Place, strip: Strip) -> None:
-        """Let later stages read `kept` for what `write` writes; written out unless it is the group's own."""
+        """Let later stages read `kept` in place of what `write` writes; it is stored unless the buffer is local to the
+        group."""
         if not any(write.buffer.same_as(b) for b in self.row_local):
             for number, source in enumerate(kept):
                 self.store(write, place, strip, number, source)
         self.held.append((write.buffer, kept))
 
     def store(self, write: Write, place: Place, strip: Strip, number: int, source: tirx.Var) -> None:
-        """The lanes of a register to where they belong."""
+        """Store the lanes of a register."""
         read = tirx.BufferLoad(source, [constant(0, strip.axis)])
         self.compute(
             read,
@@ -207,7 +209,7 @@ class RowEmitter:
         T.buffer_store(target.source, kept_as(value, str(target.source.dtype)), indices)
 
     def place(self, place: Place, strip: Strip, number: int) -> Place:
-        """Where the first lane of a vector of the strip stands."""
+        """Return the position of the first lane of a vector of the strip."""
         if strip.axis is None:
             return dict(place)
         return {**place, strip.axis: place[strip.axis] + constant(strip.vectors[number][0], strip.axis)}
@@ -218,7 +220,7 @@ class RowEmitter:
                 return tirx.BufferLoad(kept[number], [tirx.const(0, "int32")])
         for flat, small in self.small:
             if load.source.same_as(flat):
-                # The strip's own place cancels; TVM's CompactBufferAllocation fails where it has to find that out.
+                # The strip's own position cancels; TVM's CompactBufferAllocation fails if it has to derive that.
                 return tirx.BufferLoad(small, [sym.Analyzer().simplify(i) for i in load.indices])
         return self.outer_resolve(load)
 
@@ -231,7 +233,7 @@ class RowEmitter:
         store: Callable[[Expr, Expr], None],
         held: Sequence[tuple[TensorLoad, tirx.Var]] = (),
     ) -> None:
-        """A value for each lane of a vector of the strip."""
+        """Compute a value for each lane of a vector of the strip."""
         width = strip.vectors[number][1]
         known = [*held, *self.known(expr, number)]
         if width == 1:
@@ -256,7 +258,7 @@ class RowEmitter:
         )
 
     def known(self, expr: Expr, number: int) -> list[tuple[TensorLoad, tirx.Var]]:
-        """Loads of `expr` whose values are in registers."""
+        """Return the loads of `expr` whose values are in registers."""
         found: list[tuple[TensorLoad, tirx.Var]] = []
 
         def note(load: TensorLoad) -> None:
@@ -270,7 +272,7 @@ class RowEmitter:
     # ---- columns --------------------------------------------------------------------------------------------------
 
     def columns(self, stage: Stage, columns: list[Axis], place: Place, strip: Strip) -> None:
-        """A value for every column of the strip's rows."""
+        """Compute a value for every column of the strip's rows."""
         if strip.axis is not None:
             with ExitStack() as stack:
                 at = dict(place)
@@ -318,7 +320,7 @@ class RowEmitter:
 
     def reduce(self, window: Window, place: Place, strip: Strip) -> None:
         stage = window.stage
-        # Vectors along a reduced axis would reach over the border that bounds the window.
+        # Vectors along a reduction axis would extend past the border that bounds the window.
         if strip.axis is None and not window.bounds and self.can_split(stage):
             for number, write in enumerate(stage.writes):
                 self.along(stage, number, place)
@@ -340,7 +342,7 @@ class RowEmitter:
             self.keep(write, kept, place, strip)
 
     def step(self, stage: Stage, sums: list[tuple[tirx.Var, ...]], at: Place, strip: Strip, number: int) -> None:
-        """One more element of each lane; all values are computed before any of the sums changes."""
+        """Accumulate one more element in each lane; all values are computed before any of the sums changes."""
         own = [(tirx.BufferLoad(w.buffer, [w.at]), kept[number]) for w, kept in zip(stage.writes, sums, strict=True)]
         width = strip.vectors[number][1]
         fresh = [kept[number] for kept in sums]
@@ -367,12 +369,12 @@ class RowEmitter:
         return first, tirx.max(first, end)
 
     def can_split(self, stage: Stage) -> bool:
-        """Whether lanes may each reduce a part."""
+        """Return whether each lane may reduce a part of its own."""
         kinds = {str(w.buffer.dtype) for w in stage.writes}
         return "bool" not in kinds and all(accumulated(stage, n) is not None for n in range(len(stage.writes)))
 
     def along(self, stage: Stage, number: int, place: Place) -> None:
-        """One reduction of one row, vectors along its innermost axis; the result is left in `held`."""
+        """Emit one reduction of one row, with vectors along its innermost axis; the result is left in `held`."""
         write, lanes = stage.writes[number], self.lanes
         found = accumulated(stage, number)
         assert found is not None and write.init is not None
@@ -405,7 +407,7 @@ class RowEmitter:
             for variable, size in outer:
                 at[variable] = stack.enter_context(loop(variable, 0, size))
             blocks, single = parted(whole, many)
-            # Of a row that may be short, sums beside the first are made where there are vectors for all of them.
+            # For a row that may be short, the other sums are initialised only if there are vectors for all of them.
             some = tirx.min(as_index(blocks, axis), constant(1, axis)) if is_open(blocks) else 1
             with T.serial(constant(0, axis), some) if is_open(blocks) else nullcontext():
                 for kept in sums[1:] if is_open(blocks) else ():
@@ -432,7 +434,7 @@ class RowEmitter:
 
 
 def lane_axis(stage: Stage, rows: tuple[Axis, ...]) -> tirx.Var | None:
-    """The axis of rows that vectors lie across; None where they lie along the reduced axis."""
+    """Return the axis of rows along which vectors are formed; None if vectors are along the reduction axis."""
     if not rows:
         return None
     window = bool(window_of(stage).bounds)
@@ -446,7 +448,7 @@ def lane_axis(stage: Stage, rows: tuple[Axis, ...]) -> tirx.Var | None:
 
 
 def _by_stride(stage: Stage) -> Stage:
-    """The reduced axes in the order of the first operand's addresses."""
+    """Return the stage with its reduction axes in the order of the first operand's addresses."""
     addresses = [load.indices[0] for load in stage.reads()]
     if not addresses or len(stage.reduced) < 2:
         return stage
@@ -464,7 +466,7 @@ def _kind(group: RowGroup) -> str:
 
 
 def _repeats(operation: object) -> bool:
-    """Whether it makes no difference that an element is taken twice."""
+    """Return whether an operation is idempotent, so that elements may be taken twice."""
     kind = operation.args[0] if isinstance(operation, partial) else operation
     return kind in (tirx.Max, tirx.Min)
 

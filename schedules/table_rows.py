@@ -1,7 +1,7 @@
-"""Rows of a table in blocks of few bits, read from the panels of a product by the same weights.
+"""Gathers rows of a block-quantised table, read from the panels of a matrix multiplication with the same weights.
 
-A row is a column of a panel: one word in `nr` of each block is its own. Few rows are taken beside what a product reads,
-so one core takes them all.
+A row is a column of a panel, so every nr-th word of a block belongs to it. Few rows are read compared to a matrix
+multiplication, so one core reads all of them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from ..operand_types import element_bytes
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-ALONE = 16  # columns of a panel where no product reads it
+ALONE = 16  # columns of a panel if no matrix multiplication reads the table
 
 
 def schedule_table_rows(told: TableRows, name: str, nr: int | None, *, prepacked: bool) -> ScheduledOperator | None:
-    """The kernel of TableRows, its parameters the inputs and outputs in their order. `nr`: columns of a panel if a
-    product reads the same table, else None. Returns None if the table is not prepacked."""
+    """Return the kernel of TableRows; its parameters are the inputs and outputs in order.
+
+    nr: columns of a panel if a matrix multiplication reads the same table, else None. Returns None if the table is not
+    prepacked.
+    """
     if not prepacked:
         return None
     panels = Panels(told.product, nr or ALONE)
@@ -40,7 +43,7 @@ def schedule_table_rows(told: TableRows, name: str, nr: int | None, *, prepacked
 
 
 def _kept(value: Expr) -> Expr:
-    """`value` in a register of its own, so that it is computed once."""
+    """Return `value` in a register, so that it is computed once."""
     held = register(1, str(value.ty))
     T.buffer_store(held, value, [0])
     return held[0]
@@ -71,7 +74,7 @@ class _Emitter:
                             T.buffer_store(self.y, element, [row, first + number])
 
     def weights(self, start: Index, column: Index, block: Index, unit: Index) -> list[Expr]:
-        """Those of a unit as they are stored, int32, in the order of k."""
+        """Return the stored weights of a unit as int32, in the order of k."""
         bits, words = self.p.bits, self.layout.unit_words
         at = start + block * self.layout.step
 
@@ -94,13 +97,13 @@ class _Emitter:
         ]
 
     def decoded(self, value: Expr, scale: Expr, less: Expr) -> Expr:
-        """What a weight of a block stands for."""
+        """Return the decoded value of a weight."""
         if self.p.encoding.offsets:
             return T.Cast("float32", value) * scale - less
         return T.Cast("float32", value - less) * scale
 
     def less(self, start: Index, column: Index, block: Index) -> Expr:
-        """What every weight of a block is lessened by: its offset, or before it is scaled its zero point."""
+        """Return what is subtracted from every weight of a block: its offset, or its zero point before scaling."""
         if self.p.encoding.offsets:
             return self.shared(start, column, block, 1)
         if not self.p.encoding.zero_points:
@@ -108,7 +111,7 @@ class _Emitter:
         return T.Cast("int32", self.packed[start + self.layout.tail + block * self.nr + column])
 
     def shared(self, start: Index, column: Index, block: Index, which: int) -> Expr:
-        """The scale of a block, or its offset, float32."""
+        """Return the scale of a block, or its offset, as float32."""
         kind = self.p.encoding.scales
         at = start + block * self.layout.step + self.layout.values + which * self.layout.shared
         value = self.number(kind, at + column * element_bytes(kind))
@@ -119,7 +122,7 @@ class _Emitter:
         return value * self.number("float16", start + self.layout.tail + 2 * row)
 
     def number(self, kind: str, place: Index) -> Expr:
-        """The number of type `kind` at a byte of the panels, float32."""
+        """Return the number of type `kind` at a byte of the panels as float32."""
         size = element_bytes(kind)
         word = f"uint{8 * size}"
         value: Expr = T.Cast(word, self.packed[place])

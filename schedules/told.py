@@ -1,5 +1,5 @@
-"""Operators whose functions carry in an attribute what they compute: recurrent layers, products of weights in blocks,
-rows that are made ready for these, and rows taken from tables that are stored as such weights."""
+"""Operators whose functions describe their computation in an attribute: recurrent layers, matrix multiplications with
+block-quantised weights, the preparation of their rows, gathered table rows, cache appends and cached attention."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .table_rows import schedule_table_rows
 
 @dataclass(frozen=True)
 class Told:
-    """A scheduled operator: what it is called in reports, its operations, and its decision if it has one. `weights` is
-    the number of the parameter that `packing`, where there is one, packs."""
+    """A scheduled operator: its name in reports, its number of operations, and its decision, if any. `weights` is the
+    index of the parameter that `packing`, if given, packs."""
 
     kind: str
     main: tirx.PrimFunc
@@ -45,8 +45,11 @@ class Told:
 def schedule_told(
     func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tirx.Var], bool], beside: int | None = None
 ) -> Told | None:
-    """The kernel of such a function, None for any other. `known` says whether a parameter is a constant in all calls:
-    weights that are come packed. `beside`: the columns of a panel of the product that reads the same weights."""
+    """Return the kernel of such a function, None for any other.
+
+    known: tells whether a parameter is a constant in all calls; constant weights are prepacked. beside: the columns of
+    a panel of the matrix multiplication that reads the same weights.
+    """
     recurrence = recurrence_of(func)
     if recurrence is not None:
         place = list(recurrence.inputs).index("weights")
