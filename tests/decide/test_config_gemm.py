@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tvm_tiling.decide.configs.config import Config, config_of, tiling_of
@@ -52,6 +52,7 @@ def decided(w: GemmWorkload, around: Surroundings):
 
 
 @given(products(), surroundings)
+@example(GemmWorkload(m=1, n=256, k=262), Surroundings(plain_a=True))  # a block had more columns than a core
 @settings(max_examples=80, deadline=None)
 def test_a_decision_comes_back_from_its_config(w, around):
     tiling = decided(w, around)

@@ -157,7 +157,7 @@ class ProductChoice:
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
             panel = ceil_div(depth, self.engine.group) * word * nr
             in_block = max(1, int(self.model.l2 * self.cpu.kernel_costs.l2_block) // panel)
-            columns = min(in_block, ceil_div(w.n, nr)) * nr
+            columns = min(in_block, ceil_div(ceil_div(w.n, nr), threads[2])) * nr  # of one core at most
             for pack_b in packs:
                 if pack_b == "none" and w.trans_b:
                     continue
