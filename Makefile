@@ -1,5 +1,5 @@
-# Everything runs in .venv, made on first use with the pinned versions of pyproject.toml and made anew when that file
-# changes. Needs nothing but make and Python 3.10 or later (PYTHON=... chooses one).
+# Everything runs in .venv, created on first use with the pinned versions of pyproject.toml, and again when that file
+# changes; one that exists already is used as it is. Needs nothing but make and Python 3.10 or later (PYTHON=... chooses one).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -50,7 +50,7 @@ clean:
 $(VENV)/made: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or later is needed, not " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
 	@echo "Setting up $(VENV) ..."
-	@rm -rf $(VENV)
+	@if [ -e $@ ]; then rm -rf $(VENV); fi
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 

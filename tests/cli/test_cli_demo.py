@@ -6,15 +6,23 @@ import functools
 import importlib.util
 import json
 import math
+import shlex
 
 import command_line
 import numpy as np
 import pytest
 
-from tvm_tiling.cli import bench_model, demo, demo_network, demo_products, demo_rival
+from tvm_tiling.cli import bench_model, demo, demo_files, demo_network, demo_products, demo_rival
 from tvm_tiling.measure import Condition, Paired, Side, Timing
 
 demo_resnet = pytest.importorskip("tvm_tiling.cli.demo_resnet", reason="onnx writes the demo's network")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The demo writes to the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def run(capsys, *words):
@@ -77,11 +85,15 @@ def test_json(capsys, quick, without_network):
         assert all(pair["status"] == "ok" and pair["ratio"] > 0 for pair in product["runs"].values())
 
 
-def test_a_network_given_as_a_file(capsys, quick, tmp_path):
-    file = tmp_path / "small.onnx"
+def test_a_network_given_as_a_file(capsys, quick, folder):
+    file = folder / "small.onnx"
     file.write_bytes(demo_resnet.resnet_bytes())
-    code, out, err = run(capsys, str(file), "--json")
+    code, out, err = run(capsys, str(file), "--json", "-o", "kept/here")
     result = json.loads(out)
+    names = {"executable": "model.tar", "inputs": "input.npz", "report": "report.html"}
+    written = {kind: f"kept/here/{name}" for kind, name in names.items()}
+    assert result["files"] == {"model": str(file)} | written
+    assert {str(path.relative_to(folder)) for path in folder.glob("kept/here/*")} == set(written.values())
     assert code == 0 and result["products"] == []
     (network,) = result["networks"]
     assert network["title"] == str(file) and 0 <= network["largest_difference"] <= 1e-3
@@ -93,13 +105,38 @@ def test_a_network_given_as_a_file(capsys, quick, tmp_path):
     assert f"{file}: measuring TVM default\n" in err
 
 
-def test_a_network_of_its_own(capsys, quick, monkeypatch):
+def test_a_network_of_its_own_and_the_commands_to_go_on_with(capsys, quick, monkeypatch, folder):
     monkeypatch.setattr(demo, "demo_products", lambda _: [])
     monkeypatch.setattr(demo_network, "_has_onnxruntime", lambda: False)
     code, out, _ = run(capsys)
     assert code == 0
     assert f"{demo.SMALL_RESNET}: " in out and "largest difference from TVM default: " in out
     assert "conv_" in out and "our speedup" in out
+    assert demo.SMALL_RESNET in (folder / demo.DIRECTORY / "report.html").read_text()
+    commands = [shlex.split(line) for line in out.splitlines()[-3:]]
+    assert [words[1] for words in commands] == ["run", "explain", "tune"]
+    for words in commands:
+        trials = ["--trials", "1"] if words[1] == "tune" else []
+        code, out, err = command_line.run(capsys, *words[1:], *trials)
+        assert code == 0 and out, err
+    assert {"output.npz", "shapes.db"} <= {path.name for path in (folder / demo.DIRECTORY).iterdir()}
+
+
+def test_the_path_of_the_program_is_printed_where_the_shell_does_not_find_it(monkeypatch, folder):
+    program = folder / "tvm-tiling"
+    program.write_text("")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert demo_files._program() == str(program)
+    monkeypatch.setenv("PATH", str(folder))
+    assert demo_files._program() == "tvm-tiling"
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(capsys, folder):
+    (folder / "file").write_text("")
+    code, out, err = run(capsys, "-o", "file")
+    assert (code, out) == (1, "") and err == "error: -o file is not a directory; expected a directory to write to\n"
 
 
 def test_the_network_is_the_same_every_time():

@@ -56,6 +56,23 @@ def test_a_leading_dimension_that_is_none():
     assert "lda = 0" in message(WorkloadError, lambda: GemmWorkload(m=8, n=8, k=8, lda=0))
 
 
+@pytest.mark.parametrize("hardware", [5, 2.5, ["vta"], {"name": "vta"}])
+def test_hardware_that_is_neither_a_name_nor_a_description(hardware):
+    text = message(HardwareError, lambda: decide(GemmWorkload(m=8, n=8, k=8), hardware))
+    assert text.startswith("hardware is not a name or a path: ") and "expected a preset, a TOML file" in text
+
+
+def test_hardware_is_a_description_a_name_or_this_cpu():
+    product = GemmWorkload(m=64, n=64, k=64, dtype="int8")
+    assert decide(product, "vta") == decide(product, Hardware.load("vta"))
+    assert decide(product) == decide(product, None) == decide(product, Hardware.detect())
+
+
+@pytest.mark.parametrize("padding", [1, (1,), [1], (1, 1, 1, 1)])
+def test_one_number_pads_all_sides(padding):
+    assert ConvWorkload(**CONV, padding=padding).padding == (1, 1, 1, 1)
+
+
 def test_an_unknown_memory():
     text = message(WorkloadError, lambda: GemmWorkload(m=8, n=8, k=8, memory_a="cache"))
     assert "memory_a = 'cache'" in text and "external, internal" in text

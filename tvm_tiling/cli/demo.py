@@ -11,8 +11,10 @@ from typing import Any
 
 import typer
 
+from ..atomic_file import atomic_file
 from ..errors import ModelFormatError
 from ..measure import machine_record
+from .demo_files import DIRECTORY, DemoFiles
 from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
 from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
 from .demo_rival import Progress
@@ -21,7 +23,11 @@ from .output import print_json, stepping
 SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
 
 
-EXAMPLES = ("tvm-tiling demo", "tvm-tiling demo --size 256 --json", "tvm-tiling demo model.onnx")
+EXAMPLES = (
+    "tvm-tiling demo",
+    "tvm-tiling demo --size 256 --json",
+    "tvm-tiling demo model.onnx -o model-demo",
+)
 
 
 def command(
@@ -33,18 +39,25 @@ def command(
         max=LARGEST,
         help=f"Size of the matrix multiplications, {SMALLEST} to {LARGEST}.",
     ),
+    output: str = typer.Option(
+        DIRECTORY, "-o", "--output", metavar="DIR", help="Directory for the model, the executable and the report."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print decisions and measurements as JSON."),
 ) -> None:
     """Compile a network and three matrix multiplications, and compare their speed with TVM's default pipeline,
     onnxruntime, NumPy and PyTorch. With a MODEL, only that network is compared.
+
+    Leaves model.onnx, its compiled executable model.tar, input.npz and report.html, and prints commands to continue
+    with.
     """
     if model and not Path(model).is_file():
         raise ModelFormatError(f"{model} does not exist; expected an ONNX file")
     products = [] if model else demo_products(size)
     network = bool(model) or importlib.util.find_spec("onnx") is not None
+    files = DemoFiles.prepare(Path(output), model) if network else None
     with stepping(network * network_steps() + product_steps(products) + 1) as step:
         step("loading TVM")
-        networks = [_network(model, step)] if network else []
+        networks = [_network(model, files, step)] if files else []
         results = [demonstrate(product, step) for product in products]
     machine = machine_record()
     if as_json:
@@ -53,20 +66,24 @@ def command(
                 "machine": machine,
                 "networks": [result.to_dict() for result in networks],
                 "products": [result.to_dict() for result in results],
+                "files": files.to_dict() if files else None,
             }
         )
         return
     _print(machine, networks, results)
-    if not network:
+    if files:
+        _print_files(files)
+    else:
         print("the network was skipped because onnx is not installed: pip install 'tvm-tiling[onnx]'")
 
 
-def _network(model: str, step: Progress) -> NetworkDemonstration:
-    if model:
-        return demonstrate_network(model, model, step)
-    from .demo_resnet import resnet_bytes
+def _network(model: str, files: DemoFiles, step: Progress) -> NetworkDemonstration:
+    if not model:
+        from .demo_resnet import resnet_bytes
 
-    return demonstrate_network(SMALL_RESNET, resnet_bytes(), step)
+        with atomic_file(files.model) as file:
+            file.write(resnet_bytes())
+    return demonstrate_network(model or SMALL_RESNET, files, step)
 
 
 def _print(machine: dict[str, Any], networks: list[NetworkDemonstration], products: list[Demonstration]) -> None:
@@ -80,3 +97,9 @@ def _print(machine: dict[str, Any], networks: list[NetworkDemonstration], produc
     measured = [*(result.runs for result in networks), *(result.runs for result in products)]
     if any(run.doubtful for runs in measured for run in runs.values()):
         print("unreliable: other processes used the cores in most samples; repeat the demo on an idle machine")
+
+
+def _print_files(files: DemoFiles) -> None:
+    print(f"\nThe report: {files.report}, for a browser. Next:\n")
+    for command in files.next_commands():
+        print(f"  {command}")

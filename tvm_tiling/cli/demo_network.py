@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..measure import Paired, Side, StopRule, paired
 from ..runtime.threads import own_core
 from .bench_model import beside_onnxruntime, check, onnxruntime_run
+from .demo_files import DemoFiles
 from .demo_rival import SLOW, Progress, few_pairs, middle_half
 from .model_options import inputs_of
 from .table import print_slowest, print_table
@@ -52,13 +53,14 @@ class NetworkDemonstration:
 
 def network_steps() -> int:
     """The number of steps that demonstrate_network() reports."""
-    return 4 + _has_onnxruntime()
+    return 5 + _has_onnxruntime()
 
 
-def demonstrate_network(title: str, model: str | bytes, step: Progress) -> NetworkDemonstration:
-    """Compile, compare outputs, then measure. `model`: the path or the bytes of an ONNX file."""
+def demonstrate_network(title: str, files: DemoFiles, step: Progress) -> NetworkDemonstration:
+    """Compile the model, compare outputs, measure, and write the files."""
     from ..model.compile import compile_model
 
+    model = str(files.model)
     step(f"{title}: compiling")
     start = time.perf_counter()
     executable = compile_model(model, cache=False)
@@ -72,13 +74,15 @@ def demonstrate_network(title: str, model: str | bytes, step: Progress) -> Netwo
     checked_by = "onnxruntime" if _has_onnxruntime() else "TVM default"
     reference = onnxruntime_run(model, inputs) if _has_onnxruntime() else default
     difference = check(reference(), executable, inputs, checked_by)
-    executable.benchmark(seconds=MEASURED, **inputs)
+    measured = executable.benchmark(seconds=MEASURED, **inputs)
     runs = {}
     if _has_onnxruntime():
         step(f"{title}: measuring onnxruntime")
         runs["onnxruntime"] = beside_onnxruntime(model, executable, inputs, MEASURED)
     step(f"{title}: measuring TVM default")
     runs["TVM default"] = _beside(executable, inputs, default)
+    step(f"{title}: writing the executable and the report")
+    files.save(title, executable, inputs, measured)
     return NetworkDemonstration(title, compiled, default_compiled, checked_by, difference, executable.report(), runs)
 
 
@@ -86,7 +90,7 @@ def _has_onnxruntime() -> bool:
     return importlib.util.find_spec("onnxruntime") is not None
 
 
-def _tvm_default(model: str | bytes, inputs: Mapping[str, Any]) -> Callable[[], list[Any]]:
+def _tvm_default(model: str, inputs: Mapping[str, Any]) -> Callable[[], list[Any]]:
     """The model compiled by TVM without tuning: a function that runs it and returns its outputs."""
     import numpy as np
     import tvm

@@ -29,6 +29,9 @@ def preset_names() -> list[str]:
 
 def load(kind: type[T], name_or_path: str | os.PathLike[str]) -> T:
     """Load the machine of a preset or of a file; see :meth:`Hardware.load`."""
+    if not isinstance(name_or_path, str | os.PathLike):
+        given = type(name_or_path).__name__
+        raise HardwareError(f"hardware is not a name or a path: {given}; expected a preset, a TOML file or a Hardware")
     name = os.fspath(name_or_path)
     is_path = not isinstance(name_or_path, str) or name.endswith(".toml") or "/" in name or os.sep in name
     if is_path:

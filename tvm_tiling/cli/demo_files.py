@@ -1,0 +1,101 @@
+"""What the demo leaves in its directory, and the commands that continue from there."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..atomic_file import atomic_file, refuse_unwritable
+from ..errors import WorkloadError
+from .bench_model import timed_model
+
+if TYPE_CHECKING:
+    from ..model.executable import Executable
+    from ..model.profile import Profile
+    from ..model.report import Benchmark
+
+DIRECTORY = "tvm-tiling-demo"
+
+
+@dataclass(frozen=True)
+class DemoFiles:
+    """The files of a demo: `model` is the file given by the user, or a path in `directory`; the others are written."""
+
+    directory: Path
+    model: Path
+    executable: Path = field(init=False)
+    inputs: Path = field(init=False)
+    report: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, file in (("executable", "model.tar"), ("inputs", "input.npz"), ("report", "report.html")):
+            object.__setattr__(self, name, self.directory / file)
+
+    @classmethod
+    def prepare(cls, directory: Path, model: str) -> DemoFiles:
+        """The files for a model, or for the built-in one if `model` is empty. Creates the directory. Raises OSError if
+        it or a file cannot be written."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise NotADirectoryError(f"-o {directory} is not a directory; expected a directory to write to") from None
+        files = cls(directory, Path(model) if model else directory / "model.onnx")
+        written = files.written if model else (files.model, *files.written)
+        for path in written:
+            refuse_unwritable(path)
+        return files
+
+    @property
+    def written(self) -> Sequence[Path]:
+        """The files that a demo of any model writes."""
+        return self.executable, self.inputs, self.report
+
+    def save(self, title: str, executable: Executable, inputs: Mapping[str, Any], measured: Benchmark) -> None:
+        """Write the executable, its inputs and its report."""
+        import numpy as np
+
+        from ..report.save import save_report
+
+        executable.save(self.executable)
+        with atomic_file(self.inputs) as file:
+            np.savez(file, **inputs)
+        timed = timed_model(title, executable.report(), measured, profile=_profile(executable, inputs))
+        save_report(timed, self.report)
+
+    def to_dict(self) -> dict[str, str]:
+        """Paths as strings, for JSON."""
+        paths = {"model": self.model, "executable": self.executable, "inputs": self.inputs, "report": self.report}
+        return {name: str(path) for name, path in paths.items()}
+
+    def next_commands(self) -> list[str]:
+        """Three commands that work on these files, as they can be pasted into a shell."""
+        output, database = self.directory / "output.npz", self.directory / "shapes.db"
+        commands = (
+            ("run", self.executable, "--input", self.inputs, "-o", output),
+            ("explain", self.model),
+            ("tune", self.model, "--database", database, "--trials", "16"),
+        )
+        program = _program()
+        return [shlex.join([program, *map(str, words)]) for words in commands]
+
+
+def _profile(executable: Executable, inputs: Mapping[str, Any]) -> Profile | None:
+    """A profile; None for an executable in TVM's thread pool, which has none."""
+    try:
+        return executable.profile(**inputs)
+    except WorkloadError:
+        return None
+
+
+def _program() -> str:
+    """The name of this program if the shell finds it, otherwise its path."""
+    called, found = Path(sys.argv[0]), shutil.which("tvm-tiling")
+    if not called.is_file() or (found is not None and os.path.samefile(found, called)):
+        return "tvm-tiling"
+    return str(called)
