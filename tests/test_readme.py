@@ -6,7 +6,9 @@ import re
 import shlex
 
 import pytest
-from documented import IMAGE, ROOT, blocks, onnx_bytes, our_commands, run_or_read, run_python
+from documented import ROOT, blocks, image_bytes, onnx_bytes, our_commands, run_or_read, run_python
+
+from tvm_tiling.cli.demo_files import DIRECTORY
 
 README = ROOT / "README.md"
 TEXT = README.read_text()
@@ -17,16 +19,16 @@ SHELL = [words for block in blocks(README, "sh") for words in block.commands()]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working folder with the model that the README names, the same for all of its examples."""
+    """A working folder with small files of the names that the demo leaves, the same for all examples of the README."""
     path = tmp_path_factory.mktemp("readme")
     (path / "model.onnx").write_bytes(onnx_bytes())
+    (path / "input.npz").write_bytes(image_bytes())
     return path
 
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: f"line {block.line}")
 def test_example_is_short_and_runs(block, folder, monkeypatch):
     assert len(block.text.splitlines()) <= MOST_EXAMPLE_LINES
-    assert "1, 3, 32, 32" not in block.text or IMAGE == (1, 3, 32, 32)
     monkeypatch.chdir(folder)
     run_python(block.text, f"README.md, line {block.line}")
 
@@ -48,13 +50,27 @@ def test_make_targets_exist():
 
 
 def test_modules_that_are_run_exist():
-    modules = [words[2] for words in SHELL if words[1:2] == ["-m"]]
-    assert len(modules) >= 2
+    modules = re.findall(r"`python -m (\S+?)[ `]", TEXT)
+    assert len(modules) >= 8
     assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
 
 
-def test_first_two_commands_do_all_set_up():
-    assert [words[:2] for words in SHELL[:2]] == [["make", "demo"], ["make", "test"]]
+def test_the_first_commands_make_an_environment_and_the_files_of_all_others():
+    first = [shlex.join(words) for words in SHELL[:5]]
+    install = first.pop(2)
+    assert first == ["python3 -m venv .venv", ". .venv/bin/activate", "tvm-tiling demo", f"cd {DIRECTORY}"]
+    assert install.startswith("pip install '.[")
+
+
+def test_there_is_a_picture_of_a_report():
+    assert re.search(r"^!\[[^\]]+\]\(docs/pictures/report\.png\)$", TEXT, flags=re.MULTILINE)
+
+
+def test_every_result_has_its_command():
+    table = re.search(r"^\| what \|.*?\n\n", TEXT, flags=re.MULTILINE | re.DOTALL)
+    rows = [row.strip("|\n ").split(" | ") for row in (table[0] if table else "").strip().splitlines()[2:]]
+    assert len(rows) >= 8
+    assert all(len(row) == 4 and "`" in row[3] for row in rows)
 
 
 def test_links_lead_somewhere():
