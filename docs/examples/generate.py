@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm_tiling as tt
 
 
-def decoder(words: int = 50, width: int = 32, heads: int = 2) -> onnx.ModelProto:
+def decoder(words: int = 80, width: int = 64, heads: int = 2) -> onnx.ModelProto:
     """One layer of attention over a cache, and logits."""
     rng = np.random.default_rng(0)
     sizes = {
@@ -60,7 +60,8 @@ def decoder(words: int = 50, width: int = 32, heads: int = 2) -> onnx.ModelProto
     )
 
 
-exe = tt.compile(decoder())
+onnx.save(decoder(), "decoder.onnx")
+exe = tt.compile("decoder.onnx")
 made = tt.generate(exe, [1, 2, 3], max_new=16)
 print("greedy:", made.tokens, f"{made.rate:.0f} tokens per second")
 print("sampled:", tt.generate(exe, [1, 2, 3], max_new=16, top_p=0.9, seed=1).tokens)
@@ -69,3 +70,7 @@ session = exe.session(room=64)  # the same, step by step, with room for 64 token
 prompt = [1, 2, 3]
 logits = session.run(input_ids=np.array([prompt]), attention_mask=np.ones((1, 3), np.int64))
 assert int(logits[0, -1].argmax()) == made.tokens[0]
+
+small = tt.compile("decoder.onnx", weights="int4", block=32)  # weights in 4 bits, with a scale for each block of 32
+print(small.precision)
+print("4 bits:", tt.generate(small, prompt, max_new=16).tokens)

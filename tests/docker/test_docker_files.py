@@ -21,7 +21,9 @@ else:
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
-LOCKED_EXTRAS = ("onnx", "postgres", "rpc", "sim")
+LOCKED_EXTRAS = ("onnx", "postgres", "rpc", "sim", "text", "tflite")
+# Not in the image: PyTorch for its size, and what only a clone of the repository uses.
+OTHER_EXTRAS = ("torch", "test", "lint", "docs", "bench", "network-bench", "language-bench", "accel-bench")
 LOCKED_PYTHON = {"python_version": "3.11", "python_full_version": "3.11.14"}
 
 
@@ -38,6 +40,12 @@ def test_lock_file_has_what_pyproject_asks_for():
         if requirement.marker is None or requirement.marker.evaluate(LOCKED_PYTHON):
             version = found.get(requirement.name)
             assert version and requirement.specifier.contains(version), f"{requirement}: locked {version}; docker/lock"
+
+
+def test_every_extra_is_in_the_image_or_left_out_on_purpose():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) == {*LOCKED_EXTRAS, *OTHER_EXTRAS}
+    assert set(re.findall(r"--extra (\S+)", (DOCKER / "lock").read_text())) == set(LOCKED_EXTRAS)
 
 
 @pytest.mark.parametrize("name", ["build.lock", "requirements.lock"])
@@ -92,11 +100,11 @@ class TestBuild:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--target", "small"), "expected runtime, full"),
-            (("--with", "kaniko"), "expected docker, podman, buildah"),
-            (("--tag",), "--tag needs a value"),
-            (("--fast",), "no option --fast"),
-            (("0" * 40,), "no such commit"),
+            (("--target", "small"), "--target is not a stage of the image: small; expected runtime or full"),
+            (("--with", "kaniko"), "--with is not a supported tool: kaniko; expected docker, podman or buildah"),
+            (("--tag",), "--tag requires a value"),
+            (("--fast",), "option --fast does not exist"),
+            (("0" * 40,), f"commit {'0' * 40} does not exist"),
         ],
     )
     def test_mistakes_get_one_sentence(self, tools, arguments, says):
@@ -105,7 +113,7 @@ class TestBuild:
 
     def test_without_any_tool(self, tools):
         done = tools(has=())
-        assert done.returncode == 2 and "docker (with buildx, and its engine running), podman or buildah" in done.stderr
+        assert done.returncode == 2 and "expected docker (with buildx, and its engine running), podman or buildah" in done.stderr
 
 
 def health(address: str, *options: str) -> subprocess.CompletedProcess[str]:
