@@ -21,6 +21,7 @@ from ...errors import UnsupportedOperator
 from ...refusal import blocks_closed
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames
+from .arguments import arguments_by_name, operand_values, refused_operand
 from .assertions import asserted, of_assertions
 from .few_bits import FewBits, few_bits
 from .node_path import node_path
@@ -30,7 +31,6 @@ from .refusals import Refusal, called, full_name, refusal
 from .translation import (
     DEQUANTISING,
     OF_COMPLEX,
-    STORAGE,
     Absent,
     Complex,
     Converter,
@@ -177,7 +177,7 @@ class Walk:
         assert isinstance(several, torch.fx.Node)
         held = self._values[several]
         if isinstance(held, Absent):
-            raise _refused_operand(held)
+            raise refused_operand(held)
         value = held[place]
         if isinstance(value, Missing):
             self._refuse(several, f"it uses {value.why}, which is not computed")
@@ -192,7 +192,7 @@ class Walk:
         target = called(node)[0]
         name, effects = full_name(target), target is not node.target
         if node in self._of_assertions:
-            return asserted(self._translation, node, _values(list(node.args), self._values))
+            return asserted(self._translation, node, operand_values(list(node.args), self._values))
         if self._open is not None and isinstance(record, torch.SymInt) and self._open.knows(record):
             return self._open.size(record)
         if self._open is not None and isinstance(record, torch.SymBool):
@@ -215,7 +215,7 @@ class Walk:
         of_complex = isinstance(record, torch.Tensor) and record.is_complex()
         if isinstance(record, torch.Tensor) and not of_complex and (why := self._unfit(record)) is not None:
             raise Unserved(f"its result is {why}")
-        arguments = _arguments(node, self._values)
+        arguments = arguments_by_name(node, self._values)
         of_open = self._open is not None and self._of_open(node, record, arguments)
         if of_open and name not in ANY_SHAPE and name not in OPEN:
             raise Unserved("not supported for tensors of dynamic shape")
@@ -320,7 +320,7 @@ class Walk:
 
     def _conditional(self, node: torch.fx.Node) -> Value:
         """torch.cond: both branches are computed, and the condition selects from their results."""
-        condition, taken, other, operands = _values(list(node.args), self._values)
+        condition, taken, other, operands = operand_values(list(node.args), self._values)
         results = [self._branch(node, side, operands) for side in (taken, other)]
         if not isinstance(condition, relax.Expr):
             return results[0 if condition else 1]
@@ -346,7 +346,7 @@ class Walk:
             said = "; ".join(f"{each.operator}{': ' + each.why if each.why else ''}" for each in own or refused)
             raise Unserved(f"in a branch: {said}")
         (returned,) = (inner.args[0] for inner in side.graph.nodes if inner.op == "output")
-        results = _values(list(returned), self._values)
+        results = operand_values(list(returned), self._values)
         if not all(isinstance(result, relax.Expr) for result in results):
             raise Unserved("a branch returns a value that is not a real tensor; expected tensors")
         return results
@@ -470,37 +470,3 @@ def _has_complex(values: Iterable[Value]) -> bool:
     return any(
         isinstance(value, Complex) or (isinstance(value, tuple | list) and _has_complex(value)) for value in values
     )
-
-
-def _refused_operand(absent: Absent) -> Unserved:
-    return Follows(absent.why) if absent.follows else Unserved(f"operand {absent.why}")
-
-
-def _values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
-    """An argument with nodes replaced by their values."""
-    if isinstance(argument, torch.fx.Node):
-        value = values[argument]
-        if isinstance(value, Missing):
-            raise Unserved(f"it uses {value.why}, which is not computed")
-        if isinstance(value, Absent):
-            raise _refused_operand(value)
-        return value
-    if isinstance(argument, tuple | list):
-        return type(argument)(_values(item, values) for item in argument)
-    return argument
-
-
-def _arguments(node: torch.fx.Node, values: Mapping[torch.fx.Node, Value]) -> dict[str, Value]:
-    """All arguments of the operator's schema by name, except those about storage."""
-    bound: dict[str, Value] = {}
-    target, args = called(node)
-    for place, argument in enumerate(target._schema.arguments):
-        if argument.name in STORAGE:
-            continue
-        if place < len(args) and not argument.kwarg_only:
-            bound[argument.name] = _values(args[place], values)
-        elif argument.name in node.kwargs:
-            bound[argument.name] = _values(node.kwargs[argument.name], values)
-        else:
-            bound[argument.name] = argument.default_value
-    return bound

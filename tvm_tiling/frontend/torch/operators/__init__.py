@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     functions,
     gamma,
     grouped,
+    householder,
     indefinite,
     indexing,
     linear_algebra,

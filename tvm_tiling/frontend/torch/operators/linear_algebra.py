@@ -17,12 +17,11 @@ from tvm.script.ir_builder import tirx as tir
 from ....lowering.positions import checked_positions
 from ..translation import Converter, Missing, Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import NAMES
-from .elementwise import in_libm
 from .loops import looped
 from .products import turned
 from .views import expanded, part, reshaped
 
-_WIDE = "float64"
+WIDE = "float64"
 
 
 def of_elements(*names: str, nothing: float | None = None) -> Callable[[Converter], Converter]:
@@ -51,7 +50,7 @@ def of_elements(*names: str, nothing: float | None = None) -> Callable[[Converte
 
 
 def wide_number(value: float) -> Any:
-    return tirx.const(value, _WIDE)
+    return tirx.const(value, WIDE)
 
 
 def whole(value: int) -> Any:
@@ -61,7 +60,7 @@ def whole(value: int) -> Any:
 def stacked(t: Translation, value: relax.Expr) -> relax.Expr:
     """Matrices in float64 as (batch, rows, columns)."""
     shape = shape_of(value)
-    return reshaped(t, t.cast(value, _WIDE), (prod(shape[:-2]), *shape[-2:]))
+    return reshaped(t, t.cast(value, WIDE), (prod(shape[:-2]), *shape[-2:]))
 
 
 def unstacked(t: Translation, value: relax.Expr, batch: Sequence[int], dtype: str) -> relax.Expr:
@@ -99,7 +98,7 @@ def _cholesky(t: Translation, data: relax.Expr, upper: bool) -> tuple[relax.Expr
                 with tir.serial(j + 1, n) as i:
                     lower[b, i, j] = lower[b, i, j] / lower[b, j, j]
 
-    found, status = looped(t, "cholesky", [matrices], [((batch, n, n), _WIDE), ((batch,), "int32")], body)
+    found, status = looped(t, "cholesky", [matrices], [((batch, n, n), WIDE), ((batch,), "int32")], body)
     return (turned(t, found) if upper else found), status
 
 
@@ -139,7 +138,7 @@ def _cholesky_inverse(t: Translation, self: relax.Expr, upper: bool) -> relax.Ex
 
 def _identity(t: Translation, like: relax.Expr) -> relax.Expr:
     batch, n, _ = shape_of(like)
-    one = t.emit(op.eye(n, n, 0, _WIDE))
+    one = t.emit(op.eye(n, n, 0, WIDE))
     return expanded(t, one, (batch, n, n))
 
 
@@ -160,7 +159,7 @@ def _triangular(t: Translation, a: relax.Expr, right: relax.Expr, upper: bool, u
                 if not unit:
                     x[b, i, c] = x[b, i, c] / m[b, i, i]
 
-    return looped(t, "triangular_solve", [a, right], [((batch, n, columns), _WIDE)], body)[0]
+    return looped(t, "triangular_solve", [a, right], [((batch, n, columns), WIDE)], body)[0]
 
 
 @of_elements("linalg_solve_triangular.default")
@@ -218,7 +217,7 @@ def _lu(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, relax.Expr, r
                     with tir.serial(j + 1, columns) as c:
                         lu[b, i, c] = lu[b, i, c] - lu[b, i, j] * lu[b, j, c]
 
-    shapes = [((batch, rows, columns), _WIDE), ((batch, steps), "int32"), ((batch,), "int32"), ((batch,), _WIDE)]
+    shapes = [((batch, rows, columns), WIDE), ((batch, steps), "int32"), ((batch,), "int32"), ((batch,), WIDE)]
     found, pivots, status, _ = looped(t, "lu", [matrices], shapes, body)
     return found, pivots, status
 
@@ -277,9 +276,9 @@ def _unpacked(
     steps = min(rows, columns)
     order = t.emit(op.expand_dims(_order(t, pivots, rows), 1))
     places = t.emit(op.reshape(t.emit(op.arange(0, rows, 1, "int64")), (1, rows, 1)))
-    exchanges = expanded(t, t.cast(t.emit(op.equal(order, places)), _WIDE), (count, rows, rows))
+    exchanges = expanded(t, t.cast(t.emit(op.equal(order, places)), WIDE), (count, rows, rows))
     lower = t.emit(op.tril(part(t, lu, 2, 0, steps), -1))
-    lower = t.emit(op.add(lower, t.emit(op.eye(rows, steps, 0, _WIDE))))
+    lower = t.emit(op.add(lower, t.emit(op.eye(rows, steps, 0, WIDE))))
     upper = t.emit(op.triu(part(t, lu, 1, 0, steps)))
     found = [unstacked(t, value, batch, dtype) for value in (exchanges, lower, upper)]
     return found[0], found[1], found[2]
@@ -354,7 +353,7 @@ def _diagonal_of(t: Translation, A: relax.Expr) -> tuple[relax.Expr, relax.Expr]
     diagonal = t.emit(op.strided_slice(flat, [1], [0], [n * n], [n + 1]))
     places = t.emit(op.arange(1, n + 1, 1, "int32"))
     moved = t.emit(op.not_equal(pivots, places))
-    signs = t.emit(op.where(moved, t.cast(-1.0, _WIDE), t.cast(1.0, _WIDE)))
+    signs = t.emit(op.where(moved, t.cast(-1.0, WIDE), t.cast(1.0, WIDE)))
     return diagonal, t.emit(op.prod(signs, 1))
 
 
@@ -372,123 +371,6 @@ def _sign_and_logarithm(t: Translation, A: relax.Expr) -> list[Value]:
     size = t.emit(op.sum(t.emit(op.log(t.emit(op.abs(diagonal)))), 1))
     found = [reshaped(t, t.cast(value, t.dtype), t.shape) for value in (sign, size)]
     return [*found, Missing("factors"), Missing("pivots")]
-
-
-# ---- QR -------------------------------------------------------------------------------------------------------------
-
-
-def _reflected(
-    target: Any, vectors: Any, factor: Any, b: Any, j: Any, rows: int, first: Any, end: Any, sums: Any
-) -> None:
-    """Reflect columns `first` to `end` of `target` by the j-th Householder vector, which is 1 at index j and stored
-    below it in `vectors`."""
-    with tir.serial(first, end) as c:
-        sums[b] = target[b, j, c]
-        with tir.serial(j + 1, rows) as i:
-            sums[b] = sums[b] + vectors[b, i, j] * target[b, i, c]
-        sums[b] = sums[b] * factor
-        target[b, j, c] = target[b, j, c] - sums[b]
-        with tir.serial(j + 1, rows) as i:
-            target[b, i, c] = target[b, i, c] - vectors[b, i, j] * sums[b]
-
-
-def _householder(t: Translation, matrices: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """R with the Householder vectors below its diagonal, and the factors of the reflections."""
-    batch, rows, columns = shape_of(matrices)
-    steps = min(rows, columns)
-
-    def body(a: Any, qr: Any, factors: Any, head: Any, norm: Any) -> None:
-        with tir.parallel(0, batch) as b:
-            copied(a, qr, b, rows, columns)
-            with tir.serial(0, steps) as j:
-                norm[b] = wide_number(0)
-                with tir.serial(j + 1, rows) as i:
-                    norm[b] = norm[b] + qr[b, i, j] * qr[b, i, j]
-                factors[b, j] = wide_number(0)
-                with tir.If(norm[b] > wide_number(0)), tir.Then():
-                    size = tirx.sqrt(norm[b] + qr[b, j, j] * qr[b, j, j])
-                    head[b] = wide_number(0) - in_libm("copysign")(size, qr[b, j, j])
-                    factors[b, j] = (head[b] - qr[b, j, j]) / head[b]
-                    norm[b] = qr[b, j, j] - head[b]
-                    with tir.serial(j + 1, rows) as i:
-                        qr[b, i, j] = qr[b, i, j] / norm[b]
-                    qr[b, j, j] = head[b]
-                    _reflected(qr, qr, factors[b, j], b, j, rows, j + 1, columns, norm)
-
-    shapes = [((batch, rows, columns), _WIDE), ((batch, steps), _WIDE), ((batch,), _WIDE), ((batch,), _WIDE)]
-    found = looped(t, "householder", [matrices], shapes, body)
-    return found[0], found[1]
-
-
-def _by_reflections(
-    t: Translation, vectors: relax.Expr, factors: relax.Expr, target: relax.Expr, *, backward: bool
-) -> relax.Expr:
-    """H1 H2 ... Hk target, or Hk ... H1 target if not `backward`."""
-    batch, rows, columns = shape_of(target)
-    steps = shape_of(factors)[1]
-
-    def body(v: Any, factor: Any, given: Any, result: Any, sums: Any) -> None:
-        with tir.parallel(0, batch) as b:
-            copied(given, result, b, rows, columns)
-            with tir.serial(0, steps) as step:
-                j = steps - 1 - step if backward else step
-                _reflected(result, v, factor[b, j], b, j, rows, 0, columns, sums)
-
-    shapes = [((batch, rows, columns), _WIDE), ((batch,), _WIDE)]
-    return looped(t, "reflections", [vectors, factors, target], shapes, body)[0]
-
-
-def _columns_of_identity(t: Translation, batch: int, rows: int, columns: int) -> relax.Expr:
-    return expanded(t, t.emit(op.eye(rows, columns, 0, _WIDE)), (batch, rows, columns))
-
-
-@of_elements("geqrf.default")
-def _geqrf(t: Translation, self: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    batch = shape_of(self)[:-2]
-    found, factors = _householder(t, stacked(t, self))
-    return unstacked(t, found, batch, t.dtype), reshaped(t, t.cast(factors, t.dtype), (*batch, shape_of(factors)[1]))
-
-
-@of_elements("linalg_qr.default")
-def _qr(t: Translation, A: relax.Expr, mode: str) -> list[relax.Expr]:
-    batch, dtype = shape_of(A)[:-2], dtype_of(A)
-    found, factors = _householder(t, stacked(t, A))
-    count, rows, columns = shape_of(found)
-    kept = rows if mode == "complete" else min(rows, columns)
-    upper = t.emit(op.triu(part(t, found, 1, 0, kept)))
-    if mode == "r":
-        q = t.emit(op.zeros((0,), dtype))
-    else:
-        start = _columns_of_identity(t, count, rows, kept)
-        q = unstacked(t, _by_reflections(t, found, factors, start, backward=True), batch, dtype)
-    return [q, unstacked(t, upper, batch, dtype)]
-
-
-@of_elements("linalg_householder_product.default", "orgqr.default")
-def _householder_product(
-    t: Translation, input: Value = None, tau: Value = None, self: Value = None, input2: Value = None
-) -> relax.Expr:
-    vectors, factors = (input, tau) if input is not None else (self, input2)
-    batch = t.shape[:-2]
-    held = stacked(t, vectors)
-    count, rows, columns = shape_of(held)
-    flat = reshaped(t, t.cast(factors, _WIDE), (count, shape_of(factors)[-1]))
-    start = _columns_of_identity(t, count, rows, columns)
-    return unstacked(t, _by_reflections(t, held, flat, start, backward=True), batch, t.dtype)
-
-
-@of_elements("ormqr.default")
-def _ormqr(
-    t: Translation, self: relax.Expr, input2: relax.Expr, input3: relax.Expr, left: bool, transpose: bool
-) -> relax.Expr:
-    """Multiply a matrix by Q, given by reflections, or its transpose, from the left or the right."""
-    batch = t.shape[:-2]
-    vectors = stacked(t, self)
-    factors = reshaped(t, t.cast(input2, _WIDE), (prod(batch), shape_of(input2)[-1]))
-    target = stacked(t, input3)
-    target = target if left else turned(t, target)
-    found = _by_reflections(t, vectors, factors, target, backward=transpose != left)
-    return unstacked(t, found if left else turned(t, found), batch, t.dtype)
 
 
 # ---- errors at run time ---------------------------------------------------------------------------------------------
