@@ -183,7 +183,7 @@ def _lines(tool: str, rows: Sequence[Row]) -> Iterator[str]:
     large = sum(abs(one.relative) > MOST for row in chosen for one in row.differences)
     without = len(unexplained(chosen))
     yield (
-        f"{len(chosen)} layers, {len(MEASURES) * len(chosen)} figures, {large} differ by more than {100 * MOST:.0f} %,  "
+        f"{len(chosen)} layers, {len(MEASURES) * len(chosen)} figures, {large} differ by over {100 * MOST:.0f} %, "
         f"{large - without} of them explained; {own:.1f} s for ours, {other:.1f} s for {tool}"
     )
     yield ""

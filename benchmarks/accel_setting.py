@@ -67,7 +67,7 @@ def roomy(machine: ArrayMachine, layer: Layer) -> ArrayMachine:
 
 
 AGAIN = Assumption(
-    "operand beyond its buffer",
+    "operand larger than its buffer",
     "an operand that exceeds its buffer is reloaded, as the loop order requires; no reloads if buffers hold it all",
     lambda setting, layer, theirs: replace(setting, machine=roomy(setting.machine, layer)),
     both=True,
@@ -78,12 +78,12 @@ MATRIX = Assumption(
     lambda setting, layer, theirs: replace(setting, matrix=True),
 )
 PADDED_LOADS = Assumption(
-    "padded loads",
+    "padding is loaded",
     "padding rows and columns that fill the array are loaded and counted",
     lambda setting, layer, theirs: replace(setting, padded_loads=True, padded_blocks=True),
 )
 PADDED_BLOCKS = Assumption(
-    "padded blocks",
+    "blocks are padded",
     "a block that does not fill the array takes as many cycles as a full one",
     lambda setting, layer, theirs: replace(setting, padded_blocks=True),
 )
@@ -95,12 +95,12 @@ ALONE = Assumption(
     ),
 )
 BEFORE = Assumption(
-    "loads before compute",
+    "no overlap of initial loads",
     "the buffers are filled before compute starts; our simulator starts with the first tiles",
     lambda setting, layer, theirs: replace(setting, before=theirs.before),
 )
 BEHIND = Assumption(
-    "stores after compute",
+    "no overlap of final stores",
     "accumulated results are stored after compute ends; our simulator stores tile by tile",
     lambda setting, layer, theirs: replace(setting, behind=theirs.behind),
 )

@@ -82,10 +82,10 @@ def timing_table(figures: dict[str, Any]) -> str:
     compiled = "numba is not installed" if figures["compiled"] is None else f"{figures['compiled']:.1f}"
     lines = (
         f"timing simulation of {figures['instructions']} instructions, million per second (target: {AIM:g})",
-        f"  event loop, compiled         {compiled}",
+        f"  event loop, compiled        {compiled}",
         f"  event loop, plain Python    {figures['plain']:.2f}",
         f"  with costs and the report   {figures['report']:.1f}",
-        f"  one-time preparation         {figures['prepare_seconds']:.2f} s",
-        f"  sweep of {figures['descriptions']} descriptions   {figures['sweep_seconds']:.1f} s (target: {MOST_SECONDS:g})",
+        f"  one-time preparation        {figures['prepare_seconds']:.2f} s",
+        f"  sweep, {figures['descriptions']} descriptions {figures['sweep_seconds']:.1f} s (target: {MOST_SECONDS:g})",
     )
     return "\n".join(lines)

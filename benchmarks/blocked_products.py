@@ -114,9 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 of_rows = {rows: statistics.median(turn[rows] for turn in turns) for rows in ROWS}
                 parts += of_rows.values()
                 table.append((f"{n} x {k}", *(f"{part:.2f}" for part in of_rows.values())))
-            print(
-                f"\n{given.model}, {bits} bits, accuracy_level {level}: latency relative to onnxruntime's, by number of rows"
-            )
+            print(f"\n{given.model}, {bits} bits, accuracy_level {level}: latency relative to onnxruntime's, by rows")
             print_table(("columns x k", *map(str, ROWS)), table)
             print(f"geometric mean {statistics.geometric_mean(parts):.2f}, worst {max(parts):.2f}")
     return 0

@@ -1,8 +1,8 @@
-"""How far estimates of a database are off, and how often their intervals hold: python -m benchmarks.estimates --op gemm
+"""Accuracy of a database's estimates and of their intervals: python -m benchmarks.estimates --op gemm
 
 Generates a database from random shapes, on this CPU or with --hardware on a simulated machine, and measures shapes that
-are not in it: multiples of its entries, with the entries' configurations, and others, with the formulas' own decision.
-With --database what was measured for it is kept, and the same command goes on.
+are not in it: multiples of its entries, with the entries' configurations, and others, with the analytical
+configuration. --database stores the measurements; the same command continues the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NARROW = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """A shape that is not in the database, what it was estimated to cost, and what it costs."""
+    """A shape that is not in the database, its estimated cost and its measured cost."""
 
     workload: Workload
     estimate: Estimate
@@ -41,23 +41,23 @@ class Told:
 
     @property
     def error(self) -> float:
-        """Of the estimate, relative to the cost; positive where the estimate is too high."""
+        """Relative error of the estimate, positive if it is too high."""
         return self.estimate.cost / self.cost - 1
 
     @property
     def inside(self) -> bool:
-        """Whether the interval holds the cost."""
+        """Whether the interval contains the measured cost."""
         low, high = self.estimate.interval
         return low <= self.cost <= high
 
     @property
     def width(self) -> float:
-        """How far the interval's upper end is from the estimate, relatively."""
+        """Relative distance of the interval's upper end from the estimate."""
         return self.estimate.interval[1] / self.estimate.cost - 1
 
 
 class Asked:
-    """A database and a machine that what it estimates is measured on."""
+    """A database and a machine that measures the shapes it estimates."""
 
     def __init__(self, database: ShapeDatabase, hardware: Hardware, measurer: Measurer, op: str, seed: int) -> None:
         self._database, self._hardware, self._measurer, self._op = database, hardware, measurer, op
@@ -65,7 +65,7 @@ class Asked:
         self.prepacked = prepacked_on(hardware)
 
     def multiples(self, count: int) -> Iterator[Told]:
-        """Random multiples of entries along one or more axes."""
+        """Generate random multiples of entries along one or more axes."""
         kept = [entry for _, entry in self._database.entries(target=self._hardware) if entry.config.op == self._op]
         axes = list(RANGES[self._op])
         for _ in range(100 * count if kept else 0):
@@ -83,12 +83,12 @@ class Asked:
                 yield told
 
     def others(self, count: int) -> Iterator[Told]:
-        """Random shapes, computed as they are with the database."""
+        """Generate random shapes, executed as they are with the database."""
         for _ in range(count):
             yield from self.told_of(drawn(self._op, 1, self._rng).workloads(self._hardware))
 
     def told_of(self, shapes: Iterable[Workload]) -> Iterator[Told]:
-        """Shapes that the database estimates, computed as they are with it."""
+        """Generate shapes that the database estimates, executed as they are with the database."""
         for shape in shapes:
             found = self._database.estimate(shape, target=self._hardware, prepacked=self.prepacked)
             if found is not None:
@@ -102,7 +102,7 @@ class Asked:
 
 
 def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
-    """What a table has of some shapes."""
+    """Return the columns of the table for some shapes."""
     errors = sorted(abs(one.error) for one in told)
     return {
         "shapes": name,

@@ -1,8 +1,9 @@
-"""Exported C libraries beside the executables that they come from: python -m benchmarks.exported squeezenet resnet50
+"""Exported C libraries compared with the executables that they come from: python -m benchmarks.exported squeezenet
+resnet50
 
-Each network is compiled, exported, built by the C compiler into a shared library, and loaded into this process. Results
-are compared first: they are of the same kernels, and equal. Then the library's run function and Executable.run, which
-writes to given memory, take turns.
+Each network is compiled, exported, built into a shared library by the C compiler, and loaded into this process. Results
+are compared first: both run the same kernels, so they must be equal. Then the library's run function alternates with
+Executable.run, which writes to preallocated memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NAME = "net"
 
 
 def shared_library(executable: Any, folder: Path) -> Path:
-    """The executable as a C library in `folder`, built."""
+    """Build the executable as a C library in `folder`."""
     executable.export(folder / NAME)
     parts = [*(folder / NAME).glob("*.c"), *(folder / NAME).glob("*.o")]
     parts = [part for part in parts if part.name != "main.c"]

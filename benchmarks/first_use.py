@@ -1,9 +1,9 @@
-"""What first use costs beside onnxruntime: imports, compilation, loading and memory: python -m benchmarks.first_use
+"""Cost of first use compared with onnxruntime: imports, compilation, loading and memory: python -m benchmarks.first_use
 
-Every step is a process of its own. It prints a table: wall and processor seconds (children included) and the largest
-resident memory of each step, of which imports are a part. Models come from benchmarks/models.py, with random weights.
-torchvision.NAME is a network of torchvision, exported by PyTorch: the table has its compilation alone, without imports
-and export, beside onnxruntime's session of the same network as an ONNX file. Linux only.
+Every step runs in its own process. Prints wall time, processor time (children included) and peak resident memory of
+each step. The memory includes the imports. Models come from benchmarks/models.py, with random weights. torchvision.NAME
+is a network of torchvision, exported by PyTorch: the table has its compilation only, without imports and export, and
+onnxruntime's session of the same network as an ONNX file. Linux only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RUN = "import numpy as np; x = np.load({inputs!r}); "
 
 @dataclass(frozen=True)
 class Step:
-    """A row of the table: what one process did, and what it took."""
+    """A row of the table: what one process did, and its cost."""
 
     name: str
     seconds: float
@@ -74,7 +74,7 @@ def measured(name: str, step: str, environment: dict[str, str], setup: str = "")
 
 
 def steps_of(network: str, folder: Path) -> list[Step]:
-    """All steps of one network, whose files lie in `folder`."""
+    """Run all steps of one network, whose files are in `folder`."""
     import numpy as np
 
     model, saved, inputs = folder / f"{network}.onnx", folder / f"{network}.tar", folder / "x.npy"
@@ -103,7 +103,7 @@ def steps_of(network: str, folder: Path) -> list[Step]:
 
 
 def steps_of_torchvision(network: str, folder: Path) -> list[Step]:
-    """Those of one network of torchvision."""
+    """Run the steps of one network of torchvision."""
     module = EXPORT.format(name=network.removeprefix(TORCHVISION))
     model, cache = folder / f"{network}.onnx", {"TVM_TILING_CACHE": str(folder / "cache")}
     written = f"torch.onnx.export(module, (image,), {str(model)!r}, dynamo=False)"
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     steps = [
         measured("import tvm_tiling", "import tvm_tiling", {}),
-        measured("what a first compile imports", "import tvm_tiling as tt; tt.compile", {}),
+        measured("imports of a first compilation", "import tvm_tiling as tt; tt.compile", {}),
         measured("import onnxruntime", "import onnxruntime", {}),
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""A fleet of workers that only predict, after a stated delay: what tracker, sessions and database add to a trial.
+"""Overhead of tracker, sessions and database per trial, with workers that only predict, after a given delay.
 
     python -m benchmarks.fleet --workers 200 --delay 0.5 --jobs 2000
 
-prints one JSON object. Workers take no machine, so that two cores carry hundreds of them; what they do not show is
-written in docs/distribution.md.
+Prints one JSON object. The workers do not occupy the machine, so that two cores can run hundreds of them.
+docs/distribution.md describes the limits of this benchmark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tvm_tiling.workload import GemmWorkload
 
 
 def jobs(hardware: Hardware, count: int) -> list[Job]:
-    """Configurations of products of many sizes, each once."""
+    """Return distinct configurations of matrix multiplications of many sizes."""
 
     def all_of_them() -> Iterator[Job]:
         for m in itertools.count(64, 64):
@@ -43,7 +43,8 @@ def jobs(hardware: Hardware, count: int) -> list[Job]:
 
 
 def measure(workers: int, delay: float, count: int) -> dict[str, Any]:
-    """Give `count` jobs to so many workers of so many seconds each, results into a new database on disk."""
+    """Distribute `count` jobs to the workers, each with the given delay, and store the results in a new database on
+    disk."""
     hardware = Hardware.detect()
     wanted = jobs(hardware, count)
     start = time.perf_counter()
@@ -83,7 +84,8 @@ def measure(workers: int, delay: float, count: int) -> dict[str, Any]:
 
 
 def writes_per_second(rows: int, at_once: int) -> float:
-    """Trials that one session commits to SQLite on disk, so many in a transaction."""
+    """Return the trials per second that one session commits to SQLite on disk, with the given number per
+    transaction."""
     hardware = Hardware.detect()
     results = [Measured(job=job, cost=1e-3) for job in jobs(hardware, rows)]
     with tempfile.TemporaryDirectory() as folder, ShapeDatabase(f"sqlite:///{Path(folder) / 'shapes.db'}") as database:
@@ -97,7 +99,7 @@ def writes_per_second(rows: int, at_once: int) -> float:
 
 
 def _cpu_seconds() -> float:
-    """Processor time of this process and of all that it started."""
+    """Return the processor time of this process and of all its children."""
     own = psutil.Process()
     total = 0.0
     for process in (own, *own.children(recursive=True)):
@@ -109,7 +111,7 @@ def _cpu_seconds() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=200)
-    parser.add_argument("--delay", type=float, default=0.5, help="seconds that a worker takes for a trial")
+    parser.add_argument("--delay", type=float, default=0.5, help="seconds per trial and worker")
     parser.add_argument("--jobs", type=int, default=2000)
     given = parser.parse_args()
     result = measure(given.workers, given.delay, given.jobs)

@@ -1,8 +1,8 @@
-"""What each form of a convolution costs beside the one decided on: python -m benchmarks.forms --json results/forms.json
+"""Cost of each convolution algorithm compared with the chosen one: python -m benchmarks.forms --json results/forms.json
 
-For each layer of a suite, the decision names the forms that it compared, with the time it predicts for each. Every one
-that is admissible is compiled, its output compared, and run in pairs with the chosen one. A layer is contested if at
-least two forms were measured; the decision is right if no other form is faster by more than the ratio's uncertainty.
+For each layer of a suite, every algorithm that the decision considered and that applies is compiled, its output is
+checked, and it runs in a paired benchmark with the chosen one. A layer counts if at least two algorithms were measured.
+The decision is correct if no other algorithm is faster by more than the uncertainty of the ratio.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ Entry = dict[str, Any]
 
 
 def compare_forms(case: Case, rule: StopRule, condition: Condition) -> Entry:
-    """One layer: the chosen form and every other admissible one; times in seconds, `ratio` a form's over the chosen's.
+    """Compare the chosen algorithm of one layer with every other applicable one; times in seconds, `ratio` relative to
+    the chosen algorithm.
 
-    `loss` is how much longer the chosen form takes than the fastest, as a share of the latter's time.
+    `loss` is the time of the chosen algorithm over that of the fastest, minus 1.
     """
     entry: Entry = {"case": case.name, "group": case.group, **case.workload.to_dict(), "times": dict(case.times)}
     entry["flops"] = case.workload.flops
@@ -79,7 +80,7 @@ def compare_forms(case: Case, rule: StopRule, condition: Condition) -> Entry:
 
 
 def _measured(form: str, operands: Operands, chosen: Prepared, rule: StopRule, condition: Condition) -> Entry:
-    """One form beside the chosen one."""
+    """Measure one algorithm alternately with the chosen one."""
     other = ready(Ours(form, form=form), operands, packed=True)
     if isinstance(other, Timing):
         return {"status": other.status.value, "reason": other.reason}
@@ -97,7 +98,7 @@ def _measured(form: str, operands: Operands, chosen: Prepared, rule: StopRule, c
 
 
 def judged(chosen: str, forms: dict[str, Entry]) -> Entry:
-    """Whether the chosen form is the fastest of those measured, and what it costs if not."""
+    """Return whether the chosen algorithm is the fastest of those measured, and the loss if it is not."""
     measured = {form: found for form, found in forms.items() if found["status"] == Status.OK.value}
     ratios = {form: found["ratio"] for form, found in measured.items()}
     fastest = min(ratios, key=lambda form: ratios[form], default=chosen)
@@ -106,7 +107,7 @@ def judged(chosen: str, forms: dict[str, Entry]) -> Entry:
     return {
         "chosen": chosen,
         "forms": forms,
-        "contested": len(measured) > 1,
+        "compared": len(measured) > 1,
         "fastest": chosen if right else fastest,
         "right": right,
         "loss": 0.0 if right else 1 / least - 1,
@@ -114,13 +115,14 @@ def judged(chosen: str, forms: dict[str, Entry]) -> Entry:
 
 
 def summarize(entries: Sequence[Entry]) -> Entry:
-    """Share of right picks among contested layers, losses of the wrong ones, and how far predictions are off.
+    """Return the share of correct decisions among the layers that count, the losses of the wrong ones, and the
+    prediction errors.
 
-    `measured_over_predicted`: for each form its count, the ratio's geometric mean and its standard deviation in percent
-    of the mean, over all layers in which it was measured.
+    `measured_over_predicted`: for each algorithm its number of layers, the geometric mean of the ratio, and the
+    standard deviation in percent of the mean, over all layers in which it was measured.
     """
-    contested = [entry for entry in entries if entry.get("contested")]
-    losses = [entry["loss"] for entry in contested if not entry["right"]]
+    compared = [entry for entry in entries if entry.get("compared")]
+    losses = [entry["loss"] for entry in compared if not entry["right"]]
     offs: dict[str, list[float]] = {}
     for entry in entries:
         for form, found in entry.get("forms", {}).items():
@@ -128,9 +130,9 @@ def summarize(entries: Sequence[Entry]) -> Entry:
                 offs.setdefault(form, []).append(found["seconds"] / found["predicted_seconds"])
     return {
         "layers": len(entries),
-        "contested": len(contested),
-        "right": len(contested) - len(losses),
-        "share_right": 1 - len(losses) / len(contested) if contested else None,
+        "compared": len(compared),
+        "right": len(compared) - len(losses),
+        "share_right": 1 - len(losses) / len(compared) if compared else None,
         "mean_loss": statistics.fmean(losses) if losses else 0.0,
         "worst_loss": max(losses, default=0.0),
         "measured_over_predicted": {
@@ -145,7 +147,7 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def print_entries(entries: Sequence[Entry]) -> None:
-    """One row for each layer, its forms as predicted/measured microseconds, then the summary."""
+    """Print one row per layer, with predicted and measured microseconds of each algorithm, then the summary."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -153,7 +155,7 @@ def print_entries(entries: Sequence[Entry]) -> None:
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
     names = list(dict.fromkeys(form for entry in entries for form in entry.get("forms", {})))
     table = Table(
-        box=box.SIMPLE_HEAD, title="microseconds, predicted / measured; loss: of the chosen form to the fastest"
+        box=box.SIMPLE_HEAD, title="microseconds, predicted / measured; loss: relative to the fastest algorithm"
     )
     for heading in ("layer", "chosen", *names, "fastest", "loss"):
         table.add_column(heading, justify="left" if heading in ("layer", "chosen", "fastest") else "right")
@@ -166,12 +168,12 @@ def print_entries(entries: Sequence[Entry]) -> None:
     console.print(table)
     found = summarize(entries)
     console.print(
-        f"{found['right']} of {found['contested']} contested layers right ({percent(found['share_right'])}); where not,"
-        f" {percent(found['mean_loss'])} lost on average, {percent(found['worst_loss'])} at most"
+        f"fastest chosen in {found['right']} of {found['compared']} layers ({percent(found['share_right'])}); loss"
+        f" in the others: {percent(found['mean_loss'])} on average, {percent(found['worst_loss'])} at most"
     )
     for form, off in found["measured_over_predicted"].items():
-        told = f"{number(off['mean'])} times the prediction on average, spread {percent(off['spread'])}"
-        console.print(f"{form}: {told}, {off['layers']} layers")
+        line = f"measured / predicted {number(off['mean'])} on average, spread {percent(off['spread'])}"
+        console.print(f"{form}: {line}, {off['layers']} layers")
 
 
 def _cell(found: Entry | None) -> str:
@@ -184,25 +186,27 @@ def _cell(found: Entry | None) -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
-    """Settings from the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.forms", description=__doc__)
-    parser.add_argument("--suite", default="conv", help="a suite or a file.toml; default: %(default)s")
-    parser.add_argument("--short", action="store_true", help="only the short set")
-    parser.add_argument("--dtype", help="only this element type")
-    parser.add_argument("--filter", default="", dest="match", help="only layers whose name contains this")
-    parser.add_argument("--seconds", type=float, default=1.0, help="longest time for one pair; default: %(default)s")
+    parser.add_argument("--suite", default="conv", help="a suite or a TOML file; default: %(default)s")
+    parser.add_argument("--short", action="store_true", help="measure the short set only")
+    parser.add_argument("--dtype", help="measure this element type only")
+    parser.add_argument("--filter", default="", dest="match", help="measure only layers whose name contains this text")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="time limit per pair in seconds; default: %(default)s"
+    )
     parser.add_argument("--json", type=Path, default=Path("results/forms.json"), help="default: %(default)s")
     parser.add_argument(
-        "--resume", action="store_true", help="keep the layers that the file has, but for failed and doubtful ones"
+        "--resume", action="store_true", help="keep the layers in the file, except failed and doubtful ones"
     )
     return Settings(packed=True, **vars(parser.parse_args(arguments)))
 
 
 def run(settings: Settings) -> list[Entry]:
-    """Measure every layer asked for, writing the file after each."""
+    """Measure every requested layer, writing the file after each."""
     cases = [case for case in settings.cases() if isinstance(case.workload, ConvWorkload)]
     if not cases:
-        raise SuiteError(f"the suite {settings.suite!r} has no convolutions, whose forms are compared here")
+        raise SuiteError(f"the suite {settings.suite!r} has no convolutions")
     entries = earlier_entries(settings.json, FORMAT, VERSION, "layers") if settings.resume else []
     entries = [entry for entry in entries if entry["status"] == Status.OK.value and not _doubtful(entry)]
     done = {entry["case"] for entry in entries}
@@ -223,7 +227,7 @@ def _doubtful(entry: Entry) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 after an error that the user can mend."""
+    """Measure and print the results. Returns 1 after an error that the user can fix."""
     try:
         print_entries(run(parse(arguments)))
     except TilingError as error:

@@ -1,4 +1,4 @@
-"""Shapes that a database was not made from, to hold its estimates against measured costs."""
+"""Held-out shapes of a database, for comparing its estimates with measured costs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MOST_MACS = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """A shape, the entry that serves it, and what it costs with that entry's configuration, in the unit of the entry's
-    cost."""
+    """A shape, the database entry that covers it, and its cost with that entry's configuration, in the unit of the
+    entry's cost."""
 
     workload: Workload
     hit: Hit
@@ -32,12 +32,12 @@ class HeldOut:
 
     @property
     def error(self) -> float:
-        """Of the estimate, relative to the cost; positive where the estimate is too high."""
+        """Relative error of the estimate, positive if it is too high."""
         return self.hit.estimate / self.cost - 1
 
 
 def resized(workload: Workload, extents: Mapping[str, int]) -> Workload:
-    """The shape with other extents of some axes, operands without gaps."""
+    """Return the shape with other extents of some axes and contiguous operands."""
     dense = {"lda": None, "ldb": None, "ldc": None} if isinstance(workload, GemmWorkload) else {}
     return dataclasses.replace(workload, **extents, **dense)  # type: ignore[arg-type]
 
@@ -53,10 +53,10 @@ def held_out(
     most_macs: int = MOST_MACS,
     prepacked: bool = False,
 ) -> Iterator[HeldOut]:
-    """`count` shapes of one operator, "gemm" or "conv", or as many as are found, the same ones for the same seed.
+    """Return `count` shapes of one operator, "gemm" or "conv", or as many as are found; deterministic for a seed.
 
-    They are not in the database: multiples of its entries by 2 to 16 along two or more axes, of at most `most_macs`
-    multiply-adds, in the proportional range, with configurations that the machine can do.
+    The shapes are not in the database. They are multiples of its entries by 2 to 16 along two or more axes, of at most
+    `most_macs` multiply-accumulates, within the proportional range, with configurations that are valid on the machine.
     """
     rng = random.Random(seed)
     kept = [
@@ -93,5 +93,5 @@ def _multiple(rng: random.Random, entry: Entry) -> Workload:
 
 
 def share_within(errors: Sequence[float], limit: float) -> float:
-    """The share of errors of at most that size; 1 of none."""
+    """Return the share of errors of at most that size; 1 if there are none."""
     return sum(abs(error) <= limit for error in errors) / len(errors) if errors else 1.0

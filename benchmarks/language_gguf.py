@@ -1,4 +1,4 @@
-"""Decoders of random weights as GGUF files, written as llama.cpp's converter writes them."""
+"""Decoders with random weights as GGUF files in the layout of llama.cpp's converter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_BITS = {4: TYPES.Q4_0, 8: TYPES.Q8_0}
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a decoder; `tied`: without a tensor for the last product."""
+    """Sizes of a decoder; `tied`: without a tensor of its own for the output layer."""
 
     architecture: str = "llama"
     layers: int = 2
@@ -35,11 +35,11 @@ class Sizes:
 
 
 LETTERS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", *string.ascii_letters]
-"""Tokens of such a tokenizer."""
+"""Return the tokens of such a tokenizer."""
 
 
 def random_rows(rng: np.random.Generator, n: int, k: int, kind: TYPES) -> np.ndarray:
-    """Rows of a type whose scales keep the magnitude of what they are multiplied by."""
+    """Return rows of a type whose scales preserve the magnitude of the values they are multiplied with."""
     scale = 1 / np.sqrt(k)
     if kind in (TYPES.F32, TYPES.F16, TYPES.BF16):
         weights = (rng.standard_normal((n, k)) * scale).astype(np.float32)
@@ -53,7 +53,7 @@ def random_rows(rng: np.random.Generator, n: int, k: int, kind: TYPES) -> np.nda
     return found.reshape(n, -1)
 
 
-# Where float16s lie in a block, and by what their weights are above one.
+# Offsets of the float16 values in a block, and the factor of its weights above one.
 _HALVES = {
     TYPES.Q4_0: ((0,), 5),
     TYPES.Q4_1: ((0, 2), 9),
@@ -77,7 +77,8 @@ def write_decoder(
     seed: int = 0,
     floats: dict[str, np.ndarray] | None = None,
 ) -> None:
-    """The file. `changed`: metadata of the architecture; None leaves it out. `floats` gets its tensors as floats."""
+    """Return the file. `changed`: metadata of the architecture; None leaves an item out. `floats` receives the tensors
+    as floats."""
     s, rng = sizes, np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, s.architecture)
     metadata = {
@@ -101,7 +102,7 @@ def write_decoder(
             writer.add_string(f"{s.architecture}.{name}", value)
         elif value is not None:
             writer.add_uint32(f"{s.architecture}.{name}", value)
-    # llama.cpp reads a file without words only where it says so.
+    # llama.cpp reads a file without a vocabulary only if the file says so.
     writer.add_tokenizer_model("llama" if s.letters else "none")
     if s.letters:
         writer.add_token_list(LETTERS)
@@ -147,7 +148,8 @@ def write_decoder(
 
 
 def sizes_of(decoder: Decoder) -> Sizes:
-    """Those of a decoder that language_graph.py makes, its table of words also the last product's weights."""
+    """Return the tensors of a decoder of language_graph.py, whose embedding table is also the weight of the output
+    layer."""
     d = decoder
     return Sizes(
         architecture="qwen2",

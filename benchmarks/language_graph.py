@@ -1,6 +1,6 @@
-"""A decoder as onnxruntime-genai's model builder writes it: weights in blocks, caches as inputs and outputs.
+"""A decoder in the layout of onnxruntime-genai's model builder: block-quantised weights, caches as inputs and outputs.
 
-All weights are random. Shapes are those of published models: Qwen2 0.5B, Llama 3.2 1B, and a llama-like one of 542
+All weights are random. Shapes are those of published models: Qwen2 0.5B, Llama 3.2 1B, and a Llama-like one with 542
 million parameters.
 """
 
@@ -16,8 +16,8 @@ DOMAIN = "com.microsoft"
 
 @dataclass(frozen=True)
 class Decoder:
-    """Sizes of a decoder. `bits` and `block` of its weights, 32 bits are floats; `level` is accuracy_level, 4 lets rows
-    be quantised to 8 bits. `biased`: queries, keys and values have biases."""
+    """Sizes of a decoder. `bits` and `block` describe its weights, 32 bits are floats; `level` is accuracy_level, where
+    4 allows rows to be quantised to 8 bits. `biased`: queries, keys and values have biases."""
 
     layers: int
     width: int
@@ -33,18 +33,19 @@ class Decoder:
 
     @property
     def head(self) -> int:
-        """Elements of a head."""
+        """Number of elements of a head."""
         return self.width // self.heads
 
     @property
     def weights(self) -> int:
-        """Weights of all products."""
+        """Number of weights of all matrix multiplications."""
         kv = self.groups * self.head
         layer = 2 * self.width * self.width + 2 * self.width * kv + 3 * self.width * self.inner
         return self.layers * layer + self.width * self.words
 
     def bytes_of_a_step(self, past: int, scale: int = 4) -> float:
-        """Bytes of weights, scales of `scale` bytes, and caches that one token behind `past` others reads."""
+        """Bytes of weights, of scales with `scale` bytes each, and of caches that one token after `past` others
+        reads."""
         caches = 2 * 4 * self.layers * self.groups * self.head * past
         return self.weights * (4.0 if self.bits == 32 else self.bits / 8 + scale / self.block) + caches
 
@@ -79,7 +80,7 @@ class _Graph:
         return self.constant((1 + 0.1 * self.rng.standard_normal(self.d.width)).astype(np.float32))
 
     def product(self, x: str, k: int, n: int) -> str:
-        """x by random weights of k to n; the sum keeps x's magnitude."""
+        """Multiply x by random weights of k x n; the result keeps x's magnitude."""
         d, scale = self.d, 1 / np.sqrt(k)
         if d.bits == 32:
             weights = self.rng.standard_normal((k, n), np.float32) * np.float32(scale)
@@ -94,7 +95,7 @@ class _Graph:
     def layer(
         self, number: int, x: str, skip: str, lengths: str, total: str, tables: tuple[str, str]
     ) -> tuple[str, str]:
-        """(what the layer adds to its input, that input)."""
+        """Return (the layer's contribution to its residual input, that input)."""
         d, kv = self.d, self.d.groups * self.d.head
         if skip:
             normed = self.add(
@@ -129,7 +130,7 @@ class _Graph:
 
 
 def decoder(sizes: Decoder) -> ModelProto:
-    """The model: input_ids, attention_mask and caches to logits and caches."""
+    """Return the model: input_ids, attention_mask and caches to logits and caches."""
     d, g = sizes, _Graph(sizes)
     one, axis = g.constant(np.array(1)), g.constant(np.array([1]))
     lengths = g.add("Sub", g.add("ReduceSum", "attention_mask", axis, keepdims=0), one)
@@ -157,5 +158,5 @@ def decoder(sizes: Decoder) -> ModelProto:
 
 
 def with_weights(sizes: Decoder, bits: int, block: int = 32, level: int = 0) -> Decoder:
-    """The decoder with other weights."""
+    """Return the decoder with other weights."""
     return replace(sizes, bits=bits, block=block, level=level)

@@ -1,11 +1,12 @@
-"""Decoders with weights of 4 or 8 bits beside other libraries: tokens of a prompt and of generation.
+"""Decoders with 4-bit and 8-bit weights compared with other libraries: prompt processing and token generation.
 
     python -m benchmarks.language_models qwen2-0.5b llama-542m --bits 4 8 --level 0 4 --peer onnxruntime genai openvino
 
-Models are made here as onnxruntime-genai's builder writes them (language_graph.py), for llama.cpp as a GGUF file
-(language_gguf.py), with random weights. A token behind a context, which reads every weight once, and prompts are run in
-turns with each peer, on as many threads. Logits of the last position are compared first. Bytes a second are those of
-weights, scales and caches that a token reads; with --reading they are compared with a loop that reads as many.
+Models have random weights and the layout of onnxruntime-genai's model builder (language_graph.py); for llama.cpp they
+are GGUF files (language_gguf.py). Generation of one token after a context, which reads every weight once, and prompts
+run alternately with each peer on the same number of threads. The logits of the last position are compared first. The
+bandwidth counts the weights, scales and caches that a token reads; with --reading it is compared with a loop that reads
+as many bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ READING = "reading alone"
 
 @dataclass(frozen=True)
 class Row:
-    """One length beside one peer: `new` tokens behind `past`, ms of a run, the part of the peer's time."""
+    """One length compared with one peer: `new` tokens after `past`, ms per run, latency relative to the peer's."""
 
     peer: str
     past: int
@@ -57,7 +58,7 @@ class Row:
 
 
 def step_of(executable: tt.Executable, past: np.ndarray, new: np.ndarray) -> Step:
-    """A step of a session whose caches hold the past, to be run again and again."""
+    """Return a step of a session whose caches hold the past, which can be run repeatedly."""
     every = len(past) + len(new)
     session = executable.session(room=every)
     if len(past):
@@ -69,16 +70,17 @@ def step_of(executable: tt.Executable, past: np.ndarray, new: np.ndarray) -> Ste
 def measured(
     executable: tt.Executable, peer: DecoderPeer, sizes: Decoder, lengths: Sequence[tuple[int, int]]
 ) -> Iterable[Row]:
-    """A row for each (past, new)."""
+    """Measure a row for each (past, new)."""
     for past, new in lengths:
         tokens = np.random.default_rng(past + new).integers(0, sizes.words, past + new)
         ours = step_of(executable, tokens[:past], tokens[past:])
         theirs = peer.step(tokens[:past], tokens[past:])
         wanted, found = theirs(), ours()
         far = float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
-        # Rows of 8 bits, here or there, are a tenth from those of floats at most; onnxruntime at level 0 has floats.
+        # Rows quantised to 8 bits, by us or by the peer, differ from float rows by at most a tenth; onnxruntime at
+        # level 0 uses floats.
         if not far < (1e-3 if sizes.level == 0 and peer.name in ("onnxruntime", "genai") else 0.2):
-            raise SystemExit(f"past {past}, new {new}: logits are {far:.2g} from {peer.name}'s")
+            raise SystemExit(f"past {past}, new {new}: logits differ from {peer.name}'s by {far:.2g}")
         pair = paired(Side(ours, own_core), Side(theirs), condition=Condition(settle=SETTLE))
         if pair.status is not Status.OK:
             raise SystemExit(f"past {past}, new {new}: {pair.reason}")
@@ -86,7 +88,8 @@ def measured(
 
 
 def beside_reading(executable: tt.Executable, sizes: Decoder, past: int) -> Row:
-    """A token behind `past` ones, and the part of its time that reading as many bytes takes, in turns."""
+    """Measure a token after `past` ones alternately with a loop that reads as many bytes; return its time and the share
+    that reading takes."""
     tokens = np.random.default_rng(past).integers(0, sizes.words, past + 1)
     read = reader(int(sizes.bytes_of_a_step(past)))
     ours = Side(step_of(executable, tokens[:past], tokens[past:]), own_core)
@@ -99,20 +102,20 @@ def beside_reading(executable: tt.Executable, sizes: Decoder, past: int) -> Row:
 def compare(
     sizes: Decoder, peers: Sequence[str], lengths: Sequence[tuple[int, int]], reading: int | None = None
 ) -> tuple[list[Row], float]:
-    """Rows of all peers, and one of a token behind `reading` ones beside reading alone; the seconds that compiling
-    takes."""
+    """Return the rows of all peers, one row of a token after `reading` ones compared with reading alone, and the
+    compile time in seconds."""
     rows, seconds = [], 0.0
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for file in dict.fromkeys(PEERS[name].file for name in peers):
             if file.endswith(".gguf"):
-                from .language_gguf import OF_BITS, sizes_of, write_decoder  # which the package gguf writes
+                from .language_gguf import OF_BITS, sizes_of, write_decoder  # written by the package gguf
 
                 write_decoder(folder / file, sizes_of(sizes), OF_BITS[sizes.bits])
             else:
                 onnx.save(decoder(sizes), folder / file)
             start = time.perf_counter()
-            # llama.cpp computes the last position's logits alone.
+            # llama.cpp computes the logits of the last position only.
             alone = {"logits": "last", "activations": "int8" if sizes.level == 4 else None} if "gguf" in file else {}
             executable = tt.compile(folder / file, cache=False, **alone)
             seconds = time.perf_counter() - start
@@ -125,22 +128,24 @@ def compare(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.language_models", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("model", nargs="*", choices=[[], *DECODERS], default=["qwen2-0.5b"])
-    parser.add_argument("--bits", type=int, nargs="*", default=[4], choices=(4, 8), help="of a weight (default: 4)")
+    parser.add_argument("--bits", type=int, nargs="*", default=[4], choices=(4, 8), help="bits per weight (default: 4)")
     parser.add_argument("--level", type=int, nargs="*", default=[0, 4], help="accuracy_level (default: 0 and 4)")
-    parser.add_argument("--block", type=int, default=32, help="weights that share a scale (default: 32)")
+    parser.add_argument("--block", type=int, default=32, help="number of weights that share a scale (default: 32)")
     parser.add_argument("--peer", nargs="*", default=["onnxruntime"], choices=list(PEERS), help="beside what")
-    parser.add_argument("--reading", action="store_true", help="also beside a loop that reads as many bytes")
-    parser.add_argument("--context", type=int, default=512, help="tokens behind which one is generated (default: 512)")
-    parser.add_argument("--prompt", type=int, nargs="*", default=[128, 512], help="tokens of prompts")
+    parser.add_argument("--reading", action="store_true", help="compare with a loop that reads as many bytes, too")
+    parser.add_argument(
+        "--context", type=int, default=512, help="context lengths for generating a token (default: 512)"
+    )
+    parser.add_argument("--prompt", type=int, nargs="*", default=[128, 512], help="prompt lengths in tokens")
     given = parser.parse_args(arguments)
     for name in given.peer:
         if missing(PEERS[name]):
-            raise SystemExit(f"{name} needs {', '.join(missing(PEERS[name]))}; not installed here")
+            raise SystemExit(f"{name} requires {', '.join(missing(PEERS[name]))}, which is not installed")
     lengths = [(given.context, 1), *((0, length) for length in given.prompt)]
     for name in given.model:
         for bits in given.bits:
@@ -149,14 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows, seconds = compare(sizes, given.peer, lengths, given.context if given.reading else None)
                 print(f"\n{name}, {bits} bits, accuracy_level {level}: compiled in {seconds:.1f} s")
                 print_table(
-                    ("beside", "past", "new", "ms", "tokens/s", "part of its time", "GB/s", "logits apart"),
+                    ("beside", "past", "new", "ms", "tokens/s", "relative latency", "GB/s", "logits apart"),
                     [told(row, sizes) for row in rows],
                 )
     return 0
 
 
 def told(row: Row, sizes: Decoder) -> tuple[str, ...]:
-    """A line of the table."""
+    """Format a line of the table."""
     scale = 2 if row.peer in PEERS and PEERS[row.peer].file.endswith(".gguf") else 4
     rate = f"{sizes.bytes_of_a_step(row.past, scale) / row.ms / 1e6:.1f}" if row.new == 1 else ""
     numbers = (f"{row.ms:.2f}", f"{1e3 * row.new / row.ms:.1f}", f"{row.part:.2f}", rate, f"{row.far:.1g}")

@@ -1,4 +1,4 @@
-"""The least of several times: what else the computer does can only add to it."""
+"""Minimum of several times: other load on the machine can only increase a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def least_seconds(work: Callable[[], Any], seconds: float) -> float:
-    """The least time that `work` takes, called at least twice and for `seconds` in all."""
+    """Return the minimum time of `work`, called at least twice and for at least `seconds` in all."""
     least, calls, end = float("inf"), 0, time.perf_counter() + seconds
     while calls < 2 or time.perf_counter() < end:
         start = time.perf_counter()

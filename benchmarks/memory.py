@@ -1,12 +1,12 @@
-"""Memory of models beside onnxruntime: python -m benchmarks.memory --json results/memory.json
+"""Memory of models compared with onnxruntime: python -m benchmarks.memory --json results/memory.json
 
-What processes of their own take, in MiB beyond what they had with their modules imported: the most at any time of a
-compilation without the cache (in onnxruntime: of making a session), and after runs of a model that is loaded from its
-file, by one process and by two at once. Resident memory counts pages that processes share in each of them,
-proportional memory parts them; memory of its own is in no file.
+Measures separate processes, in MiB beyond the imported modules: the peak of a compilation without the cache (in
+onnxruntime: of creating a session), and the memory after runs of a model loaded from its file, by one process and by
+two at once. Resident memory (RSS) counts shared pages in every process, proportional memory (PSS) divides them; private
+memory is not backed by a file.
 
 A model is a network of benchmarks.models, or matmuls-N: a chain of square matrix multiplications with about N million
-parameters, in a file beside the model's. It needs Linux, whose /proc tells all of it.
+parameters, stored in a file beside the model. Requires Linux, which reports these figures in /proc.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .result import write_whole
 FORMAT, VERSION = "tvm-tiling-memory", 1
 DEFAULT = ("resnet50", "squeezenet", "matmuls-128")
 MATMULS = "matmuls-"
-SIDE = 2048  # of a matrix
+SIDE = 2048  # rows and columns of a matrix
 ROWS = 16
 RUNS = 3
 ROOT = Path(__file__).parent.parent
@@ -40,8 +40,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """Bytes of a process: resident now, of that in no file, its part where others have the page too, and the most that
-    were resident at any time."""
+    """Bytes of a process: resident, resident without a backing file, proportional, and peak resident."""
 
     resident: int
     own: int
@@ -49,25 +48,25 @@ class Use:
     most: int
 
     def beyond(self, base: Use) -> Use:
-        """What came since."""
+        """Return the increase over `base`."""
         values = {name: value - getattr(base, name) for name, value in asdict(self).items()}
         return Use(**{**values, "most": self.most - base.resident})
 
 
 def used() -> Use:
-    """What this process uses."""
+    """Read the memory of this process."""
     found = {}
     for file in ("smaps_rollup", "status"):
         for line in Path("/proc/self", file).read_text().splitlines():
             name, _, value = line.partition(":")
             if value.endswith(" kB"):
                 found[name] = int(value.split()[0]) << 10
-    # VmHWM and not ru_maxrss, which a process takes over from the one that starts it.
+    # VmHWM and not ru_maxrss, which a process inherits from its parent.
     return Use(resident=found["Rss"], own=found["Anonymous"], proportional=found["Pss"], most=found["VmHWM"])
 
 
 def write_matmuls(path: Path, parameters: int) -> None:
-    """A chain of matrix multiplications with this many parameters in all; the weights lie in a separate file."""
+    """Return a chain of matrix multiplications with this many parameters in all; the weights are in a separate file."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -91,18 +90,18 @@ def write_matmuls(path: Path, parameters: int) -> None:
 
 
 def write_model(name: str, path: Path) -> None:
-    """A model by its name, as an ONNX file."""
+    """Return a model by its name, as an ONNX file."""
     if name.startswith(MATMULS):
         write_matmuls(path, int(name.removeprefix(MATMULS)) * 10**6)
     else:
         path.write_bytes(with_random_weights(name).SerializeToString())
 
 
-# ---- in a process of its own ----------------------------------------------------------------------------------------
+# ---- in a separate process -------------------------------------------------------------------------------------------
 
 
 def compiled(path: str, target: str) -> None:
-    """Compile a model and save it, and print what that took."""
+    """Compile a model, save it, and print the memory used."""
     import tvm_tiling as tt
     import tvm_tiling.frontend.onnx.import_onnx
     import tvm_tiling.model.compilation
@@ -115,7 +114,7 @@ def compiled(path: str, target: str) -> None:
 
 
 def ran(path: str) -> None:
-    """Load a saved model and run it, and print what that took."""
+    """Load a saved model, run it, and print the memory used."""
     import tvm_tiling as tt
     import tvm_tiling.model.load
 
@@ -126,7 +125,7 @@ def ran(path: str) -> None:
 
 
 def ran_in_onnxruntime(path: str) -> None:
-    """Make a session of a model and run it, and print what that took."""
+    """Create a session of a model, run it, and print the memory used."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -147,7 +146,7 @@ def _repeat(run: Any, shapes: Sequence[Sequence[int]]) -> None:
 
 
 def _tell(base: Use) -> None:
-    """Print what is used once a line comes in, and end when the others have done so too."""
+    """Print the memory used when a line arrives, and end when the other processes have done so, too."""
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps({"base": asdict(base), "total": asdict(used())}), flush=True)
@@ -157,12 +156,13 @@ def _tell(base: Use) -> None:
 STEPS = {"compile": compiled, "run": ran, "onnxruntime": ran_in_onnxruntime}
 
 
-# ---- all of it ------------------------------------------------------------------------------------------------------
+# ---- the whole measurement
+# --------------------------------------------------------------------------------------------
 
 
 def compile_use(model: Path, target: Path) -> dict[str, Any]:
-    """What a process uses that compiles a model into `target`; beside it "base", resident before, and "planned", what
-    the executable says of itself."""
+    """Return the memory of a process that compiles a model into `target`, with "base", the resident memory before, and
+    "planned", what the executable reports."""
     with _started("compile", model, target) as process:
         out, errors = process.communicate()
     if process.returncode:
@@ -172,7 +172,8 @@ def compile_use(model: Path, target: Path) -> dict[str, Any]:
 
 
 def run_use(step: str, path: Path, processes: int = 1) -> list[tuple[Use, Use]]:
-    """Memory of each of several processes that run the same model at once: after the imports, and in total."""
+    """Return the memory of each of several processes that run the same model at once: after the imports, and in
+    total."""
     started = [_started(step, path) for _ in range(processes)]
     try:
         for process in started:
@@ -196,7 +197,7 @@ def _started(step: str, *paths: Path) -> subprocess.Popen[str]:
 
 
 def measured(name: str, folder: Path) -> dict[str, Any]:
-    """All figures of a model by its name, in bytes."""
+    """Return all figures of a model by its name, in bytes."""
     model, saved = folder / "model.onnx", folder / "model.tar"
     write_model(name, model)
     entry: dict[str, Any] = {"model": name, "compile": compile_use(model, saved)}
@@ -216,12 +217,12 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
 
 
 def lines(entry: dict[str, Any]) -> list[str]:
-    """What is told of a model."""
+    """Format the figures of a model."""
     planned, made = entry["compile"]["planned"], entry["compile"]
     packed = planned["weights"] + planned["constants"]
     told = [
         f"{entry['model']}: {_mib(packed)} of packed weights, activations {_mib(planned['activations'])}",
-        f"  compile: at most {_mib(made['most'])} ({made['most'] / packed:.2f} times the weights), "
+        f"  compile: peak {_mib(made['most'])} ({made['most'] / packed:.2f} x the weights), "
         f"afterwards {_mib(made['resident'])}; imports {_mib(made['base'])}",
     ]
     for step, title in (("run", "load and run"), ("onnxruntime", "onnxruntime")):
@@ -231,8 +232,8 @@ def lines(entry: dict[str, Any]) -> list[str]:
             continue
         alone, two = found["alone"], found["two"]
         told.append(
-            f"  {title}: {_mib(alone['resident'])} ({alone['resident'] / planned['total']:.2f} times weights and "
-            f"activations), {_mib(alone['own'])} in no file, at most {_mib(alone['most'])}; imports "
+            f"  {title}: {_mib(alone['resident'])} ({alone['resident'] / planned['total']:.2f} x weights and "
+            f"activations), {_mib(alone['own'])} private, peak {_mib(alone['most'])}; imports "
             f"{_mib(found['base'])}; each of two processes, imports included: resident {_mib(two['resident'])}, "
             f"proportional {_mib(two['proportional'])}"
         )
@@ -246,7 +247,7 @@ def _mib(size: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print every model."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"left out: {', '.join(DEFAULT)}")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {', '.join(DEFAULT)}")
     parser.add_argument("--json", type=Path, default=Path("results/memory.json"), help="default: %(default)s")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)

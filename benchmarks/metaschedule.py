@@ -1,7 +1,8 @@
-"""Our kernel against MetaSchedule with N trials: python -m benchmarks.metaschedule --json results/metaschedule.json
+"""Our kernel compared with MetaSchedule with N trials: python -m benchmarks.metaschedule --json
+results/metaschedule.json
 
-Each product takes minutes to search. Results are written after every one, and a run that is started again goes on after
-the last.
+Each matrix multiplication takes minutes to search. Results are written after every one, and a restarted run continues
+after the last.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .run import SETTLE
 
 FORMAT = "tvm-tiling-metaschedule"
 VERSION = 1
-# One product [m, k, n] of each group of the suite: dense layer, cube, off by one, tall, flat, deep, decoding, prime.
+# One GEMM [m, k, n] of each group of the suite: dense layer, cube, off by one, tall, flat, deep, decoding, prime.
 SHAPES = (
     (384, 1024, 4096),
     (1024, 1024, 1024),
@@ -43,7 +44,7 @@ SHAPES = (
 
 
 def compare(shape: Sequence[int], trials: int) -> dict[str, Any]:
-    """One product [m, k, n]: how long either side took to make its kernel, and how the kernels compare."""
+    """Measure one GEMM [m, k, n]: how long each side took to build its kernel, and the latency of both kernels."""
     m, k, n = shape
     workload = GemmWorkload(m=m, k=k, n=n)
     operands = GemmOperands.random(workload)
@@ -72,7 +73,7 @@ def _made(peer: Ours | MetaSchedule, operands: Operands) -> tuple[Prepared, floa
 
 
 def _earlier(path: Path, trials: int) -> list[dict[str, Any]]:
-    """The products that the file already has with so many trials; those that failed are tried again."""
+    """Return the finished entries of the file with this number of trials; failed ones are measured again."""
     products = earlier_entries(path, FORMAT, VERSION, "products")
     return [entry for entry in products if entry["trials"] == trials and entry["status"] == Status.OK.value]
 
@@ -83,18 +84,21 @@ def _line(entry: dict[str, Any]) -> str:
         return f"{name}: {entry['status']}: {entry['reason']}"
     ours, theirs = (entry["flops"] / entry[side]["seconds"] / 1e9 for side in ("ours", "peer"))
     return (
-        f"{name}: ours {ours:.0f} GFLOP/s made in {entry['our_seconds_to_make']:.1f} s, "
-        f"MetaSchedule {theirs:.0f} GFLOP/s made in {entry['their_seconds_to_make']:.0f} s ({entry['note']}), "
+        f"{name}: ours {ours:.0f} GFLOP/s, built in {entry['our_seconds_to_make']:.1f} s, "
+        f"MetaSchedule {theirs:.0f} GFLOP/s, built in {entry['their_seconds_to_make']:.0f} s ({entry['note']}), "
         f"ratio {entry['ratio']:.2f}"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search what is not in the file yet, print one line for each product; 1 after an error that the user can mend."""
+    """Search what the file does not contain yet and print one line per GEMM. Returns 1 after an error that the user can
+    fix."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.metaschedule", description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("results/metaschedule.json"), help="default: %(default)s")
     parser.add_argument("--trials", type=int, default=TRIALS, help="default: %(default)s")
-    parser.add_argument("--shape", type=int, nargs=3, action="append", metavar=("M", "K", "N"), help="instead of all")
+    parser.add_argument(
+        "--shape", type=int, nargs=3, action="append", metavar=("M", "K", "N"), help="GEMMs to search; default: all"
+    )
     chosen = parser.parse_args(arguments)
     try:
         products = _earlier(chosen.json, chosen.trials)

@@ -1,9 +1,9 @@
-"""Whole models beside onnxruntime and PyTorch: python -m benchmarks.models --json results/models.json
+"""Whole models compared with onnxruntime and PyTorch: python -m benchmarks.models --json results/models.json
 
-The nine networks that come with the onnx package, whose weights are constants there; here they get random ones, drawn
-so that activations stay of one size. And networks of PyTorch (torch_networks.py), compiled from torch.export, beside
-the same in onnxruntime and in PyTorch itself. Outputs are compared before times are. Both sides use all cores and take
-turns.
+Measures the nine networks of the onnx package, whose constant weights are replaced by random ones that keep the
+magnitude of activations, and networks of PyTorch (torch_networks.py), compiled from torch.export and compared with the
+same network in onnxruntime and in PyTorch. Outputs are compared before timing. Both sides use all cores and run
+alternately.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMAT = "tvm-tiling-models"
 VERSION = 2
 TORCH_NETWORKS = ("bert_128", "bert_384", "vit_small", "unet", "unet_bilinear", "mobilenet_v2", "detector")
 EVERY = (*NETWORKS, *TORCH_NETWORKS)
-# Largest difference accepted, beside the largest output: room for Winograd's rounding through many layers.
+# Largest accepted difference relative to the largest output: leaves room for Winograd's rounding through many layers.
 TOLERANCE = 1e-3
 
 
@@ -45,8 +45,8 @@ Outputs = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class Subject:
-    """A network in the form that is compiled here, its inputs, what runs it elsewhere, by the peer's name, and the
-    network as a file of ONNX."""
+    """A network as it is compiled here, its inputs, functions that run it in each peer, by name, and the network as an
+    ONNX file."""
 
     model: Any
     inputs: tuple[np.ndarray, ...]
@@ -55,7 +55,7 @@ class Subject:
 
 
 def subject(name: str) -> Subject:
-    """One of NETWORKS or of TORCH_NETWORKS, ready to be compiled and compared."""
+    """Prepare one of NETWORKS or of TORCH_NETWORKS to be compiled and compared."""
     if name in TORCH_NETWORKS:
         return _from_torch(name)
     model = with_random_weights(name)
@@ -75,7 +75,7 @@ def _from_torch(name: str) -> Subject:
 
 
 def torch_subject(module: Any, given: Sequence[Any]) -> Subject:
-    """A module with its inputs, beside onnxruntime and PyTorch itself; its outputs are a tensor or a tuple of them."""
+    """Prepare a module with its inputs for onnxruntime and PyTorch; its outputs are a tensor or a tuple of tensors."""
     import torch
 
     torch.set_num_threads(usable_core_count())
@@ -96,7 +96,7 @@ def torch_subject(module: Any, given: Sequence[Any]) -> Subject:
 
 
 def beside_openvino(name: str) -> Subject:
-    """The same, beside OpenVINO in float32 as well."""
+    """Add OpenVINO in float32 to the peers."""
     known = subject(name)
     in_openvino = openvino_network(known.onnx, known.inputs, "float32")
     return replace(known, peers={**known.peers, "openvino": in_openvino})
@@ -116,8 +116,7 @@ def _in_onnxruntime(session: Any, inputs: Sequence[np.ndarray]) -> Callable[[], 
 
 
 def compare(name: str, rule: StopRule, make: Callable[[str], Subject] = subject) -> dict[str, Any]:
-    """One network, made by `make`: seconds of either side and their ratio for each peer, ours'
-    time to compile."""
+    """Measure the network made by `make`: seconds of both sides and their ratio for each peer, and the compile time."""
     import tvm_tiling as tt
 
     entry: dict[str, Any] = {"network": name}
@@ -145,7 +144,7 @@ def compare(name: str, rule: StopRule, make: Callable[[str], Subject] = subject)
 
 
 def _difference(ours: Outputs, theirs: Outputs) -> float:
-    """The largest difference of any output, beside its largest element."""
+    """Return the largest difference of any output, relative to its largest element."""
     scales = [max(float(np.abs(value).max()), 1e-30) for value in theirs]
     pairs = zip(ours, theirs, scales, strict=True)
     return max(float(np.abs(own - value).max() / scale) for own, value, scale in pairs)
@@ -155,8 +154,8 @@ def line(entry: dict[str, Any]) -> str:
     if entry["status"] != "ok":
         return f"{entry['network']:<14} {entry['status']}: {entry.get('reason') or entry.get('difference')}"
     beside = "; ".join(
-        f"{pair['ours']['seconds'] * 1e3:.2f} ms beside {peer}'s {pair['peer']['seconds'] * 1e3:.2f} ms, "
-        f"{1 / pair['ratio']:.2f} of its time"
+        f"{pair['ours']['seconds'] * 1e3:.2f} ms, {peer} {pair['peer']['seconds'] * 1e3:.2f} ms, "
+        f"relative latency {1 / pair['ratio']:.2f}"
         for peer, pair in entry["peers"].items()
     )
     return (
@@ -166,12 +165,14 @@ def line(entry: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print one line for each network and the geometric mean; 1 if anything failed."""
+    """Measure, print one line for each network and the geometric mean. Returns 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: all of {', '.join(EVERY)}")
-    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO in float32, too")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: all of {', '.join(EVERY)}")
+    parser.add_argument("--openvino", action="store_true", help="compare with OpenVINO in float32, too")
     parser.add_argument("--json", type=Path, default=Path("results/models.json"), help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="time limit per pair in seconds; default: %(default)s"
+    )
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.networks) - set(EVERY):
         parser.error(f"no network {min(unknown)!r}; expected {', '.join(EVERY)}")
@@ -185,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compared = [entry for entry in entries if entry["status"] == "ok"]
     for peer in dict.fromkeys(peer for entry in compared for peer in entry["peers"]):
         ratios = [1 / entry["peers"][peer]["ratio"] for entry in compared if peer in entry["peers"]]
-        print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")
+        print(f"geometric mean of {len(ratios)}: latency {geometric_mean(ratios):.2f} relative to {peer}")
     return 0 if len(compared) == len(entries) else 1
 
 

@@ -1,4 +1,4 @@
-"""A network on disk, as every peer's process finds it: an ONNX model, inputs, the outputs that are expected."""
+"""A network on disk, as every peer's process reads it: an ONNX model, inputs and expected outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODEL, INPUTS, OUTPUTS = "model.onnx", "inputs.npz", "outputs.npz"
 
 @dataclass(frozen=True)
 class Network:
-    """One of zoo.EVERY with its batch; `folder` holds its files and what peers converted it to."""
+    """One of zoo.EVERY with its batch size; `folder` contains its files and what peers converted it to."""
 
     name: str
     batch: int
@@ -26,35 +26,35 @@ class Network:
 
     @property
     def onnx(self) -> Path:
-        """The model in ONNX."""
+        """Path of the ONNX model."""
         return self.folder / MODEL
 
     @property
     def from_torch(self) -> bool:
-        """Whether it is a module of PyTorch, and not one of the onnx package."""
+        """Whether it is a PyTorch module and not one of the onnx package's networks."""
         return self.name not in zoo.OF_ONNX
 
     def inputs(self) -> tuple[np.ndarray, ...]:
-        """What it is run with, in the order of its inputs."""
+        """Arrays of its inputs, in the model's order."""
         return _arrays(self.folder / INPUTS)
 
     def outputs(self) -> tuple[np.ndarray, ...]:
-        """What it gives for its inputs, by PyTorch or, of the onnx package, by onnxruntime."""
+        """Expected outputs for its inputs, computed by PyTorch or, for the onnx package's networks, by onnxruntime."""
         return _arrays(self.folder / OUTPUTS)
 
     def build(self) -> zoo.Built:
-        """The module of PyTorch; its inputs are those of the files."""
+        """Return the PyTorch module; its inputs are those in the files."""
         return zoo.build(self.name, self.batch)
 
     def write(self) -> None:
-        """Make the files, unless they are there."""
+        """Create the files unless they exist."""
         if (self.folder / OUTPUTS).is_file():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         content, inputs, outputs = self._from_torch() if self.from_torch else self._of_onnx()
         self.onnx.write_bytes(content)
         _save(self.folder / INPUTS, inputs)
-        _save(self.folder / OUTPUTS, outputs)  # last: it says that all are there
+        _save(self.folder / OUTPUTS, outputs)  # last: its presence shows that all files are complete
 
     def _from_torch(self) -> tuple[bytes, list[np.ndarray], list[np.ndarray]]:
         import torch
@@ -79,7 +79,7 @@ class Network:
 
 
 def as_arrays(result: Any) -> list[np.ndarray]:
-    """Outputs of a module of PyTorch as arrays."""
+    """Convert the outputs of a PyTorch module to arrays."""
     return [tensor.detach().numpy() for tensor in (result if isinstance(result, tuple | list) else (result,))]
 
 

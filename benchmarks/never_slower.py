@@ -1,10 +1,10 @@
-"""What a database does to the time of shapes that it was not made from: python -m benchmarks.never_slower --op gemm
+"""Effect of a database on shapes that it was not made from: python -m benchmarks.never_slower --op gemm
 
 Generates a database from random shapes, on this CPU or with --hardware on a simulated machine; with --tuned some of
-them are searched as well. Then random shapes and random multiples of its entries are asked for: where the database's
-word differs from the formulas' decision, both configurations are measured, on the CPU in turns, and those that take
-more than 1.05 of the time twice more; what takes that much each time is told with both. With --database what was
-measured for it is kept, and the same command goes on.
+them are tuned as well. Then looks up random shapes and random multiples of its entries. Where the database's
+configuration differs from the analytical one, both are measured, on the CPU in a paired benchmark. Ratios above 1.05
+are measured twice more, and those above it every time are reported with both configurations. --database stores what was
+measured; the same command continues the run.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FACTORS = (1, 2, 3, 4, 5, 6, 7, 8)
 MOST_MACS = 2**30
 NEAR = 8  # an entry is near a shape that is at most 8 times as large
 SLOWER = 1.05
-AGAIN = 2  # further measurements of what is slower
+AGAIN = 2  # further measurements of slower configurations
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """A shape, and the time that it takes with the database beside that without, each time it was measured; none where
-    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller. Without the database
-    it is computed by the configuration `without`, with it by `with_it`."""
+    """A shape, and its time with the database relative to that without, for each measurement; empty if both decide the
+    same. `tuned`: the shape is covered by a tuned entry that is at most NEAR times smaller. `without` is the
+    configuration without the database, `with_it` the one with it."""
 
     workload: Workload
     ratios: tuple[float, ...]
@@ -58,17 +58,17 @@ class Told:
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios; 1 where both decide the same."""
+        """Median of the ratios; 1 if both decide the same."""
         return sorted(self.ratios)[len(self.ratios) // 2] if self.ratios else 1.0
 
     @property
     def is_slower(self) -> bool:
-        """Whether it took more than SLOWER of the time whenever it was measured."""
+        """Whether every measurement was slower by more than SLOWER."""
         return bool(self.ratios) and min(self.ratios) > SLOWER
 
 
 class Asked:
-    """A database, a machine, and what measures there."""
+    """A database, a machine, and the measurers for it."""
 
     def __init__(self, database: ShapeDatabase, hardware: Hardware, op: str, seed: int) -> None:
         self._database, self._hardware, self._op = database, hardware, op
@@ -83,7 +83,8 @@ class Asked:
         return self._told(drawn(self._op, count, self._rng).workloads(self._hardware))
 
     def multiples(self, count: int, *, searched: bool = False) -> Iterator[Told]:
-        """Random multiples of entries along one or more axes; with `searched`, near multiples of searched ones."""
+        """Generate random multiples of entries along one or more axes; with `searched`, near multiples of tuned
+        ones."""
         return self._told(self._multiples(count, searched))
 
     def _multiples(self, count: int, searched: bool) -> Iterator[Workload]:
@@ -113,7 +114,7 @@ class Asked:
                 yield Told(workload=workload, ratios=tuple(ratios), tuned=tuned, without=own, with_it=kept)
 
     def _ratios(self, workload: Workload, own: Config, kept: Config) -> Iterator[float]:
-        """The time of `kept` beside that of `own`: once, and again while it is slower."""
+        """Return the time of `kept` relative to `own`: once, and again while it is slower."""
         without, with_it = (
             Job(workload=workload, config=config, hardware=self._hardware, prepacked=self.prepacked)
             for config in (own, kept)
@@ -139,7 +140,7 @@ def _times(workload: Workload, entry: Entry) -> float:
 
 
 def within(seconds: float, told: Iterator[Told]) -> Iterator[Told]:
-    """What is told in so many seconds, and then no more; all of it where there is no limit."""
+    """Yield comparisons until the time limit; all of them if there is none."""
     end = time.monotonic() + seconds if seconds else math.inf
     for one in told:
         yield one
@@ -148,7 +149,7 @@ def within(seconds: float, told: Iterator[Told]) -> Iterator[Told]:
 
 
 def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
-    """What a table has of some shapes."""
+    """Return the columns of the table for some shapes."""
     differ = [one for one in told if one.ratios]
     tuned = [one.ratio for one in told if one.tuned]
     worst = max(told, key=lambda one: one.ratio, default=None)
@@ -168,9 +169,9 @@ def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser(__doc__, asked=200)
-    options.add_argument("--tuned", type=int, default=0, help="random shapes that are searched as well")
-    options.add_argument("--trials", type=int, default=24, help="of each search")
-    options.add_argument("--seconds", type=float, default=0.0, help="ask for a kind no longer than this; 0: no limit")
+    options.add_argument("--tuned", type=int, default=0, help="number of random shapes to tune as well")
+    options.add_argument("--trials", type=int, default=24, help="trials per search")
+    options.add_argument("--seconds", type=float, default=0.0, help="time limit in seconds per kind of shape; 0: none")
     given = options.parse_args(arguments)
     hardware = hardware_named(given.hardware)
     with ShapeDatabase(given.database) as database:
@@ -190,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
             kinds = [("random", asked.random(given.asked)), ("multiples", asked.multiples(given.asked))]
             if given.tuned:
-                kinds.append(("near searched ones", asked.multiples(given.asked, searched=True)))
+                kinds.append(("near tuned ones", asked.multiples(given.asked, searched=True)))
             for name, told in kinds:
                 found = list(within(given.seconds, told))
                 print(json.dumps(figures(name, found)), flush=True)

@@ -1,4 +1,4 @@
-"""The nine networks that come with the onnx package, with random weights that keep activations of one size."""
+"""The nine networks of the onnx package, with random weights that keep the magnitude of activations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NETWORKS = (
 
 
 def with_random_weights(name: str, seed: int = 0) -> Any:
-    """One of NETWORKS as an onnx.ModelProto whose constant weights are random numbers instead."""
+    """Return one of NETWORKS as an onnx.ModelProto whose constant weights are random."""
     import onnx
     import onnx.backend.test
 
@@ -44,14 +44,15 @@ def with_random_weights(name: str, seed: int = 0) -> Any:
         del entries[:]
         entries.extend(held)
     if kept[-1].op_type == "Softmax":
-        # Behind random weights softmax gives zeros and a one, which say nothing: what it takes comes out as well.
+        # After random weights softmax yields zeros and a single one, which is useless for comparison: its input becomes
+        # an output, too.
         logits = onnx.helper.make_tensor_value_info(kept[-1].input[0], onnx.TensorProto.FLOAT, None)
         model.graph.output.append(logits)
     return model
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
-    """Kernels that keep the variance of what passes them; vectors, such as variances, around 1."""
+    """Return weights that preserve the variance of activations; vectors, such as variances, are around 1."""
     if len(shape) < 2:
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     inputs = int(np.prod(shape[1:]))

@@ -1,4 +1,4 @@
-"""Models of open sizes, made in ONNX with random weights: what benchmarks.open_sizes measures."""
+"""Models with dynamic dimensions in ONNX, with random weights, for benchmarks.open_sizes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Dim: TypeAlias = int | str
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model with one input x, and which of its sizes is open to a benchmark.
+    """A model with one input x, and the dynamic dimension that a benchmark varies.
 
-    `shape` is x's, with the names of what is open. `varied` is the name whose sizes are measured; `others` has those of
-    the other names.
+    `shape` is x's shape with the names of dynamic dimensions. `varied` is the name of the dimension whose sizes are
+    measured; `others` has the sizes of the others.
     """
 
     model: ModelProto
@@ -27,18 +27,18 @@ class OpenModel:
     others: Mapping[str, int] = field(default_factory=dict)
 
     def dims(self, size: int) -> dict[str, int]:
-        """The size of each open name."""
+        """Return the size of each dynamic dimension."""
         return {**self.others, self.varied: size}
 
     def x(self, size: int) -> np.ndarray:
-        """Random values of x, float32."""
+        """Return random values of x, float32."""
         dims = self.dims(size)
         shape = [dims[each] if isinstance(each, str) else each for each in self.shape]
         return np.random.default_rng(size).standard_normal(shape, np.float32)
 
 
 class _Graph:
-    """An ONNX graph in the making, with random weights."""
+    """Builder of an ONNX graph with random weights."""
 
     def __init__(self) -> None:
         self._nodes: list[object] = []
@@ -59,7 +59,7 @@ class _Graph:
         return self.constant(np.float32(value))
 
     def weights(self, *shape: int) -> str:
-        """As many as `shape` says, scaled by the number of the elements that are summed up: all axes but the first."""
+        """Return a tensor of `shape`, scaled by the number of elements of the reduction: all axes but the first."""
         summed = math.prod(shape[1:]) or 1
         return self.constant(self._rng.standard_normal(shape, np.float32) / np.float32(math.sqrt(summed)))
 
@@ -85,7 +85,7 @@ class _Graph:
         return self.add("Transpose", self.add("Reshape", x, parts), perm=list(order))
 
     def attention(self, q: str, transposed_k: str, v: str, width: int, heads: int, mask: str = "") -> str:
-        """Heads of softmax(q k' / sqrt(d) + mask) v, joined: batch x length x width."""
+        """Heads of softmax(q k' / sqrt(d) + mask) v, concatenated: batch x length x width."""
         scores = self.add("MatMul", q, transposed_k)
         scores = self.add("Div", scores, self.number(math.sqrt(width / heads)))
         if mask:
@@ -95,7 +95,7 @@ class _Graph:
         return self.add("Reshape", joined, self.constant(np.array([0, 0, width])))
 
     def encoder_layer(self, x: str, width: int, heads: int) -> str:
-        """A layer as in BERT: attention and two products, each added to its input and normalised."""
+        """A layer as in BERT: attention and two matrix multiplications, each with a residual connection and a norm."""
         q, k, v = (self.linear(x, width, width) for _ in range(3))
         split = [self.split_heads(each, width, heads, order) for each, order in ((q, (0, 2, 1, 3)), (k, (0, 2, 3, 1)))]
         attended = self.attention(*split, self.split_heads(v, width, heads), width, heads)
@@ -104,7 +104,7 @@ class _Graph:
         return self.norm(self.add("Add", x, self.linear(wide, 4 * width, width)), width)
 
     def length(self, x: str) -> str:
-        """The second size of x, a scalar."""
+        """The second dimension of x as a scalar."""
         return self.add("Gather", self.add("Shape", x), self.constant(np.array(1)), axis=0)
 
     def first_rows(self, table: str, count: str) -> str:
@@ -113,7 +113,7 @@ class _Graph:
         return self.add("Slice", table, self.constant(np.array([0])), count, axis)
 
     def model(self, shape: Sequence[Dim], y: str, result: Sequence[Dim]) -> ModelProto:
-        """The model with input x of `shape` and output `y` of `result`."""
+        """Return the model with input x of `shape` and output `y` of `result`."""
         graph = helper.make_graph(
             self._nodes,
             "open",
@@ -131,7 +131,7 @@ def product(n: int, k: int) -> OpenModel:
 
 
 def encoder(width: int = 768, heads: int = 12, layers: int = 4) -> OpenModel:
-    """Layers of BERT's encoder over embedded tokens, attention by products, Gelu by erf."""
+    """Layers of BERT's encoder on embedded tokens, with attention as matrix multiplications and Gelu by erf."""
     graph, shape, x = _Graph(), ("batch", "length", width), "x"
     for _ in range(layers):
         x = graph.encoder_layer(x, width, heads)
@@ -139,8 +139,8 @@ def encoder(width: int = 768, heads: int = 12, layers: int = 4) -> OpenModel:
 
 
 def decoder(width: int = 1024, heads: int = 16, layers: int = 4, most: int = 512) -> OpenModel:
-    """A llama-like decoder's layers over the embedded tokens of a prompt: norms by root mean squares, turned halves of
-    queries and keys, a causal mask from the length, gated products of 2.75 times the width."""
+    """Layers of a Llama-like decoder on the embedded tokens of a prompt: RMS norms, rotary position embeddings, a
+    causal mask computed from the length, and a gated feed-forward part of 2.75 times the width."""
     graph, shape, x = _Graph(), ("batch", "length", width), "x"
     part, inner = width // heads, 11 * width // 4
     length = graph.length(x)
@@ -176,7 +176,8 @@ def decoder(width: int = 1024, heads: int = 16, layers: int = 4, most: int = 512
 
 
 def speech_encoder(width: int = 384, heads: int = 6, layers: int = 4, most: int = 1500) -> OpenModel:
-    """Whisper-like: two convolutions of 3 over frames of 80 numbers, the second of stride 2, then an encoder."""
+    """Whisper-like encoder: two convolutions of kernel size 3 over frames of 80 features, the second with stride 2,
+    then encoder layers."""
     graph, shape = _Graph(), ("batch", 80, "frames")
     x = graph.gelu(graph.add("Conv", "x", graph.weights(width, 80, 3), graph.weights(width), pads=[1, 1]))
     x = graph.gelu(graph.add("Conv", x, graph.weights(width, width, 3), graph.weights(width), pads=[1, 1], strides=[2]))
@@ -188,7 +189,8 @@ def speech_encoder(width: int = 384, heads: int = 6, layers: int = 4, most: int 
 
 
 def resnet50(varied: str) -> OpenModel:
-    """ResNet-50, norms folded into the convolutions; `varied` is "batch", images of 224, or "pixels", batch 1."""
+    """ResNet-50 with norms folded into the convolutions; `varied` is "batch", with images of 224 pixels, or "pixels",
+    with batch 1."""
     pixels = 224 if varied == "batch" else "pixels"
     graph, shape = _Graph(), ("batch", 3, pixels, pixels)
 
@@ -216,7 +218,7 @@ def resnet50(varied: str) -> OpenModel:
 
 
 def lstm(hidden: int = 256) -> OpenModel:
-    """An LSTM over a sequence of vectors of its own width, batch 1."""
+    """An LSTM over a sequence of vectors as wide as its state, batch 1."""
     graph, shape = _Graph(), ("length", "batch", hidden)
     weights = (graph.weights(1, 4 * hidden, hidden), graph.weights(1, 4 * hidden, hidden), graph.weights(1, 8 * hidden))
     y = graph.add("LSTM", "x", *weights, hidden_size=hidden)

@@ -1,17 +1,17 @@
-"""Executables of open sizes beside those compiled for each size, and beside onnxruntime.
+"""Executables with dynamic dimensions compared with those compiled for each size, and with onnxruntime.
 
-    python -m benchmarks.open_sizes products        products of m open rows alone, n and k of BERT and llama
+    python -m benchmarks.open_sizes products        GEMMs with m dynamic rows, n and k of BERT and Llama
     python -m benchmarks.open_sizes bert            layers of BERT's encoder; --layers
-    python -m benchmarks.open_sizes decoder         llama-like layers over a prompt; --layers
+    python -m benchmarks.open_sizes decoder         Llama-like layers over a prompt; --layers
     python -m benchmarks.open_sizes speech          a Whisper-like encoder over any number of frames
     python -m benchmarks.open_sizes batch pixels    ResNet-50, batch 1 to 16 and images of 160 to 320
     python -m benchmarks.open_sizes lstm            an LSTM of 256 over any length
 
-Models are made in ONNX (benchmarks/open_models.py), with random weights. Sizes are log-uniform. For each size the
-executable of open sizes takes turns with one that was compiled for that size, then with onnxruntime on as many threads.
-Results are compared first. Before all that, all sizes are run in random order behind the largest: what the first run of
-a size takes beyond the next ones is told as well. So are the seconds that compiling takes and the bytes of the saved
-file, beside those of the middle size.
+Models are built in ONNX (benchmarks/open_models.py), with random weights. Sizes are log-uniform. For each size the
+dynamic executable alternates with one compiled for that size, then with onnxruntime on the same number of threads.
+Results are compared first. Before these pairs, all sizes are run in random order after the largest, to report the extra
+time of the first run of a size. Also reported are the compile time and the size of the saved file, compared with those
+of the executable for the middle size.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CASES = ("products", "bert", "decoder", "speech", "batch", "pixels", "lstm")
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the range of sizes to draw from; `step` divides each."""
+    """A model and the range of sizes to draw from; sizes are multiples of `step`."""
 
     name: str
     model: Callable[[], OpenModel]
@@ -55,8 +55,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """One size: ms of the open executable, parts of the fixed one's time and of onnxruntime's, ms that the first run
-    takes beyond the second."""
+    """One size: ms of the dynamic executable, its latency relative to the fixed-size one and to onnxruntime, and the ms
+    that the first run takes longer than the second."""
 
     size: int
     ms: float
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Made:
-    """An executable, the seconds that compiling it took and the bytes of its file."""
+    """An executable, its compile time in seconds and the bytes of its file."""
 
     executable: tt.Executable
     seconds: float
@@ -75,22 +75,22 @@ class Made:
 
 
 def cases_of(what: str, layers: int, most: int) -> list[Case]:
-    """The models that a word of the command line stands for."""
+    """Return the models that a word of the command line stands for."""
     return {
         "products": [
             Case(name, lambda n=n, k=k: open_models.product(n, k), most=most) for name, (n, k) in PRODUCTS.items()
         ],
-        "bert": [Case(f"encoder of {layers} layers", lambda: open_models.encoder(layers=layers), most=most)],
-        "decoder": [Case(f"decoder of {layers} layers", lambda: open_models.decoder(layers=layers), most=most)],
+        "bert": [Case(f"encoder, {layers} layers", lambda: open_models.encoder(layers=layers), most=most)],
+        "decoder": [Case(f"decoder, {layers} layers", lambda: open_models.decoder(layers=layers), most=most)],
         "speech": [Case("speech encoder", open_models.speech_encoder, 2, 2 * most)],
-        "batch": [Case("ResNet-50, images of 224", lambda: open_models.resnet50("batch"), 1, 16)],
+        "batch": [Case("ResNet-50, 224 x 224", lambda: open_models.resnet50("batch"), 1, 16)],
         "pixels": [Case("ResNet-50, batch 1", lambda: open_models.resnet50("pixels"), 160, 320, 8)],
         "lstm": [Case("LSTM 256", open_models.lstm, most=most)],
     }[what]
 
 
 def sizes_of(case: Case, count: int) -> list[int]:
-    """So many sizes of the case, log-uniform, the same each time."""
+    """Draw log-uniform sizes of the case; the same ones each time."""
     low, high = math.log(case.least), math.log(case.most + 1)
     draws = np.exp(np.random.default_rng(0).uniform(low, high, count))
     return sorted({min(case.most, max(case.least, int(draw) // case.step * case.step)) for draw in draws})
@@ -108,7 +108,8 @@ def made(model: OpenModel, **settings: object) -> Made:
 
 
 def first_runs(executable: tt.Executable, inputs: Mapping[int, np.ndarray]) -> dict[int, float]:
-    """Milliseconds of the first run of each size beyond those of its second, in random order behind the largest."""
+    """Return the ms by which the first run of each size is longer than its second, in random order after the
+    largest."""
     sizes = sorted(inputs)
     for _ in range(3):
         executable.run(inputs[sizes[-1]])
@@ -125,7 +126,7 @@ def first_runs(executable: tt.Executable, inputs: Mapping[int, np.ndarray]) -> d
 
 
 def compared(model: OpenModel, sizes: Sequence[int], opened: Made) -> tuple[list[Row], Made]:
-    """A row for each size, and the executable of the middle size."""
+    """Return a row for each size, and the executable of the middle size."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
@@ -170,24 +171,24 @@ def report(name: str, rows: Sequence[Row], opened: Made, middle: Made) -> None:
     fixed, peer, first = ([getattr(row, kind) for row in rows] for kind in ("fixed", "peer", "first"))
     table.append(("mean", "", f"{_mean(fixed):.3f}", f"{_mean(peer):.3f}", f"{sum(first) / len(first):.2f}"))
     table.append(("worst", "", f"{max(fixed):.3f}", f"{max(peer):.3f}", f"{max(first):.2f}"))
-    print_table(("size", "ms", "of the fixed", "of onnxruntime", "first run, ms more"), table)
+    print_table(("size", "ms", "relative to fixed", "of onnxruntime", "first run, extra ms"), table)
     print(
-        f"compiled in {opened.seconds:.1f} s, the middle size in {middle.seconds:.1f} s; files of"
+        f"compiled in {opened.seconds:.1f} s, fixed middle size in {middle.seconds:.1f} s; file sizes"
         f" {opened.bytes / 1e6:.1f} and {middle.bytes / 1e6:.1f} MB"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.open_sizes", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("what", nargs="*", choices=[[], *CASES], default=["products", "bert"])
-    parser.add_argument("--count", type=int, default=32, help="sizes to draw (default: 32)")
-    parser.add_argument("--most", type=int, default=512, help="the largest length (default: 512)")
-    parser.add_argument("--layers", type=int, default=4, help="of the encoder and the decoder (default: 4)")
+    parser.add_argument("--count", type=int, default=32, help="number of sizes (default: 32)")
+    parser.add_argument("--most", type=int, default=512, help="maximum length (default: 512)")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the encoder and the decoder (default: 4)")
     given = parser.parse_args(arguments)
-    made(open_models.product(64, 64))  # imports what compiling needs
+    made(open_models.product(64, 64))  # imports the compiler
     for what in given.what:
         for case in cases_of(what, given.layers, given.most):
             model, sizes = case.model(), sizes_of(case, given.count)

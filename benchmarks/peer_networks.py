@@ -1,11 +1,11 @@
-"""Networks beside every library that runs networks on a CPU, in turns.
+"""Networks compared with all libraries that run networks on a CPU, in turns.
 
     python -m benchmarks.peer_networks resnet50 bert_128 --peer onnxruntime openvino --json results/peers.json
 
-Each library has a process of its own, with as many threads; what it converts a network to is kept in --folder, so that
-a later run begins with the measuring. Outputs are compared with PyTorch's first: a library that is further away than
---tolerance has no time. A part is our time beside theirs of the same round, the median of all rounds; below 1 ours is
-faster. --convert only converts.
+Each library runs in its own process, with the same number of threads. Converted networks are stored in --folder, so
+that a later run starts with the measurements. Outputs are first compared with PyTorch: a library whose error exceeds
+--tolerance gets no time. The relative latency is our time over the library's time in the same round, as the median over
+all rounds; below 1 ours is faster. --convert only converts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ ROUNDED = 0.2
 
 
 def measure(network: Network, peers: Sequence[type[NetworkPeer]], rounds: int, seconds: float) -> dict[str, Any]:
-    """An entry of the result: for each library its seconds or why it has none, and our part of its time."""
+    """Return an entry of the result: for each library its seconds or the reason why it has none, and our relative
+    latency."""
     entry: dict[str, Any] = {"network": network.name, "batch": network.batch}
     network.write()
     players = [Player(peer, network, usable_core_count()) for peer in (OurNetwork, *peers)]
@@ -67,7 +68,7 @@ def measure(network: Network, peers: Sequence[type[NetworkPeer]], rounds: int, s
             if (loaded := player.ask(LOAD, LOAD_SECONDS)) is not None:
                 player.far = loaded[1]
                 if not player.far <= (TOLERANCE if player.peer.exact else ROUNDED):
-                    player.failure = f"wrong result: {player.far:.1e} of the largest element"
+                    player.failure = f"wrong result: error {player.far:.1e} relative to the largest element"
         take_turns(players, rounds, seconds)
     finally:
         for player in players:
@@ -92,7 +93,8 @@ def _row(player: Player, ours: Player) -> dict[str, Any]:
 
 
 def fastest(entry: dict[str, Any]) -> tuple[str, float] | None:
-    """The fastest library that computes in float32, and our part of its time; None where either has no time."""
+    """Return the fastest library that computes in float32, and our latency relative to it; None if either has no
+    time."""
     parts = {
         name: row["part"]
         for name, row in entry["libraries"].items()
@@ -102,7 +104,7 @@ def fastest(entry: dict[str, Any]) -> tuple[str, float] | None:
 
 
 def print_entries(entries: Sequence[dict[str, Any]]) -> None:
-    """A row for each network, then geometric means."""
+    """Print a row for each network, then geometric means."""
     shown = [name for name in PEERS if any(name in entry["libraries"] for entry in entries)]
     rows = []
     for entry in entries:
@@ -115,10 +117,12 @@ def print_entries(entries: Sequence[dict[str, Any]]) -> None:
                 f"{best[1]:.2f} {best[0]}" if best else "-",
             ]
         )
-    print_table(["network", "ms", *shown, "part of the fastest"], rows)
+    print_table(["network", "ms", *shown, "relative to the fastest"], rows)
     parts = [best[1] for entry in entries if (best := fastest(entry))]
     if parts:
-        print(f"fastest of each: geometric mean {geometric_mean(parts):.3f}, worst {max(parts):.2f} of {len(parts)}")
+        print(
+            f"relative to fastest: geometric mean {geometric_mean(parts):.3f}, worst {max(parts):.2f} of {len(parts)}"
+        )
     for name in shown:
         known = [row["part"] for entry in entries if (row := entry["libraries"].get(name)) and "part" in row]
         if known:
@@ -134,22 +138,28 @@ def _part(row: dict[str, Any] | None) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table and write all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: all of {', '.join(zoo.EVERY)}")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1], help=f"more than 1: of {', '.join(zoo.BATCHED)}")
-    parser.add_argument("--peer", nargs="+", choices=sorted(PEERS), default=list(PEERS), help="left out: all installed")
-    parser.add_argument("--folder", type=Path, help="keeps models and what they are converted to; left out: none")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: all of {', '.join(zoo.EVERY)}")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        nargs="+",
+        default=[1],
+        help=f"batch size; more than 1 is supported for {', '.join(zoo.BATCHED)}",
+    )
+    parser.add_argument("--peer", nargs="+", choices=sorted(PEERS), default=list(PEERS), help="default: all installed")
+    parser.add_argument("--folder", type=Path, help="folder for models and converted models; default: temporary")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.4, help="of one turn")
-    parser.add_argument("--convert", action="store_true", help="convert and load, measure nothing")
-    parser.add_argument("--json", type=Path, help="written after each network; networks that are in it are left out")
+    parser.add_argument("--seconds", type=float, default=0.4, help="seconds per turn")
+    parser.add_argument("--convert", action="store_true", help="convert and load only")
+    parser.add_argument("--json", type=Path, help="write after each network; networks in the file are skipped")
     given = parser.parse_args(arguments)
     names = given.networks or list(zoo.EVERY)
     if unknown := [name for name in names if name not in zoo.EVERY]:
-        parser.error(f"unknown networks: {', '.join(unknown)}; known: {', '.join(zoo.EVERY)}")
+        parser.error(f"unknown networks: {', '.join(unknown)}; expected some of {', '.join(zoo.EVERY)}")
     peers = []
     for name in given.peer:
         if lacks := missing(PEERS[name]):
-            print(f"{name} is left out: not installed: {', '.join(lacks)}", file=sys.stderr)
+            print(f"skipped {name}: not installed: {', '.join(lacks)}", file=sys.stderr)
         else:
             peers.append(PEERS[name])
     wanted = [(name, batch) for batch in given.batch for name in names if batch == 1 or name in zoo.BATCHED]

@@ -1,9 +1,9 @@
-"""Networks in other precisions beside float32: python -m benchmarks.precision squeezenet
+"""Networks in other precisions compared with float32: python -m benchmarks.precision squeezenet
 
-Networks of the onnx package with random weights, and of PyTorch (models.py), compiled by precision="bfloat16",
-"float16" and "int8". Each runs in turns with float32, whose results it is compared with, on another input than those of
-calibration. The last output is looked at: logits where the network ends in a softmax, which magnifies what random
-weights make.
+Networks of the onnx package with random weights, and of PyTorch (models.py), compiled with precision="bfloat16",
+"float16" and "int8". Each alternates with float32 and is compared with its results, on another input than those of
+calibration. The last output is compared, or the logits if the network ends in a softmax, which would magnify the
+differences.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .summary import geometric_mean
 
 USUAL = (*NETWORKS, "bert_128", "bert_384")
 OTHERS = PRECISIONS[1:-1]
-CALIBRATION = 3  # random inputs
+CALIBRATION = 3  # number of random inputs
 FORMAT, VERSION = "tvm-tiling-precision", 1
 
 
 def compare(name: str, precisions: Sequence[str], rule: StopRule, openvino: bool) -> dict[str, Any]:
-    """For each precision the pair of times, that with OpenVINO if it is asked for and has the precision, and the norm
-    of the difference beside that of float32's result."""
+    """Return for each precision the pair of times, the pair with OpenVINO if requested and supported, and the norm of
+    the difference relative to that of the float32 result."""
     import tvm_tiling as tt
 
     network = subject(name)
@@ -70,7 +70,7 @@ def compare(name: str, precisions: Sequence[str], rule: StopRule, openvino: bool
 
 
 def _pair(ours: Side, theirs: Side, rule: StopRule) -> dict[str, Any] | str:
-    """The times of both sides, or the reason why they could not be taken."""
+    """Return the times of both sides, or the reason why they could not be measured."""
     pair = paired(ours, theirs, rule, Condition(settle=SETTLE))
     return pair.to_dict() if pair.status is Status.OK else pair.reason
 
@@ -80,7 +80,7 @@ def _norm(array: np.ndarray) -> float:
 
 
 def _like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
-    """Random numbers as an input of the network has them: its own where they are whole numbers."""
+    """Return random numbers for an input of the network; integer inputs keep the network's own values."""
     return rng.standard_normal(array.shape).astype(array.dtype) if array.dtype.kind == "f" else array
 
 
@@ -90,7 +90,7 @@ def _last(outputs: Any) -> np.ndarray:
 
 
 def line(entry: dict[str, Any]) -> str:
-    """An entry as a person reads it."""
+    """Format an entry as text."""
     parts = []
     for name in OTHERS:
         found = entry.get(name)
@@ -98,7 +98,7 @@ def line(entry: dict[str, Any]) -> str:
             ours, theirs = (found["pair"][side]["seconds"] * 1e3 for side in ("ours", "peer"))
             left = f", {len(found['left'])} layers in float32" if found["left"] else ""
             parts.append(
-                f"{name} {ours:.2f} ms beside {theirs:.2f}, {1 / found['pair']['ratio']:.2f}, "
+                f"{name} {ours:.2f} ms, float32 {theirs:.2f}, {1 / found['pair']['ratio']:.2f}, "
                 f"error {found['error']:.1e}{left}{_beside_openvino(found)}"
             )
         elif found is not None:
@@ -112,17 +112,19 @@ def _beside_openvino(found: dict[str, Any]) -> str:
     pair, error = found["openvino"], f"error {found['openvino_error']:.1e}"
     if isinstance(pair, str):
         return f", OpenVINO: {pair}, {error}"
-    return f", {1 / pair['ratio']:.2f} of OpenVINO's {pair['peer']['seconds'] * 1e3:.2f} ms, {error}"
+    return f", OpenVINO {pair['peer']['seconds'] * 1e3:.2f} ms, {1 / pair['ratio']:.2f}, {error}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each network, and geometric means; write all figures."""
+    """Print a line for each network, and geometric means. Writes all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: {', '.join(USUAL)}")
-    parser.add_argument("--precision", action="append", choices=OTHERS, help="may repeat; left out: all")
-    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO in the same precision, too")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {', '.join(USUAL)}")
+    parser.add_argument("--precision", action="append", choices=OTHERS, help="may be repeated; default: all")
+    parser.add_argument("--openvino", action="store_true", help="compare with OpenVINO in the same precision, too")
     parser.add_argument("--json", type=Path, default=Path("results/precision.json"), help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=3.0, help="longest time for one pair; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="time limit per pair in seconds; default: %(default)s"
+    )
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.networks) - set(EVERY):
         parser.error(f"no network {min(unknown)!r}; expected {', '.join(EVERY)}")
@@ -137,7 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pairs = [entry[name].get(side) for entry in entries if isinstance(entry[name], dict)]
             ratios = [1 / pair["ratio"] for pair in pairs if isinstance(pair, dict)]
             if ratios:
-                print(f"{name}: {geometric_mean(ratios):.2f} of {peer}'s time, geometric mean of {len(ratios)}")
+                print(
+                    f"{name}: latency {geometric_mean(ratios):.2f} relative to {peer}, geometric mean of {len(ratios)}"
+                )
     return 0
 
 

@@ -1,6 +1,7 @@
-"""What a trace costs: kernels by TVM's primitives alone beside those that are written: python -m benchmarks.primitives
+"""Cost of a replayable trace: kernels built by TVM's schedule primitives compared with emitted ones: python -m
+benchmarks.primitives
 
-On one core and in processor time, so that a shared machine disturbs it little.
+Measured on one core in processor time, so that other load on the machine has little effect.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ CONVOLUTIONS = ((56, 64, 64, 3, 1), (28, 128, 128, 3, 1), (56, 64, 256, 1, 1), (
 
 
 def product(m: int, n: int, k: int) -> te.Tensor:
-    """A matrix multiplication in float32."""
+    """Return a matrix multiplication in float32."""
     return topi.matmul(te.placeholder((m, k), name="A"), te.placeholder((k, n), name="B"))
 
 
 def convolution(size: int, ci: int, co: int, kernel: int, stride: int) -> te.Tensor:
-    """A convolution of one NHWC image of `size` x `size` in float32."""
+    """Return a convolution of one NHWC image of `size` x `size` in float32."""
     x, w = te.placeholder((1, size, size, ci), name="X"), te.placeholder((kernel, kernel, ci, co), name="W")
     return topi.nn.conv2d_nhwc(x, w, stride, kernel // 2, 1)
 
 
 def cost(op: te.Tensor, hardware: tt.Hardware, form: str | None = None, most_seconds: float = 4.0) -> float:
-    """Time of the kernel by primitives over that of the emitted one, timed together for at most `most_seconds`; the
-    emitted one is forced to `form` where it is given."""
+    """Return the time of the kernel built by primitives relative to that of the emitted one, timed together for at most
+    `most_seconds`; the emitted one uses the algorithm `form` if it is given."""
     runs = []
     for options in ({"form": form}, {"primitives": True}):
         func = tt.tiling_schedule(op, hardware, **options).mod["main"]
@@ -58,7 +59,7 @@ def main() -> int:
     """Print a line for each operator."""
     known = tt.Hardware.detect()
     if known.cpu is None:
-        print("this machine has no CPU that is described", file=sys.stderr)
+        print("the CPU of this machine is not supported", file=sys.stderr)
         return 1
     hardware = replace(known, cpu=replace(known.cpu, cores=1, threads=1))
     print("operator                      time by primitives / time of the emitted kernel")
@@ -68,7 +69,7 @@ def main() -> int:
         for layer in CONVOLUTIONS:
             op, text = convolution(*layer), "x".join(map(str, layer))
             best, direct = cost(op, hardware), cost(op, hardware, "direct")
-            print(f"conv {text:24} {best:.2f}, of the direct form {direct:.2f}", flush=True)
+            print(f"conv {text:24} {best:.2f}, direct algorithm {direct:.2f}", flush=True)
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Quantised networks beside float32, onnxruntime and OpenVINO: python -m benchmarks.quantised squeezenet
+"""Quantised networks compared with float32, onnxruntime and OpenVINO: python -m benchmarks.quantised squeezenet
 
 Networks of the onnx package with random weights, and of PyTorch (models.py), are quantised by onnxruntime's quantizer
-(pairs of QuantizeLinear and DequantizeLinear, a scale for each output channel of a weight). Prints milliseconds of
-either side, and the largest difference from onnxruntime's result without its optimiser, beside that of onnxruntime's
-own with it.
+(pairs of QuantizeLinear and DequantizeLinear, with a scale for each output channel of a weight). Prints the
+milliseconds of both sides and the largest difference from the result of onnxruntime without graph optimisations,
+compared with that of onnxruntime with them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .summary import geometric_mean
 
 USUAL = ("resnet50", "squeezenet", "shufflenet", "mobilenet_v2", "densenet121")
 VERSION_13 = 13  # of the standard operators, the first with a scale for each channel
-CALIBRATION = 3  # random inputs
+CALIBRATION = 3  # number of random inputs
 SIDES = ("float32", "onnxruntime", "openvino")
 FORMAT, VERSION = "tvm-tiling-quantised", 1
 
 
 def float_model(name: str) -> Any:
-    """A network of the onnx package as one of version 13, whose weights are no inputs; one of PyTorch as it exports
-    it."""
+    """Return a network of the onnx package with opset 13 whose weights are not inputs, or one of PyTorch as PyTorch
+    exports it."""
     import onnx.version_converter
 
     if name not in NETWORKS:
@@ -54,7 +54,7 @@ def float_model(name: str) -> Any:
 
 
 def quantised(model: Any, folder: Path, *, activations: str = "QUInt8") -> Path:
-    """The file of the model as onnxruntime quantises it: activations of that type, weights of int8."""
+    """Return the file of the model quantised by onnxruntime: activations of the given type, int8 weights."""
     import onnx
     from onnxruntime import quantization as ort
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -85,15 +85,15 @@ def quantised(model: Any, folder: Path, *, activations: str = "QUInt8") -> Path:
 
 
 def _whole_vectors(model: Any, weight_type: Any) -> dict[str, list[dict[str, Any]]]:
-    """What tells the quantizer that the factors of a normalisation have no channels to be quantised by: unasked it does
-    the same, but complains of each."""
+    """Return options that tell the quantizer not to quantise the factors of a normalisation by channel. It does so
+    anyway, but warns about each."""
     vectors = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) < 2}
     factors = {node.input[1] for node in model.graph.node if node.op_type.endswith("Normalization")}
     return {name: [{"quant_type": weight_type}] for name in sorted(vectors & factors)}
 
 
 def _inputs(model: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Random numbers for a model's inputs; zeros for those that are no floats, as masks are not."""
+    """Return random numbers for a model's inputs; zeros for integers, such as masks."""
     import onnx
 
     found = {}
@@ -106,7 +106,7 @@ def _inputs(model: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def compare(name: str, rule: StopRule, openvino: bool) -> dict[str, Any]:
-    """Seconds of both sides of each pair, and differences of results relative to their largest element."""
+    """Return the seconds of both sides of each pair, and differences of results relative to their largest element."""
     import onnxruntime
 
     import tvm_tiling as tt
@@ -149,27 +149,31 @@ def _difference(ours: Any, theirs: Sequence[np.ndarray]) -> float:
 
 
 def line(entry: dict[str, Any]) -> str:
-    """An entry as a person reads it."""
+    """Format an entry as text."""
     beside = "; ".join(
-        f"{entry[peer]['ours']['seconds'] * 1e3:.2f} ms beside {entry[peer]['peer']['seconds'] * 1e3:.2f} of {peer}, "
-        f"{1 / entry[peer]['ratio']:.2f} of its time"
+        f"{entry[peer]['ours']['seconds'] * 1e3:.2f} ms, {entry[peer]['peer']['seconds'] * 1e3:.2f} ms, "
+        f"{1 / entry[peer]['ratio']:.2f}"
         if isinstance(entry[peer], dict)
         else f"{peer}: {entry[peer]}"
         for peer in SIDES
         if peer in entry
     )
     return (
-        f"{entry['network']:<14} {beside}; differs by {entry['differs']:.0e}, onnxruntime from itself by "
+        f"{entry['network']:<14} {beside}; difference {entry['differs']:.0e}, of onnxruntime with optimisations "
         f"{entry['onnxruntime_differs']:.0e}"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: {', '.join(USUAL)}")
-    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO, too; 2026.4 crashes on densenet121")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: {', '.join(USUAL)}")
+    parser.add_argument(
+        "--openvino", action="store_true", help="compare with OpenVINO, too; 2026.4 crashes on densenet121"
+    )
     parser.add_argument("--json", type=Path, default=Path("results/quantised.json"), help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="time limit per pair in seconds; default: %(default)s"
+    )
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.networks) - set(EVERY):
         parser.error(f"no network {min(unknown)!r}; expected {', '.join(EVERY)}")
@@ -182,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for peer in SIDES:
         ratios = [1 / entry[peer]["ratio"] for entry in entries if isinstance(entry.get(peer), dict)]
         if ratios:
-            print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")
+            print(f"geometric mean of {len(ratios)}: latency {geometric_mean(ratios):.2f} relative to {peer}")
     return 0
 
 

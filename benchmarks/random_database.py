@@ -1,4 +1,4 @@
-"""A database of random shapes and the options of benchmarks that ask it for others."""
+"""A database of random shapes, and the options of the benchmarks that use it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ RANGES = {
 
 
 def parser(doc: str | None, *, asked: int) -> argparse.ArgumentParser:
-    """The options that such a benchmark has at least; `asked` shapes of each kind by default."""
+    """Add the common options of these benchmarks; `asked` is the default number of shapes of each kind."""
     found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_places(found)
     found.add_argument("--op", choices=sorted(RANGES), default="gemm")
-    found.add_argument("--shapes", type=int, default=12, help="random shapes that the database is made from")
-    found.add_argument("--limit", type=int, default=8, help="boundary shapes of each at most")
-    found.add_argument("--asked", type=int, default=asked, help="shapes of each kind that are asked for")
+    found.add_argument("--shapes", type=int, default=12, help="number of random shapes in the database")
+    found.add_argument("--limit", type=int, default=8, help="maximum number of boundary shapes per shape")
+    found.add_argument("--asked", type=int, default=asked, help="number of shapes of each kind to look up")
     found.add_argument("--seed", type=int, default=9)
     return found
 
 
 def add_places(found: argparse.ArgumentParser) -> None:
-    """Options that say which machine is measured, and where the database is kept."""
-    found.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
-    found.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
+    """Add the options for the machine to measure on and for the database file."""
+    found.add_argument("--hardware", default="", help="a preset or a TOML file; default: this CPU")
+    found.add_argument("--database", default="sqlite://", help="store the database in this file; default: in memory")
 
 
 def hardware_named(name: str) -> Hardware:
-    """The machine of the option --hardware."""
+    """Return the machine of the option --hardware."""
     return Hardware.load(name) if name else hardware_of("llvm")
 
 
 def prepacked_on(hardware: Hardware) -> bool:
-    """Whether weights are prepacked there, as in a model."""
+    """Return whether weights are prepacked on the machine, as in a model."""
     return hardware.cpu is not None
 
 
 def drawn(op: str, count: int, rng: random.Random) -> RandomShapes:
-    """Random shapes to ask for."""
+    """Return random shapes to look up."""
     return RandomShapes(op=op, count=count, ranges=RANGES[op], multiple=1, seed=rng.randint(0, 10**9))
 
 

@@ -1,5 +1,5 @@
-"""Memory read by all cores, as fast as a plain loop does: what a token of a language model is measured beside, which
-reads every weight once."""
+"""Read memory with all cores as fast as a plain loop can: the reference for a token of a language model, which reads
+every weight once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm_tiling.runtime.threads import usable_core_count
 
 
 def reader(size: int) -> Callable[[], float]:
-    """What sums `size` bytes of float32, a share for each usable core."""
+    """Return a function that sums `size` bytes of float32, divided over all usable cores."""
     import numba
 
     cores = usable_core_count()

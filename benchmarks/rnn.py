@@ -1,7 +1,7 @@
-"""Recurrent layers beside onnxruntime and PyTorch: python -m benchmarks.rnn --json results/rnn.json
+"""Recurrent layers compared with onnxruntime and PyTorch: python -m benchmarks.rnn --json results/rnn.json
 
-LSTM and GRU of 128 to 1024 units on as many inputs, batch 1 to 32, 1 to 200 steps; outputs are compared before times
-are. --many measures models by run_many() beside the same one after the other.
+LSTM and GRU with 128 to 1024 units and as many inputs, batch 1 to 32, 1 to 200 steps. Outputs are compared before
+timing. --many compares several models run by run_many() with the same models run one after the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT, VERSION = "tvm-tiling-rnn", 1
 
 @dataclass(frozen=True)
 class Layer:
-    """`cell` "lstm" or "gru" of `hidden` units on as many inputs."""
+    """A layer; `cell` is "lstm" or "gru" with `hidden` units and as many inputs."""
 
     cell: str
     hidden: int
@@ -49,11 +49,11 @@ FULL = (
 )
 MANY = tuple(Layer("lstm", hidden, 1, 50) for hidden in (32, 64, 128, 256, 512, 1024))
 LAYERS = {layer.name: layer for layer in (*FULL, *MANY)}
-RUNS = 8  # at once, of all models together
+RUNS = 8  # at once, all models together
 
 
 def subject(name: str) -> Subject:
-    """One of LAYERS, ready to be compiled and compared."""
+    """Prepare one of LAYERS to be compiled and compared."""
     import torch
 
     layer = LAYERS[name]
@@ -61,7 +61,7 @@ def subject(name: str) -> Subject:
     cell = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[layer.cell](layer.hidden, layer.hidden)
 
     class Outputs(torch.nn.Module):
-        """The outputs of all steps, without the last states."""
+        """Return the outputs of all steps, without the final states."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -74,7 +74,7 @@ def subject(name: str) -> Subject:
 
 
 def together(name: str, models: int, rule: StopRule) -> dict[str, Any]:
-    """Models of one kind, RUNS runs in turns: run_many() beside one after the other."""
+    """Run models of one kind RUNS times alternately: run_many(), and one after the other."""
     import tvm_tiling as tt
     from tvm_tiling.runtime.execution_policy import LEAST
 
@@ -85,20 +85,22 @@ def together(name: str, models: int, rule: StopRule) -> dict[str, Any]:
         for executable, inputs in runs:
             executable.run(*inputs)
 
-    for _ in range(4 * LEAST):  # by then it has found out which way is the better one
+    for _ in range(4 * LEAST):  # by then it has determined which way is faster
         tt.run_many(runs)
     pair = paired(Side(lambda: tt.run_many(runs), own_core), Side(in_turn, own_core), rule, Condition(settle=SETTLE))
     return {"network": name, "models": models, **pair.to_dict()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print one line for each layer and the geometric means; 1 if anything failed."""
+    """Measure, print one line for each layer and the geometric means. Returns 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rnn", description=__doc__)
-    parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"left out: {', '.join(x.name for x in SHORT)}")
-    parser.add_argument("--full", action="store_true", help="more batches and steps")
-    parser.add_argument("--many", type=int, choices=(2, 4, 8), metavar="MODELS", help="so many models at once")
+    parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"default: {', '.join(x.name for x in SHORT)}")
+    parser.add_argument("--full", action="store_true", help="measure more batches and steps")
+    parser.add_argument("--many", type=int, choices=(2, 4, 8), metavar="MODELS", help="number of models to run at once")
     parser.add_argument("--json", type=Path, default=Path("results/rnn.json"), help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="time limit per pair in seconds; default: %(default)s"
+    )
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.layers) - set(LAYERS):
         parser.error(f"no layer {min(unknown)!r}; expected {', '.join(LAYERS)}")
@@ -107,13 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         entry = together(name, chosen.many, rule) if chosen.many else compare(name, rule, subject)
         entries.append(entry)
-        print(f"{name}: {entry['ratio']:.2f} times as fast together" if chosen.many else line(entry), flush=True)
+        print(f"{name}: speedup {entry['ratio']:.2f} by run_many" if chosen.many else line(entry), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "layers": entries}
         write_whole(chosen.json, json.dumps(result, indent=1))
     compared = [entry for entry in entries if entry["status"] == "ok"]
     for peer in dict.fromkeys(peer for entry in compared for peer in entry.get("peers", ())):
         ratios = [1 / entry["peers"][peer]["ratio"] for entry in compared]
-        print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")
+        print(f"geometric mean of {len(ratios)}: latency {geometric_mean(ratios):.2f} relative to {peer}")
     return 0 if len(compared) == len(entries) else 1
 
 

@@ -1,7 +1,7 @@
-"""The driver: python -m benchmarks.run --suite gemm --short --html report.html
+"""The benchmark driver: python -m benchmarks.run --suite gemm --short --html report.html
 
-For each case, outputs are compared first; then ours and each peer alternate (page 10). Results are written after every
-case, so that a run that is stopped can be resumed.
+For each case, outputs are compared first; then our kernel and each peer run alternately. Results are written after
+every case, so that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ SETTLE = 0.003  # seconds; longer than idle threads spin
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One run. `packed` None: both forms. `match`: only cases whose name contains it. `seconds` bound one pair."""
+    """Settings of a run. `packed` None: both variants. `match`: only cases whose name contains it. `seconds` limits one
+    pair."""
 
     suite: str
     short: bool = False
@@ -62,7 +63,7 @@ class Settings:
     resume: bool = False
 
     def cases(self) -> list[Case]:
-        """The suite's cases that are asked for; SuiteError if none is left."""
+        """Return the selected cases of the suite. Raises SuiteError if there are none."""
         found = [
             case
             for case in load_suite(self.suite)
@@ -72,12 +73,12 @@ class Settings:
             and self.match in case.name
         ]
         if not found:
-            raise SuiteError(f"no case of {self.suite!r} is left: loosen --filter, --dtype, --short or --packed")
+            raise SuiteError(f"no case of {self.suite!r} is selected; relax --filter, --dtype, --short or --packed")
         return found
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Measure everything that `settings` ask for, with a progress bar on standard error; returns the whole result."""
+    """Measure everything that `settings` select, with a progress bar on standard error, and return the whole result."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -85,7 +86,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
     cases = settings.cases()
     for name in settings.peers:
-        get_peer(name)  # a wrong name is an error now, not in the middle
+        get_peer(name)  # report an unknown name now, not halfway
     hardware = this_machine()
     assert hardware.cpu is not None
     peak = measure_peak(hardware.cpu, target())
@@ -116,7 +117,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, condition: Condition) -> Row:
-    """One case against every peer, as a row of the result."""
+    """Measure one case against every peer and return a row of the result."""
     operands = random_operands(case.workload)
     w = case.workload
     ours = ready(Ours(), operands, case.packed)
@@ -148,7 +149,7 @@ def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, c
 
 
 def ready(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
-    """The prepared workload with its output found right, or the reason why not as a timing without samples."""
+    """Return the prepared workload after verifying its output, or a timing without samples that has the reason."""
     reason = peer.cannot(operands.workload, packed)
     if reason:
         return Timing(status=Status.SKIPPED, reason=reason)
@@ -165,7 +166,7 @@ def ready(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
 def _compare(
     peer: Peer, operands: Operands, packed: bool, ours: Prepared | Timing, rule: StopRule, condition: Condition
 ) -> dict[str, Any]:
-    """One peer's entry in a row, and the samples of ours taken beside it."""
+    """Return one peer's entry in a row, and our samples from the same pairs."""
     prepared = ready(peer, operands, packed)
     pair, note = Paired(), ""
     if isinstance(prepared, Timing):
@@ -205,23 +206,25 @@ def _finish(result: dict[str, Any], settings: Settings) -> None:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
-    """Settings from the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Compare speed on a suite of shapes.")
-    parser.add_argument("--suite", required=True, help=f"{', '.join(suite_names())}, or a file.toml")
-    parser.add_argument("--short", action="store_true", help="only the short set")
-    parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help="names with commas; default: %(default)s")
+    parser.add_argument("--suite", required=True, help=f"{', '.join(suite_names())}, or a TOML file")
+    parser.add_argument("--short", action="store_true", help="measure the short set only")
+    parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help="comma-separated names; default: %(default)s")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
-        "--packed", action="store_true", default=None, help="only with the second operand laid out ahead of time"
+        "--packed", action="store_true", default=None, help="measure only with a prepacked second operand"
     )
-    form.add_argument("--unpacked", action="store_false", dest="packed", help="only with the second operand as it is")
-    parser.add_argument("--dtype", help="only this element type")
-    parser.add_argument("--filter", default="", dest="match", help="only cases whose name contains this")
+    form.add_argument("--unpacked", action="store_false", dest="packed", help="measure only without prepacking")
+    parser.add_argument("--dtype", help="measure this element type only")
+    parser.add_argument("--filter", default="", dest="match", help="measure only cases whose name contains this text")
     parser.add_argument("--cold", action="store_true", help="flush the caches before every call")
-    parser.add_argument("--seconds", type=float, default=1.0, help="longest time for one pair; default: %(default)s")
-    parser.add_argument("--json", type=Path, help="write the result here, after every case")
-    parser.add_argument("--html", type=Path, help="write a report here")
-    keep = "keep the rows that the --json file has already, but for doubtful ones"
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="time limit per pair in seconds; default: %(default)s"
+    )
+    parser.add_argument("--json", type=Path, help="write the result to this file after every case")
+    parser.add_argument("--html", type=Path, help="write an HTML report to this file")
+    keep = "keep the rows in the --json file, except doubtful ones"
     parser.add_argument("--resume", action="store_true", help=keep)
     chosen = vars(parser.parse_args(arguments))
     chosen["peers"] = tuple(name for name in chosen["peers"].split(",") if name)
@@ -229,7 +232,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print the table and write the files; 1 after an error that the user can mend."""
+    """Run, print the table and write the files. Returns 1 after an error that the user can fix."""
     from .table import print_result
 
     try:

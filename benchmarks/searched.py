@@ -1,7 +1,8 @@
-"""What MetaSchedule finds in hours, kept to compare with later: python -m benchmarks.searched --json found.json
+"""Record the results of long MetaSchedule searches for later comparisons: python -m benchmarks.searched --json
+found.json
 
-The best schedule of every search goes into the file as a trace, with the seconds that the search took. A run that is
-started again goes on after the last.
+The best schedule of every search is written to the file as a trace, with the seconds that the search took. A restarted
+run continues after the last search.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _conv(h: int, ci: int, co: int, k: int, s: int = 1, groups: int = 1) -> Conv
     return ConvWorkload(n=1, h=h, w=h, ci=ci, co=co, kh=k, kw=k, stride=(s, s), padding=(border,) * 4, groups=groups)
 
 
-# ResNet-50: stem, 3x3, pointwise wide and deep, with stride; MobileNetV2: depthwise; VGG-16; SqueezeNet's 1x1; 5x5.
+# ResNet-50: stem, 3x3, wide and deep pointwise, strided; MobileNetV2: depthwise; VGG-16; SqueezeNet's 1x1; 5x5.
 CONVOLUTIONS = (
     _conv(224, 3, 64, 7, 2),
     _conv(56, 64, 64, 3),
@@ -48,12 +49,12 @@ CONVOLUTIONS = (
     _conv(14, 512, 512, 3),
     _conv(28, 32, 96, 5),
 )
-# Searched with MORE_TRIALS as well: a tall product, a 1x1, a 3x3 and a cube.
+# Also searched with MORE_TRIALS: a tall GEMM, a 1x1, a 3x3 and a cube.
 LONGER = (PRODUCTS[3], CONVOLUTIONS[2], CONVOLUTIONS[1], PRODUCTS[1])
 
 
 def searches(*, longer_only: bool = False) -> list[tuple[Workload, int]]:
-    """Every workload with its trials, the long searches last; with `longer_only` these alone."""
+    """Yield every workload with its number of trials, the long searches last; with `longer_only` these alone."""
     usual = [] if longer_only else [(workload, TRIALS) for workload in (*PRODUCTS, *CONVOLUTIONS)]
     return [*usual, *((workload, MORE_TRIALS) for workload in LONGER)]
 
@@ -67,10 +68,10 @@ def _entry(workload: Workload, trials: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search what is not in the file yet; 1 after an error that the user can mend."""
+    """Search what the file does not contain yet. Returns 1 after an error that the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.searched", description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("results/searched.json"), help="default: %(default)s")
-    parser.add_argument("--longer", action="store_true", help=f"only the searches of {MORE_TRIALS} trials")
+    parser.add_argument("--longer", action="store_true", help=f"run only the searches with {MORE_TRIALS} trials")
     chosen = parser.parse_args(arguments)
     try:
         found = [e for e in earlier_entries(chosen.json, FORMAT, VERSION, "searches") if e["status"] == "ok"]

@@ -1,12 +1,11 @@
-"""Our tuning with a few trials beside what MetaSchedule found in many: python -m benchmarks.seeded
+"""Our tuning with a few trials compared with MetaSchedule's results after many: python -m benchmarks.seeded
 
-What it found is read from a file of benchmarks.searched, by default from recorded/searched.json, which an hour of
-searching wrote on the machine that the file names; recorded/searched_1000.json is of four searches of 1,000 trials, on
-one core of another machine. Elsewhere its schedules are right but not the best to be found:
-there benchmarks.searched comes first, and its file is given by --searched. A database is made first, from shapes of the
-same kind but other sizes; then each workload is tuned once seeded from it and once without, and the best configurations
-run in pairs with MetaSchedule's best schedule. Results are written after every workload, and a run that is started
-again goes on.
+MetaSchedule's results are read from a file of benchmarks.searched. The default, recorded/searched.json, comes from an
+hour of searching on the machine named in the file; recorded/searched_1000.json has four searches of 1,000 trials on one
+core of another machine. On other machines these schedules are valid but not the best possible: run benchmarks.searched
+first and pass its file by --searched. The benchmark generates a database from similar shapes of other sizes, tunes each
+workload once seeded from it and once without, and runs the best configurations in paired benchmarks with MetaSchedule's
+best schedule. Results are written after every workload, and a restarted run continues.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SEEDING_TRIALS = 24
 
 
 def neighbours(workload: Workload) -> list[Workload]:
-    """Shapes of the same kind and other sizes, which the database is made from: none is a workload of the suite."""
+    """Return similar shapes of other sizes to generate the database from; no workload of the suite is among them."""
     if isinstance(workload, ConvWorkload):
         w = workload
         wide = w.ci if w.groups == 1 else w.groups
@@ -67,7 +66,7 @@ def _dense(workload: GemmWorkload, sizes: dict[str, int]) -> dict[str, Any]:
 
 
 def compare(record: dict[str, Any], database: str) -> dict[str, Any]:
-    """Tune one workload seeded and not, and pair both with MetaSchedule's best."""
+    """Tune one workload with and without seeds, and compare both results with MetaSchedule's best."""
     workload = workload_from_dict(record["workload"])
     entry: dict[str, Any] = {"workload": record["workload"], "searched": record["trials"], "trials": TRIALS}
     entry["their_seconds"] = record["seconds"]
@@ -107,14 +106,14 @@ def _ready(side: Prepared, operands: Operands) -> Prepared:
 
 def _line(entry: dict[str, Any]) -> str:
     name = " ".join(f"{k}={v}" for k, v in entry["workload"].items() if k in ("m", "k", "n", "h", "ci", "co", "kh"))
-    name = f"{entry['workload']['op']} {name}, {entry['searched']} of theirs"
+    name = f"{entry['workload']['op']} {name}, {entry['searched']} MetaSchedule trials"
     if entry["status"] != Status.OK.value:
         return f"{name}: {entry['reason']}"
     sides = ", ".join(
-        f"{side} {entry[side]['ratio']:.2f} times as fast, tuned in {entry[side]['tuned_in']:.1f} s"
+        f"{side}: speedup {entry[side]['ratio']:.2f}, tuned in {entry[side]['tuned_in']:.1f} s"
         for side in ("seeded", "unseeded")
     )
-    return f"{name}: {sides}; theirs {entry['their_seconds']:.0f} s"
+    return f"{name}: {sides}; MetaSchedule {entry['their_seconds']:.0f} s"
 
 
 def _processor(machine: dict[str, Any]) -> str:
@@ -122,9 +121,14 @@ def _processor(machine: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare what is not in the file yet; 1 after an error that the user can mend."""
+    """Compare what the file does not contain yet. Returns 1 after an error that the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.seeded", description=__doc__)
-    parser.add_argument("--searched", type=Path, default=RECORDED, help="default: what is recorded in the repository")
+    parser.add_argument(
+        "--searched",
+        type=Path,
+        default=RECORDED,
+        help="results of benchmarks.searched; default: the file in the repository",
+    )
     parser.add_argument("--json", type=Path, default=Path("results/seeded.json"), help="default: %(default)s")
     chosen = parser.parse_args(arguments)
     try:
@@ -138,7 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     searched_on = json.loads(chosen.searched.read_text(encoding="utf-8"))["machine"]
     here = machine_record(this_machine())
     if _processor(searched_on) != _processor(here):
-        print(f"searched on another machine: {_processor(searched_on)}; this is {_processor(here)}", file=sys.stderr)
+        print(
+            f"searched on another machine: {_processor(searched_on)}; this machine is {_processor(here)}",
+            file=sys.stderr,
+        )
     known = {(json.dumps(entry["workload"]), entry["searched"]) for entry in done}
     left = [r for r in searched if r["status"] == "ok" and (json.dumps(r["workload"]), r["trials"]) not in known]
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-seeded-") as folder:
@@ -158,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ok = [entry for entry in done if entry["status"] == Status.OK.value]
     for side in ("seeded", "unseeded"):
         mean = math.exp(sum(math.log(entry[side]["ratio"]) for entry in ok) / max(1, len(ok)))
-        print(f"{side}: {mean:.2f} in geometric mean over {len(ok)} searches")
+        print(f"{side}: speedup {mean:.2f}, geometric mean of {len(ok)} searches")
     return 0
 
 

@@ -1,14 +1,14 @@
-"""How a suite writes its shapes down, and how a case names them.
+"""Notation of shapes in suites and in the names of cases.
 
-A matrix product is a list [m, k, n], or [m, k, n, ld] with one leading dimension for A, B and C. A convolution is a
-table, of which h, ci, co and k must be given:
+A matrix multiplication is a list [m, k, n], or [m, k, n, ld] with one leading dimension for A, B and C. A convolution
+is a table with the required fields h, ci, co and k:
 
-    h, w           rows and columns of the input (w left out: h)
-    ci, co         channels in and out
+    h, w           rows and columns of the input (default of w: h)
+    ci, co         input and output channels
     k, s, p, d     kernel, stride, padding and dilation: one number, or [rows, columns], and for the padding also
-                   [top, left, bottom, right]; left out: s = 1, p = 0, d = 1
-    g              groups (left out: 1)
-    n              images (left out: 1)
+                   [top, left, bottom, right]; defaults: s = 1, p = 0, d = 1
+    g              groups (default: 1)
+    n              images (default: 1)
     times          how often the layer occurs in the group's network, or a table of counts by network's name
 """
 
@@ -25,12 +25,12 @@ CONV_FIELDS = (*NEEDED, "w", "s", "p", "d", "g", "n", "times")
 
 
 class ShapeError(TilingError, ValueError):
-    """A shape is not as the notation asks."""
+    """A shape does not follow the notation."""
 
 
 def workload(shape: Any, dtype: str) -> GemmWorkload | ConvWorkload:
-    """The workload that a shape of a suite's file stands for; ShapeError or WorkloadError if there is none. Products
-    in half precision are summed in float32 and stored in the operands' type, as in models."""
+    """Return the workload of a shape in a suite's file. Raises ShapeError or WorkloadError if the shape is invalid.
+    Half-precision matrix multiplications accumulate in float32 and store the operands' type, as in models."""
     if isinstance(shape, dict):
         return _conv(shape, dtype)
     if len(shape) not in (3, 4):
@@ -83,7 +83,7 @@ def _padding(value: Any) -> tuple[int, int, int, int]:
 
 
 def text(w: GemmWorkload | ConvWorkload) -> str:
-    """The shape for people: "384x1024x4096", "56x56x64->128 k3 s2 p1"; what is left out has its usual value."""
+    """Format the shape for display: "384x1024x4096", "56x56x64->128 k3 s2 p1"; default values are left out."""
     if isinstance(w, GemmWorkload):
         strided = f" ld {w.ldb}" if (w.lda, w.ldb, w.ldc) != (w.k, w.n, w.n) else ""
         return f"{w.m}x{w.k}x{w.n}{strided}"

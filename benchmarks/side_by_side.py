@@ -1,8 +1,8 @@
-"""What the configurations of one workload cost, run in turn (A B C ... A B C ...) by one process on all cores.
+"""Cost of the configurations of one workload, run in turn (A B C ... A B C ...) by one process on all cores.
 
-A paired benchmark tells which is the quicker; here many configurations are to be put in order, each with each. What
-disturbs the machine for a while then disturbs all of them, and the quickest round of each counts: where other work
-takes turns with all of them, the median is that of the kernel and its neighbours.
+A paired benchmark tells which of two sides is faster; here many configurations are to be ranked. A disturbance of the
+machine then affects all of them equally, and the minimum over the rounds counts: if other processes compete with all of
+them, the median includes the competition.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ LEAST_ROUNDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Turns(Subject):
-    """Builds to be run in turn: `rounds` times, or as often as `seconds` allow but LEAST_ROUNDS times at least; all of
-    it `passes` times, with all of them loaded anew, for where its arrays lie makes a kernel faster or slower."""
+    """Builds to be run in turn: `rounds` times, or as often as `seconds` allow, but at least LEAST_ROUNDS times. This
+    is repeated `passes` times, each time with all of them reloaded, because the placement of arrays makes a kernel
+    faster or slower."""
 
     builds: tuple[Build, ...]
     passes: int
@@ -40,7 +41,7 @@ class Turns(Subject):
 
 
 class SideBySide:
-    """Builds the configurations of a workload and runs them in turn, in processes of their own."""
+    """Builds the configurations of a workload and runs them in turn in separate processes."""
 
     def __init__(self) -> None:
         self._template = Template.of(BUILDING, TIMING)
@@ -49,8 +50,8 @@ class SideBySide:
         self._timer = Child(TIMING, "they ran", self._template)
 
     def measure(self, jobs: Sequence[Job], passes: int, rounds: int, seconds: float) -> dict[Job, list[float]]:
-        """Seconds of each job of one workload in each pass; those that cannot be built or give wrong results are left
-        out. ChildFailed where none can be built, ChildLost where a kernel ends the process."""
+        """Return the seconds of each job of one workload in each pass; jobs that cannot be built or give wrong results
+        are left out. Raises ChildFailed if none can be built, and ChildLost if a kernel ends the process."""
         with contextlib.closing(TemporaryFolder()) as folder:
             begun = [self._builders.submit(job, folder.piece()) for job in jobs]
             found = [(job, build.result()) for job, build in zip(jobs, begun, strict=True)]
@@ -76,11 +77,11 @@ class SideBySide:
         self._template.close()
 
 
-# ---- in the process that times ---------------------------------------------------------------------------------------
+# ---- in the timing process -------------------------------------------------------------------------------------------
 
 
 def answer(turns: Turns) -> list[list[float]]:
-    """Seconds of each build in each pass; none of one whose result is wrong."""
+    """Return the seconds of each build in each pass; an empty list if its result is wrong."""
     from tvm_tiling.tuning.measuring.timing import Bench, Loaded, WrongResult
 
     use_all_cores(turns.cores)
@@ -101,8 +102,8 @@ def answer(turns: Turns) -> list[list[float]]:
 
 
 def in_turn(sides: Sequence[Side], rounds: int, seconds: float, condition: Condition | None = None) -> list[float]:
-    """Seconds per call of each of `sides`, run in turn: of the quickest round."""
-    condition = condition or Condition(switches=lambda: 0)  # a sample that is disturbed is not the quickest
+    """Return the seconds per call of each of `sides`, run in turn: the minimum over the rounds."""
+    condition = condition or Condition(switches=lambda: 0)  # a disturbed sample is not the minimum
     inner = [inner_repetitions(quickest_call(side, condition.clock)) for side in sides]
     found = [math.inf] * len(sides)
     until = condition.clock() + seconds
@@ -110,6 +111,6 @@ def in_turn(sides: Sequence[Side], rounds: int, seconds: float, condition: Condi
         if number >= rounds or (number >= LEAST_ROUNDS and condition.clock() >= until):
             return found
         for place, (side, calls) in enumerate(zip(sides, inner, strict=True)):
-            side.run()  # what the one before left in the caches is not to count
+            side.run()  # warms up: the caches hold data of the previous side
             found[place] = min(found[place], condition.sample(side, calls)[0])
     raise AssertionError

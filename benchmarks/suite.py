@@ -1,15 +1,15 @@
-"""Suites of shapes, read from TOML: groups of products and of convolutions, the short ones first.
+"""Suites of shapes, read from TOML: groups of matrix multiplications and of convolutions.
 
 A file has a `title` and tables `[[group]]`:
 
-    name, why             what the group is called, and what it is there to show
-    short, full           shapes, as benchmarks/shape.py reads them; `short` is the quick run, the whole run adds `full`
-    dtypes                element types, each shape in each (left out: float32)
-    full_dtypes           further ones, which the short set leaves out
-    packed                whether the second operand is known ahead of time: [false], [true] or both (left out: both for
-                          products, [true] for convolutions, whose kernels are constants of a network)
-    network               what the counts `times` of its shapes belong to (left out: the group's name)
-    peers                 further peers for this group alone
+    name, why             name of the group and its purpose
+    short, full           shapes in the notation of benchmarks/shape.py; a short run has `short` only, a full one both
+    dtypes                element types to measure each shape in (default: float32)
+    full_dtypes           further types for full runs
+    packed                whether the second operand is prepacked: [false], [true] or both (default: both for matrix
+                          multiplications, [true] for convolutions, whose kernels are constants of a network)
+    network               the network that the counts `times` of its shapes belong to (default: the group's name)
+    peers                 further peers for this group only
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GROUP_FIELDS = frozenset({"name", "why", "short", "full", "dtypes", "full_dtypes
 
 
 class SuiteError(TilingError, ValueError):
-    """A suite is unknown, or its file is not as the format asks."""
+    """A suite is unknown, or its file is malformed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One workload to be measured.
+    """One workload to measure.
 
     `packed`: the second operand is constant and may be laid out ahead of time, outside of the timing. `times`: how
     often each network computes it.
@@ -50,27 +50,27 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Names the case within its suite, for people and for resuming a run."""
+        """Name of the case within its suite, for display and for resuming a run."""
         w = self.workload
         return f"{self.group} {notation.text(w)} {w.dtype}{' packed' if self.packed else ''}"
 
 
 def suite_names() -> list[str]:
-    """The suites there are."""
+    """Return the names of the available suites."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load_suite(name: str) -> list[Case]:
-    """All cases of a suite, one of `suite_names` or a file.toml, in the order of its file.
+    """Return all cases of a suite, one of `suite_names` or a TOML file, in the order of the file.
 
-    SuiteError names what is wrong and where.
+    Raises SuiteError that names the fault and its place.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if path.parent == FOLDER and name not in suite_names():
-        raise SuiteError(f"no suite {name!r}; {nearest(name, suite_names())}, or a file.toml")
+        raise SuiteError(f"no suite {name!r}; {nearest(name, suite_names())}, or a TOML file")
     try:
         data = plain_toml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # no TOML, no UTF-8
+    except (OSError, ValueError) as error:  # not TOML, or not UTF-8
         raise SuiteError(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
     return [case for group in data.get("group", []) for case in _cases(path.name, group)]
 

@@ -1,6 +1,6 @@
-"""What the rows of a result amount to: the faster peer of each, and means over groups and networks.
+"""Summaries of the rows of a result: the fastest peer of each, and means over groups and networks.
 
-A row is a plain dictionary, as it stands in the JSON file; benchmarks/run.py writes it.
+A row is a plain dictionary, as in the JSON file that benchmarks/run.py writes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from tvm_tiling.report.suite_result import Row, faster_peer
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A group of rows against the faster peer of each. Ratios above 1: ours is faster; None without a comparison.
+    """A group of rows compared with the fastest peer of each. Ratios above 1: ours is faster; None without a
+    comparison.
 
-    `share_won` is of all rows that have a peer's time: a row in which ours failed or was wrong is lost. `time_ratio`,
-    of a network: the time of its layers by the faster peer of each over the time by ours, every layer as often as it
-    occurs.
+    `share_won` is the share of all rows with a peer's time; rows in which ours failed or was wrong count as lost.
+    `time_ratio`, for a network: the time of its layers by the fastest peer of each over our time, each layer weighted
+    by its number of occurrences.
     """
 
     group: str
@@ -33,17 +34,17 @@ class Summary:
     time_ratio: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The mean that ratios have; every value must be above 0."""
+    """Return the geometric mean of ratios, all of which must be positive."""
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
 def summarize(group: str, rows: Sequence[Row], network: str | None = None) -> Summary:
-    """One line on these rows, as the layers of `network` if one is named."""
+    """Summarise these rows, as the layers of `network` if one is named."""
     ratios = {row["case"]: best[1] for row in rows if (best := faster_peer(row)) is not None}
     contested = [row for row in rows if any(p["library"] and p["gops"] is not None for p in row["peers"].values())]
     worst = min(ratios, key=lambda case: ratios[case], default="")
@@ -61,7 +62,7 @@ def summarize(group: str, rows: Sequence[Row], network: str | None = None) -> Su
 
 
 def _time_ratio(rows: Sequence[Row], network: str) -> float:
-    """Of the layers that were compared."""
+    """Return the time ratio over the layers that were compared."""
     ours = theirs = 0.0
     for row in rows:
         if (best := faster_peer(row)) is not None:
@@ -72,8 +73,8 @@ def _time_ratio(rows: Sequence[Row], network: str) -> float:
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
-    """One summary for each group and element type and packing, in the rows' order, then one for each network with all
-    layers that belong to it, and one of everything at the end."""
+    """Return one summary for each group, element type and packing, in the rows' order, then one for each network over
+    all layers that belong to it, and one over everything."""
     groups: dict[str, list[Row]] = {}
     networks: dict[tuple[str, str], list[Row]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""A result as tables in a terminal."""
+"""Print a result as tables in a terminal."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from tvm_tiling.report.suite_result import faster_peer, peer_columns, remarks, skipped_peers, speed
 
-PIPE_WIDTH = 160  # columns where standard output is no terminal
+PIPE_WIDTH = 160  # columns where standard output is not a terminal
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A figure, or a dash where there is none."""
+    """Format a figure, or a dash if there is none."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def percent(value: float | None) -> str:
-    """A share in percent, or a dash where there is none."""
+    """Format a share in percent, or a dash if there is none."""
     return "-" if value is None else f"{100 * value:.0f} %"
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """The rows, the summary, and what was skipped or went wrong, on standard output."""
+    """Print the rows, the summary, and what was skipped or failed."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -30,7 +30,7 @@ def print_result(result: dict[str, Any]) -> None:
     rows = result["rows"]
     peers = peer_columns(rows)
     table = Table(box=box.SIMPLE_HEAD, title="GFLOP/s (int8: giga-operations/s); a ratio above 1: ours is faster")
-    for heading in ("case", "ours", *peers, "to faster peer", "of roofline"):
+    for heading in ("case", "ours", *peers, "to fastest peer", "of roofline"):
         table.add_column(heading, justify="left" if heading == "case" else "right")
     for row in rows:
         best = faster_peer(row)

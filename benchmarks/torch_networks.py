@@ -1,6 +1,6 @@
-"""Networks of PyTorch with seeded weights, of the kinds that vision and language models are made of.
+"""PyTorch networks with seeded weights, of the kinds that vision and language models consist of.
 
-Each is written for any size: the benchmarks take real ones, tests small and awkward ones.
+Each can be built in any size: the benchmarks use realistic sizes, tests small and awkward ones.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from torch.nn import functional
 
 
 class Encoder(nn.Module):
-    """Layers of BERT's encoder over embedded tokens, padded ones left out by a mask; torch's fused attention."""
+    """Layers of BERT's encoder on embedded tokens with a padding mask, using torch's fused attention."""
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, activation="gelu", batch_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        # Layers begin as copies of one; equal weights would be kept once, and stay in the last-level cache.
+        # Layers begin as copies of one; equal weights would be stored once, and stay in the last-level cache.
         for parameter in self.layers.parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
 
     def forward(self, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """`embedded`: (batch, tokens, width); `padding`: (batch, tokens), true where there is no token."""
+        """`embedded`: (batch, tokens, width); `padding`: (batch, tokens), true for padding."""
         return self.layers(embedded, src_key_padding_mask=padding)
 
 
 class _Attention(nn.Module):
-    """Self-attention by products and a softmax; one projection makes queries, keys and values."""
+    """Self-attention by matrix multiplications and softmax, with one projection for queries, keys and values."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _Attention(nn.Module):
 
 
 class _Block(nn.Module):
-    """A layer of a vision transformer: norms come first."""
+    """A layer of a vision transformer, pre-norm."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches of an image, a class token, positions, layers with norms first, a classifier."""
+    """Vision transformer: patch embedding, class token, position embeddings, pre-norm layers, classifier."""
 
     def __init__(self, image: int, patch: int, width: int, heads: int, layers: int, classes: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def _twice(before: int, after: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Levels down by pooling and up again, with what the way down left beside it; up by `bilinear` resizing or by
+    """U-Net: an encoder with pooling and a decoder with skip connections; upsampling by `bilinear` resizing or by
     transposed convolution."""
 
     def __init__(self, width: int, levels: int, bilinear: bool) -> None:
@@ -110,7 +110,7 @@ class UNet(nn.Module):
 
 
 class Detector(nn.Module):
-    """A depthwise backbone, three scales joined by resizing and adding, shared heads, boxes decoded from distances.
+    """Detector: a depthwise backbone, a feature pyramid of three scales, shared heads, boxes decoded from distances.
 
     Returns corners (batch, places, 4), in pixels, and scores (batch, places, classes).
     """
@@ -154,7 +154,7 @@ class Detector(nn.Module):
 
 
 class _Inverted(nn.Module):
-    """A residual whose middle is wide: channels up by `expand`, a depthwise 3x3 kernel, and down without a bound."""
+    """Inverted residual: expansion by `expand`, a depthwise 3x3 convolution, and a linear projection."""
 
     def __init__(self, before: int, after: int, stride: int, expand: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class _Inverted(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """The network of that name as torchvision has it: stages of (expansion, channels, repeats, stride)."""
+    """Return torchvision's network of that name: stages of (expansion, channels, repeats, stride)."""
 
     STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
@@ -194,21 +194,21 @@ class MobileNetV2(nn.Module):
 
 @dataclass(frozen=True)
 class TorchNetwork:
-    """A network and the inputs it is measured with, in the order of its arguments."""
+    """A network and its inputs, in the order of its arguments."""
 
     module: nn.Module
     inputs: tuple[torch.Tensor, ...]
 
 
 def tokens(width: int, heads: int, layers: int, count: int, empty: int) -> TorchNetwork:
-    """An Encoder on `count` tokens, of which the last `empty` are padding."""
+    """Return an Encoder on `count` tokens, of which the last `empty` are padding."""
     padding = torch.zeros(1, count, dtype=torch.bool)
     padding[:, count - empty :] = True
     return TorchNetwork(Encoder(width, heads, layers), (torch.randn(1, count, width), padding))
 
 
 def on_image(make: Callable[[], nn.Module], height: int, width: int) -> TorchNetwork:
-    """A network on one image of three channels."""
+    """Return the network with one image of three channels."""
     return TorchNetwork(make(), (torch.randn(1, 3, height, width),))
 
 
@@ -224,7 +224,8 @@ NETWORKS: dict[str, Callable[[], TorchNetwork]] = {
 
 
 def seeded(make: Callable[[], TorchNetwork]) -> TorchNetwork:
-    """The network in inference, its weights and inputs the same in every process; norms have seen some data."""
+    """Return the network in inference mode, with the same weights and inputs in every process; norms have seen some
+    data."""
     torch.manual_seed(0)
     network = make()
     with torch.no_grad():

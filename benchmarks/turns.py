@@ -1,6 +1,6 @@
-"""Processes that run the same network by one library each, in turns, so that none disturbs another's threads.
+"""Processes that run the same network with one library each, in turns, so that their threads do not disturb each other.
 
-A process that loads a library, or the network in it, may crash or hang: its row says so, and the others go on.
+A process that loads a library, or the network in it, may crash or hang: its row then says so, and the others continue.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CONVERT, LOAD, RUN = "convert", "load", "run"
 
 @dataclass
 class Player:
-    """One library with the network in a process of its own. `seconds`: medians of its turns; `failure`: why it has
-    none; `far`: how far its outputs are from what is expected, beside the largest."""
+    """One library with the network in its own process. `seconds`: medians of its turns; `failure`: why it has none;
+    `far`: the largest error of its outputs relative to the largest element."""
 
     peer: type[NetworkPeer]
     network: Network
@@ -47,7 +47,8 @@ class Player:
         theirs.close()
 
     def ask(self, what: Any, seconds: float) -> Any:
-        """The process's answer; None without one in `seconds` seconds, and `failure` then says why."""
+        """Return the process's answer; None if there is none within `seconds` seconds, and `failure` then has the
+        reason."""
         if self.failure:
             return None
         try:
@@ -66,7 +67,7 @@ class Player:
         return answer
 
     def turn(self, seconds: float) -> float | None:
-        """Median run time, in seconds, of one turn of about `seconds` seconds."""
+        """Return the median run time, in seconds, of one turn of about `seconds` seconds."""
         timing = self.ask((RUN, seconds), 60 + 20 * seconds)
         if timing is None:
             return None
@@ -85,7 +86,8 @@ class Player:
 
 
 def take_turns(players: Sequence[Player], rounds: int, seconds: float) -> None:
-    """Let all that have not failed run so often, `seconds` each, one after the other; odd rounds go backwards."""
+    """Run all that have not failed, `rounds` times for `seconds` each, one after the other; odd rounds run in reverse
+    order."""
     for number in range(rounds):
         for player in players if number % 2 == 0 else list(reversed(players)):
             if not player.failure:
@@ -97,7 +99,7 @@ def take_turns(players: Sequence[Player], rounds: int, seconds: float) -> None:
 
 
 def _serve(pipe: Connection, peer: type[NetworkPeer], network: Network, cores: int) -> None:
-    """Answer until the other end is closed. A failure's answer is a sentence. What libraries print goes to a file."""
+    """Answer until the other end is closed. A failure is answered by a sentence. Output of libraries goes to a file."""
     network.folder.mkdir(parents=True, exist_ok=True)
     with open(network.folder / f"{peer.name}.log", "w") as log:
         os.dup2(log.fileno(), 1)
@@ -119,7 +121,7 @@ def _serve(pipe: Connection, peer: type[NetworkPeer], network: Network, cores: i
                 answer = (time.perf_counter() - start, far)
             else:
                 answer = _timed(run, asked[1])
-        except BaseException as error:  # a converter may raise anything, and exit
+        except BaseException as error:  # a converter may raise anything, even SystemExit
             answer = f"{type(error).__name__}: {first_line(error)}"[:300]
         pipe.send(answer)
 
@@ -131,7 +133,8 @@ def _timed(run: Any, seconds: float) -> Timing:
 
 
 def distance(found: Sequence[Any], expected: Sequence[np.ndarray]) -> float:
-    """The largest difference of any output beside its largest element; shapes may differ by axes of one."""
+    """Return the largest difference of any output relative to its largest element; shapes may differ by axes of size
+    1."""
     if len(found) != len(expected):
         return float("inf")
     worst = 0.0

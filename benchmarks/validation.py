@@ -1,8 +1,9 @@
-"""The simulator beside published cycles of real machines. Run from a checkout: python -m benchmarks.validation
+"""Validate the simulator against published cycle counts of real machines. Run from a checkout: python -m
+benchmarks.validation
 
-The tables lie in benchmarks/published, with their sources. Gemmini: every row's layer is run under the row's own
-mapping and under the one that is decided here; --fit determines the description's parameters from gemmini_rtl_a.csv
-alone.
+The tables are in benchmarks/published, with their sources. Gemmini: every row's layer is simulated with the row's own
+mapping and with the one that tvm_tiling chooses; --fit determines the parameters of the description from
+gemmini_rtl_a.csv alone.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from tvm_tiling.workload import ConvWorkload
 
 PUBLISHED = Path(__file__).parent / "published"
 FITTED = ("strip_least", "strip_start", "column_cycles", "block_change", "fill", "bytes_per_cycle", "page_cycles")
-"""Parameters of Gemmini's description that are not sizes."""
+"""Parameters of Gemmini's description that are fitted; sizes are given."""
 
 
 @dataclass(frozen=True)
 class GemminiRow:
-    """A layer of a published table: its `mapping`, cycles of the RTL under it and under Gemmini's own tiling, and of
-    Timeloop under it; `hardware` has the row's buffers."""
+    """A layer of a published table: its `mapping`, the RTL's cycles with it and with Gemmini's own tiling, and
+    Timeloop's cycles with it; `hardware` has the row's buffers."""
 
     workload: ConvWorkload
     mapping: ConvMapping
@@ -42,7 +43,7 @@ class GemminiRow:
 
 @dataclass(frozen=True)
 class GemminiResult:
-    """Simulated cycles of a row under its mapping and under `chosen`, the one that is decided here."""
+    """Simulated cycles of a row with its mapping and with `chosen`, the one that tvm_tiling chooses."""
 
     row: GemminiRow
     cycles: int
@@ -51,14 +52,14 @@ class GemminiResult:
 
     @property
     def error(self) -> float:
-        """Relative error of the cycles under the row's mapping."""
+        """Relative error of the cycles with the row's mapping."""
         return self.cycles / self.row.rtl - 1
 
 
 @dataclass(frozen=True)
 class GemminiSummary:
-    """Mean and median absolute error, Timeloop's mean beside it, rank correlation; worst and geometric mean of the
-    chosen mapping's cycles by the given one's."""
+    """Mean and median absolute error, Timeloop's mean error, rank correlation, and the worst and geometric mean ratio
+    of the chosen mapping's cycles to the given one's."""
 
     mean_error: float
     median_error: float
@@ -69,12 +70,12 @@ class GemminiSummary:
 
 
 def gemmini() -> Hardware:
-    """The description of benchmarks/published/gemmini.toml."""
+    """Return the description in benchmarks/published/gemmini.toml."""
     return Hardware.load(PUBLISHED / "gemmini.toml")
 
 
 def gemmini_rows(table: str) -> list[GemminiRow]:
-    """The rows of table "a" or "b"."""
+    """Return the rows of table "a" or "b"."""
     machine = gemmini()
     with (PUBLISHED / f"gemmini_rtl_{table}.csv").open(newline="") as file:
         return [_gemmini_row(row, machine) for row in csv.DictReader(file)]
@@ -103,7 +104,7 @@ def _gemmini_row(row: dict[str, str], machine: Hardware) -> GemminiRow:
 
 
 def run_gemmini(row: GemminiRow) -> GemminiResult:
-    """Simulate a row twice."""
+    """Simulate a row with both mappings."""
     chosen = best_mapping(row.workload, row.hardware)
     given_cycles, chosen_cycles = (
         Simulation(mapped_convolution(row.workload, mapping, row.hardware)).on().cycles
@@ -113,7 +114,7 @@ def run_gemmini(row: GemminiRow) -> GemminiResult:
 
 
 def summarise(results: Sequence[GemminiResult]) -> GemminiSummary:
-    """What the issue of accuracy is about, in six numbers."""
+    """Return the accuracy figures of the simulated rows."""
     errors = np.array([abs(one.error) for one in results])
     ratios = np.array([one.chosen_cycles / one.cycles for one in results])
     simulated, measured = ([getter(one) for one in results] for getter in (lambda x: x.cycles, lambda x: x.row.rtl))
@@ -133,7 +134,7 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
 
 
 def with_parameters(machine: Hardware, values: Sequence[float]) -> Hardware:
-    """A description with other values of FITTED."""
+    """Return a description with other values of FITTED."""
     given = dict(zip(FITTED, values, strict=True))
     rate, page, fill = given.pop("bytes_per_cycle"), given.pop("page_cycles"), given.pop("fill")
     tile = machine.near_tile
@@ -149,8 +150,8 @@ def with_parameters(machine: Hardware, values: Sequence[float]) -> Hardware:
 
 
 def fit_gemmini(rows: Sequence[GemminiRow], start: Sequence[float], most: int = 1500) -> tuple[list[float], float]:
-    """Values of FITTED with the least mean absolute error of the predicted cycles on `rows`, found in at most so many
-    steps, and that error."""
+    """Return the values of FITTED with the smallest mean absolute error on `rows`, found within `steps` steps, and that
+    error."""
     from scipy.optimize import minimize
 
     def error(values: np.ndarray) -> float:

@@ -1,10 +1,10 @@
-"""AlexNet's convolutions on Eyeriss beside the times of its silicon. Run from a checkout:
+"""Validate the simulator against the measured times of AlexNet's convolutions on the Eyeriss chip. Run from a checkout:
 python -m benchmarks.validation_eyeriss
 
-Each layer is run pass by pass under its published mapping. Published processing times leave out what DRAM takes: the
-simulated ones have a DRAM without a limit. Silicon codes images and results on their way to and from DRAM. The
-simulator does not: its bytes are lessened by what the coding is published to save in the first layer and in the last
-one, between them in proportion.
+Each layer is simulated pass by pass with its published mapping. Published processing times exclude DRAM transfers, so
+the simulated ones use DRAM without a bandwidth limit. The chip compresses images and results on their way to and from
+DRAM, and the simulator does not: its traffic is reduced by the published savings of the first and the last layer, and
+by interpolated savings in between.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_LIMIT = 1e6  # bytes per cycle
 
 @dataclass(frozen=True)
 class Silicon:
-    """A layer as it is published: its `mapping`, elements at work, and milliseconds of processing."""
+    """A published layer: its `mapping`, active elements, and processing time in milliseconds."""
 
     mapping: RowMapping
     elements: int
@@ -39,8 +39,8 @@ class Silicon:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A layer as it is simulated: milliseconds of processing, megabytes of DRAM traffic of kernels and, as they are, of
-    images and results; which part of these the coding saves."""
+    """A simulated layer: processing time in milliseconds, DRAM traffic of kernels and of uncompressed images and
+    results in megabytes, and the share of the latter that compression saves."""
 
     milliseconds: float
     kernels: float
@@ -49,7 +49,7 @@ class Simulated:
 
     @property
     def megabytes(self) -> float:
-        """DRAM traffic with coded images and results."""
+        """DRAM traffic with compressed images and results."""
         return self.kernels + self.maps * (1 - self.saved)
 
 
@@ -77,7 +77,7 @@ LAYERS: Mapping[str, ConvWorkload] = {
     "conv4": _layer(13, 384, 384, 3, 1, 1, 2),
     "conv5": _layer(13, 384, 256, 3, 1, 1, 2),
 }
-"""AlexNet's, four images."""
+"""Return AlexNet's convolutions, batch 4."""
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def _published() -> dict[str, Any]:
 
 
 def silicon() -> dict[str, Silicon]:
-    """The published layers."""
+    """Return the published layers."""
     table = _published()
     columns = (table["layers"], table["mapping"], table["active_pes"], table["processing_ms"])
     return {
@@ -97,24 +97,24 @@ def silicon() -> dict[str, Silicon]:
 
 
 def published_megabytes() -> float:
-    """DRAM traffic of all five layers."""
+    """Return the DRAM traffic of all five layers."""
     return float(_published()["dram_megabytes_all_five"])
 
 
 def saved_of_maps(name: str) -> float:
-    """Which part of the traffic of images and results a layer's coding saves."""
+    """Return the share of the traffic of images and results that compression saves in a layer."""
     names, table = list(LAYERS), _published()["saved_percent_of_maps"]
     first, last = table[names[0]], table[names[-1]]
     return (first + (last - first) * names.index(name) / (len(names) - 1)) / 100
 
 
 def eyeriss() -> Hardware:
-    """The description of benchmarks/published/eyeriss.toml."""
+    """Return the description in benchmarks/published/eyeriss.toml."""
     return Hardware.load(PUBLISHED / "eyeriss.toml")
 
 
 def without_dram(hardware: Hardware) -> Hardware:
-    """A machine that never waits for DRAM."""
+    """Return a machine that never waits for DRAM."""
     unit = hardware.near_tile
     assert unit is not None
     external = replace(hardware.memories["external"], bytes_per_cycle=WITHOUT_LIMIT)
@@ -126,7 +126,7 @@ def without_dram(hardware: Hardware) -> Hardware:
 
 
 def simulated(workload: ConvWorkload, mapping: RowMapping, saved: float = 0.0) -> Simulated:
-    """A layer under a mapping."""
+    """Simulate a layer with a mapping."""
     program = row_stationary_convolution(workload, mapping, eyeriss())
     report = Simulation(program).on(without_dram(program.hardware))
     assert report.clock_mhz is not None
@@ -147,12 +147,10 @@ def main() -> None:
         own = simulated(LAYERS[name], layer.mapping, saved_of_maps(name))
         total += own.megabytes
         error = own.milliseconds / layer.milliseconds - 1
-        print(f"{name}: silicon {layer.milliseconds} ms, simulated {own.milliseconds:.1f} ms, {error:+.1%}")
-        print(
-            f"  DRAM: kernels {own.kernels:.2f} MB, images and results {own.maps:.2f} MB, {own.megabytes:.2f} MB coded"
-        )
+        print(f"{name}: measured {layer.milliseconds} ms, simulated {own.milliseconds:.1f} ms, {error:+.1%}")
+        print(f"  DRAM: kernels {own.kernels:.2f} MB, maps {own.maps:.2f} MB, compressed {own.megabytes:.2f} MB")
     print(
-        f"DRAM: silicon {published_megabytes()} MB, simulated {total:.1f} MB, {total / published_megabytes() - 1:+.1%}"
+        f"DRAM: measured {published_megabytes()} MB, simulated {total:.1f} MB, {total / published_megabytes() - 1:+.1%}"
     )
 
 

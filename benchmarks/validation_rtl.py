@@ -1,8 +1,9 @@
-"""Products on two small systolic arrays beside the cycles of their RTL. Run from a checkout:
-python -m benchmarks.validation_rtl
+"""Validate the simulator against RTL cycle counts of matrix multiplications on two small systolic arrays. Run from a
+checkout: python -m benchmarks.validation_rtl
 
-The cycles were counted in Verilator, on public Verilog with drivers that have all operands at hand and that check every
-result (benchmarks/published/README.md). Each product is decided here for the array's description.
+The cycles were counted in Verilator, on public Verilog, with drivers that have all operands available and verify every
+result (benchmarks/published/README.md). tvm_tiling chooses the tiling of each matrix multiplication for the array's
+description.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ARRAYS = ("output_stationary", "weight_stationary")
 
 @dataclass(frozen=True)
 class RtlProduct:
-    """A product of [m, k] by [k, n] in int8 on an array of ARRAYS, and the cycles that its RTL takes."""
+    """An int8 matrix multiplication of [m, k] by [k, n] on an array of ARRAYS, and the cycles of its RTL."""
 
     array: str
     m: int
@@ -32,7 +33,7 @@ class RtlProduct:
 
 
 def rtl_products() -> list[RtlProduct]:
-    """The rows of benchmarks/published/systolic_rtl.csv."""
+    """Return the rows of benchmarks/published/systolic_rtl.csv."""
     with (PUBLISHED / "systolic_rtl.csv").open(newline="") as file:
         return [
             RtlProduct(row["array"], *(int(row[name]) for name in ("m", "n", "k", "cycles")))
@@ -41,12 +42,12 @@ def rtl_products() -> list[RtlProduct]:
 
 
 def array(name: str) -> Hardware:
-    """The description of an array."""
+    """Return the description of an array."""
     return Hardware.load(PUBLISHED / f"{name}.toml")
 
 
 def simulated_cycles(product: RtlProduct) -> int:
-    """Cycles of a product as it is decided for its array."""
+    """Return the cycles of a matrix multiplication with the tiling chosen for its array."""
     workload = GemmWorkload(m=product.m, n=product.n, k=product.k, dtype="int8")
     return Simulation(workload_program(workload, array(product.array))).on().cycles
 
@@ -61,7 +62,7 @@ def main() -> None:
                 errors.append(abs(cycles / product.rtl - 1))
                 size = f"{product.m} x {product.n} x {product.k}"
                 print(f"{name}: {size:16} {product.rtl:6} {cycles:6} {cycles / product.rtl - 1:+.1%}")
-        print(f"{name}: mean {sum(errors) / len(errors):.1%}, largest {max(errors):.1%} of {len(errors)}")
+        print(f"{name}: mean error {sum(errors) / len(errors):.1%}, largest {max(errors):.1%} of {len(errors)}")
 
 
 if __name__ == "__main__":

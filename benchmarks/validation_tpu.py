@@ -1,9 +1,11 @@
-"""MLPs and LSTMs on TPU v1 beside its published counters. Run from a checkout: python -m benchmarks.validation_tpu
+"""Validate the simulator against published counters of MLPs and LSTMs on TPU v1. Run from a checkout: python -m
+benchmarks.validation_tpu
 
-The counters tell how the matrix unit spends its cycles: active, waiting for weights, shifting them in, and idle for
-other reasons. Published are the batch and the number of weights and of layers of each network, no shapes: NETWORKS has
-shapes that give these numbers. One batch is run from the host's memory and back to it. Each layer is decided, scheduled
-and recorded by itself, and their programs are joined, so that weights run ahead as far as the fifo holds them.
+The counters report how the matrix unit spends its cycles: active, waiting for weights, shifting weights in, and idle
+for other reasons. The batch and the number of weights and of layers of each network are published, shapes are not:
+NETWORKS has shapes that yield these numbers. One batch is simulated from the host's memory and back. The tiling of each
+layer is chosen on its own; the layers' programs are concatenated, so that weights are prefetched as far as the FIFO
+holds them.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from tvm_tiling.accel.timing.timing import ordering
 from tvm_tiling.hardware.description import Hardware
 
 PUBLISHED = Path(__file__).parent / "published"
-SHIFT = 8  # bits that sums lose to be int8 again
+SHIFT = 8  # bits by which sums are shifted to become int8 again
 SUMS = "sums"
-TILE = 256  # weights of either side
+TILE = 256  # rows and columns of a weight tile
 
 
 @dataclass(frozen=True)
 class Mlp:
-    """Fully connected layers of `widths`, the first being the input's."""
+    """Fully connected layers of `widths`, the first of which is the input's."""
 
     widths: tuple[int, ...]
 
@@ -50,8 +52,9 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Lstm:
-    """`cells` cells of `hidden` units one on top of the other, one time step: four products of (input, state) with a
-    gate's weights each, then `vectors` vector layers, 2 or 5; `classes` outputs of a last product, 0: none."""
+    """`cells` stacked cells of `hidden` units, one time step: four matrix multiplications of (input, state) by the
+    weights of each gate, then `vectors` vector layers, 2 or 5; `classes` outputs of a final matrix multiplication, 0:
+    none."""
 
     cells: int
     hidden: int
@@ -75,7 +78,7 @@ NETWORKS: Mapping[str, Mlp | Lstm] = {
 
 @dataclass(frozen=True)
 class Shares:
-    """Cycles of a batch, and which part of them the matrix unit is active, waits for weights, shifts weights in, and
+    """Cycles of a batch, and the shares in which the matrix unit is active, waits for weights, shifts weights in, and
     does none of these."""
 
     cycles: int
@@ -86,8 +89,8 @@ class Shares:
 
 
 def tpu(*, sixteen_bits: bool = False) -> Hardware:
-    """The description of benchmarks/published/tpu_v1.toml. With activations of 16 bits the array takes two cycles for
-    an example, and activations have half the rates."""
+    """Return the description in benchmarks/published/tpu_v1.toml. With 16-bit activations the array takes two cycles
+    per example, and the bandwidths of activations are halved."""
     machine = Hardware.load(PUBLISHED / "tpu_v1.toml")
     if not sixteen_bits:
         return machine
@@ -102,13 +105,14 @@ def tpu(*, sixteen_bits: bool = False) -> Hardware:
 
 
 def _whole(units: int) -> int:
-    """Units with those that fill tiles: the weights' memory holds whole tiles, the unified buffer rows of as many."""
+    """Return the units rounded up to full tiles: the weight memory holds whole tiles, the unified buffer rows of as
+    many units."""
     return -(-units // TILE) * TILE
 
 
 def network_program(network: Mlp | Lstm, batch: int, machine: Hardware) -> Program:
-    """One batch: input from the host, all layers, output to the host. Inputs host_x, the weights w0, w1, ... and, of an
-    LSTM, state0, cell0, ...; output host_y."""
+    """Return one batch: input from the host, all layers, output to the host. Inputs are host_x, the weights w0, w1, ...
+    and, for an LSTM, state0, cell0, ...; the output is host_y."""
     build = _Network(batch, machine)
     if isinstance(network, Mlp):
         widths = [_whole(units) for units in network.widths]
@@ -126,7 +130,7 @@ def network_program(network: Mlp | Lstm, batch: int, machine: Hardware) -> Progr
 
 
 class _Network:
-    """Parts of a network's program; activations are int8[units, batch] in the unified buffer, known by name."""
+    """Parts of a network's program; activations are int8[units, batch] in the unified buffer, identified by name."""
 
     def __init__(self, batch: int, machine: Hardware) -> None:
         self.batch, self.machine = batch, machine
@@ -135,13 +139,13 @@ class _Network:
         self.weights = 0
 
     def host_in(self, units: int) -> str:
-        """The input, in the unified buffer."""
+        """Append the input, in the unified buffer."""
         near = next(self.names)
         self._host(near, units, "host_x", Opcode.LOAD, "load_b")
         return near
 
     def host_out(self, at: str, units: int) -> Program:
-        """The whole program, whose output is `at`."""
+        """Return the whole program, whose output is `at`."""
         self._host(at, units, "host_y", Opcode.STORE, "store")
         return join(self.parts, ["host_y"], {})
 
@@ -159,17 +163,18 @@ class _Network:
         self.parts.append(Part(build.build()))
 
     def dense(self, at: str, inputs: int, outputs: int) -> str:
-        """A layer of new weights."""
+        """Append a layer with new weights."""
         name = self._append(dense_layer(outputs, inputs, self.batch, self.machine), [at], f"w{self.weights}")
         self.weights += 1
         return name
 
     def vector(self, kind: str, units: int, *given: str) -> str:
-        """A vector layer, see VECTORS."""
+        """Append a vector layer, see VECTORS."""
         return self._append(vector_layer(kind, units, self.batch, self.machine), given)
 
     def cell(self, x: str, hidden: int, vectors: int, number: int) -> str:
-        """One step of an LSTM cell. Two products of the input and two of the state give two gates each."""
+        """Append one step of an LSTM cell. Two matrix multiplications of the input and two of the state produce two
+        gates each."""
         state, cell = f"state{number}", f"cell{number}"
         pairs = [self.dense(at, hidden, 2 * hidden) for at in (x, x, state, state)]
         (of_x, go_of_x), (of_h, go_of_h) = pairs[:2], pairs[2:]
@@ -181,7 +186,7 @@ class _Network:
         return self.vector("result", hidden, second, self.vector("limits", hidden, new))
 
     def _append(self, program: Program, given: Sequence[str], weights: str = "") -> str:
-        """The output of a layer that is appended."""
+        """Return the output of a layer that is appended."""
         output = next(self.names)
         names = {f"x{place}": name for place, name in enumerate(given)} | {"w": weights}
         (result,) = program.of_role("output")
@@ -192,7 +197,7 @@ class _Network:
 
 @functools.cache
 def dense_layer(outputs: int, inputs: int, batch: int, machine: Hardware) -> Program:
-    """y[outputs, batch] = w x, shifted to 8 bits, negative ones 0."""
+    """y[outputs, batch] = w x, shifted to 8 bits, then ReLU."""
     x = te.placeholder((inputs, batch), "int8", name="x0")
     w = te.placeholder((outputs, inputs), "int8", name="w")
     k = te.reduce_axis((0, inputs), name="k")
@@ -214,8 +219,8 @@ VECTORS: Mapping[str, tuple[tuple[int, ...], Callable[..., Any], int]] = {
     ),
     "result_of_sums": ((2, 2, 1), lambda at, gx, gh, cell: (at(gx, 1) + at(gh, 1)) * at(cell), 7),
 }
-"""Vector layers: how many times its units each operand has, the value of an element, given at(operand, part), and the
-bits that it loses. Limits stand for sigmoid and tanh, which take as long."""
+"""Vector layers: for each operand its size in multiples of the units, the value of an element, given at(operand, part),
+and the number of bits by which it is shifted. Clipping stands for sigmoid and tanh, which take as long."""
 
 
 @functools.cache
@@ -236,8 +241,8 @@ def _to_bytes(value: te.Tensor, shift: int) -> te.Tensor:
 
 
 def _layer(result: te.Tensor, machine: Hardware) -> Program:
-    """The program of a layer, decided for operands in the unified buffer. Sums of one row of tiles leave while those of
-    the next are added up: the chip has accumulators for two."""
+    """Return the program of a layer, tiled for operands in the unified buffer. Sums of one row of tiles are stored
+    while those of the next are accumulated: the chip has accumulators for two."""
     tile = machine.near_tile
     assert tile is not None
     near = tile.bandwidth["internal"]
@@ -255,8 +260,8 @@ def _layer(result: te.Tensor, machine: Hardware) -> Program:
 
 
 def shares(program: Program) -> Shares:
-    """What the matrix unit does in the cycles of a program. It waits for weights where a product has all else that it
-    needs; before that it has nothing to do."""
+    """Return the shares of the matrix unit's cycles in a program. It waits for weights if a matrix multiplication lacks
+    nothing else; otherwise it is idle."""
     machine = program.hardware.near_tile
     assert machine is not None
     report = Simulation(program).on()
@@ -275,15 +280,15 @@ def shares(program: Program) -> Shares:
 
 
 def network_shares(name: str, batch: int) -> Shares:
-    """Shares of a network of NETWORKS. LSTMs have activations of 16 bits: their published active share is that of two
-    cycles for an example."""
+    """Return the shares for a network of NETWORKS. LSTMs have 16-bit activations: their published active share
+    corresponds to two cycles per example."""
     network = NETWORKS[name]
     return shares(network_program(network, batch, tpu(sixteen_bits=isinstance(network, Lstm))))
 
 
 def published_shares() -> dict[str, tuple[int, Shares, float]]:
-    """Of each published network of NETWORKS its batch, its shares (cycles 0: not published) and tera-operations a
-    second."""
+    """Return the batch of each published network of NETWORKS, its shares (cycles 0: not published) and tera-operations
+    per second."""
     table = tomllib.loads((PUBLISHED / "published.toml").read_text())["tpu_v1"]
     columns = [f"{what}_percent" for what in ("array_active", "weight_stall", "weight_shift", "non_matrix")]
     return {
@@ -301,8 +306,8 @@ def main() -> None:
         own, weights = network_shares(name, batch), NETWORKS[name].weights
         print(f"{name}: {weights / 1e6:.1f} M weights, batch {batch}, {own.cycles} cycles")
         for share in ("active", "weight_stall", "weight_shift", "non_matrix"):
-            print(f"  {share}: silicon {getattr(silicon, share):.1%}, simulated {getattr(own, share):.1%}")
-        print(f"  teraops: silicon {teraops}, simulated {2 * weights * batch / own.cycles * clock / 1e6:.1f}")
+            print(f"  {share}: measured {getattr(silicon, share):.1%}, simulated {getattr(own, share):.1%}")
+        print(f"  teraops: measured {teraops}, simulated {2 * weights * batch / own.cycles * clock / 1e6:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""ResNets on VTA beside the published cycles of its RTL. Run from a checkout: python -m benchmarks.validation_vta
+"""Validate the simulator against published RTL cycle counts of ResNets on VTA. Run from a checkout: python -m
+benchmarks.validation_vta
 
-Simulated is what VTA's own deployment of a ResNet gives to it: all convolutions but the first, each with its bias,
-rounding shift and limits, and the additions of shortcuts, one program for each distinct layer. The published counts are
-of the default configuration with the GEMM unit before and after it was pipelined.
+Simulated are the layers that VTA's own deployment of a ResNet offloads: all convolutions but the first, each with bias,
+rounding shift and clipping, and the additions of shortcuts, one program for each distinct layer. The published counts
+are those of the default configuration before and after the GEMM unit was pipelined.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ NETWORKS = {
     "resnet34_v2": "resnet34",
     "resnet50_v2": "resnet50",
 }
-"""Published networks by what is simulated for them: the versions differ in where batch normalisation stands."""
+"""Published networks by the network that is simulated: the versions differ in the position of batch normalisation."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of a square image, `shortcut` saying whether another tensor is added to its results."""
+    """A convolution of a square image; `shortcut` tells whether another tensor is added to its results."""
 
     size: int
     ci: int
@@ -60,7 +61,7 @@ class Layer:
 
 
 def vta(gemm: str) -> Hardware:
-    """VTA with its GEMM unit "before" it was pipelined or "pipelined"."""
+    """Return VTA with its GEMM unit "before" pipelining or "pipelined"."""
     machine = Hardware.load(PUBLISHED / "vta_rtl.toml")
     tile = machine.near_tile
     assert tile is not None
@@ -68,7 +69,7 @@ def vta(gemm: str) -> Hardware:
 
 
 def layers(network: str) -> list[Layer]:
-    """The layers of a network from its first pooling to its last, in their order."""
+    """Return the layers of a network from its first pooling to its last, in order."""
     found, size, channels = [], 56, 64
     for stage, blocks in enumerate(DEPTHS[network]):
         inner = 64 << stage
@@ -88,7 +89,7 @@ def layers(network: str) -> list[Layer]:
 
 
 def cycles(layer: Layer, hardware: Hardware) -> int:
-    """Simulated cycles of a layer with what VTA fuses behind it."""
+    """Return the simulated cycles of a layer with its fused epilogue."""
     _, sums = plain_convolution(layer.workload)
     bias = te.placeholder((layer.co,), name="bias", dtype="int32")
     scaled = te.compute(sums.shape, lambda n, y, x, o: ((sums(n, y, x, o) + bias(o)) + 128) >> 8, name="scaled")
@@ -102,14 +103,14 @@ def cycles(layer: Layer, hardware: Hardware) -> int:
 
 
 def network_cycles(network: str, hardware: Hardware) -> int:
-    """Simulated cycles of all layers of a network, one after the other."""
+    """Return the simulated cycles of all layers of a network, one after the other."""
     own = layers(network)
     once = {layer: cycles(layer, hardware) for layer in dict.fromkeys(own)}
     return sum(once[layer] for layer in own)
 
 
 def by_width(widths: Sequence[int] = (64, 128, 256, 512)) -> dict[int, int]:
-    """Cycles of ResNet-18's layer C2 by the width of the memory's port in bits."""
+    """Return the cycles of ResNet-18's layer C2 by the width of the memory port in bits."""
     machine = vta("pipelined")
     tile = machine.near_tile
     assert tile is not None

@@ -1,7 +1,7 @@
-"""Networks that others wrote, at the sizes people run them: torchvision, timm, transformers, the onnx package.
+"""Published networks at common sizes: torchvision, timm, transformers, the onnx package.
 
-All weights are random, of one seed; norms have seen some data. Images have 3 channels; sentences are token ids with a
-mask that keeps all of them.
+All weights are random with a fixed seed; norms have seen some data. Images have 3 channels; sentences are token ids
+with a mask without padding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IMAGE = 224
 SIZES = {"inception_v3": 299, "mobilevit_s": 256, "edgenext_small": 256}
 TORCHVISION = (
     "resnet18",
-    "resnet50_v1_5",  # beside the resnet50 of the onnx package
+    "resnet50_v1_5",  # besides the resnet50 of the onnx package
     "resnext50_32x4d",
     "regnet_y_400mf",
     "mobilenet_v2",
@@ -45,7 +45,7 @@ TIMM = (
 )
 TRANSFORMERS = ("bert_128", "bert_384", "distilbert_128", "electra_small_128", "gpt2_128", "whisper_tiny_encoder")
 EVERY = (*OF_ONNX, *TORCHVISION, *TIMM, *TRANSFORMERS)
-# Those that are measured with more than one image or sentence as well.
+# Networks that are also measured with more than one image or sentence.
 BATCHED = (
     "resnet50_v1_5",
     "squeezenet1_1",
@@ -60,14 +60,14 @@ BATCHED = (
 
 @dataclass(frozen=True)
 class Built:
-    """A module of PyTorch in inference and the tensors it is called with, in the order of its arguments."""
+    """A PyTorch module in inference mode and its input tensors, in the order of its arguments."""
 
     module: Any
     inputs: tuple[Any, ...]
 
 
 def build(name: str, batch: int) -> Built:
-    """One of TORCHVISION, TIMM or TRANSFORMERS with `batch` images or sentences; equal in every process."""
+    """Return one of TORCHVISION, TIMM or TRANSFORMERS with `batch` images or sentences; equal in every process."""
     import torch
 
     torch.manual_seed(0)
@@ -100,13 +100,14 @@ def _has_norms_of_batches(module: Any) -> bool:
 
 
 def _see(module: Any, inputs: Sequence[Any]) -> None:
-    """Set the statistics of batch norms to those of an input: behind others, random layers grow without bound."""
+    """Set the statistics of batch norms to those of an input: in a chain of random layers activations would otherwise
+    grow without bound."""
     from torch import nn
 
     def watch(part: Any, given: tuple[Any, ...]) -> None:
         (x,) = given
         axes = [axis for axis in range(x.dim()) if axis != 1]
-        if x.numel() > x.shape[1]:  # one value for each channel has no variance
+        if x.numel() > x.shape[1]:  # one value per channel has no variance
             part.running_mean.copy_(x.mean(axes))
             part.running_var.copy_(x.var(axes, unbiased=False).clamp(min=1e-3))
 
@@ -119,7 +120,7 @@ def _see(module: Any, inputs: Sequence[Any]) -> None:
 
 
 def _language(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
-    """One of TRANSFORMERS; its module returns one tensor."""
+    """Return one of TRANSFORMERS; its module returns one tensor."""
     import torch
     import transformers
     from torch import nn
@@ -127,7 +128,7 @@ def _language(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
     transformers.logging.set_verbosity_error()
 
     class Hidden(nn.Module):
-        """The hidden states of a model of transformers, of its arguments in order."""
+        """Hidden states of a transformers model, as a module of its ordered arguments."""
 
         def __init__(self, model: Any, arguments: Sequence[str]) -> None:
             super().__init__()
@@ -137,7 +138,7 @@ def _language(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
             return self.model(**dict(zip(self.arguments, given, strict=True))).last_hidden_state
 
     if name == "whisper_tiny_encoder":
-        config = transformers.WhisperConfig()  # the sizes of its defaults are those of tiny
+        config = transformers.WhisperConfig()  # its default sizes are those of the tiny model
         whisper = transformers.WhisperModel(config).encoder
         return Hidden(whisper, ["input_features"]), (torch.randn(batch, config.num_mel_bins, 3000),)
     kinds: dict[str, Callable[[], Any]] = {

@@ -1,4 +1,4 @@
-"""Everything that can multiply two matrices or convolve, behind one interface."""
+"""Libraries that multiply matrices or convolve, behind one interface."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .tvm_peers import DLight, TvmDefault
 
 __all__ = ["DEFAULT_PEERS", "Ours", "Peer", "Prepared", "get_peer", "peer_names"]
 
-# The configurations of page 03's table, our own kernel forced: register tile, and how A is read. The seed reads it in
-# place; the last two are B with its cures.
+# The configurations in the table of the leading-dimension study, our own kernel with a forced register tile and a
+# forced way of reading A. The original method reads A in place; the last two are configuration B with its remedies.
 CONFIGURATIONS = {
     "A": ((28, 1), "normal"),
     "B": ((14, 2), "normal"),
@@ -36,12 +36,12 @@ def _all_peers() -> dict[str, Peer]:
 
 
 def peer_names() -> list[str]:
-    """The peers there are, installed or not."""
+    """Return all known peers, installed or not."""
     return list(_all_peers())
 
 
 def get_peer(name: str) -> Peer:
-    """The peer of that name; SuiteError with the known names otherwise."""
+    """Return the peer of that name. Raises SuiteError with the known names if there is none."""
     peers = _all_peers()
     if name not in peers:
         raise SuiteError(f"no peer {name!r}; {nearest(name, peers)}")

@@ -1,4 +1,4 @@
-"""The machine and the layers that simulators of accelerators are compared on, and what each of them says of a layer."""
+"""The machine and the layers for comparing simulators of accelerators, and the figures that each simulator reports."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tvm_tiling.hardware.near_tile import NearTile
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 OPERANDS = ("a", "b", "out")
-SUM_BYTES = 4  # int8 products are summed in int32
+SUM_BYTES = 4  # int8 matrix multiplications accumulate in int32
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayMachine:
-    """A matrix engine of `rows` x `columns` multipliers that keep their sums, int8, one step of k per cycle.
+    """An output-stationary int8 matrix engine of `rows` x `columns` multipliers, one step of k per cycle.
 
-    `buf_a` and `buf_b` are bytes of one of the two halves of a double buffer, `sums` bytes of the accumulation buffer.
-    Each of A, B and the results has a port to memory of its own with `bandwidth` bytes per cycle.
+    `buf_a` and `buf_b` are the bytes of one half of a double buffer, `sums` those of the accumulation buffer. A, B and
+    the results have one memory port each, of `bandwidth` bytes per cycle.
     """
 
     rows: int = 64
@@ -28,7 +28,7 @@ class ArrayMachine:
     bandwidth: int = 64
 
     def near_tile(self) -> NearTile:
-        """Our matrix engine of this size, everything that is left open as page 01 has it."""
+        """Return our matrix engine of this size, with defaults for everything else."""
         return NearTile(
             buf_a=self.buf_a,
             buf_b=self.buf_b,
@@ -43,20 +43,21 @@ class ArrayMachine:
         )
 
     def hardware(self) -> Hardware:
-        """The same as a description of ours."""
+        """Return our description of the machine."""
         return Hardware(name="array", near_tile=self.near_tile())
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a network: a product, or a convolution of one image without border and groups."""
+    """A layer of a network: a matrix multiplication, or a convolution of one image without padding and groups."""
 
     name: str
     workload: GemmWorkload | ConvWorkload
 
     @property
     def matrix(self) -> GemmWorkload:
-        """The layer as a product: m points of the image, n output channels, k taps of all input channels."""
+        """Return the layer as a matrix multiplication: m output pixels, n output channels, k kernel taps times input
+        channels."""
         w = self.workload
         if isinstance(w, GemmWorkload):
             return w
@@ -65,16 +66,16 @@ class Layer:
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of A, B and the results as a product."""
+        """Bytes of A, B and the results as a matrix multiplication."""
         w = self.matrix
         return {"a": w.m * w.k, "b": w.k * w.n, "out": w.m * w.n * SUM_BYTES}
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a simulator says of a layer: `cycles` in all, of which `before` pass before the first product and `behind`
-    after the last one while nothing is computed; `moved` are bytes between memory and chip by operand; `seconds` of
-    processor time that the simulation took."""
+    """What a simulator reports for a layer: total `cycles`, of which `before` pass before compute starts and `behind`
+    after it ends; `moved` are the bytes between memory and chip by operand; `seconds` of processor time that the
+    simulation took."""
 
     cycles: int
     before: int

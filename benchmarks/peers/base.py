@@ -16,10 +16,10 @@ from ..operands import Workload
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to be run: `run` computes it once more into memory that exists, `output` gives that memory.
+    """A prepared workload: `run` computes it into existing memory, `output` returns that memory.
 
-    `note` says which of several ways a peer took. `rounding`: how far the output may be from the right one, beyond the
-    tolerance, because it is stored in fewer bits.
+    `note` names the variant that a peer chose. `rounding`: the error that the output may have, beyond the tolerance,
+    because it is stored in fewer bits.
     """
 
     run: Callable[[], object]
@@ -29,37 +29,43 @@ class Prepared:
 
 
 class Peer(ABC):
-    """Something that computes workloads of the kinds it `serves`, on all usable cores."""
+    """Computes workloads of the kinds that it `supports`, on all usable cores."""
 
     name: str = ""
-    library: ClassVar[bool] = True  # competes; False for our own kernel in a forced form
-    needs: ClassVar[tuple[str, ...]] = ()  # packages to be installed
+    library: ClassVar[bool] = True  # counts as a peer; False for our own kernel in a forced variant
+    needs: ClassVar[tuple[str, ...]] = ()  # required packages
     supports: ClassVar[tuple[type[Workload], ...]] = (GemmWorkload,)
 
     def available(self) -> str | None:
-        """None, or why this peer cannot be used on this machine."""
+        """Return None, or why this peer cannot be used on this machine."""
         missing = [package for package in self.needs if importlib.util.find_spec(package) is None]
         return f"not installed: {', '.join(missing)}" if missing else None
 
     def refuses(self, workload: Any, packed: bool) -> str | None:
-        """None, or why this peer does not serve this workload of a kind that it serves otherwise."""
+        """Return None, or why this peer does not support this workload."""
         return None
 
     def cannot(self, workload: Workload, packed: bool) -> str | None:
-        """None, or why this workload is to be skipped: not installed, another kind, or refused."""
+        """Return None, or why this workload is to be skipped: not installed, another kind, or unsupported."""
         if missing := self.available():
             return missing
         if not isinstance(workload, self.supports):
-            return "serves matrix products only" if self.supports == (GemmWorkload,) else "serves convolutions only"
+            return (
+                "supports matrix multiplications only"
+                if self.supports == (GemmWorkload,)
+                else "supports convolutions only"
+            )
         return self.refuses(workload, packed)
 
     @abstractmethod
     def prepare(self, operands: Any, packed: bool) -> Prepared:
-        """What may be done ahead of time: compile, allocate and, where `packed`, lay out the second operand."""
+        """Do everything that is allowed ahead of time: compile, allocate and, if `packed`, lay out the second
+        operand."""
 
 
 def quickest(ways: dict[str, Prepared]) -> Prepared:
-    """The way whose best call is the quickest, with its name as the note: a peer is given its best."""
+    """Return the variant with the lowest minimum time, with its name as the note, so that each peer runs at its
+    best."""
 
     def best(way: Prepared) -> float:
         way.run()

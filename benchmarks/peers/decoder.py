@@ -1,4 +1,4 @@
-"""What every language model's peer is: tokens behind other tokens, run again and again."""
+"""The interface of language models' peers: generate tokens after other tokens, repeatedly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Step = Callable[[], np.ndarray]
 
 
 class DecoderPeer(Protocol):
-    """A decoder that is loaded. `name`: as it is chosen; `needs`: modules; `file`: what it reads in the folder that it
-    is made of."""
+    """A loaded decoder. `name`: its name on the command line; `needs`: required modules; `file`: the file that it reads
+    in the model's folder."""
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
@@ -25,11 +25,11 @@ class DecoderPeer(Protocol):
     def __init__(self, folder: Path, sizes: Decoder) -> None: ...
 
     def step(self, past: np.ndarray, new: np.ndarray) -> Step:
-        """What runs `new` tokens behind the caches of `past` ones, any number of times, and returns the logits of the
-        last position, float32[words]."""
+        """Return a function that runs `new` tokens after the caches of `past` ones, any number of times, and returns
+        the logits of the last position, float32[words]."""
         ...
 
 
 def missing(peer: type[DecoderPeer]) -> list[str]:
-    """Modules that are not installed."""
+    """Return the required modules that are not installed."""
     return [name for name in peer.needs if importlib.util.find_spec(name) is None]

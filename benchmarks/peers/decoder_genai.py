@@ -1,4 +1,4 @@
-"""A decoder in onnxruntime-genai, whose caches are its own buffers, updated in place."""
+"""A decoder in onnxruntime-genai, which updates caches in its own buffers in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .decoder import Step
 
 
 def _config(sizes: Decoder, file: str) -> dict:
-    """genai_config.json of the model."""
+    """Return the contents of the model's genai_config.json."""
     parts = {"key": "key", "value": "value"}
     return {
         "model": {
@@ -49,7 +49,7 @@ def _config(sizes: Decoder, file: str) -> dict:
 
 
 class GenaiDecoder:
-    """A generator, wound back to the past behind each run."""
+    """A generator that is rewound to the past after each run."""
 
     name: ClassVar[str] = "genai"
     needs: ClassVar[tuple[str, ...]] = ("onnxruntime_genai",)

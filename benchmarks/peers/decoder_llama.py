@@ -1,4 +1,4 @@
-"""A decoder in llama.cpp, by llama-cpp-python, which builds it for this CPU."""
+"""A decoder in llama.cpp, through llama-cpp-python, which builds it for this CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .decoder import Step
 
 
 class LlamaDecoder:
-    """A context of its own for each step; what a run appended is taken from the cache before the next."""
+    """Uses one context per step; tokens that a run appended are removed from the cache before the next run."""
 
     name: ClassVar[str] = "llama.cpp"
     needs: ClassVar[tuple[str, ...]] = ("llama_cpp", "gguf")

@@ -1,4 +1,4 @@
-"""A decoder in onnxruntime, whose caches are passed on."""
+"""A decoder in onnxruntime, whose output caches are the next step's inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .onnxruntime_peer import session_options
 
 
 def feeds(sizes: Decoder, past: int, new: np.ndarray, caches: dict[str, np.ndarray] | None = None) -> dict:
-    """Inputs of the model for `new` tokens behind `past` ones, whose caches are given if there are any."""
+    """Return the inputs of the model for `new` tokens after `past` ones, whose caches are given if there are any."""
     shape = (1, sizes.groups, 0, sizes.head)
     found = {"input_ids": new[None], "attention_mask": np.ones((1, past + len(new)), np.int64)}
     for number in range(sizes.layers):

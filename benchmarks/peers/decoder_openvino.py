@@ -1,4 +1,5 @@
-"""A decoder in OpenVINO, whose caches are passed on. Types and how far rows are rounded are OpenVINO's choice."""
+"""A decoder in OpenVINO, whose output caches are the next step's inputs. OpenVINO chooses the types and the
+quantisation of activations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""TVM's MetaSchedule: a search with trial runs, against which a decision without any has to stand.
+"""TVM's MetaSchedule: a search with trial runs, as the reference for decisions without any.
 
-Two traps of this release (page 07). Its clean-up callback deletes the folder above an artifact, so it is left out here,
-and artifacts lie in a private folder that is deleted with the search. Its builder processes spend more than 20 s on
-importing every tensor intrinsic, which a schedule that is already applied does not need: the builder here does without.
+Two pitfalls of this TVM release. Its clean-up callback deletes the folder above an artifact, so it is left out here,
+and artifacts are in a private folder that is deleted with the search. Its builder processes spend more than 20 s
+importing every tensor intrinsic, which is unnecessary for a schedule that is already applied; the builder here skips
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RUN_SECONDS = 120.0
 
 
 class MetaSchedule(Peer):
-    """The best schedule of `trials` trials: minutes for each workload. `packed` makes no difference to it."""
+    """The best schedule of `trials` trials, which takes minutes per workload. `packed` has no effect."""
 
     name = "metaschedule"
     needs = ("tvm", "xgboost", "psutil", "cloudpickle")
@@ -43,7 +44,7 @@ class MetaSchedule(Peer):
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: the trace of its best schedule as JSON, its seconds, and how the search went."""
+    """Result of a search: the trace of its best schedule as JSON, its seconds, and how the search went."""
 
     trace: Any
     best_seconds: float
@@ -52,7 +53,7 @@ class Found:
 
 
 def prepared(found: Found, operands: Operands, note: str) -> Prepared:
-    """The schedule that was found, applied to its workload anew and compiled."""
+    """Replay the schedule on its workload and compile it."""
     import tvm
     from tvm import s_tir
 
@@ -62,7 +63,7 @@ def prepared(found: Found, operands: Operands, note: str) -> Prepared:
 
 
 def search(workload: Workload, trials: int, per_round: int = 32) -> Found:
-    """The best schedule that `trials` trials find; RuntimeError if none of them ran to the end."""
+    """Return the best schedule of `trials` trials. Raises RuntimeError if no trial completed."""
     from tvm.s_tir import meta_schedule as ms
 
     function = tir(workload)
@@ -91,7 +92,7 @@ def search(workload: Workload, trials: int, per_round: int = 32) -> Found:
 
 
 def _plain(value: Any) -> Any:
-    """A trace's JSON without TVM's own numbers in it, so that it can be written to a file."""
+    """Return a trace's JSON without TVM's own number types, so that it can be written to a file."""
     if isinstance(value, str | int | float | type(None)):
         return value
     return value.value if hasattr(value, "value") else [_plain(item) for item in value]
@@ -103,9 +104,9 @@ def _seconds(record: Any) -> float:
 
 
 def _builder(ms: Any, folder: str) -> Any:
-    """A builder whose artifacts each get a folder of their own below `folder`."""
+    """Return a builder that gives each artifact its own folder below `folder`."""
 
-    # Nested functions: they are sent to the builder's processes whole, which need not know this package.
+    # Nested functions: they are serialised by value, because the builder's processes need not have this package.
     def build(module: Any, build_target: Any, _params: Any) -> Any:
         import tvm
 
@@ -128,7 +129,7 @@ def _builder(ms: Any, folder: str) -> Any:
 
 
 def _runner(ms: Any) -> Any:
-    """A runner whose processes use every core, each thread on its own, as the final measurement does."""
+    """Return a runner whose processes use every core with pinned threads, as the final measurement does."""
 
     def spread_out() -> None:
         import os

@@ -15,9 +15,9 @@ Run = Callable[[], Sequence[np.ndarray]]
 
 
 class NetworkPeer:
-    """A library that runs networks. `name`: as it is chosen; `needs`: modules to be installed; `programs`: commands;
-    `exact`: whether it computes in float32 throughout. Networks are converted and loaded by the class; none is
-    instantiated."""
+    """A library that runs networks. `name`: its name on the command line; `needs`: required modules; `programs`:
+    required commands; `exact`: whether it computes in float32 throughout. Networks are converted and loaded by class
+    methods; there are no instances."""
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
@@ -26,20 +26,21 @@ class NetworkPeer:
 
     @classmethod
     def convert(cls, network: Network) -> None:
-        """Write what :meth:`load` reads into the network's folder; by default nothing, as it reads the ONNX model."""
+        """Write the files that :meth:`load` reads to the network's folder; none by default, because the ONNX model is
+        read."""
 
     @classmethod
     def load(cls, network: Network, cores: int) -> Run:
-        """A function that runs the network on its inputs with `cores` threads. The next run may overwrite its
+        """Return a function that runs the network on its inputs with `cores` threads. The next run may overwrite its
         outputs."""
         raise NotImplementedError
 
 
 class Refused(Exception):
-    """A peer does not run this network; the message says why."""
+    """A peer does not support this network; the message gives the reason."""
 
 
 def missing(peer: type[NetworkPeer]) -> list[str]:
-    """Modules and commands that are not installed."""
+    """Return the required modules and commands that are not installed."""
     modules = [name for name in peer.needs if importlib.util.find_spec(name) is None]
     return modules + [name for name in peer.programs if shutil.which(name) is None]

@@ -20,7 +20,7 @@ FLAGS = (
 
 
 class IreeNetwork(NetworkPeer):
-    """A module of IREE's virtual machine on local-task, a worker for each core."""
+    """A module of IREE's virtual machine on local-task, with a worker for each core."""
 
     name: ClassVar[str] = "iree"
     needs: ClassVar[tuple[str, ...]] = ("iree.compiler", "iree.runtime")

@@ -1,4 +1,4 @@
-"""A whole network in LiteRT (TensorFlow Lite), whose kernels for CPUs are XNNPACK's."""
+"""A whole network in LiteRT (TensorFlow Lite), whose CPU kernels come from XNNPACK."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODEL = "model.tflite"
 
 
 class LiteRtNetwork(NetworkPeer):
-    """An interpreter of what litert-torch converts a module to."""
+    """An interpreter of the module converted by litert-torch."""
 
     name: ClassVar[str] = "litert"
     needs: ClassVar[tuple[str, ...]] = ("ai_edge_litert", "litert_torch")
@@ -47,6 +47,6 @@ class LiteRtNetwork(NetworkPeer):
 
 
 def _number(name: str) -> tuple[int, str]:
-    """Names end in numbers: args_2 comes before args_10."""
+    """Sort names by their number: args_2 comes before args_10."""
     digits = name.rsplit("_", 1)[-1]
     return (int(digits) if digits.isdigit() else -1, name)

@@ -12,7 +12,7 @@ WEIGHTS, GRAPH = "model.ncnn.bin", "model.ncnn.param"
 
 
 class NcnnNetwork(NetworkPeer):
-    """An extractor for each run, as ncnn wants it; half precision is off."""
+    """Uses one extractor per run, as ncnn requires; half precision is off."""
 
     name: ClassVar[str] = "ncnn"
     needs: ClassVar[tuple[str, ...]] = ("ncnn", "pnnx")
@@ -24,7 +24,7 @@ class NcnnNetwork(NetworkPeer):
         import pnnx
 
         if network.batch != 1:
-            raise Refused("ncnn has no axis of images")
+            raise Refused("ncnn does not support a batch axis")
         built = network.build()
         with contextlib.chdir(network.folder):
             pnnx.export(built.module, "model.pt", built.inputs, fp16=False)
@@ -39,7 +39,7 @@ class NcnnNetwork(NetworkPeer):
             setattr(net.opt, f"use_fp16_{kind}", False)
         net.opt.use_bf16_storage = False
         if net.load_param(str(network.folder / GRAPH)) or net.load_model(str(network.folder / WEIGHTS)):
-            raise Refused("ncnn does not load what pnnx made")
+            raise Refused("ncnn cannot load the model converted by pnnx")
         inputs, outputs = net.input_names(), net.output_names()
         given = [ncnn.Mat(array[0]).clone() for array in network.inputs()]
 

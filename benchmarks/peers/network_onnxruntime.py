@@ -1,4 +1,4 @@
-"""A whole network in onnxruntime, by its own choice of everything but the number of threads."""
+"""A whole network in onnxruntime with default settings, except for the number of threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .network import NetworkPeer, Run
 
 
 class OnnxRuntimeNetwork(NetworkPeer):
-    """A session of the CPU's provider with all optimisations."""
+    """A session of the CPU provider with all optimisations."""
 
     name: ClassVar[str] = "onnxruntime"
     needs: ClassVar[tuple[str, ...]] = ("onnxruntime",)

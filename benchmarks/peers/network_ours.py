@@ -1,4 +1,5 @@
-"""A whole network compiled here: a module of PyTorch from torch.export, one of the onnx package from its file."""
+"""A whole network compiled by tvm_tiling: a PyTorch module through torch.export, the onnx package's networks from
+files."""
 
 from __future__ import annotations
 

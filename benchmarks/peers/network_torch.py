@@ -1,4 +1,4 @@
-"""A whole network in PyTorch's compilers for CPUs: Inductor, and AMD's zentorch."""
+"""A whole network in PyTorch's CPU compilers: Inductor, and AMD's zentorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .network import NetworkPeer, Run
 
 
 class InductorNetwork(NetworkPeer):
-    """torch.compile with weights frozen into the program and matrix multiplications tuned by measuring."""
+    """torch.compile with frozen weights and autotuned matrix multiplications."""
 
     name: ClassVar[str] = "inductor"
     needs: ClassVar[tuple[str, ...]] = ("torch",)
@@ -19,7 +19,7 @@ class InductorNetwork(NetworkPeer):
 
     @classmethod
     def convert(cls, network: Network) -> None:
-        """Compile once: what it keeps in files makes loading quick."""
+        """Compile once: the files that it caches make loading fast."""
         cls.load(network, len(os.sched_getaffinity(0)))
 
     @classmethod
@@ -43,7 +43,7 @@ class InductorNetwork(NetworkPeer):
 
 
 class ZentorchNetwork(InductorNetwork):
-    """The same by zentorch's own operators, which are AMD's."""
+    """The same with zentorch, AMD's operators."""
 
     name: ClassVar[str] = "zentorch"
     needs: ClassVar[tuple[str, ...]] = ("torch", "zentorch")

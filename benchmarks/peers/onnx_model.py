@@ -21,9 +21,9 @@ def model(
     opset: int,
     **attributes: Any,
 ) -> bytes:
-    """A model that applies `operator` to `order`, names of inputs and constants, and gives "out".
+    """Return a model that applies `operator` to `order`, names of inputs and constants, with the output "out".
 
-    Arrays give inputs and output their types and shapes, and constants their values.
+    Arrays provide the types and shapes of inputs and output; constants provide their values, too.
     """
     from onnx import helper, numpy_helper
 

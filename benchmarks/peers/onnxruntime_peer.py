@@ -16,14 +16,14 @@ from .onnx_model import model
 
 OPSET = 17
 CONV_OPSET = 13
-ZERO_POINT = 128  # onnxruntime's quick int8 convolution is that of unsigned inputs and outputs
+ZERO_POINT = 128  # onnxruntime's fast int8 convolution is the one with unsigned inputs and outputs
 
 
 class OnnxRuntime(Peer):
-    """A session with inputs and output bound, so that a run copies nothing.
+    """A session with bound inputs and output, so that a run copies nothing.
 
-    What is packed is an initializer, which the session lays out anew when it is made. Activations of a convolution are
-    in the order NCHW, the only one that the format knows; the session may change it within a run.
+    A packed operand is an initializer, which the session lays out when it is created. Activations of a convolution are
+    NCHW, the only layout that ONNX has; the session may change it within a run.
     """
 
     name = "onnxruntime"
@@ -32,11 +32,11 @@ class OnnxRuntime(Peer):
 
     def refuses(self, workload: GemmWorkload | ConvWorkload, packed: bool) -> str | None:
         if workload.dtype == "bfloat16":
-            return "has no kernels of bfloat16 for CPUs"
+            return "has no bfloat16 kernels for CPUs"
         if isinstance(workload, ConvWorkload):
-            return "int8 kernels are constants" if workload.dtype == "int8" and not packed else None
+            return "int8 convolution kernels must be constant" if workload.dtype == "int8" and not packed else None
         if (workload.lda, workload.ldb, workload.ldc) != (workload.k, workload.n, workload.n):
-            return "has no leading dimensions"
+            return "does not support leading dimensions"
         return None
 
     def prepare(self, operands: GemmOperands | ConvOperands, packed: bool) -> Prepared:
@@ -67,7 +67,7 @@ def _convolution(operands: ConvOperands, packed: bool) -> Prepared:
 def _quantised(operands: ConvOperands) -> Prepared:
     """QLinearConv: its sums are divided by a scale, rounded and stored in 8 bits.
 
-    ConvInteger, which would return the sums, is slower by a factor of twenty.
+    ConvInteger, which would return the sums, is 20 times slower.
     """
     scale = float(np.max(np.abs(operands.expected))) / 127 or 1.0
     x = (_nchw(operands.x).astype(np.int16) + ZERO_POINT).astype(np.uint8)
@@ -104,9 +104,9 @@ def _attributes(w: ConvWorkload) -> dict[str, Any]:
 
 
 def session_options() -> Any:
-    """Every core, and threads that spin for 1 ms behind a run, as all do here (benchmarks/__init__.py): awake for the
-    next run of a sample, asleep in our turn. Left alone they spin for 40 ms; told not to, or to stop at a run's end,
-    LSTM 128 took 1.3 to 1.5 times as long."""
+    """Return options for all cores and for threads that spin for 1 ms after a run, like those of all peers
+    (benchmarks/__init__.py): awake for the next run of a sample, asleep in our turn. By default they spin for 40 ms;
+    without spinning, or with spinning stopped at the end of a run, LSTM 128 took 1.3 to 1.5 times as long."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -117,7 +117,8 @@ def session_options() -> Any:
 
 @dataclass(frozen=True)
 class _Session:
-    """A session that is called without arguments. `arrays` keeps alive what the binding knows by address only."""
+    """A session that is called without arguments. `arrays` keeps the memory alive that the binding holds by address
+    only."""
 
     session: Any
     binding: Any
@@ -128,7 +129,7 @@ class _Session:
 
 
 def _session(made: bytes, inputs: dict[str, Any], out: Any) -> _Session:
-    """A session on every core that reads `inputs` and writes `out`."""
+    """Return a session on all cores that reads `inputs` and writes `out`."""
     import onnxruntime as ort
 
     session = ort.InferenceSession(made, session_options(), providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""A whole ONNX model in OpenVINO, in float32 or in the precision that OpenVINO takes for itself."""
+"""A whole ONNX model in OpenVINO, in float32 or in OpenVINO's default precision."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tvm_tiling.runtime.threads import usable_core_count
 from ..network_files import Network
 from .network import NetworkPeer, Run
 
-# What OpenVINO calls types; a model of float32 it computes in bf16 by itself where the CPU has instructions for it.
+# OpenVINO's names of types. By default it computes float32 models in bf16 if the CPU has instructions for it.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 def available() -> bool:
-    """Whether OpenVINO is installed."""
+    """Return whether OpenVINO is installed."""
     return importlib.util.find_spec("openvino") is not None
 
 
 def openvino_network(
     content: bytes, inputs: Sequence[np.ndarray], precision: str | None = None
 ) -> Callable[[], list[np.ndarray]]:
-    """What runs the model on these inputs by all usable cores, one run at a time, and returns its outputs, which the
-    next run overwrites; `precision` is one of PRECISIONS, None leaves the choice to OpenVINO."""
+    """Return a function that runs the model on these inputs with all usable cores, one run at a time, and returns its
+    outputs, which the next run overwrites. `precision` is one of PRECISIONS; None selects OpenVINO's default."""
     import openvino
 
     core = openvino.Core()
     model = core.read_model(content)
-    # Axes without a size get the inputs'.
+    # Dynamic axes get the inputs' sizes.
     model.reshape({port: list(array.shape) for port, array in zip(model.inputs, inputs, strict=True)})
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
@@ -41,7 +41,7 @@ def openvino_network(
     if precision is not None:
         settings["INFERENCE_PRECISION_HINT"] = PRECISIONS[precision]
     request = core.compile_model(model, "CPU", settings).create_infer_request()
-    held = [np.ascontiguousarray(array) for array in inputs]  # the request knows them by address only
+    held = [np.ascontiguousarray(array) for array in inputs]  # the request holds them by address only
     for number, array in enumerate(held):
         request.set_input_tensor(number, openvino.Tensor(array, shared_memory=True))
     results = [request.get_output_tensor(number) for number in range(len(model.outputs))]
@@ -66,7 +66,7 @@ class OpenVinoNetwork(NetworkPeer):
 
 
 class OpenVinoByDefault(OpenVinoNetwork):
-    """OpenVINO in the precision that it takes for itself, bfloat16 where the CPU has instructions for it."""
+    """OpenVINO in its default precision: bfloat16 where the CPU has instructions for it."""
 
     name: ClassVar[str] = "openvino-default"
     exact: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Our own kernel, and the same kernel with its microkernel or its form forced."""
+"""Our own kernel, and the same kernel with a forced microkernel or algorithm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .tvm_operator import as_tensor, bind, this_machine, tir
 
 
 class Ours(Peer):
-    """The kernel that the formulas decide on, or one with its form and, of a product, its register tile forced."""
+    """The kernel of the analytical decision, or one with a forced algorithm and, for matrix multiplications, a forced
+    register tile."""
 
     library: ClassVar[bool] = False
     needs = ("tvm",)
@@ -30,7 +31,7 @@ class Ours(Peer):
 
     def refuses(self, workload: Workload, packed: bool) -> str | None:
         if isinstance(workload, ConvWorkload):
-            return "a register tile is forced for products only" if self.microkernel else None
+            return "a register tile can be forced for matrix multiplications only" if self.microkernel else None
         if self.microkernel is None and self.form is None:
             return None
         try:
@@ -46,7 +47,7 @@ class Ours(Peer):
 
 
 class OursInFloat32(Peer):
-    """Our kernel on the same values in float32: what half precision gains."""
+    """Our kernel on the same values in float32, to show the gain of half precision."""
 
     name = "float32"
     library: ClassVar[bool] = False
@@ -54,7 +55,7 @@ class OursInFloat32(Peer):
     supports = (GemmWorkload, ConvWorkload)
 
     def refuses(self, workload: Workload, packed: bool) -> str | None:
-        return None if workload.dtype in HALVES else f"is for {' and '.join(HALVES)}"
+        return None if workload.dtype in HALVES else f"applies to {' and '.join(HALVES)} only"
 
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
         assert isinstance(operands, GemmOperands | ConvOperands)
@@ -62,7 +63,7 @@ class OursInFloat32(Peer):
 
 
 class OursWithLongerRows(Peer):
-    """Our kernel on the same values with rows `elements` further apart: what a leading dimension costs (page 03)."""
+    """Our kernel on the same values with `elements` of padding per row, to show the cost of a leading dimension."""
 
     library: ClassVar[bool] = False
     needs = ("tvm",)
@@ -82,9 +83,9 @@ def build(
     microkernel: tuple[int, int] | None = None,
     form: str | None = None,
 ) -> Callable[[Any, Any, Any], object]:
-    """Compile the workload; the result takes tensors of both operands and the output, which it writes.
+    """Compile the workload; the result takes tensors of both operands and of the output, which it writes.
 
-    Where `packed`, the second operand is laid out here and now, and the one that is passed later is not read.
+    If `packed`, the second operand is laid out immediately, and the one that is passed later is not read.
     """
     import tvm
 
@@ -98,6 +99,6 @@ def build(
 
 
 def packed_kernel(workload: Workload, microkernel: tuple[int, int] | None = None, form: str | None = None) -> Any:
-    """The compiled workload for a second operand that is prepacked; its `tiling` is the decision."""
+    """Return the compiled workload for a prepacked second operand; its `tiling` is the decision."""
     tt: Any = importlib.import_module("tvm_tiling")
     return tt.packed_operator(tir(workload), target="llvm", microkernel=microkernel, algorithm=form)

@@ -1,7 +1,7 @@
-"""SCALE-Sim (package scalesim), a cycle-accurate model of systolic arrays, as a peer of our simulator.
+"""SCALE-Sim (package scalesim), a cycle-accurate model of systolic arrays, compared with our simulator.
 
-Its output-stationary dataflow is that of a matrix engine whose multipliers keep their sums. Cycles are those that its
-report calls the total with the first prefetch; bytes those it counts at its memory interface.
+Its output-stationary dataflow matches our matrix engine, whose multipliers hold their sums. Cycles are its reported
+total including the first prefetch; bytes are those counted at its memory interface.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NAME = "scalesim"
 
 
 def available() -> str | None:
-    """None, or why this peer cannot be used."""
+    """Return None, or why this peer cannot be used."""
     return None if importlib.util.find_spec("scalesim") else "not installed: scalesim"
 
 
 def simulate(layer: Layer, machine: ArrayMachine) -> Figures:
-    """The layer on the machine. Its words are elements, so results, of 4 bytes, get a quarter of the words per cycle
-    and of the room."""
+    """Simulate the layer on the machine. Its words are elements, so results, of 4 bytes, get a quarter of the words per
+    cycle and of the capacity."""
     from scalesim.layout_utils import layouts
     from scalesim.scale_config import scale_config
     from scalesim.single_layer_sim import single_layer_sim
@@ -63,8 +63,8 @@ def simulate(layer: Layer, machine: ArrayMachine) -> Figures:
 
 
 def _shape(layer: Layer) -> list[int]:
-    """Height and width of the image and of a kernel, channels in and out, strides; a product as its own format has
-    it."""
+    """Return height and width of the image and of a kernel, input and output channels, strides; a matrix multiplication
+    in its own format."""
     w = layer.workload
     if isinstance(w, GemmWorkload):
         return [w.m, w.k, 1, w.k, 1, w.n, 1, 1]

@@ -1,6 +1,6 @@
-"""The ways in which PyTorch (oneDNN) computes a convolution, in either order of the activations' axes.
+"""The ways in which PyTorch (oneDNN) computes a convolution, in both layouts of activations.
 
-All return a new tensor each time: there is no form that writes into one.
+All of them return a new tensor each time: none can write into an existing one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tvm_tiling.runtime.arrays import numpy_type
 from ..operands import ConvOperands
 from .base import Prepared
 
-UNSIGNED_ZERO = 128  # oneDNN's int8 convolution takes unsigned inputs: values are moved up by this, their zero point
+UNSIGNED_ZERO = 128  # oneDNN's int8 convolution takes unsigned inputs: values are shifted by this zero point
 
 
 def as_tensor(array: Any) -> Any:
-    """The tensor on an array's memory; NumPy's bfloat16 is not PyTorch's."""
+    """Return a tensor on an array's memory. NumPy's bfloat16 type differs from PyTorch's."""
     import torch
 
     if array.dtype != numpy_type("bfloat16"):
@@ -27,7 +27,7 @@ def as_tensor(array: Any) -> Any:
 
 
 def as_array(tensor: Any) -> Any:
-    """The array on a tensor's memory."""
+    """Return an array on a tensor's memory."""
     import torch
 
     if tensor.dtype != torch.bfloat16:
@@ -36,7 +36,7 @@ def as_array(tensor: Any) -> Any:
 
 
 def ways(operands: ConvOperands, packed: bool) -> dict[str, Prepared]:
-    """Each way by name; the sums of int8 are returned as float32, which holds them exactly below 2^24."""
+    """Return each way by name. The int8 sums are returned as float32, which is exact below 2^24."""
     import torch
 
     x, kernels = (
@@ -53,13 +53,15 @@ def ways(operands: ConvOperands, packed: bool) -> dict[str, Prepared]:
         "NCHW": _plain(x.contiguous(memory_format=dense), kernels.contiguous(memory_format=dense), sizes),
     }
     if packed:
-        with contextlib.suppress(AttributeError, RuntimeError):  # a build without oneDNN, or a layer it refuses
+        with contextlib.suppress(
+            AttributeError, RuntimeError
+        ):  # a build without oneDNN, or a layer that it does not support
             found["channels_last packed"] = _packed(x.contiguous(memory_format=last), kernels, sizes)
     return found
 
 
 def _keeping(convolution: Callable[[], Any]) -> Prepared:
-    """A call whose result is kept, and seen as (n, ho, wo, co)."""
+    """A call whose result is kept and viewed as (n, ho, wo, co)."""
     import torch
 
     kept: list[Any] = [None]
@@ -79,7 +81,7 @@ def _plain(x: Any, kernels: Any, sizes: tuple[Any, ...]) -> Prepared:
 
 
 def _packed(x: Any, kernels: Any, sizes: tuple[Any, ...]) -> Prepared:
-    """The operator that PyTorch's compiler calls after it has frozen the weights in oneDNN's layout."""
+    """Return the operator that PyTorch's compiler calls after it has frozen the weights in oneDNN's layout."""
     import torch
 
     stride, padding, dilation, groups = sizes

@@ -1,4 +1,4 @@
-"""PyTorch, which brings MKL and oneDNN."""
+"""PyTorch, which bundles MKL and oneDNN."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .torch_conv import as_array, as_tensor
 
 
 class Torch(Peer):
-    """torch.matmul (MKL) into a tensor that exists; where B is constant, the quickest of that, oneDNN and MKL packed.
+    """torch.matmul (MKL) into an existing tensor; if B is constant, the fastest of that, oneDNN and packed MKL.
 
-    The packed forms return a new tensor each time: there is no form that writes into one. Of a convolution's ways the
-    quickest is taken, too.
+    The packed variants return a new tensor each time: none can write into an existing one. For convolutions, too, the
+    fastest variant is used.
     """
 
     name = "torch"
@@ -28,8 +28,8 @@ class Torch(Peer):
         if isinstance(workload, GemmWorkload):
             return None
         if workload.padding[:2] != workload.padding[2:]:
-            return "has no asymmetric padding"
-        return "int8 kernels are laid out ahead of time" if workload.dtype == "int8" and not packed else None
+            return "does not support asymmetric padding"
+        return "int8 convolution kernels must be prepacked" if workload.dtype == "int8" and not packed else None
 
     def prepare(self, operands: GemmOperands | ConvOperands, packed: bool) -> Prepared:
         import torch
@@ -39,7 +39,7 @@ class Torch(Peer):
             return quickest(torch_conv.ways(operands, packed))
         a, b = as_tensor(operands.a), as_tensor(operands.b)
         if operands.workload.dtype == "int8":
-            # oneDNN's int8 product; its result must be dense.
+            # oneDNN's int8 matrix multiplication; its result must be contiguous.
             dense = torch.empty(operands.workload.m, operands.workload.n, dtype=torch.int32)
             return Prepared(lambda: torch._int_mm(a, b, out=dense), lambda: dense.numpy(), "int_mm")
         out = as_tensor(operands.output())
@@ -50,7 +50,7 @@ class Torch(Peer):
 
 
 def _packed(a: Any, b: Any) -> dict[str, Prepared]:
-    """The forms with B laid out ahead of time that this build of PyTorch has; it may lack either library."""
+    """Return the variants with prepacked B that this build of PyTorch has; it may lack either library."""
     import torch
 
     weight, rows = b.t().contiguous(), a.shape[0]
@@ -75,6 +75,6 @@ def _packed(a: Any, b: Any) -> dict[str, Prepared]:
     for name, make in (("onednn packed", onednn), ("mkl packed", mkl)):
         try:
             ways[name] = make()
-        except (AttributeError, RuntimeError):  # this build has no such operator, or it refuses these strides
+        except (AttributeError, RuntimeError):  # this build lacks the operator, or does not support these strides
             continue
     return ways

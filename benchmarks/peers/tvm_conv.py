@@ -1,4 +1,4 @@
-"""A convolution as TVM sees it, unscheduled: NHWC, the border as a block of its own."""
+"""A convolution as unscheduled TVM code: NHWC, with the padding as a separate block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .tvm_product import stored
 
 
 def conv(workload: ConvWorkload) -> Any:
-    """Y[n, y, x, co] = sum over (ky, kx, c) of X[n, ..., c] K[ky, kx, c, co], as te and TVM's own operators make it."""
+    """Y[n, y, x, co] = sum over (ky, kx, c) of X[n, ..., c] K[ky, kx, c, co], as te and TVM's own operators define
+    it."""
     from tvm import te, topi
 
     w = workload

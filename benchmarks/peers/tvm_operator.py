@@ -1,4 +1,4 @@
-"""What every way of compiling a workload by TVM shares: its TIR, the target, and calls that copy nothing."""
+"""Shared parts of compiling a workload with TVM: its TIR, the target, and calls without copies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .tvm_product import product
 
 @cache
 def this_machine() -> Hardware:
-    """The description of this machine, read once."""
+    """Return the description of this machine, read once."""
     return Hardware.detect()
 
 
 def target() -> Any:
-    """The LLVM target of this CPU with all usable cores, the same for every way of compiling a product."""
+    """Return the LLVM target of this CPU with all usable cores, the same for every variant."""
     import tvm
 
     cpu = this_machine().cpu
@@ -39,12 +39,13 @@ def _system_mcpu() -> str:
 
 
 def tir(workload: Workload) -> Any:
-    """The workload as an unscheduled TIR function of its two operands and its output."""
+    """Return the workload as an unscheduled TIR function of its two operands and its output."""
     return conv(workload) if isinstance(workload, ConvWorkload) else product(workload)
 
 
 def as_tensor(array: Any) -> Any:
-    """A TVM tensor on an array's own memory; tvm.runtime.from_dlpack would refuse rows with gaps between them."""
+    """Return a TVM tensor on an array's own memory. tvm.runtime.from_dlpack would refuse rows with gaps between
+    them."""
     import tvm_ffi
 
     name = array.dtype.name

@@ -1,4 +1,4 @@
-"""TVM as it comes: the default pipeline, and dlight's rules."""
+"""Unmodified TVM: the default pipeline, and dlight's rules."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..operands import GemmOperands, Operands, Workload
 from .base import Peer, Prepared
 from .tvm_operator import bind, target, tir
 
-MOST_MACS = 1 << 26  # without a schedule a multiply-add takes a nanosecond or two
+MOST_MACS = 1 << 26  # without a schedule a multiply-accumulate takes a nanosecond or two
 
 
 class TvmDefault(Peer):
-    """tvm.compile of the workload as it stands: what a model gets that nobody tunes."""
+    """tvm.compile of the workload without a schedule: the performance of an untuned model."""
 
     name = "tvm"
     needs = ("tvm",)
@@ -31,13 +31,13 @@ class TvmDefault(Peer):
 
 
 class DLight(Peer):
-    """dlight's rules for CPUs, which serve some products with a vector and no others."""
+    """dlight's rules for CPUs, which support some matrix-vector multiplications only."""
 
     name = "dlight"
     needs = ("tvm",)
 
     def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
-        return None if _dlight(workload) is not None else "no CPU rule serves this product"
+        return None if _dlight(workload) is not None else "no CPU rule supports this matrix multiplication"
 
     def prepare(self, operands: GemmOperands, packed: bool) -> Prepared:
         import tvm
@@ -46,7 +46,7 @@ class DLight(Peer):
 
 
 def _dlight(workload: GemmWorkload) -> Any:
-    """The scheduled module, or None where no rule applies."""
+    """Return the scheduled module, or None if no rule applies."""
     import tvm
     from tvm.s_tir import dlight
 

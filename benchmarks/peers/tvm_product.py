@@ -1,4 +1,4 @@
-"""A matrix product as TVM sees it, unscheduled."""
+"""A matrix multiplication as unscheduled TVM code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 
 def product(workload: GemmWorkload) -> Any:
-    """The product's TIR: strided if any leading dimension is longer than its row, else dense."""
+    """Return the TIR of the matrix multiplication: strided if any leading dimension is longer than its row, else
+    dense."""
     dense = (workload.lda, workload.ldb, workload.ldc) == (workload.k, workload.n, workload.n)
     return dense_product(workload) if dense else strided_product(workload)
 
@@ -20,7 +21,7 @@ def strided_product(workload: GemmWorkload) -> Any:
     m, k, n = workload.m, workload.k, workload.n
     lda, ldb, ldc = workload.lda, workload.ldb, workload.ldc
     element, total = workload.dtype, workload.acc_dtype
-    assert workload.types.out == total, "rows with gaps between them are stored as they are summed"
+    assert workload.types.out == total, "rows with gaps between them must be stored in the accumulation type"
 
     @tirx.prim_func(s_tir=True)
     def main(a_handle: tirx.handle, b_handle: tirx.handle, c_handle: tirx.handle):
@@ -39,7 +40,7 @@ def strided_product(workload: GemmWorkload) -> Any:
 
 
 def dense_product(workload: GemmWorkload) -> Any:
-    """The same for dense rows, as te makes it: the form that TVM's own rules recognise."""
+    """The same for dense rows, as te defines it, which TVM's own rules recognise."""
     from tvm import te
 
     w = workload
@@ -52,7 +53,7 @@ def dense_product(workload: GemmWorkload) -> Any:
 
 
 def stored(summed: Any, workload: GemmWorkload | ConvWorkload) -> Any:
-    """The sums in the result's type."""
+    """Convert the sums to the result's type."""
     from tvm import topi
 
     return summed if workload.types.out == workload.types.acc else topi.cast(summed, workload.types.out)

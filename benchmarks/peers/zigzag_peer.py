@@ -1,8 +1,8 @@
-"""ZigZag (package zigzag-dse), an analytical model with a search over loop orders, as a peer of our simulator.
+"""ZigZag (package zigzag-dse), an analytical model with a search over loop orders, compared with our simulator.
 
-Convolutions are given as products: its arrays lay one dimension of a layer along each side, the points of an image are
-two. Cycles are its `latency_total2`, with loading at the start and storing at the end; bytes are the accesses of its
-outermost memory.
+Convolutions are modelled as matrix multiplications: its arrays unroll one dimension of a layer along each side, and
+image pixels have two. Cycles are its `latency_total2`, including initial loads and final stores; bytes are the accesses
+of its outermost memory.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 from .accel_machine import SUM_BYTES, ArrayMachine, Figures, Layer
 
 NAME = "zigzag"
-WITHOUT_LIMIT = 1 << 20  # bits per cycle of ports between buffers and multipliers
+WITHOUT_LIMIT = 1 << 20  # bits per cycle of the ports between buffers and multipliers
 SIDES = ["D1", "D2"]
 
 
 def available() -> str | None:
-    """None, or why this peer cannot be used."""
+    """Return None, or why this peer cannot be used."""
     return None if importlib.util.find_spec("zigzag") else "not installed: zigzag-dse"
 
 
 def simulate(layer: Layer, machine: ArrayMachine) -> Figures:
-    """The layer on the machine, in the loop order of least latency that it finds."""
+    """Simulate the layer on the machine, with the loop order of least latency that it finds."""
     import yaml
     from zigzag.api import get_hardware_performance_zigzag
     from zigzag.datatypes import LayerOperand
@@ -76,7 +76,8 @@ def simulate(layer: Layer, machine: ArrayMachine) -> Figures:
 
 
 def description(machine: ArrayMachine) -> dict[str, Any]:
-    """The machine as its format has it: two double buffers, the sums, and a memory with a port for each operand."""
+    """Return the machine in its format: two double buffers, the accumulators, and a memory with a port for each
+    operand."""
     bits = machine.bandwidth * 8
     free, link = WITHOUT_LIMIT, {"A": "I1", "B": "I2"}
     memories: dict[str, Any] = {

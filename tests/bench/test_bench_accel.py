@@ -1,4 +1,4 @@
-"""The accelerator's benchmark on cases small enough to be no measurement."""
+"""The accelerator's benchmark on very small cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison with other simulators: our side turned to their assumptions, and the rule that names differences."""
+"""Comparison with other simulators: our simulator with their assumptions, and the explanation of differences."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def test_there_are_thirty_layers_and_their_names_differ():
     assert len({layer.name for layer in LAYERS}) == len(LAYERS) == 30
 
 
-def test_a_convolution_as_a_product_has_its_multiplications():
+def test_a_convolution_as_a_gemm_has_its_multiplications():
     conv = Layer("c", ConvWorkload(n=1, h=9, w=7, ci=3, co=8, kh=3, kw=3, stride=(2, 2), dtype="int8"))
     assert (conv.matrix.m, conv.matrix.n, conv.matrix.k) == (4 * 3, 8, 27)
     assert conv.matrix.macs == conv.workload.macs
     plain, matrix = assumed(conv), assumed(conv, MATRIX)
     assert plain.moved["b"] == matrix.moved["b"] == 8 * 27
     assert matrix.moved["a"] == 12 * 27 > plain.moved["a"]
-    assert assumed(conv, PADDED_LOADS) == replace(  # an image has no rows of a product to fill up
+    assert assumed(conv, PADDED_LOADS) == replace(  # images are not padded
         assumed(conv, PADDED_BLOCKS), seconds=assumed(conv, PADDED_LOADS).seconds
     )
     assert assumed(conv, PADDED_LOADS, MATRIX).moved["a"] == 16 * 27
 
 
 def test_padding_costs_blocks_and_bytes():
-    fast = replace(MACHINE, bandwidth=1 << 20)  # the engine alone counts, and the transfers' first and last cycles
+    fast = replace(MACHINE, bandwidth=1 << 20)  # compute-bound, except for the first and last transfers
     assert assumed(RAGGED, machine=fast).cycles == pytest.approx(40 * 24 * 64 / 256, abs=8)
     padded = assumed(RAGGED, PADDED_BLOCKS, machine=fast)
     assert padded.cycles == pytest.approx(48 * 32 * 64 / 256, abs=8)
@@ -75,7 +75,7 @@ def test_blocks_that_do_not_overlap_pay_for_their_fill_and_drain():
 def test_what_moves_while_nothing_is_computed_is_in_series():
     theirs = Figures(0, before=40 * 64 // 16, behind=40 * 24 * 4 // 16, moved={}, seconds=0.0)
     series = assumed(RAGGED, BEFORE, BEHIND, theirs=theirs)
-    # More by the first piece of either operand, which is loaded by itself.
+    # Plus the first tile of both operands, which is loaded before compute.
     assert 160 + 240 + 240 <= series.cycles <= 1.03 * (160 + 240 + 240)
     assert AT_ONCE > 1e6
 
@@ -88,7 +88,7 @@ def test_roomy_buffers_hold_each_operand_padded():
 
 
 def simulator(cycles=None, **moved):
-    """Another simulator, which says the same as ours but for what is given."""
+    """Return another simulator that reports our figures except for the given ones."""
     own = assumed(RAGGED)
     return lambda machine: replace(own, cycles=cycles or own.cycles, moved=own.moved | moved, seconds=2.0)
 
@@ -117,16 +117,16 @@ def test_a_difference_may_need_two_names():
     row = accel_peers.compare(
         RAGGED, MACHINE, "zigzag", (PADDED_BLOCKS, BEFORE, BEHIND), lambda machine: replace(turned, seconds=1.0)
     )
-    assert names(row)["cycles"] == ("loads before products", "stores behind products")
+    assert names(row)["cycles"] == ("no overlap of initial loads", "no overlap of final stores")
     assert row.differences[0].all_turned == pytest.approx((160 + 384 + 240) / turned.cycles - 1, abs=0.02)
 
 
 def test_what_no_change_explains_is_said():
     row = accel_peers.compare(RAGGED, MACHINE, "scalesim", EVERY, simulator(b=17))
     (sentence,) = accel_peers.unexplained([row])
-    assert sentence == "scalesim, ragged: b 1536 against 17: nothing explains it"
+    assert sentence == "scalesim, ragged: b is 1536, not 17, and no assumption explains it"
     text = accel_peers.table([row])
-    assert "b: nothing explains it" in text and "1 apart by more than 10 %, 0 of them explained" in text
+    assert "b: unexplained" in text and "1 differ by over 10 %, 0 of them explained" in text
 
 
 def test_buffers_that_hold_everything_are_given_to_both():
@@ -140,7 +140,7 @@ def test_buffers_that_hold_everything_are_given_to_both():
         return replace(own, moved=own.moved | {"a": times * 32 * 512})
 
     row = accel_peers.compare(large, MACHINE, "scalesim", (PADDED_LOADS, AGAIN), thrice_unless_it_fits)
-    assert names(row)["a"] == ("operand beyond its buffer",)
+    assert names(row)["a"] == ("operand larger than its buffer",)
     assert set(seen) == {MACHINE, roomy(MACHINE, large)}
 
 

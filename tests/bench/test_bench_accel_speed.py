@@ -1,6 +1,6 @@
-"""Speed of functional and timing runs (page 06): a fifth of what benchmarks/accel.py aims at.
+"""Speed of the functional and timing simulators: a fifth of the targets of benchmarks/accel.py.
 
-By the process's own time, so that what else the computer does makes no test fail.
+Measured in processor time, so that other load on the machine does not fail a test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARE = 1 / 5
 
 
 def least_of_its_own(function, times=5):
-    """The least processor time that a call takes, of all its threads together."""
+    """Return the minimum processor time of a call, over all its threads."""
     least = float("inf")
     for _ in range(times):
         start = time.process_time()
@@ -32,7 +32,7 @@ def least_of_its_own(function, times=5):
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_int8_products_run_at_a_fifth_of_5_gmacs_and_more(check):
+def test_int8_gemms_run_at_a_fifth_of_5_gmacs_and_more(check):
     case = product(512, 512, 512, 64, 64, 256)
     (result,) = run(case.program, case.inputs).values()
     np.testing.assert_array_equal(result, case.output)

@@ -1,4 +1,4 @@
-"""Operands of convolutions against a scalar loop nest, and every peer that convolves on small awkward ones."""
+"""Operands of convolutions against a scalar loop nest, and every convolution peer on small awkward ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_expected_answer_is_the_definitions(workload):
     assert all(array.ctypes.data % 64 == 0 for array in (*operands.inputs, operands.output()))
 
 
-# What each peer says that it serves; one that is not installed is skipped.
+# What each peer supports; peers that are not installed are skipped.
 CASES = [
     pytest.param(name, workload, packed, id=f"{name}-{name_of(workload)}-{'packed' if packed else 'plain'}")
     for name in PEERS
@@ -83,9 +83,9 @@ def test_peer_is_right(name, workload, packed):
     assert operands.difference(prepared.output(), prepared.rounding) == ""
 
 
-def test_peers_of_products_say_so():
+def test_peers_of_gemms_say_so():
     assert PEERS == ["torch", "onnxruntime", "tvm"]
-    assert get_peer("numpy").cannot(WORKLOADS[0], True) == "serves matrix products only"
+    assert get_peer("numpy").cannot(WORKLOADS[0], True) == "supports matrix multiplications only"
     assert "asymmetric" in get_peer("torch").refuses(shape.workload(SHAPES[-1], "float32"), True)
     assert get_peer("torch").refuses(GemmWorkload(m=1, n=1, k=1), True) is None
 

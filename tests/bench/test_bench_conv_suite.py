@@ -1,4 +1,4 @@
-"""The layers of the conv suite against figures that were published for the networks, and against their structure."""
+"""The layers of the conv suite against published figures and the structure of the networks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tvm_tiling.workload import ConvWorkload
 
 CASES = [case for case in load_suite("conv") if case.workload.dtype == "float32"]
 
-# Convolutions of the network, distinct ones, and multiply-adds in convolutions: the published totals (4.09, 0.300,
-# 15.5, 1.58, 5.71, 0.82 and 0.35 giga) without the dense layers at the end.
+# Number of distinct convolutions and their multiply-accumulates: the published totals (4.09, 0.300, 15.5, 1.58, 5.71,
+# 0.82 and 0.35 giga) without the dense layers at the end.
 NETWORKS = {
     "resnet50": (53, 23, 4.0871),
     "mobilenetv2": (52, 30, 0.2995),

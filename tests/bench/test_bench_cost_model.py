@@ -1,4 +1,4 @@
-"""The figures of the cost model: every shape is judged by who never saw it, and pairs within noise are told apart."""
+"""Figures of the cost model: cross-validation over shapes, and the noise limit of pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU = tt.Hardware.load("zen4-server-8c")
 
 @dataclasses.dataclass
 class Told:
-    """A workload's passes, without cuts."""
+    """The passes of a workload without configurations."""
 
     workload: GemmWorkload | ConvWorkload
     passes: np.ndarray
@@ -31,7 +31,7 @@ class Told:
 
     @property
     def predicted(self):
-        return 1.0 / self.costs  # the wrong way round
+        return 1.0 / self.costs  # in reverse order
 
 
 def product(m, passes=((1.0, 2.0, 4.0),) * 5):
@@ -42,7 +42,7 @@ def convolution(size):
     return Told(ConvWorkload(n=1, h=size, w=size, ci=16, co=16, kh=1, kw=1), np.array(((1.0, 2.0, 4.0),) * 5))
 
 
-def test_every_shape_is_judged_once_by_a_model_that_never_saw_it():
+def test_every_shape_is_evaluated_once_by_a_model_that_never_saw_it():
     groups = [make(8 + turn) for turn in range(7) for make in (product, convolution)]
     seen = []
 
@@ -86,7 +86,7 @@ def test_the_ceiling_is_what_passes_say_of_each_other():
     assert ceiling([flips])["pairs"] == 0.0
 
 
-def test_own_trials_are_not_judged():
+def test_own_trials_are_not_evaluated():
     twice = product(8, ((1.0, 2.0, 4.0, 3.0),) * 3)
     scores = [np.array([9.0, 8.0, 1.0, 2.0])]
     assert figures(scores, [twice])["peak@1"] == 0.25
@@ -129,14 +129,14 @@ def recorded_trials():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "tvm-tiling-cost-trials", "version": 3}'])
-def test_other_files_are_no_trials(tmp_path, text):
+def test_other_files_are_not_trials(tmp_path, text):
     (tmp_path / "trials.json").write_text(text)
     with pytest.raises(SuiteError, match=r"trials\.json"):
         read(tmp_path / "trials.json")
     assert main(["--trials", str(tmp_path / "trials.json")]) == 1
 
 
-def test_shapes_are_products_and_convolutions_of_some_size():
+def test_shapes_are_gemms_and_convolutions_of_some_size():
     found = list(shapes(50))
     assert found == list(shapes(50))
     assert sum(isinstance(workload, GemmWorkload) for workload, _ in found) == 30

@@ -1,4 +1,4 @@
-"""The driver that holds a database's estimates against costs, on costs whose proportional range is known."""
+"""The driver that compares a database's estimates with costs, on costs whose proportional range is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VTA = Hardware.load("vta")
 
 
 class Proportional:
-    """A pipeline of 100 cycles, then 256 multiply-adds in each."""
+    """A start-up of 100 cycles, then 256 multiply-accumulates per cycle."""
 
     def __init__(self):
         self.count = 0
@@ -61,7 +61,7 @@ def test_a_page_with_plots_and_figures(measurer, options, tmp_path, capsys):
     out, page = capsys.readouterr().out, (tmp_path / "page.html").read_text()
     assert out.startswith("gemm: 100% of 10 estimates within 5%, median error ")
     assert "multiples of entries in proportion" in out and "fractions of entries in proportion" in out
-    assert "cost against size" in page and "actual against estimated" in page and "held-out shapes" in page
+    assert "cost against size" in page and "measured against estimated" in page and "held-out shapes" in page
     assert not Page(page).outside and not Page(page).open
 
 
@@ -74,7 +74,7 @@ def test_what_was_measured_is_not_measured_again(measurer, options, capsys):
 
 def test_it_ends_when_the_time_is_up_and_goes_on(measurer, options, tmp_path, capsys):
     assert main([*options, "--seconds", "0"]) == 1
-    assert "the time is up" in capsys.readouterr().out and not (tmp_path / "page.html").exists()
+    assert "time limit reached" in capsys.readouterr().out and not (tmp_path / "page.html").exists()
     assert main(options) == 0
 
 
@@ -113,6 +113,6 @@ def test_figures_say_how_many_are_within():
     points = {"a": [{"axes": "m", "size": size, "cost": cost} for size, cost in sizes.items()]}
     told = figures("gemm", points, held, 0.05)
     assert told == (
-        "gemm: 50% of 2 estimates within 5%, median error 10.5%, most 20.0%; 50% of 2 multiples of entries in "
+        "gemm: 50% of 2 estimates within 5%, median error 10.5%, maximum 20.0%; 50% of 2 multiples of entries in "
         "proportion; 0% of 1 fractions of entries in proportion"
     )

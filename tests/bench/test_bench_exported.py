@@ -1,4 +1,4 @@
-"""Exported libraries beside executables: built, equal, timed."""
+"""Exported libraries compared with executables: built, equal, timed."""
 
 from __future__ import annotations
 

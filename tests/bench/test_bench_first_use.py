@@ -1,4 +1,4 @@
-"""What first use costs: every step runs, and its figures are of the process that ran it."""
+"""Cost of first use: every step runs, and its figures are those of its own process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-def test_a_step_tells_time_and_memory_of_its_own_process():
+def test_a_step_reports_time_and_memory_of_its_own_process():
     from benchmarks.first_use import measured
 
     spent = "sum(range(10**7)); held = b'x' * (200 << 20)"

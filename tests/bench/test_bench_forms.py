@@ -1,4 +1,4 @@
-"""Forms of a layer compared: the judgement by hand, and the driver on stand-ins for our kernels."""
+"""Comparison of convolution algorithms: the evaluation by hand, and the driver on stand-in kernels."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ REFUSED = {"status": "refused", "reason": "groups"}
 
 def test_judgement_by_hand():
     wrong = forms.judged("direct", {"direct": measured(1.0), "gemm": measured(0.8), "wfold": REFUSED})
-    assert (wrong["fastest"], wrong["right"], wrong["contested"]) == ("gemm", False, True)
+    assert (wrong["fastest"], wrong["right"], wrong["compared"]) == ("gemm", False, True)
     assert wrong["loss"] == pytest.approx(0.25)
     right = forms.judged("direct", {"direct": measured(1.0), "gemm": measured(1.2)})
     assert (right["fastest"], right["right"], right["loss"]) == ("direct", True, 0.0)
     within = forms.judged("direct", {"direct": measured(1.0), "gemm": measured(0.97, uncertainty=0.04)})
     assert (within["fastest"], within["right"], within["loss"]) == ("direct", True, 0.0)
-    assert not forms.judged("direct", {"direct": measured(1.0), "wfold": REFUSED})["contested"]
+    assert not forms.judged("direct", {"direct": measured(1.0), "wfold": REFUSED})["compared"]
 
 
 def test_summary_by_hand():
@@ -48,7 +48,7 @@ def test_summary_by_hand():
         {"status": "failed", "reason": "no kernel"},
     ]
     found = forms.summarize(layers)
-    assert (found["layers"], found["contested"], found["right"], found["share_right"]) == (4, 2, 1, 0.5)
+    assert (found["layers"], found["compared"], found["right"], found["share_right"]) == (4, 2, 1, 0.5)
     assert found["mean_loss"] == found["worst_loss"] == pytest.approx(0.25)
     direct = found["measured_over_predicted"]["direct"]
     assert (direct["layers"], direct["mean"]) == (2, pytest.approx(4.0))
@@ -58,7 +58,7 @@ def test_summary_by_hand():
 
 
 class Standin(Peer):
-    """Our kernel in a form whose run tells its seconds; "broken" raises, "wrong" computes something else."""
+    """A stand-in kernel whose algorithm determines its time; "broken" raises, "wrong" returns a wrong result."""
 
     supports = (ConvWorkload, GemmWorkload)
     seconds: ClassVar = {None: 2.0, "gemm": 1.0, "wrong": 1.0}
@@ -80,7 +80,7 @@ def _told(side):
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """Every layer is decided as "direct"; the others are compared with it."""
+    """Every layer is decided as "direct"; the other algorithms are compared with it."""
     candidates = (
         ("direct", 1e-3, "least traffic"),
         ("gemm", 2e-3, "more traffic"),
@@ -125,7 +125,7 @@ def test_every_form_is_measured_beside_the_chosen_one_or_says_why_not(kernels, t
     assert written["summary"]["right"] == 0
     forms.print_entries([layer])
     told = capsys.readouterr().out
-    assert "0 of 1 contested layers right" in told
+    assert "fastest chosen in 0 of 1 layers" in told
     assert "1000 / 2000000" in told
     assert "2000 / 1000000" in told
 
@@ -161,6 +161,6 @@ def test_a_layer_that_cannot_be_decided_is_a_result_too(monkeypatch, tmp_path, c
     assert "not served" in capsys.readouterr().out
 
 
-def test_a_suite_of_products_has_no_forms_of_convolutions(tmp_path, capsys):
+def test_a_suite_of_gemms_has_no_forms_of_convolutions(tmp_path, capsys):
     assert forms.main(["--suite", "gemm", "--short", "--json", str(tmp_path / "forms.json")]) == 1
     assert "has no convolutions" in capsys.readouterr().err

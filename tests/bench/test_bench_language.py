@@ -1,4 +1,4 @@
-"""The language models' benchmark: its steps may be run again and again, and its models are read by what it compares."""
+"""The language models' benchmark: steps are repeatable, and all peers read its models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paired timing on a clock that the test owns."""
+"""Paired timing on a simulated clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tvm_tiling.measure import (
 
 
 class Clock:
-    """Time that passes only when a run says so. `log` is what ran, in order."""
+    """A clock that advances only when a run advances it. `log` is the order of runs."""
 
     def __init__(self):
         self.now = 0.0
@@ -36,7 +36,7 @@ class Clock:
         self.switched = 0
 
     def run(self, name, *seconds):
-        """A callable that takes these seconds, the last of them from then on."""
+        """Return a callable that takes these seconds in turn, and the last of them from then on."""
         left = list(seconds)
 
         def call():
@@ -65,7 +65,7 @@ def test_sides_alternate_and_the_ratio_is_the_peers_time_over_ours():
 
 
 def test_ratio_is_the_median_of_pairs_and_survives_drift_and_an_outlier():
-    # Both sides slow down tenfold half-way; one of ours is hit alone.
+    # Both sides slow down tenfold half-way; one of our runs is disturbed alone.
     ours = (0.1,) * 4 + (10.0,) + (1.0,) * 20
     theirs = (0.2,) * 5 + (2.0,) * 20
     clock = Clock()
@@ -125,7 +125,7 @@ def test_a_disturbed_short_sample_is_taken_again():
 
     def run():
         calls.append(clock.now)
-        lost = len(calls) == 25  # after the first calls, which find out how long one takes
+        lost = len(calls) == 25  # after the first calls, which determine the duration of a call
         clock.now += 0.016 if lost else 0.003
         clock.switched += lost
 

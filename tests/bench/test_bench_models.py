@@ -1,4 +1,4 @@
-"""Whole networks beside their peers: the same inputs, outputs compared first, one entry for each peer."""
+"""Whole networks and their peers: equal inputs, outputs compared first, one entry for each peer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_network_is_compared_with_every_peer(monkeypatch, tmp_path, capsys):
     (entry,) = json.loads(path.read_text())["networks"]
     assert set(entry["peers"]) == {"onnxruntime", "torch"}
     assert 0 <= entry["difference"] <= models.TOLERANCE
-    assert "of torch's time" in capsys.readouterr().out
+    assert "relative to torch" in capsys.readouterr().out
 
 
 def test_peers_see_the_same_inputs(monkeypatch):
@@ -40,7 +40,7 @@ def test_peers_see_the_same_inputs(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_wrong_result_is_told_and_not_timed(monkeypatch, tmp_path, capsys):
+def test_a_wrong_result_is_reported_and_not_timed(monkeypatch, tmp_path, capsys):
     def broken(name):
         made = models._from_torch(name)
         return models.Subject(made.model, made.inputs, {"torch": lambda: [o + 1 for o in made.peers["torch"]()]})

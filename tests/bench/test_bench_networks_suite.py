@@ -1,4 +1,4 @@
-"""The layers of the networks suite against the structure of the networks, and what is asked of a database."""
+"""The layers of the networks suite against the structure of the networks, and database lookups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_resnet101_is_its_blocks_with_the_stride_in_the_middle():
 
 @pytest.mark.parametrize(("group", "width"), [("bert-base", 768), ("bert-large", 1024)])
 def test_dense_layers_of_a_transformer(group, width):
-    """Widths in and out are the model's or four times that; the pooler sees one token."""
+    """Widths are the model's or four times that; the pooler sees one token."""
     found = {(c.workload.m, c.workload.k, c.workload.n) for c in CASES if c.group == group}
     layers = {(width, width), (width, 4 * width), (4 * width, width)}
     assert found == {(tokens, k, n) for tokens in (128, 384) for k, n in layers} | {(1, width, width)}
@@ -58,7 +58,7 @@ def test_distinct_shapes_of_the_networks():
         "bert-large": 11,
     }
     assert set(KNOWN) | set(ASKED) == set(PRODUCTS)
-    assert set(shapes_of("resnet50")) == set(shapes_of("resnet101"))  # the same layers, more often
+    assert set(shapes_of("resnet50")) == set(shapes_of("resnet101"))  # the same layers, with more repeats
     assert all(w.dtype == "int8" and w.acc_dtype == "int32" for network in PRODUCTS for w in shapes_of(network))
 
 
@@ -72,7 +72,7 @@ def test_attention_takes_all_heads_at_once():
         }
 
 
-def test_coverage_counts_what_is_served():
+def test_coverage_counts_what_is_covered():
     hardware = Hardware.load("vta")
     with ShapeDatabase("sqlite://") as db:
         nothing = coverage(db, hardware, "vgg16")

@@ -1,4 +1,4 @@
-"""Executables of open sizes beside fixed ones and onnxruntime: compared, timed, told."""
+"""Executables with dynamic dimensions, compared with fixed-size ones and onnxruntime: results, times, report."""
 
 from __future__ import annotations
 

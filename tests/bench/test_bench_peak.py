@@ -1,4 +1,4 @@
-"""Peak kernels are what they claim to be, in the assembly; TVM's threads are all there."""
+"""Assembly of the kernels that measure the peak, and the number of TVM's threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def target():
 
 
 def _loop(module, instruction):
-    """The longest innermost loop with `instruction`: the lines between a label and a jump back to it."""
+    """Return the longest innermost loop with `instruction`: the lines between a label and a jump back to it."""
     lines = module.mod.inspect_source("asm").splitlines()
     labels = {line[:-1]: place for place, line in enumerate(lines) if re.fullmatch(r"\.LBB\w+:", line)}
     loops = []
@@ -84,7 +84,7 @@ def test_the_peak_of_bytes_is_that_of_their_dot_product():
 
 
 def test_tvm_uses_every_core():
-    # In a process of its own: a pool that this one may already have cannot grow.
+    # In a separate process: the thread pool of this one may exist already and cannot grow.
     code = "from tvm_tiling.runtime.launcher import *; print(use_all_cores(), use_all_cores(1), use_all_cores())"
     unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in unset}

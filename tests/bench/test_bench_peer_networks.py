@@ -1,4 +1,4 @@
-"""Whole networks beside other libraries: processes in turns, what is compared first, and what a failure leaves."""
+"""Whole networks in other libraries: processes in turns, comparison of outputs, and rows of failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.peers.network_onnxruntime import OnnxRuntimeNetwork
 from benchmarks.peers.network_ours import OurNetwork
 from benchmarks.turns import LOAD, Player, distance, take_turns
 
-NAME = "squeezenet"  # of the onnx package: it is read from its file, and not built
+NAME = "squeezenet"  # of the onnx package: read from its file, not built
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def network(tmp_path: Path) -> Network:
 
 
 class Broken(NetworkPeer):
-    """A library that is wrong, or ends its process."""
+    """A library that gives wrong results, or ends its process."""
 
     name: ClassVar[str] = "broken"
     needs: ClassVar[tuple[str, ...]] = ()
@@ -103,7 +103,7 @@ def test_results_are_written_after_each_network_and_go_on(network, tmp_path, cap
     before = path.read_text()
     (entry,) = json.loads(before)["networks"]
     assert (entry["network"], entry["batch"]) == (NAME, 1)
-    assert peer_networks.main([*arguments, "--peer", "onnxruntime"]) == 0  # it is there
+    assert peer_networks.main([*arguments, "--peer", "onnxruntime"]) == 0  # it exists
     assert path.read_text() == before
 
 

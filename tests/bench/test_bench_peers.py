@@ -1,4 +1,4 @@
-"""Every peer is right on small awkward products; those not installed are skipped by name."""
+"""Every peer is correct on small awkward matrix multiplications; those not installed are skipped by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _peer(name):
     return Ours() if name == "ours" else get_peer(name)
 
 
-# What each peer says that it serves; one that is not installed is skipped.
+# What each peer supports; peers that are not installed are skipped.
 CASES = [
     pytest.param(name, workload, packed, id=f"{name}-{_name(workload)}-{'packed' if packed else 'plain'}")
     for name in ["ours", *PEERS]
@@ -69,7 +69,7 @@ def test_a_wrong_answer_is_found(dtype):
     assert operands.difference(off_by_one) != ""
 
 
-def test_a_result_that_is_no_number_is_wrong():
+def test_a_result_that_is_not_a_number_is_wrong():
     operands = GemmOperands.random(GemmWorkload(m=3, k=5, n=4))
     assert operands.difference(np.full((3, 4), np.nan, np.float32)) != ""
 

@@ -1,4 +1,4 @@
-"""The benchmark that docs/schedules.md names: both kernels run, and a ratio comes of it."""
+"""The benchmark in docs/schedules.md: both kernels run, and a ratio is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised networks of the benchmark: nobody complains of them."""
+"""Quantised networks of the benchmark: building them causes no warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries by hand, the driver on stand-in peers, and the page of what it writes."""
+"""Summaries calculated by hand, the driver on stand-in peers, and the report page."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_summary_by_hand():
     assert s.geometric_mean == pytest.approx(1.0)
     assert (s.worst, s.worst_case) == (0.25, "c3")
     assert (s.rows, s.compared, s.ours_not_ok) == (4, 3, 1)
-    assert s.share_won == pytest.approx(2 / 4)  # the wrong one is lost
+    assert s.share_won == pytest.approx(2 / 4)  # the wrong result counts as lost
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
 
 
@@ -190,7 +190,7 @@ def test_resume_takes_rows_of_its_own_format_only(tmp_path):
 
 
 class Answer(Standin):
-    """Gives the expected answer of any workload."""
+    """Returns the expected result of any workload."""
 
     supports = (GemmWorkload, ConvWorkload)
 
@@ -224,7 +224,7 @@ def test_a_run_of_convolutions_is_written_and_resumed(monkeypatch, tmp_path):
         "network squeezenet1.1, float32, packed",
         "all",
     ]
-    assert asked == ["it"] * 3  # once to know the name, once for each case
+    assert asked == ["it"] * 3  # once for the name, once for each case
     second = driver.run(settings)
     assert asked == ["it"] * 4
     assert second["rows"] == json.loads(json.dumps(first["rows"]))

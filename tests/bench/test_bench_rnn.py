@@ -1,4 +1,4 @@
-"""Recurrent layers beside their peers: outputs compared first, one entry for each peer; two models at once."""
+"""Recurrent layers and their peers: outputs compared first, one entry for each peer; two models at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_two_models_at_once(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rnn, "LAYERS", SMALL)
     (name, *_) = SMALL
     assert rnn.main([name, "--many", "2", "--json", str(tmp_path / "many.json"), "--seconds", "0.1"]) == 0
-    assert "times as fast together" in capsys.readouterr().out
+    assert "by run_many" in capsys.readouterr().out
 
 
 def test_the_suite_has_the_sizes_of_the_comparison():

@@ -1,4 +1,4 @@
-"""What MetaSchedule found, as it is recorded: it covers the suite, and its schedules still do what they did."""
+"""Recorded MetaSchedule results: they cover the suite, and their schedules give the same results as when recorded."""
 
 from __future__ import annotations
 

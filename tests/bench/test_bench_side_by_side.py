@@ -1,4 +1,4 @@
-"""Configurations run in turn: what slows the machine down for a while slows all of them, and their order stays."""
+"""Configurations run in turn: a temporary slowdown affects all of them and does not change their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm_tiling.measure import Condition, Side
 
 
 class Machine:
-    """A clock that calls move on, three times as slowly between two moments."""
+    """A clock that calls advance, three times as fast between two moments."""
 
     def __init__(self, slow: tuple[float, float]) -> None:
         self.now, self.slow, self.calls = 0.0, slow, 0

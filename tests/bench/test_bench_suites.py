@@ -1,4 +1,4 @@
-"""Suites load, are well-formed, and refuse what is not."""
+"""Suites load and are well-formed; malformed ones are refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_leading_dimensions_and_the_seeds_table():
 
 
 def test_short_set_fits_ten_minutes():
-    # Two or three peers of about a second each, and about two seconds to make the kernels.
+    # Two or three peers of about a second each, and about two seconds to build the kernels.
     short = sum(case.short for name in suite_names() for case in load_suite(name))
     assert short * 6 < 600
 

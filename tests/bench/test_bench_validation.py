@@ -1,4 +1,4 @@
-"""The tables of real machines: rows of few tiles and single layers are run."""
+"""The tables of real machines: rows with few tiles, and single layers, are simulated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_layers_that_are_given_to_vta():
         network: sum(layer.workload.flops // 512 for layer in validation_vta.layers(network))
         for network in validation_vta.DEPTHS
     }
-    # The published counts of both GEMM units differ by three cycles a block: 6.65, 13.9 and 15.4 million blocks.
+    # The published counts of both GEMM units differ by three cycles per block: 6.65, 13.9 and 15.4 million blocks.
     assert blocks == {"resnet18": 6623232, "resnet34": 13848576, "resnet50": 15504384}
 
 

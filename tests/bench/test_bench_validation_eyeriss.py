@@ -1,4 +1,4 @@
-"""Eyeriss beside its silicon: the published table, a part of a layer, and what the page says."""
+"""Eyeriss compared with the chip: the published table, a part of a layer, and the figures of the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 
 
 def told():
-    """The page's figures by layer: silicon and simulated milliseconds, error, megabytes of kernels, of maps, coded."""
+    """Figures of the page by layer: measured and simulated milliseconds, error, megabytes of kernels, of maps,
+    compressed."""
     rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| conv")]
     return {row[0].strip(): [float(cell.rstrip(" %msMB")) for cell in row[1:]] for row in rows}
 
@@ -33,7 +34,7 @@ def test_the_layers_have_the_published_multiply_accumulates():
 
 
 def test_a_part_of_the_last_layer_takes_its_part_of_the_time():
-    """The layer is eight times this part: two groups, and four times 64 output channels of them in 128."""
+    """The layer is eight times this part: two groups, and four times 64 of their 128 output channels."""
     mapping = silicon()["conv5"].mapping
     part = replace(LAYERS["conv5"], ci=24, co=64, groups=1)
     own = simulated(part, mapping)

@@ -1,4 +1,4 @@
-"""Matrix multiplications on two arrays beside their RTL's cycles, and why these are what they are."""
+"""Matrix multiplications on two arrays compared with their RTL's cycles, and the explanation of these."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from benchmarks.validation_rtl import ARRAYS, rtl_products, simulated_cycles
 
 @pytest.fixture(scope="module")
 def own():
-    """Simulated cycles by product."""
+    """Simulated cycles by matrix multiplication."""
     return {product: simulated_cycles(product) for product in rtl_products()}
 
 
 def blocks(*sizes):
-    """Blocks of 16 in each of the sizes, all together."""
+    """Number of blocks of 16 in all of the sizes."""
     return 1 if not sizes else -(-sizes[0] // 16) * blocks(*sizes[1:])
 
 
-def test_there_are_twenty_products_for_each_array(own):
+def test_there_are_twenty_gemms_for_each_array(own):
     assert [sum(product.array == name for product in own) for name in ARRAYS] == [20, 20]
     assert len(own) == 40
 

@@ -1,4 +1,4 @@
-"""TPU v1 beside its published counters, and what its networks compute."""
+"""TPU v1 compared with its published counters, and the results of its networks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def limited(values, shift=0):
 
 
 def some_inputs(program, seed=0):
-    """Weights of -8 to 9, activations of 0 to 127."""
+    """Weights from -8 to 9, activations from 0 to 127."""
     rng = np.random.default_rng(seed)
     limits = {tensor.name: (-8, 10) if tensor.name[0] == "w" else (0, 128) for tensor in program.of_role("input")}
     return {name: rng.integers(*limit, program.tensor(name).shape, np.int8) for name, limit in limits.items()}
@@ -88,7 +88,7 @@ def test_activations_stay_on_the_chip_and_weights_are_waited_for():
         "host_y",
     }
     own = shares(program)
-    # 32 tiles of 65536 bytes at 48.6 a cycle, 8 cycles of work each.
+    # 32 tiles of 65536 bytes at 48.6 per cycle, 8 cycles of work each.
     assert own.active * own.cycles == pytest.approx(32 * 8)
     assert own.weight_shift * own.cycles == pytest.approx(32 * 256)
     assert own.cycles > 32 * 65536 / 48.6
