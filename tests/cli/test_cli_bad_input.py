@@ -1,4 +1,4 @@
-"""Commands on models, given what they cannot use: one line on standard error, exit code 1, no file half-written."""
+"""Commands on models with invalid input: one line on standard error, exit code 1, no partial files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ helper = onnx.helper
 
 
 def refused(capsys, *words) -> str:
-    """What the command says on standard error: one line, no traceback."""
+    """Return what the command prints on standard error: one line, no traceback."""
     code, out, err = run(capsys, *words)
     assert (code, out) == (1, "") and err.startswith("error: ") and err.count("\n") == 1, (out, err)
     assert "Traceback" not in err and "this is a defect" not in err
@@ -22,7 +22,7 @@ def refused(capsys, *words) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """net.onnx: y = relu(x @ w), with its weights beside it in w.bin; x.npz that fits."""
+    """Create net.onnx, y = relu(x @ w), with its weights in a separate file w.bin, and a matching x.npz."""
     folder = tmp_path_factory.mktemp("models")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
     value = helper.make_tensor_value_info
@@ -45,7 +45,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path / "cache"))
 
 
-def test_files_that_are_no_models(folder, capsys, tmp_path):
+def test_files_that_are_not_models(folder, capsys, tmp_path):
     whole = (folder / "net.onnx").read_bytes()
     files = {"short.onnx": whole[:60], "text.onnx": b"no model", "zip.onnx": b"PK\x03\x04", "empty.onnx": b""}
     for name, content in files.items():
@@ -59,7 +59,7 @@ def test_a_missing_external_weight(folder, capsys, tmp_path):
     assert "'w.bin' does not exist" in refused(capsys, "run", tmp_path / "apart.onnx")
 
 
-def test_operators_that_are_not_served(capsys, tmp_path):
+def test_operators_that_are_not_supported(capsys, tmp_path):
     nodes = [helper.make_node("NoSuchOne", ["x"], ["t"]), helper.make_node("NorThis", ["t"], ["y"])]
     ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy"]
     graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
@@ -97,7 +97,7 @@ def test_files_of_inputs_that_are_none(folder, capsys, tmp_path):
 
 @pytest.mark.parametrize("command", ["compile", "run"])
 def test_outputs_that_cannot_be_written(folder, capsys, tmp_path, command, monkeypatch):
-    # Found out before anything is compiled.
+    # Detected before anything is compiled.
     monkeypatch.setattr("tvm_tiling.model.compilation.load_model", lambda *_, **__: pytest.fail("the model was read"))
     (tmp_path / "folder").mkdir()
     for target, why in (("none/out", "does not exist"), ("folder", "is a directory")):

@@ -1,4 +1,4 @@
-"""`tvm-tiling db`: what it prints, and errors in one sentence."""
+"""`tvm-tiling db`: output, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gemm(m, n, k, dtype="int8"):
 
 @pytest.fixture
 def url(tmp_path, monkeypatch):
-    """x.db in the working folder: two entries of VTA."""
+    """Create x.db in the working folder: two entries of VTA."""
     monkeypatch.chdir(tmp_path)
     with tt.ShapeDatabase("x.db") as db:
         db.add(gemm(64, 64, 64), CONFIG, 1000, target=VTA, energy_pj=5.0)
@@ -146,7 +146,7 @@ def test_places_that_cannot_be_written(capsys, url, tmp_path):
 
 
 class Proportional:
-    """Costs of a tenth of a nanosecond for each multiply-add."""
+    """Costs a tenth of a nanosecond per multiply-accumulate."""
 
     def measure(self, jobs):
         for job in jobs:
@@ -198,7 +198,7 @@ def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
     assert (w.h, w.w, w.ci, w.co, w.kh, w.dtype, entry.prepacked) == (14, 14, 16, 32, 3, "float32", True)
 
 
-def test_the_command_line_tells_intervals_and_neighbours(capsys, tmp_path):
+def test_the_command_line_reports_intervals_and_neighbours(capsys, tmp_path):
     url = str(tmp_path / "new.db")
     with tt.ShapeDatabase(url) as db:
         db.generate(target=VTA, shapes=[gemm(64, 64, 64)], limit=2, candidates=2, threshold=None)

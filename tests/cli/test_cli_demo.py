@@ -1,4 +1,4 @@
-"""`tvm-tiling demo`, on a small network and small products."""
+"""`tvm-tiling demo`, on a small network and small matrix multiplications."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(capsys, *words):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A few samples of each rival, no PyTorch, which takes seconds to load, and a network of few channels."""
+    """Use a few samples of each library, no PyTorch, which takes seconds to load, and a network with few channels."""
     few = demo_products.StopRule(most_pairs=3)
     for module in (demo_products, demo_network):
         monkeypatch.setattr(module, "StopRule", lambda **_: few)
@@ -50,7 +50,7 @@ def without_network(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnx" else find(name))
 
 
-def test_full_size_products():
+def test_full_size_gemms():
     dense, decoding, primes = demo_products.demo_products(1024)
     assert (dense.m, dense.k, dense.n, dense.dense) == (1024, 1024, 1024, True)
     assert (decoding.m, decoding.k, decoding.n, decoding.dense) == (1, 4096, 4096, False)
@@ -154,7 +154,7 @@ def test_a_size_out_of_range_is_one_line_and_code_2(capsys, size):
     assert (code, out) == (2, "") and err.startswith(f"error: --size {size}: expected at") and err.count("\n") == 1
 
 
-def test_a_size_that_is_no_number_is_wrong_usage(capsys):
+def test_a_size_that_is_not_a_number_is_wrong_usage(capsys):
     code, out, err = run(capsys, "--size", "big")
     assert code == 2 and out == "" and "--size" in err and "Traceback" not in err
 

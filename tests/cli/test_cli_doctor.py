@@ -1,4 +1,4 @@
-"""`tvm-tiling doctor`: each check on what it should and should not find wrong."""
+"""`tvm-tiling doctor`: each check on correct and faulty installations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = requirements(metadata.requires("tvm-tiling"))
 
 
 def whole(**changes):
-    """Versions of an installation in which nothing is wrong, then with changes."""
+    """Return the versions of a correct installation, with changes."""
     versions = {}
     for each in ASKED:
         if least := re.search(r"[>=]=([\w.]+)", str(each.versions)):

@@ -1,4 +1,4 @@
-"""The help of every command: it fits 80 columns, and the command lines at its end are ones that work."""
+"""The help of every command: it fits 80 columns, and the command lines at its end work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_tiling.cli import app, main
 
 onnx = pytest.importorskip("onnx")
 
-# Examples that are parsed and not run: what they do takes minutes, never ends, or has tests of its own.
+# Examples that are parsed but not run: they take minutes, never end, or have their own tests.
 ELSEWHERE = (
     "tvm-tiling demo",
     "tvm-tiling doctor",
@@ -29,7 +29,7 @@ ELSEWHERE = (
 
 
 def leaves():
-    """(words that call it, command) of every command that is none of several."""
+    """Return (words that call it, command) of every command that is not a group."""
     for row in app.COMMANDS:
         command = typer.main.get_command(app._frame([row.name])).commands[row.name]
         if hasattr(command, "commands"):
@@ -70,8 +70,7 @@ def test_every_example_is_understood(words, line):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where the examples run: model.onnx, a convolution and a ReLU, and x.npz, an input of it; decoders with a
-    tokenizer."""
+    """Folder for the examples: model.onnx, a convolution and a ReLU, and its input x.npz; decoders with a tokenizer."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "decoder.onnx").write_bytes(decoder_bytes())
     (folder / "decoder.gguf").write_bytes(gguf_bytes())
@@ -88,13 +87,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_the_examples_run_one_behind_the_other(folder, capsys, monkeypatch):
+def test_the_examples_run_in_sequence(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TVM_TILING_CACHE", str(folder / "cache"))
     order = ("compile", "export", "run", "generate", "explain", "bench", "tune", "report", "simulate", "sweep", "db")
     order += ("hardware",)
     examples = [e for e in EXAMPLES if not e[1].startswith(ELSEWHERE)]
-    # compile --database reads what tune has made.
+    # compile --database reads what tune has written.
     run = sorted(examples, key=lambda e: ("compile" in e[0] and "--database" in e[1], order.index(e[0][0])))
     assert len(run) > 20
     for words, line in run:
@@ -105,7 +104,7 @@ def test_the_examples_run_one_behind_the_other(folder, capsys, monkeypatch):
         out, err = capsys.readouterr()
         assert not left.value.code, f"{line}: {err}"
         assert out.strip(), line
-        # What a model writes may end in spaces, what a command writes may not.
+        # Output of a model may end in spaces, output of a command may not.
         assert words[0] == "generate" or not any(text.endswith(" ") for text in out.splitlines()), line
         if kept:
             (folder / kept).write_text(out)

@@ -1,4 +1,4 @@
-"""`tvm-tiling explain` and the texts it takes for operators."""
+"""`tvm-tiling explain` and its notation for operators."""
 
 from __future__ import annotations
 

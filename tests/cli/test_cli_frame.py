@@ -1,4 +1,4 @@
-"""The frame: how commands are found, how errors end."""
+"""The command-line frame: how commands are found, how errors end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvm_tiling.errors import UnsupportedOperator
 
 @pytest.fixture
 def command(monkeypatch):
-    """Makes a function the only command, `thing`."""
+    """Make a function the only command, `thing`."""
 
     def install(function):
         monkeypatch.setitem(sys.modules, "made_up_command", types.SimpleNamespace(command=function))
@@ -54,7 +54,7 @@ def test_help_is_quick_and_loads_nothing_heavy():
     for _ in range(3):
         before = os.times()
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
-        after = os.times()  # of the processor, not of the clock: others may be at work
+        after = os.times()  # processor time, since other processes may be running
         seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert min(seconds) < 1.0  # 0.3 s on an idle machine
 
@@ -122,7 +122,7 @@ def test_version(capsys):
     assert code == 0 and out.strip()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])  # written at once, or when the command is done
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # written immediately, or when the command ends
 def test_a_reader_that_leaves_early_is_no_traceback(unbuffered):
     code = "from tvm_tiling.cli import main; main(['hardware', 'list', '--json'])"
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}

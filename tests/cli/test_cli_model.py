@@ -1,4 +1,4 @@
-"""Commands on a model: compile, run, report, bench and explain an ONNX file, and what bad input is told."""
+"""Commands on a model: compile, run, report, bench and explain an ONNX file, and errors for invalid input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ onnx = pytest.importorskip("onnx")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """An ONNX model of one convolution and a ReLU, one that leaves its batch open, and inputs."""
+    """An ONNX model with one convolution and a ReLU, one with a dynamic batch, and inputs."""
     folder = tmp_path_factory.mktemp("models")
     rng = np.random.default_rng(0)
     weights = rng.uniform(-1, 1, (8, 3, 3, 3)).astype("float32")
@@ -70,7 +70,7 @@ def test_compile_then_run_then_report(files, capsys, tmp_path, monkeypatch):
 
 def test_compile_takes_configs_from_a_database_that_is_there(files, capsys, tmp_path):
     class Formulas:
-        """Knows no configuration, and who was asked for."""
+        """A database without configurations that records its queries."""
 
         def config_for(self, workload, hardware, prepacked=False, epilogue=""):
             asked.append((workload, hardware, prepacked, epilogue))
@@ -116,7 +116,7 @@ def test_a_missing_file_is_one_line(words, capsys):
 
 @pytest.fixture(scope="module")
 def compiled(files):
-    """The model of one convolution, compiled and saved."""
+    """The model with one convolution, compiled and saved."""
     import tvm_tiling as tt
 
     path = files / "compiled.tar"
@@ -124,7 +124,7 @@ def compiled(files):
     return str(path)
 
 
-def test_compile_tells_time_and_memory(files, capsys, tmp_path, monkeypatch):
+def test_compile_reports_time_and_memory(files, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path / "cache"))
     words = ("compile", str(files / "net.onnx"), "-o", str(tmp_path / "net.tar"))
     code, out, _ = run(capsys, *words)
@@ -138,7 +138,7 @@ def test_compile_tells_time_and_memory(files, capsys, tmp_path, monkeypatch):
     assert variant["memory"]["weights"] > 0 and variant["signature"]["input_names"] == ["x"]
 
 
-def test_precisions_are_compared_and_told(files, capsys, tmp_path):
+def test_precisions_are_compared_and_reported(files, capsys, tmp_path):
     target, inputs = str(tmp_path / "net.tar"), str(files / "x.npz")
     words = ("compile", str(files / "net.onnx"), "-o", target, "--no-cache", "--calibration", inputs)
     code, out, _ = run(capsys, *words, "--precision", "auto", "--tolerance", "0.5")
@@ -165,10 +165,12 @@ def test_a_batch_of_several_sizes(files, capsys, tmp_path):
     assert code == 0 and json.loads(out)["variants"][0]["signature"]["input_shapes"] == [[2, 3, 9, 9]]
 
 
-def test_report_tells_shares_and_memory(compiled, capsys):
+def test_report_has_shares_and_memory(compiled, capsys):
     code, out, _ = run(capsys, "report", compiled, "--seconds", "0.02")
     assert code == 0
-    assert "outside convolutions and products: " in out and "memory: " in out and "compiled in " not in out
+    assert (
+        "outside convolutions and matrix multiplications: " in out and "memory: " in out and "compiled in " not in out
+    )
 
 
 def test_two_builds_are_compared_in_turns(files, compiled, capsys, tmp_path):
@@ -179,7 +181,7 @@ def test_two_builds_are_compared_in_turns(files, compiled, capsys, tmp_path):
     told = json.loads(out)
     assert told["paired"]["pairs"] >= 3 and told["paired"]["ratio"] > 0
     names = [{o["name"] for o in told[side]["operators"]} for side in ("subject", "baseline")]
-    assert names[0] == names[1] and "Measured in turns" in page.read_text(encoding="utf-8")
+    assert names[0] == names[1] and "Paired runs" in page.read_text(encoding="utf-8")
 
 
 def test_bench_beside_onnxruntime(files, capsys):
@@ -231,14 +233,14 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
     (variant,) = other["variants"]
     (convolution,) = [operator for operator in variant["operators"] if operator["kind"] == "convolution"]
     assert convolution["decision"]["candidates"] and variant["predicted_seconds"] == convolution["predicted_seconds"]
-    # What a compiled model keeps is what is decided for this machine.
+    # A compiled model contains the decisions for this machine.
     code, out, _ = run(capsys, "explain", compiled, "--json")
     kept = json.loads(out)["variants"]
     code, out, _ = run(capsys, "explain", str(files / "net.onnx"), "--json")
     assert code == 0 and json.loads(out)["variants"] == kept
 
 
-def test_explain_tells_what_took_time(files, compiled, capsys):
+def test_explain_reports_what_took_time(files, compiled, capsys):
     for model, steps in (
         (str(files / "net.onnx"), ("loading TVM", "reading the model", "choosing tilings")),
         (compiled, ("reading the file",)),
@@ -271,7 +273,7 @@ def test_threads_restricts_the_process_and_its_kernels(files):
     assert decision["threads_m"] * decision["threads_n"] * decision["threads_k"] == 1
 
 
-def test_explain_tells_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys):
+def test_explain_reports_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys):
     path = tmp_path / "open.onnx"
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
     ends = [
@@ -319,7 +321,7 @@ def test_what_does_not_go_together_is_one_line(words, said, files, compiled, cap
 
 
 @pytest.mark.parametrize("text", ["x", "x=", "=1,2", "x=1,b", "x=1,0"])
-def test_what_is_no_shape_is_quoted(text):
+def test_what_is_not_a_shape_is_quoted(text):
     with pytest.raises(WorkloadError, match=f"--shape {text}.* expected .*name=1,3,224,224"):
         ModelOptions(shapes=[text]).sizes()
     with pytest.raises(WorkloadError, match=f"--dim {text}.* expected .*seq=128"):
@@ -327,7 +329,7 @@ def test_what_is_no_shape_is_quoted(text):
 
 
 @pytest.mark.parametrize("text", ["x", "0", "1,", "-4", "1.5"])
-def test_what_is_no_batch_is_quoted(text):
+def test_what_is_not_a_batch_is_quoted(text):
     with pytest.raises(WorkloadError, match=f"--batch {text} is not a size; expected 4, 1,4,8"):
         ModelOptions(batch=text).sizes()
 

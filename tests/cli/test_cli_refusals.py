@@ -13,7 +13,7 @@ from tvm_tiling.decide.configs.config import Config
 
 onnx = pytest.importorskip("onnx")
 
-# What a user of the command line cannot act on: arguments and values of Python, names of classes and modules.
+# What users of the command line cannot act on: arguments and values of Python, names of classes and modules.
 PYTHON = re.compile(r"\w=[\[{(]|\bNone\b|\bTrue\b|\bFalse\b|Error\b|tvm_tiling\.|\b\w+ = '|Traceback|defect|\bdict\b")
 
 
@@ -29,7 +29,7 @@ def model(batch: int | str):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Models, inputs, hardware descriptions and databases, good ones and broken ones."""
+    """Valid and invalid models, inputs, hardware descriptions and databases."""
     folder = tmp_path_factory.mktemp("refused")
     onnx.save(model(2), folder / "net.onnx")
     onnx.save(model("rows"), folder / "open.onnx")

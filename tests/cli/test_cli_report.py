@@ -1,4 +1,4 @@
-"""`tvm-tiling report` on what was measured or recorded before, and what it refuses."""
+"""`tvm-tiling report` on earlier measurements and programs, and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run(capsys, *words):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model's report, a suite's result, a damaged one and a program, in the working folder."""
+    """A model's report, a suite's result, a corrupted one and a program, in the working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     for name, plain in (("model", model().to_dict()), ("suite", comparison()), ("bad", {**comparison(), "rows": [{}]})):

@@ -1,4 +1,4 @@
-"""`tvm-tiling simulate` and `tvm-tiling sweep` on a program's file."""
+"""`tvm-tiling simulate` and `tvm-tiling sweep` on a program file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvm_tiling.workload import RnnWorkload
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """p.vsim in the working folder: a load of 4096 bytes."""
+    """Create p.vsim in the working folder: a load of 4096 bytes."""
     monkeypatch.chdir(tmp_path)
     machine = Hardware.neartile(buf_a=4096, buf_b=64, acc_max=64, bw_a=16, bw_b=16, macs_per_cycle=256, name="mine")
     build = ProgramBuilder(machine)
@@ -50,7 +50,7 @@ def test_recurrent_layers_take_the_cycles_of_their_decision(capsys):
     words = ("steps=9", "input_size=64", "hidden_size=128")
     code, out, err = run(capsys, "simulate", "gru", *words, "--json")
     layer = RnnWorkload(cell="gru", steps=9, input_size=64, hidden_size=128)
-    # The weights come first, at 256 bytes per cycle; the last result leaves. Each has a latency of 100.
+    # The weights are loaded first, at 256 bytes per cycle; the last result is stored. Each has a latency of 100.
     weights, result = 4 * 128 * (64 + 128) * 2 // 256 + 100, 1 + 100
     assert (code, err) == (0, "")
     assert json.loads(out)["cycles"] == weights + decide(layer, Hardware.load("rnn16k")).cycles + result
@@ -68,7 +68,7 @@ def test_nothing_is_searched_for_recurrent_layers(capsys, command):
     assert err.count("\n") == 1
 
 
-def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_path):
+def test_what_is_not_a_program_and_no_operator_is_one_line(capsys, program, tmp_path):
     code, out, err = run(capsys, "simulate", "q.vsim")
     assert (code, out) == (1, "") and "'q.vsim' is neither a file nor an operator" in err and err.count("\n") == 1
     (tmp_path / "bad.vsim").write_bytes(b"no program")
@@ -94,7 +94,7 @@ def test_the_map_of_an_operator_is_printed_and_on_the_page(capsys, tmp_path, mon
     assert code == 1 and "--map expects a gemm or a conv" in err
 
 
-def test_a_sweep_takes_values_one_behind_the_other(capsys, program):
+def test_a_sweep_takes_values_in_sequence(capsys, program):
     words = ("sweep", program, "--json", "--field", "near_tile.bw_a", "--values", "8", "16..64*2")
     code, out, err = run(capsys, *words)
     assert (code, err) == (0, "")
@@ -108,7 +108,7 @@ def test_a_sweep_prints_a_table_and_writes_a_page(capsys, program, tmp_path):
     words = ("sweep", program, "-o", "s.html", "--hardware", "neartile", "--values", "64", "4096", "--field")
     code, out, err = run(capsys, *words, "near_tile.buf_a")
     assert (code, err) == (0, "") and "near_tile.buf_a" in out
-    assert "has 128" in " ".join(out.split())  # the buffers of A are doubled, and too small
+    assert "has 128" in " ".join(out.split())  # the buffers of A are double buffers, and too small
     assert "near_tile.buf_a of neartile" in (tmp_path / "s.html").read_text()
 
 
@@ -119,7 +119,7 @@ def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["fields"] == ["near_tile.bw_a", "near_tile.buf_a"] and len(found["points"]) == 6
-    # The program stays as it is: the smallest buffer is enough, and area says nothing of bandwidth.
+    # The program stays the same: the smallest buffer suffices, and the area does not depend on the bandwidth.
     assert found["front"] == [{"near_tile.bw_a": 64, "near_tile.buf_a": 2048}]
     code, out, _ = run(capsys, "sweep", program, *fields, "-o", "s.html")
     rows = [line.split() for line in out.splitlines()[2:]]
@@ -144,7 +144,7 @@ def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
         ),
     ],
 )
-def test_what_is_no_sweep_is_refused(capsys, program, words, said):
+def test_what_is_not_a_sweep_is_refused(capsys, program, words, said):
     code, _, err = run(capsys, "sweep", program, *words)
     assert code == 1 and said in err and "defect" not in err
 
@@ -171,12 +171,12 @@ def test_values_and_ranges(text, values):
 
 
 @pytest.mark.parametrize("text", ["", "1,,2", "8..", "8..64", "64..8*2", "8..64*1", "0..8*2", "1..5+0", "1.2.3..9*2"])
-def test_what_is_no_value_or_range(text):
+def test_what_is_not_a_value_or_range(text):
     with pytest.raises(HardwareError, match="expected"):
         parse_values(text)
 
 
-def test_words_behind_values_are_gathered_up_to_the_next_option():
+def test_words_after_values_are_gathered_up_to_the_next_option():
     words = ["gemm", "64", "--values", "1", "2", "--json", "x"]
     assert gathered(words) == ["gemm", "64", "--values", "1,2", "--json", "x"]
     assert gathered(["--values", "--json"]) == ["--values", "--json"]
@@ -216,7 +216,7 @@ def test_a_convolution_as_text(capsys, machine):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["hardware"], found["macs"]) == (machine, 14 * 14 * 32 * 9 * 16)
-    # neartile loads blocks of 4 columns, each with the halo beside it, so that the first results leave early.
+    # neartile loads blocks of 4 columns, each with its halo, so that the first results leave early.
     columns = 14 + 2 * 3 if machine == "neartile" else 14
     assert found["bytes"] == {"a": 9 * 16 * 32, "b": 14 * columns * 16, "out": 14 * 14 * 32 * 4}
     assert found["lower_bound"] <= found["cycles"] <= found["upper_bound"]
@@ -232,7 +232,7 @@ def test_a_convolution_is_config_anew_for_each_value_of_a_sweep(capsys):
     assert points[1]["report"]["memories"]["b"]["peak"] <= 2048
 
 
-def test_what_is_no_convolution_is_one_line(capsys):
+def test_what_is_not_a_convolution_is_one_line(capsys):
     for words, why in (
         ((*CONVOLUTION, "taps=3"), "word 11, 'taps=3': unknown key"),
         ((*CONVOLUTION, "transposed=1"), "two-dimensional convolutions"),

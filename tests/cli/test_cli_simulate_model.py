@@ -15,7 +15,7 @@ import tvm_tiling as tt
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
-    """m.onnx in the working folder, a layer of 32 x 48, and x.npz with an input."""
+    """Create m.onnx in the working folder, a layer of 32 x 48, and x.npz with an input."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     graph = helper.make_graph(

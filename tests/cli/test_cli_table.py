@@ -1,4 +1,4 @@
-"""Tables fit the terminal, whatever its width, and cut nothing."""
+"""Tables fit the terminal at any width, and truncate nothing."""
 
 from __future__ import annotations
 

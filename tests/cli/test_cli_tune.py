@@ -1,4 +1,4 @@
-"""`tvm-tiling tune` and `fleet`: what they print and keep, Ctrl-C, and bad input in one sentence."""
+"""`tvm-tiling tune` and `fleet`: output and stored results, Ctrl-C, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from command_line import run
 
 import tvm_tiling as tt
 
-# Ctrl-C is ignored by what a shell starts in the background, and by all that this starts, unless it is asked for.
+# Processes that a shell starts in the background ignore Ctrl-C, and so do their children, unless they restore the
+# handler.
 HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 COMMAND = (sys.executable, "-c", f"{HEED_CTRL_C}; from tvm_tiling.cli import main; main()")
 
 
 @contextlib.contextmanager
 def started(*words, **options):
-    """The command as a process of its own, which ends with the block at the latest."""
+    """Run the command as a separate process, which ends with the block at the latest."""
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, **options) as process:
         try:
             yield process
@@ -46,7 +47,7 @@ def test_configs_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
 
 
 def test_trials_are_logged_and_drawn(capsys, tmp_path):
-    """The log is read by `report` as a table and as a page; the report's JSON is too."""
+    """`report` reads the log as a table and as a page, and the report's JSON, too."""
     log, page, kept = (str(tmp_path / name) for name in ("trials.jsonl", "tuning.html", "tuning.json"))
     words = ("tune", "gemm", "48", "80", "96", "dtype=int8", "--target", "vsim/vta", "--database", f"{tmp_path}/x.db")
     code, out, err = run(capsys, *words, "--trials", "4", "--log", log, "--html", page, "--json")

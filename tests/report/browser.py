@@ -1,4 +1,4 @@
-"""A headless browser that is told what to do over a pipe: Chromium's own protocol, which needs nothing installed."""
+"""A headless browser controlled over a pipe: Chromium's own protocol, which needs no further package."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SECONDS = 90
 
 
 def browser_path():
-    """The browser that is installed; None where there is none."""
+    """Return the installed browser; None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @dataclass
 class Seen:
-    """A page as it was shown: what it asked for besides itself, and what it complained about."""
+    """A page as it was shown, with its external requests and its error messages."""
 
     browser: Browser
     session: str
@@ -52,17 +52,17 @@ class Seen:
     target: str = ""
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         asked = {"expression": expression, "returnByValue": True}
         return self.browser.call("Runtime.evaluate", asked, self.session)["result"].get("value")
 
     def pdf(self):
-        """The page printed on A4."""
+        """Print the page on A4."""
         asked = {"printBackground": False, "paperWidth": 8.27, "paperHeight": 11.69}
         return base64.b64decode(self.browser.call("Page.printToPDF", asked, self.session)["data"])
 
     def picture(self, height=None, top=0):
-        """A PNG of the page from `top`, `height` high or as high as it is."""
+        """Return a PNG of the page from `top`, `height` high or up to its end."""
         width, whole = self.evaluate("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": top, "width": width, "height": height or whole, "scale": 1}
         asked = {"format": "png", "clip": clip, "captureBeyondViewport": True}
@@ -70,7 +70,7 @@ class Seen:
 
 
 class Browser:
-    """Started once; `show` opens a file as often as one likes."""
+    """A browser that is started once; `show` opens a file any number of times."""
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
@@ -100,7 +100,7 @@ class Browser:
         self._folder.cleanup()
 
     def show(self, path: Path, width=1200, height=900, dark=False, media="screen", scripts=True) -> Seen:
-        """Load a file in a window of that size, with its scripts or without."""
+        """Load a file in a window of that size, with or without scripts."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         seen = self._pages[session] = Seen(self, session)
@@ -120,12 +120,12 @@ class Browser:
         return seen
 
     def close(self, seen: Seen):
-        """Close a page that is not needed any more."""
+        """Close a page that is no longer needed."""
         self.call("Target.closeTarget", {"targetId": seen.target})
         self._pages.pop(seen.session, None)
 
     def call(self, method, given=None, session=None):
-        """One command and its result."""
+        """Send one command and return its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": given or {}} | ({"sessionId": session} if session else {})
         os.write(self._to, json.dumps(message).encode() + b"\0")
@@ -136,7 +136,7 @@ class Browser:
                 return answer["result"]
 
     def _read(self):
-        """The next message; events are noted."""
+        """Return the next message; events are recorded."""
         end = time.monotonic() + SECONDS
         while b"\0" not in self._unread:
             ready, _, _ = select.select([self._from], [], [], max(0.0, end - time.monotonic()))

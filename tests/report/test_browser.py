@@ -1,4 +1,4 @@
-"""Pages in a real browser: on a phone and a desktop, light and dark, and on paper. Skipped where none is installed."""
+"""Pages in a real browser: on a phone and a desktop, light and dark, and in print. Skipped if none is installed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LIGHTNESS = """(names => names.map(name => {
   const [r, g, b] = getComputedStyle(document.body)[name].match(/[0-9.]+/g).map(Number);
   return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
 }))(["backgroundColor", "color"])"""
-# Elements that reach beyond the window, those within a table's own scroll area aside.
+# Elements that extend beyond the window, except those within a table's own scroll area.
 BEYOND = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide, .pane") && e.getClientRects().length
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
-# Tables and drawings that are wider than their place.
+# Tables and drawings that are wider than their container.
 CUT = """[...document.querySelectorAll(".wide, .track, figure")].filter(e => e.scrollWidth > e.clientWidth + 1)
   .map(e => e.outerHTML.slice(0, 80))"""
-# Charts that are higher than their content, as if stretched to their neighbours'.
+# Charts that are higher than their content, as if stretched to their neighbours' height.
 STRETCHED = """[...document.querySelectorAll(".plots > figure.bars")].filter(e =>
   e.getBoundingClientRect().bottom - e.lastElementChild.getBoundingClientRect().bottom > 4).map(e => e.innerText)"""
 SMALLEST_TEXT = """Math.min(...[...document.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height))"""

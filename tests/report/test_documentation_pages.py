@@ -1,4 +1,4 @@
-"""The built documentation in a real browser, from file://: nothing overflows, nothing fails, search finds."""
+"""The built documentation in a real browser, from file://: no overflow, no errors, and search works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
         reason="mkdocs is not installed: extra docs",
     ),
 ]
-# Elements that reach beyond the window; tables, code and figures scroll within boxes of their own.
+# Elements that extend beyond the window; tables, code and figures scroll within boxes of their own.
 BEYOND = """[...document.querySelectorAll(".md-content *, .md-header, .md-footer")].filter(e =>
   !e.closest(".md-typeset__scrollwrap, pre, .md-code__content, svg, p:has(> img)") && e.getClientRects().length
   && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120))"""
@@ -50,7 +50,7 @@ def browser():
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
 def test_every_page_fits_and_loads_nothing_from_other_hosts(browser, site, width, dark):
     wrong = []
-    for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # that one is for servers
+    for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # this one requires a server
         seen = browser.show(page, width=width, height=844, dark=dark)
         outside = [url for url in seen.requests if not url.startswith(("file://", "data:"))]
         ground, text = seen.evaluate(LIGHTNESS)

@@ -1,4 +1,4 @@
-"""The graph of a model and the profile of a run on their pages: edges, boxes, colours, threads, counters."""
+"""The graph of a model and the profile of a run in reports: edges, boxes, colours, threads, counters."""
 
 from __future__ import annotations
 

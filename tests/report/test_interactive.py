@@ -1,4 +1,4 @@
-"""What the scripts of a page do, in a real browser: tables sort and filter, terms explain themselves."""
+"""The scripts of a page in a real browser: tables sort and filter, terms have tooltips."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_headings_sort_figures_by_value_and_words_by_their_numbers(shown):
     seen = shown()
     seen.evaluate(HEADING.format(1) + ".click()")
     found = seen.evaluate(COLUMN.format(1))
-    assert found[0] == ROWS[0][1] and found[-2:] == ["0.597", "–"]  # the largest first, what is missing last
+    assert found[0] == ROWS[0][1] and found[-2:] == ["0.597", "–"]  # largest first, missing values last
     assert seen.evaluate(HEADING.format(1) + ".getAttribute('aria-sort')") == "descending"
     seen.evaluate(HEADING.format(1) + ".click()")
     found = seen.evaluate(COLUMN.format(1))
@@ -89,7 +89,7 @@ def test_without_scripts_all_content_is_there(browser, tmp_path):
         assert (seen.requests, seen.complaints) == ([], [])
 
 
-def test_a_unit_is_no_part_of_a_term():
+def test_a_unit_is_not_part_of_a_term():
     assert explained("measured, µs") == f'<abbr title="{TERMS["measured"]}">measured</abbr>, µs'
     assert explained("latency, median (doubtful)").endswith("</abbr> (doubtful)")
     assert explained("nothing known") == "nothing known"
@@ -134,7 +134,7 @@ def test_a_timeline_zooms_moves_and_explains(timeline_page, width):
     assert seen.evaluate(WINDOW) == "0 to 1.792 k"
     seen.evaluate(key("-"))
     seen.evaluate(key("ArrowLeft"))
-    assert seen.evaluate(WINDOW) == "0 to 1.792 k"  # no further than all of it
+    assert seen.evaluate(WINDOW) == "0 to 1.792 k"  # no further than the whole range
     assert seen.complaints == []
 
 
@@ -149,7 +149,7 @@ def test_a_timeline_has_every_instruction_where_there_are_few(timeline_page):
 
 
 def test_a_timeline_is_drawn_in_the_colours_of_light_and_dark(timeline_page):
-    # The share of the canvas that is painted, and how light its first row is.
+    # The painted share of the canvas, and the lightness of its first row.
     painted = """(c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;
       for (let i = 3; i < d.length; i += 4) n += d[i] > 0;
       return n / (d.length / 4); })(document.querySelector('canvas'))"""
@@ -170,7 +170,7 @@ def test_overlapping_spans_lie_in_rows_of_their_own():
     rows = lanes(spans)
     assert sorted(span for row in rows for span in row) == sorted(spans)
     assert all(one.start + one.length <= two.start for row in rows for one, two in itertools.pairwise(row))
-    assert len(rows) == 3  # three of them are at once between 12 and 15
+    assert len(rows) == 3  # three of them overlap between 12 and 15
 
 
 def test_a_long_program_is_drawn_in_slices(browser, tmp_path, monkeypatch):

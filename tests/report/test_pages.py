@@ -1,4 +1,4 @@
-"""Pages and their parts: what is drawn is what was given, and a page needs nothing outside of itself."""
+"""Pages and their parts: they show the given data, and need no external resources."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def test_a_simulations_page_has_engines_memories_and_operators(pages):
         assert engine in page.cells and count(time.busy) in page.cells
     assert {"Where the cycles go", "Roofline", "Energy", "Operators"} <= set(page.titles)
     assert page.cells.count("first <block>") == 1  # operators have one table
-    assert page.drawn["rect"] >= 3  # stretches in which an engine is busy
+    assert page.drawn["rect"] >= 3  # spans in which an engine is busy
 
 
 def test_a_comparison_shows_who_won_and_what_went_wrong(pages):
     page = Page(pages["comparison"])
     numbers = [place for place in re.findall(r'class="label"[^>]*>([\d, +]+)<', pages["comparison"])]
-    assert sorted(name for text in numbers for name in text.split(", ")) == list("123456")  # ours, of each case
+    assert sorted(name for text in numbers for name in text.split(", ")) == list("123456")  # ours, for each case
     assert "0.70" in page.cells and "Failed, wrong or doubtful" in page.titles
     assert "differs from the &lt;right&gt; answer" in pages["comparison"]
     assert "Skipped none" in pages["comparison"] and "none" not in page.cells
@@ -274,7 +274,7 @@ def test_points_have_labels_that_do_not_cover_each_other():
     assert sorted(written) == sorted([*names, "roof 2.0", "roof 5.0"])
     boxes = [box(float(x), float(y), anchor, CHARACTER * len(label)) for x, y, anchor, label in found]
     assert all(one.overlap(other) == 0 for one, other in itertools.combinations(boxes, 2))
-    assert "legend" not in text  # names at the lines need none
+    assert "legend" not in text  # names at the lines make it unnecessary
 
 
 def test_points_at_one_place_share_a_label():
@@ -286,7 +286,9 @@ def test_the_share_of_the_peak_counts_what_winograd_executes():
     workload = ConvWorkload(n=1, h=8, w=8, ci=32, co=64, kh=3, kw=3, padding=(1, 1, 1, 1))
     given = {"name": "c", "kind": "convolution", "calls": 2, "flops": 2 * workload.flops, "form": "winograd"}
     record = OperatorRecord(**given, decision={"winograd": {"m": 4, "points": 6}}, workload=workload.to_dict())
-    assert executed_flops(record) == 2 * (2 * 36 * 4 * 32 * 64)  # 36 products for each of 4 tiles and each call
+    assert executed_flops(record) == 2 * (
+        2 * 36 * 4 * 32 * 64
+    )  # 36 matrix multiplications for each of 4 tiles and each call
     assert executed_flops(dataclasses.replace(record, form="direct")) == 2 * workload.flops
     timed = model(operators=1)
     fast = dataclasses.replace(record, measured_seconds=record.flops / 250e9)  # faster than 200 Gop/s, by Winograd
@@ -336,7 +338,7 @@ def test_sizes_of_workloads_for_people():
 
 
 def advised(workload, kind, seconds, **more):
-    """The advice for one operator that takes so long, on a machine of 200 Gop/s and 20 GB/s."""
+    """Return the advice for one operator with this time, on a machine with 200 Gop/s and 20 GB/s."""
     given = {"name": "o", "kind": kind, "calls": 1, "flops": 0, "measured_seconds": seconds, **more}
     if workload is not None:
         given |= {"flops": workload.flops, "workload": workload.to_dict()}
@@ -351,7 +353,7 @@ def test_a_layer_that_reads_weights_is_to_be_batched():
     (first, *_) = advised(product, "product", 5e-4)
     assert "memory-bound" in first.what and "--batch" in first.what and "--weights int8" in first.what
     assert first.gain == pytest.approx(5e-4 - product.flops / 200e9) and first.numbers == [1]  # then compute-bound
-    assert not advised(dataclasses.replace(product, batch=8), "product", 4e-3)  # each multiplies a matrix of its own
+    assert not advised(dataclasses.replace(product, batch=8), "product", 4e-3)  # each multiplies a different matrix
 
 
 def test_a_compute_bound_layer_is_to_be_narrower_and_a_slow_one_tuned():

@@ -1,4 +1,4 @@
-"""The page of a search: every trial is on it, the best so far as a line, failures with their reasons."""
+"""The page of a search: all trials, the best so far as a line, failures with their reasons."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def report(costs=COSTS, operator="a <product>", **more) -> TuneReport:
 
 
 def points(text: str) -> list[list[tuple[float, float]]]:
-    """The lines that are drawn, as they lie on the page: up is less."""
+    """Return the drawn lines in page coordinates, in which up is less."""
     lines = re.findall(r'<polyline[^>]* points="([^"]+)"', text)
     return [[tuple(map(float, point.split(","))) for point in line.split()] for line in lines]
 
@@ -73,8 +73,8 @@ def test_the_page_shows_every_trial():
     assert not page.open and not page.outside
     assert page.titles == ["Convergence", "a <product>", "Failures", "Every trial", "Glossary"]
     measured = sum(cost is not None for cost in COSTS)
-    assert page.drawn["circle"] == 2 * measured  # what was measured, and what was predicted of it
-    assert page.cells.count(WHY) == 3  # of two trials, and among the reasons
+    assert page.drawn["circle"] == 2 * measured  # measured costs, and predicted ones
+    assert page.cells.count(WHY) == 3  # for two trials, and among the reasons
     for config in report().log:
         assert config.cost is None or str(config.config) in page.cells
     assert {"3.00 ms", "2.50 ms", "40.0 ms", "25 %"} <= set(page.cells)

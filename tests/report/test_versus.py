@@ -1,4 +1,4 @@
-"""A model beside a baseline: operators are paired by their nodes, differences add up, and doubts are said first."""
+"""A model compared with a baseline: operators are matched by nodes, differences add up, and doubts come first."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_the_page_says_which_is_faster_and_why():
     assert not page.open and not page.outside
     assert "What makes the difference" in page.titles and "Every operator" in page.titles
     text = page_of(versus())
-    assert "net beside base" in text and "1.67" in text  # 1 ms over 0.6 ms
-    assert "one after the other and not in turns" in text
+    assert "net beside base" in text and "1.67" in text  # 1 ms / 0.6 ms
+    assert "one after the other, not in paired runs" in text
     assert "takes 320 µs less and 50.0 µs more per run" in text
     assert any("(only baseline)" in cell for cell in page.cells) and any(
         "(only subject)" in cell for cell in page.cells

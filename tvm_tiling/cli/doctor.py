@@ -75,7 +75,7 @@ def check_compiler(environment: Mapping[str, str]) -> Check:
     )
     if found:
         return Check("c compiler", "ok", found)
-    without = "missing: models run in TVM's thread pool, which is slower beside other libraries' spinning threads"
+    without = "missing: models run in TVM's thread pool, which is slower when threads of other libraries spin"
     return Check("c compiler", "warn", without, "apt install gcc, or your system's equivalent")
 
 

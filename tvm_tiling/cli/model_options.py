@@ -18,7 +18,7 @@ from ..hardware import Hardware
 from ..hardware.file import preset_names
 from ..operand_types import BLOCK
 from .output import working
-from .threads import THREADS as THREADS  # beside the options that it comes with
+from .threads import THREADS as THREADS  # shown besides the options of a command
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
@@ -45,7 +45,7 @@ def targets(incomplete: str) -> list[str]:
 
 
 def target_option(default: str = "this CPU", accepted: str = "cpu (this machine), a preset or a TOML file") -> Any:
-    """--target with its older name --hardware; `default` says what applies without it."""
+    """--target with its former name --hardware; `default` describes the behaviour without it."""
     return typer.Option(
         "",
         "--target",

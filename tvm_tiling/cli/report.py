@@ -85,7 +85,7 @@ def command(
         "--against",
         metavar="MODEL|RESULT",
         help="Compare with this baseline: another build of the model, or another result of `report --json` or "
-        "`bench MODEL --json`. Models run in turns.",
+        "`bench MODEL --json`. Models run in alternation.",
     ),
     seconds: float = seconds_option("How long to measure."),
     trace: str = typer.Option(
@@ -275,7 +275,7 @@ def _compare(
     output: str,
     as_json: bool,
 ) -> None:
-    """A model or a result beside a baseline of the same kind."""
+    """A model or a result compared with a baseline of the same kind."""
     from ..report.save import save_report
     from ..report.timed_model import FORMAT, timed_from_dict
     from ..report.versus import Versus
@@ -305,7 +305,7 @@ def _compare(
 
 
 def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, seconds: float) -> Versus:
-    """Two builds of a model, run in turns on the same inputs, then each by itself for its operators."""
+    """Two builds of a model, run alternately on the same inputs, then each by itself for the times of its operators."""
     from ..report.versus import Versus
 
     subject, baseline = (opened(each, NO_OPTIONS if is_executable(each) else sizes) for each in (name, against))
@@ -314,7 +314,7 @@ def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, sec
         raise WorkloadError(f"{against} takes other inputs than {name}; expected two builds of one model")
     inputs = inputs_of(subject, input_file)
     ours, theirs = (Side(lambda exe=exe: exe.run(inputs), own_core) for exe in (subject, baseline))  # type: ignore[misc]
-    with working("measuring in turns"):
+    with working("measuring paired runs"):
         pair = paired(ours, theirs, StopRule(most_seconds=seconds), Condition())
     if pair.reason:
         raise WorkloadError(f"the runs failed: {pair.reason}")
@@ -336,7 +336,7 @@ def _print_compared(versus: Versus) -> None:
         if said := doubt(timed.report.others):
             print(f"{side}: {said}")
     if versus.speedup is not None:
-        print(f"{versus.subject.name} beside {versus.baseline.name}: speedup {versus.speedup:.2f}\n")
+        print(f"{versus.subject.name} compared with {versus.baseline.name}: speedup {versus.speedup:.2f}\n")
     rows = []
     for both in matched(versus.subject.report.operators, versus.baseline.report.operators):
         forms = [record.form or record.kind if record else "" for record in (both.subject, both.baseline)]

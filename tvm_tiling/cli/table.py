@@ -83,7 +83,7 @@ def _print_columns(width: int, columns: Sequence[_Column], rows: Iterable[Sequen
 
 def _print_records(width: int, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """One line that names the row, then one line per further cell with its heading."""
-    named = 1 if headings[0] else 2  # an unnamed first column holds the status of what the second one names
+    named = 1 if headings[0] else 2  # a first column without a heading has the status of the name in the second one
     fold = textwrap.TextWrapper(width, subsequent_indent="    ", break_on_hyphens=False)
     for row in rows:
         print(fold.fill("  ".join(filter(None, row[:named]))))

@@ -49,7 +49,7 @@ def restricted_to(words: Sequence[str]) -> Iterator[None]:
 
 
 def _asked(words: Sequence[str]) -> int | None:
-    """The number behind the last --threads; None without it, or where parsing is to refuse it."""
+    """The number after the last --threads; None without it, or if the parser will refuse it."""
     found = None
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")

@@ -43,7 +43,7 @@ def _option(match: re.Match[str]) -> str:
     return f"{_ARGUMENTS[match[1]]} {match[2]}"
 
 
-# In this order. Each takes what the errors of compile(), decide(), tune() and the readers of models say of arguments.
+# Order matters. Each rule rewrites how the errors of compile(), decide(), tune() and the model readers name arguments.
 _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(with )?limits=Limits\([a-z_]+=\.\.\.\), ", ""),
     (r"calibration=\[inputs\]", "--calibration inputs.npz"),
@@ -82,7 +82,7 @@ def in_command_terms(text: str) -> str:
 
 
 def usage_sentence(error: Any, commands: Sequence[str]) -> str:
-    """What Typer's parser refuses, as one sentence that ends with the command whose help tells more."""
+    """What Typer's parser refuses, as one sentence that refers to the command's help."""
     context = error.ctx
     path = context.command_path if context is not None else "tvm-tiling"
     kind, message = type(error).__name__, " ".join(error.format_message().split()).rstrip(".")
@@ -133,7 +133,7 @@ _EXPECTED = (
 
 
 def _value(error: Any) -> str:
-    """A refused value and what is expected, from the words of Typer's parser or of Click's."""
+    """A refused value and the expected ones, from the messages of Typer's parser or of Click's."""
     message = str(error.message).rstrip(".")
     details = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     value = f" {details[0]['input']}" if details else ""

@@ -179,7 +179,11 @@ class Report:
     def lines(self) -> list[str]:
         """Lines about the model as a whole: time outside convolutions and matrix multiplications, precision, memory,
         compile time."""
-        outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
+        outside = (
+            []
+            if self.outside is None
+            else [f"outside convolutions and matrix multiplications: {self.outside:.1%} of the time"]
+        )
         compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
         precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()
         doubtful = [doubt(self.others)] if doubt(self.others) else []

@@ -1,6 +1,7 @@
-"""Pages that people read: a model, a simulation, a sweep or a comparison as one HTML file that needs nothing else.
+"""Reports as self-contained HTML files: a model, a simulation, a sweep, a search or a comparison.
 
-Everything is HTML, CSS and SVG written here, without a plotting library: the plots are bars, lines, points and a
-timeline, a page has tens of kilobytes instead of the four megabytes of a plotting library, follows the reader's light
-or dark setting, and prints. Two small scripts sort, filter, explain and zoom; without them all content is there.
+Everything is HTML, CSS and SVG generated here, without a plotting library: the plots are bars, lines, points and
+timelines. A page has tens of kilobytes instead of the four megabytes of a plotting library, follows the reader's light
+or dark setting, and prints. Two small scripts add sorting, filtering, tooltips and zooming; without them all content is
+visible.
 """

@@ -1,7 +1,7 @@
-"""What may make a measured model faster, the largest gain first.
+"""Advice on making a measured model faster, largest gain first.
 
-A gain is an upper limit, computed from measured times, peaks and bandwidths: what the operators take beyond the
-roofline that they would have then. It is a prediction, and is called one.
+A gain is an upper limit, computed from measured times, peaks and bandwidths: the time of the operators beyond the
+roofline that would apply. It is a prediction, and is called one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .timed_model import TimedModel, workload_of
 
 MOST_ADVICE = 6
 LEAST_GAIN = 0.02  # of the time of a run
-MEMORY_BOUND = 0.5  # share of the measured time that moving each byte once explains
+MEMORY_BOUND = 0.5  # share of the measured time that is explained by moving each byte once
 MANY_OTHERS = 0.15  # share of the time outside matrix multiplications
 MANY_WEIGHTS = 0.5  # share of the bytes
-BETWEEN = 0.1  # share of a run that no operator takes
+BETWEEN = 0.1  # share of a run outside of operators
 
 
 class Advice(NamedTuple):
-    """`gain`: seconds of a run that it saves at most, by prediction. `numbers`: of the operators that it is about."""
+    """`gain`: upper limit of the seconds saved per run, predicted. `numbers`: numbers of the operators concerned."""
 
     gain: float
     what: str
@@ -33,8 +33,8 @@ class Advice(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A measured operator with the seconds that its work needs at least: of the multipliers at their peak, and of
-    moving each byte once; `weights` is the share of these bytes that are weights."""
+    """A measured operator with lower bounds of its time: its operations at the peak rate, and moving each byte once;
+    `weights` is the share of these bytes that are weights."""
 
     number: int
     record: OperatorRecord
@@ -50,7 +50,7 @@ class Timed(NamedTuple):
 
 
 def advice(timed: TimedModel) -> list[Advice]:
-    """The advice that saves most, by prediction; none where nothing was measured."""
+    """Return the advice with the largest predicted gains; empty if nothing was measured."""
     report = timed.report
     if report.seconds is None or timed.peak is None:
         return []
@@ -67,7 +67,7 @@ def advice(timed: TimedModel) -> list[Advice]:
 
 
 def sentence(each: Advice, timed: TimedModel) -> str:
-    """The advice with what it gains at most."""
+    """Return the advice with the upper limit of its gain."""
     run = timed.report.seconds or 1.0
     return f"{each.what} Predicted to save at most {seconds(each.gain)} of a run, {percent(each.gain / run, 0)}."
 
@@ -84,7 +84,7 @@ def _timed(timed: TimedModel) -> Iterator[Timed]:
 
 
 def bandwidth_of(timed: TimedModel) -> float:
-    """Bytes per second of the innermost memory that holds the whole model, as a copy there was measured."""
+    """Return the copy bandwidth, in bytes per second, of the innermost memory that holds the whole model."""
     levels = (timed.peak or {})["bandwidths"]
     total = timed.report.memory.total
     fitting = (level for level in levels if level["capacity"] is None or level["capacity"] >= total)
@@ -92,7 +92,8 @@ def bandwidth_of(timed: TimedModel) -> float:
 
 
 def weight_bytes(workload: GemmWorkload | ConvWorkload | Any) -> float:
-    """Bytes of the second operand, which batching reads once for several inputs; 0 where each batch has its own."""
+    """Return the bytes of the second operand, which batching reads once for several inputs; 0 if each batch has its
+    own."""
     if isinstance(workload, GemmWorkload):
         return 0.0 if workload.batch > 1 else workload.n * workload.k * workload.b_bytes
     if isinstance(workload, ConvWorkload):
@@ -117,7 +118,7 @@ def _read_weights_less_often(operators: Sequence[Timed]) -> Iterator[Advice]:
 
 
 def _multiply_faster(operators: Sequence[Timed], peak: Mapping[str, Any]) -> Iterator[Advice]:
-    """A narrower type for operators that compute in float32 and are not memory-bound."""
+    """Suggest a narrower type for operators that compute in float32 and are not memory-bound."""
     bound = [o for o in operators if type_of(o.record) == "float32" and not o.memory_bound]
     float32 = peak_of(peak, "float32") or 1.0
     half = [(rate * 1e9, name) for name, rate in peak.get("gflops_half", {}).items()]
@@ -135,7 +136,7 @@ def _multiply_faster(operators: Sequence[Timed], peak: Mapping[str, Any]) -> Ite
 
 
 def _search(operators: Sequence[Timed]) -> Iterator[Advice]:
-    """Tuning for what is far from both roofs."""
+    """Suggest tuning for operators that are far from both roofs."""
     far = [o for o in operators if not o.memory_bound and o.compute < 0.6 * o.taken]
     if far:
         gain = sum(o.taken - max(o.compute, o.memory) for o in far)
@@ -154,8 +155,8 @@ def _other_operators(timed: TimedModel) -> Iterator[Advice]:
         gain = sum(o.measured_seconds or 0.0 for _, o in others)
         first = ", ".join(str(number) for number, _ in others[:3])
         what = (
-            f"Operators that multiply no matrices take {percent(report.outside, 0)} of the time (first {first}): see "
-            "which nodes of the model they compute, and whether it needs them."
+            f"Operators other than matrix multiplications and convolutions take {percent(report.outside, 0)} of the "
+            f"time (first {first}): see which nodes of the model they compute, and whether it needs them."
         )
         yield Advice(gain, what, [number for number, _ in others])
 
@@ -163,7 +164,7 @@ def _other_operators(timed: TimedModel) -> Iterator[Advice]:
 def _between(timed: TimedModel) -> Iterator[Advice]:
     report = timed.report
     if doubt(report.others):
-        return  # the rest is the other processes' time
+        return  # the rest is the time of other processes
     run, together = report.seconds or 0.0, sum(o.measured_seconds or 0.0 for o in report.operators)
     if together and run - together > BETWEEN * run:
         what = (

@@ -1,4 +1,4 @@
-"""Horizontal bars: one for each thing, of one or several parts, the name before it and its figure behind it."""
+"""Horizontal bar charts: each bar has one or several parts, a name on its left and a figure on its right."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .page import color, legend
 
 
 class Bar(NamedTuple):
-    """`parts`: (number of its series, length), from the left; `start` is where they begin. `value` is written behind,
-    `hover` is said when the bar is pointed at."""
+    """`parts`: (index of its series, length), from the left; `start` is the left end. `value` is written on the right,
+    `hover` is the tooltip."""
 
     name: str
     parts: Sequence[tuple[int, float]]
@@ -21,7 +21,7 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, series: Sequence[str], rows: Sequence[Bar], whole: float | None = None) -> Html:
-    """Bars below each other on one scale that ends at `whole`; left out: at the longest bar."""
+    """Return bars on a common scale that ends at `whole`, by default at the longest bar."""
     end = whole or max((bar.start + sum(length for _, length in bar.parts) for bar in rows), default=0.0) or 1.0
     return tag(
         "figure", tag("figcaption", title), legend(series), *(_bar(bar, series, end) for bar in rows), class_="bars"

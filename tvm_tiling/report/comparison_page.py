@@ -1,4 +1,4 @@
-"""The page of a comparison on a suite of shapes: who is faster by how much, on which shapes, how near the roofline."""
+"""The page of a comparison on a suite of shapes: speedups, shapes, and shares of the roofline."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .suite_result import Row, faster_peer, peer_columns, remarks, skipped_peers
 HOW = (
     "Ratios are medians of paired runs (ours, peer, ours, peer, ...); above 1, ours is faster. Outputs were compared "
     "with a float64 reference first: float32 on operands in [-1, 1) may differ by 4k·2⁻²⁴ for a matrix multiplication, "
-    "by 10⁻⁴ of the largest output for a convolution (room for Winograd's algorithm), int8 not at all. Every library's "
-    "threads are bound, each to its own core. Speeds are in Gop/s, as the model defines the operations."
+    "by 10⁻⁴ of the largest output for a convolution (to allow Winograd), int8 must be equal. Every library's "
+    "threads are pinned to one core each. Speeds are in Gop/s, as the model defines the operations."
 )
 NETWORKS = (
-    "A network's line holds all of its layers; “whole network” counts each as often as it occurs: time by the faster "
-    "peer of each layer over time by ours."
+    "The line of a network covers all of its layers; “whole network” weights each by its occurrences: time by the "
+    "fastest peer of each layer over our time."
 )
 
 
 def comparison_page(result: Mapping[str, Any]) -> str:
-    """The whole page of what benchmarks/run.py wrote."""
+    """Return the whole page of a result of benchmarks/run.py."""
     rows, settings = result["rows"], result["settings"]
     wrong = remarks(rows)
     sections = [
@@ -47,7 +47,7 @@ def comparison_page(result: Mapping[str, Any]) -> str:
 
 
 def _doubts(rows: Sequence[Row]) -> list[str]:
-    """How many cases were measured on a machine too busy for it."""
+    """Return the number of cases that were measured on a busy machine."""
     doubtful = sum(any(entry.get("doubtful") for entry in (row["ours"], *row["peers"].values())) for row in rows)
     if not doubtful:
         return []
@@ -70,7 +70,7 @@ def _tiles(result: Mapping[str, Any]) -> list[Tile]:
 
 
 def _ratios(rows: Sequence[Row]) -> Html | None:
-    """Every case by its ratio, the worst first, each group in a colour."""
+    """Plot the ratios of all cases, worst first, coloured by group."""
     found = [(row, best) for row in rows if (best := faster_peer(row)) is not None]
     if not found:
         return None
@@ -79,11 +79,11 @@ def _ratios(rows: Sequence[Row]) -> Html | None:
     series = []
     for group in groups:
         own = [(place, row, best) for place, (row, best) in enumerate(found, start=1) if row["group"] == group]
-        hover = [f"{row['case']}: {best[1]:.2f} beside {best[0]}" for _, row, best in own]
+        hover = [f"{row['case']}: {best[1]:.2f} compared with {best[0]}" for _, row, best in own]
         series.append(Series(group, [(float(place), best[1]) for place, _, best in own], hover=hover))
     level = Series("as fast", [(1.0, 1.0), (float(len(found)), 1.0)], line=True, dots=False, dashed=True)
     drawn = plot(
-        "Every case, the worst first",
+        "Every case, worst first",
         Axis("cases"),
         Axis("speedup over the faster peer", log=True),
         [*series, level],
@@ -124,7 +124,7 @@ def _rooflines(result: Mapping[str, Any]) -> Html | None:
 
 
 def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str, numbers: Mapping[str, int]) -> Html | None:
-    """Speed over operations for each byte, both logarithmic: ours and every peer below the roofs."""
+    """Plot speed over operations per byte, both logarithmic: ours and every peer, with the roofs."""
     arithmetic = (peak["gops_int8"] if dtype in ("int8", "uint8") else None) or peak["gflops"]
     intensities = [row["flops"] / row["bytes"] for row in rows]
     series = []
@@ -142,7 +142,7 @@ def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str, numbers:
 
 
 def _speeds(rows: Sequence[Row]) -> Html | None:
-    """For each group, ours and every peer beside each other, shape by shape."""
+    """For each group, plot ours and every peer shape by shape."""
     parts = []
     for group in dict.fromkeys(row["group"] for row in rows):
         own = [row for row in rows if row["group"] == group]
@@ -188,11 +188,11 @@ def _cases(rows: Sequence[Row]) -> Html:
 
 
 def _peer(entry: Mapping[str, Any]) -> Cell:
-    """A peer's speed, and what is said when it is pointed at."""
+    """A peer's speed with its tooltip."""
     hover = [entry["note"], entry["reason"]]
     if entry["ratio"] is not None:
         hover.append(f"ratio {entry['ratio']:.3f}, spread {entry['spread']:.3f}, {entry['samples']} pairs")
-    if entry.get("p99") is not None:  # results of earlier versions have none
+    if entry.get("p99") is not None:  # missing in results of earlier versions
         hover.append(
             f"p90 {seconds(entry['p90'])}, p99 {seconds(entry['p99'])}, {scaled(entry['throughput'], 'calls/s')}"
         )

@@ -1,4 +1,4 @@
-"""A decision on a page: every choice with its value and reason, and the forms that were compared."""
+"""A decision in a report: every choice with its value and reason, and the algorithms that were compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[str, str, str, str]
 
 
 def decision_rows(decision: Decision) -> Iterator[Row]:
-    """(part of the decision, choice, value, why) of a decision that was just made; the part stands in its first row."""
+    """Return (part of the decision, choice, value, reason) of a new decision; only the first row of a part names it."""
     last = ""
     for row in decision.explained():
         yield row.section if row.section != last else "", row.name, row.value, row.why
@@ -26,11 +26,11 @@ def decision_rows(decision: Decision) -> Iterator[Row]:
 
 
 def kept_rows(decision: Mapping[str, Any]) -> Iterator[Row]:
-    """The same of a decision as an executable keeps it: what has a reason, those of the product within it too, and the
-    forms that were compared."""
+    """Return the same for a decision stored in an executable: choices that have a reason, including those of the nested
+    matrix multiplication, and the algorithms that were compared."""
     yield from _reasons("decided", decision)
     if decision.get("product"):
-        yield from _reasons("as a product", decision["product"])
+        yield from _reasons("as a matrix multiplication", decision["product"])
     section = "compared"
     for form, time, why in decision.get("candidates", ()):
         yield section, form, "refused" if time is None else seconds(time), why
@@ -38,12 +38,12 @@ def kept_rows(decision: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def decision_body(decision: Decision) -> Html:
-    """A decision that was just made, on a page."""
+    """Return a new decision as HTML."""
     return join([text(decision.headline()), table(HEADINGS, list(decision_rows(decision)))])
 
 
 def kept_body(decision: Mapping[str, Any]) -> Html:
-    """A decision as an executable keeps it, on a page."""
+    """Return a decision stored in an executable as HTML."""
     return table(HEADINGS, list(kept_rows(decision)))
 
 

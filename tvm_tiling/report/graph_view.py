@@ -1,5 +1,5 @@
-"""The graph of a model as a drawing: a box for each step, with its shape and time, the colour the stronger the longer
-it takes; edges from the steps whose results it reads. Every step lies below all that it reads from."""
+"""The graph of a model as a drawing: a box for each step with its shape and time, coloured by time, and edges from the
+steps whose results it reads. Every step is below all steps that it reads from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRONGEST = 0.6  # opacity of the slowest step's colour
 
 
 def graph_view(graph: Sequence[GraphStep], operators: Mapping[str, tuple[int, OperatorRecord]]) -> Html | None:
-    """The drawing; None without a graph. `operators`: number on the page and record by name."""
+    """Return the drawing; None without a graph. `operators`: number on the page and record by name."""
     if not graph:
         return None
     shown = graph[:MOST_STEPS]
@@ -52,8 +52,8 @@ def graph_view(graph: Sequence[GraphStep], operators: Mapping[str, tuple[int, Op
 
 
 def layout(graph: Sequence[GraphStep]) -> list[tuple[float, float]]:
-    """The top left corner of each step's box. Rows by the longest way from an input; within a row in the order of what
-    they read from."""
+    """Return the top left corner of each step's box. A step's row is the length of the longest path from an input;
+    within a row, steps are ordered by what they read from."""
     depth: list[int] = []
     for step in graph:
         depth.append(1 + max((depth[read] for read in step.reads if read >= 0), default=-1))
@@ -82,7 +82,7 @@ def _per_call(operator: OperatorRecord) -> float | None:
 
 
 def _edge(above: tuple[float, float], below: tuple[float, float], source: int, target: int) -> Html:
-    """From the bottom of one box to the top of another, around the boxes between them."""
+    """Path from the bottom of one box to the top of another, around the boxes between them."""
     x1, y1 = above[0] + WIDE / 2, above[1] + HIGH
     x2, y2 = below[0] + WIDE / 2, below[1]
     aside = 0.0 if y2 - y1 <= DOWN + 1 else WIDE * 0.72

@@ -1,4 +1,4 @@
-"""Names of points and lines within a plot: beside what they name, without covering each other."""
+"""Placement of labels in a plot: next to what they name, without covering each other."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Box(NamedTuple):
     bottom: float
 
     def overlap(self, other: Box) -> float:
-        """The area that both cover."""
+        """Return the overlap of both rectangles."""
         wide = min(self.right, other.right) - max(self.left, other.left)
         high = min(self.bottom, other.bottom) - max(self.top, other.top)
         return wide * high if wide > 0 and high > 0 else 0.0
 
 
 class Labels:
-    """Labels of one plot, placed in the order in which they come."""
+    """Labels of one plot, placed in the order in which they are added."""
 
     def __init__(self, inside: Box, dots: Sequence[tuple[float, float]], radius: float) -> None:
-        """`inside`: where labels may lie. `dots`: what they should not cover."""
+        """`inside`: the area for labels. `dots`: points that labels should not cover."""
         self._inside = inside
         self._taken = [Box(x - radius, y - radius, x + radius, y + radius) for x, y in dots]
 
     def of_points(self, points: Sequence[tuple[float, float, str]]) -> list[Html]:
-        """A label for each point; points that lie on each other share one."""
+        """Add a label for each point; coinciding points share one."""
         clusters: list[list[tuple[float, float, str]]] = []
         for x, y, name in points:
             near = (c for c in clusters if any(abs(x - a) < NEAR and abs(y - b) < NEAR for a, b, _ in c))
@@ -48,7 +48,7 @@ class Labels:
         return [self._beside(cluster) for cluster in clusters]
 
     def of_line(self, x: float, y: float, name: str) -> Html:
-        """The label of a line that begins at this point and rises to the right."""
+        """Add the label of a line that starts at this point and rises to the right."""
         width = CHARACTER * len(name)
         places = [(x + dx, y + dy, "start") for dy in (14.0, 27.0, 40.0, -6.0) for dx in (8.0, 24.0)]
         places.append((self._inside.right, y + 14, "end"))
@@ -74,7 +74,7 @@ class Labels:
         return self._placed(text, CHARACTER * len(text), places)
 
     def _placed(self, text: str, width: float, places: Sequence[tuple[float, float, str]]) -> Html:
-        """At the place that covers least."""
+        """Place a label where it covers the least."""
         x, y, anchor = min(places, key=lambda at: self._cost(box(at[0], at[1], at[2], width)))
         self._taken.append(box(x, y, anchor, width))
         return tag("text", text, class_="label", x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
@@ -85,6 +85,6 @@ class Labels:
 
 
 def box(x: float, y: float, anchor: str, width: float) -> Box:
-    """What a label covers."""
+    """Return the area that a label covers."""
     left = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * width
     return Box(left, y - LINE + 3, left + width, y + 3)

@@ -1,4 +1,4 @@
-"""The machine that figures were measured on: processor, caches, measured peaks, versions, date."""
+"""The machine on which figures were measured: processor, caches, measured peaks, versions, date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .page import table
 
 
 def machine_table(machine: Mapping[str, Any], peak: Mapping[str, Any] | None) -> Html:
-    """A row for everything that `machine_record` and a Peak hold."""
+    """Return a row for each item of a `machine_record` and a Peak."""
     name = f", LLVM name {machine['mcpu']}" if machine.get("mcpu") else ""
     rows = [("processor", f"{machine['cpu']}, {machine['cores']} cores used{name}")]
     rows += [

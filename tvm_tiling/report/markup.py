@@ -1,4 +1,4 @@
-"""HTML as values: text is escaped where it enters an element, markup passes."""
+"""HTML as values: text is escaped when it is inserted into an element, markup is not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Html(str):
 
 
 Child = str | int | float | None
-"""What may stand in an element: markup, text that is escaped, numbers; None is left out."""
+"""Content of an element: markup, text that is escaped, numbers; None is omitted."""
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
-    """An element. A trailing "_" of an attribute is dropped and the others become "-"; those that are None or False are
-    left out, and True stands alone."""
+    """Return an element. A trailing "_" of an attribute is dropped and other underscores become "-"; None and False
+    attributes are omitted, and True has no value."""
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in VOID:
         return Html(f"<{name}{written}>")
@@ -29,12 +29,12 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 
 
 def join(children: Iterable[Child]) -> Html:
-    """Children one behind the other."""
+    """Concatenate children."""
     return Html("".join(_escaped(child) for child in children if child is not None))
 
 
 def breakable(name: str) -> Html:
-    """A name that may be broken behind underscores, slashes and dots."""
+    """A name that may be broken after underscores, slashes and dots."""
     return Html(re.sub(r"([_/.]+)(?=.)", r"\1<wbr>", html.escape(name)))
 
 

@@ -1,7 +1,6 @@
-"""The page of a model on a CPU: where its time goes, what was predicted, how near the roofline it is, and each decision
-with its reasons.
+"""The report page of a model on a CPU: time per operator, predictions, rooflines, and each decision with its reasons.
 
-Operators have numbers on the page, the slowest first; plots name them by these.
+Operators are numbered on the page, slowest first; plots refer to them by these numbers.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from .profile_view import operators_view, threads_view
 from .timed_model import TimedModel, workload_of, workload_text
 
 MOST_BARS = 25
-MOST_NODES = 12  # that a hint names
+MOST_NODES = 12  # nodes named in a tooltip
 NODES_IN_TABLE = 3
-MOST_ROWS = 8  # of a table beside a plot
+MOST_ROWS = 8  # of a table next to a plot
 KINDS = (*MULTIPLYING, "other", "runtime")
 
 Numbered = Sequence[tuple[int, OperatorRecord]]
 
 
 def model_page(timed: TimedModel) -> str:
-    """The whole page."""
+    """Return the whole page."""
     operators = list(enumerate(timed.report.operators, start=1))
     sections = [
         Section("Advice", _advice(timed)),
@@ -59,7 +58,7 @@ def model_page(timed: TimedModel) -> str:
 
 
 def doubts_of(timed: TimedModel) -> list[str]:
-    """Why times are not to be trusted; none where nothing was measured or the machine was idle."""
+    """Return why times are unreliable; empty if nothing was measured or the machine was idle."""
     found = [doubt(timed.report.others)] if timed.report.seconds is not None else []
     if (timed.rival or {}).get("doubtful"):
         found.append(
@@ -70,7 +69,7 @@ def doubts_of(timed: TimedModel) -> list[str]:
 
 
 def _profile(timed: TimedModel, operators: Numbered) -> list[Section]:
-    """What each thread did, if a run was profiled."""
+    """Show the activity of each thread, if a run was profiled."""
     if timed.profile is None:
         return []
     numbers = {o.name: n for n, o in operators}
@@ -81,7 +80,7 @@ def _profile(timed: TimedModel, operators: Numbered) -> list[Section]:
 
 
 def _advice(timed: TimedModel) -> Html | None:
-    """What may save most, in order."""
+    """Show the advice, largest possible gain first."""
     found = advice(timed)
     if not found:
         return None
@@ -118,7 +117,7 @@ def _tiles(timed: TimedModel) -> list[Tile]:
     if rival.get("ratio"):
         doubtful = " (doubtful)" if rival.get("doubtful") else ""
         ratio = f"{rival['ratio']:.2f}"
-        found.append(Tile(f"speedup{doubtful}", ratio, "time of onnxruntime over ours, in turns"))
+        found.append(Tile(f"speedup{doubtful}", ratio, "time of onnxruntime over ours, paired runs"))
     if report.outside is not None:
         found.append(Tile("other operators", percent(report.outside), "of the time: no matrix multiplications"))
     calls = sum(o.calls for o in report.operators)
@@ -130,7 +129,7 @@ def _tiles(timed: TimedModel) -> list[Tile]:
 
 
 def _where(timed: TimedModel, operators: Numbered) -> Html:
-    """Time by algorithm, then by operator."""
+    """Show the time by algorithm, then by operator."""
     timing = [(number, o) for number, o in operators if _time(o)]
     total = sum(_time(o) for _, o in timing) or 1.0
     kinds = [kind for kind in KINDS if any(o.kind == kind for _, o in timing)]
@@ -151,8 +150,9 @@ def _where(timed: TimedModel, operators: Numbered) -> Html:
         by_operator.append(Bar(f"{len(rest)} more", spent, _share(sum(_time(o) for _, o in rest), total)))
     measured = "Predicted; nothing was measured."
     if timed.report.seconds is not None:
-        measured = f"Timed one by one they take {seconds(total)} together, a run {seconds(timed.report.seconds)}."
-    note = text(measured, "All calls of an operator in one run are one bar.")
+        run = seconds(timed.report.seconds)
+        measured = f"Measured one by one, operators take {seconds(total)} in total; a run takes {run}."
+    note = text(measured, "A bar covers all calls of an operator in one run.")
     return join(
         [note, bars("By algorithm", kinds, by_algorithm), bars("By operator, slowest first", kinds, by_operator)]
     )
@@ -168,7 +168,7 @@ def _label(operator: OperatorRecord) -> str:
 
 
 def _bar_name(operator: OperatorRecord) -> str:
-    """The operator's first node, or else its sizes."""
+    """The operator's first node, or its sizes if it has none."""
     if not operator.nodes:
         return _label(operator)
     return nodes_text(operator.nodes, 1)
@@ -215,7 +215,7 @@ def _predicted(operators: Numbered) -> Html | None:
     ]
     beside = table(("#", "furthest off", "algorithm", p_heading, m_heading, "ratio"), rows)
     note = text(
-        f"Together {seconds(measured)} measured and {seconds(predicted)} predicted, a ratio of "
+        f"In total {seconds(measured)} measured and {seconds(predicted)} predicted, a ratio of "
         f"{measured / predicted:.2f}.",
         f"Half of the operators are within a factor of {2**off:.2f} of their prediction.",
     )
@@ -223,14 +223,14 @@ def _predicted(operators: Numbered) -> Html | None:
 
 
 def _rooflines(timed: TimedModel, operators: Numbered) -> Html | None:
-    """A roofline for each type of operands."""
+    """Show a roofline for each operand type."""
     types = dict.fromkeys(type_of(o) for _, o in operators if o.workload is not None)
     drawn = [_roofline(timed, [(n, o) for n, o in operators if type_of(o) == dtype], dtype) for dtype in types]
     if not any(drawn):
         return None
     note = text(
         "The roofs are measured on this machine: multiply-adds in registers, and a copy at each level of memory.",
-        "Points are multiply-adds that are executed, of which Winograd convolutions need fewer."
+        "Points count executed multiply-adds, of which Winograd convolutions need fewer."
         if any(o.form == "winograd" for _, o in operators)
         else "",
     )
@@ -238,7 +238,7 @@ def _rooflines(timed: TimedModel, operators: Numbered) -> Html | None:
 
 
 def _roofline(timed: TimedModel, operators: Numbered, dtype: str) -> Html | None:
-    """Executed operations per second over those for each byte that has to be moved once."""
+    """Executed operations per second over operations per byte, with each byte moved once."""
     arithmetic = peak_of(timed.peak, dtype)
     found = [
         (n, o, executed_flops(o) / o.measured_seconds, executed_flops(o) / (o.calls * workload.bytes))
@@ -260,7 +260,7 @@ def _roofline(timed: TimedModel, operators: Numbered, dtype: str) -> Html | None
 
 
 def _beside_roofline(found: Sequence[tuple[int, OperatorRecord, float, float]], arithmetic: float) -> Html:
-    """The points in numbers."""
+    """Show the figures of the points as a table."""
     heading, speeds = column("speed", [speed for *_, speed, _ in found], "op/s")
     rows = [
         (n, Cell(_label(o), "sizes"), o.form or o.kind, f"{x:.3g}", cell, percent(speed / arithmetic))
@@ -270,7 +270,7 @@ def _beside_roofline(found: Sequence[tuple[int, OperatorRecord, float, float]], 
 
 
 def _algorithms(operators: Numbered) -> Html | None:
-    """The predicted time of each algorithm that was compared; the chosen one in bold."""
+    """Show the predicted time of each algorithm that was compared; the chosen one in bold."""
     compared = [(n, o) for n, o in operators if o.decision and len(o.decision.get("candidates") or ()) > 1]
     if not compared:
         return None
@@ -293,7 +293,9 @@ def _algorithms(operators: Numbered) -> Html | None:
         )
         for row, (n, o) in enumerate(compared)
     ]
-    note = text("Predicted time of one call. The chosen algorithm is bold; a dash marks one that does not apply.")
+    note = text(
+        "Predicted time of one call. The chosen algorithm is bold; a dash marks an algorithm that does not apply."
+    )
     return join([note, table(("#", "operator", *headings), rows)])
 
 
@@ -347,13 +349,13 @@ def _operators(timed: TimedModel, operators: Numbered) -> Html:
 
 
 def _of_peak(operator: OperatorRecord, timed: TimedModel) -> str:
-    """Share of the time that its executed operations take at the peak of their type."""
+    """Share of the time that the executed operations would take at the peak of their type."""
     least = peak_seconds(operator, timed.peak) if operator.flops and operator.measured_seconds else None
     return "–" if least is None or not operator.measured_seconds else percent(least / operator.measured_seconds)
 
 
 def _named(operator: OperatorRecord) -> Html:
-    """The operator's nodes, and below them its function; the function alone if it has no nodes."""
+    """The operator's nodes with its function below them; the function alone if it has no nodes."""
     if not operator.nodes:
         return breakable(operator.name)
     nodes = breakable(nodes_text(operator.nodes, NODES_IN_TABLE))
@@ -361,7 +363,7 @@ def _named(operator: OperatorRecord) -> Html:
 
 
 def _decisions(operators: Numbered) -> Html | None:
-    """One line for each decision, which opens."""
+    """Show each decision as one expandable line."""
     parts = []
     for n, o in operators:
         if o.decision:
@@ -370,4 +372,4 @@ def _decisions(operators: Numbered) -> Html | None:
                 [tag("strong", f"{n}  {o.form or o.kind}"), f" {_label(o)} ", tag("span", named, class_="faint")]
             )
             parts.append(folded(line, kept_body(o.decision)))
-    return join([text("Each line opens; on paper all of them are open."), *parts]) if parts else None
+    return join([text("Click a line to expand it; in print all lines are expanded."), *parts]) if parts else None

@@ -1,4 +1,4 @@
-"""What an operator makes the multipliers do, and what they can do at most."""
+"""The operations that an operator executes, and the peak rate of the multipliers for it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BYTE_TYPES = ("int8", "uint8")
 
 
 def executed_flops(record: OperatorRecord) -> int:
-    """Operations that all calls of one run execute: `flops` as defined by the model, but those of its transformed
-    products for a Winograd convolution, which needs fewer. Its transforms are not counted."""
+    """Operations that all calls in one run execute: `flops` as defined by the model, but for a Winograd convolution
+    those of its transformed matrix multiplications, which are fewer. Its transforms are not counted."""
     winograd = (record.decision or {}).get("winograd") if record.form == "winograd" else None
     workload = workload_of(record) if winograd else None
     if not winograd or not isinstance(workload, ConvWorkload):
@@ -25,7 +25,7 @@ def executed_flops(record: OperatorRecord) -> int:
 
 
 def peak_of(peak: Mapping[str, Any] | None, dtype: str) -> float | None:
-    """Measured operations per second that the multipliers reach on operands of this type; None if not measured."""
+    """Peak operations per second of the multipliers for this operand type, as measured; None if it was not measured."""
     if peak is None:
         return None
     found = peak.get("gops_int8") if dtype in BYTE_TYPES else peak.get("gflops_half", {}).get(dtype, peak["gflops"])
@@ -33,7 +33,7 @@ def peak_of(peak: Mapping[str, Any] | None, dtype: str) -> float | None:
 
 
 def type_of(record: OperatorRecord) -> str:
-    """The operands' type; float32 for operators without a workload."""
+    """Type of the operands; float32 for operators without a workload."""
     return str((record.workload or {}).get("dtype", "float32"))
 
 

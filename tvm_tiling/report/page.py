@@ -1,4 +1,4 @@
-"""A page: its head, its sections, tables, figures in tiles, and what is folded away."""
+"""HTML pages: head, sections, tables, tiles with key figures, and collapsible parts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SCRIPTS = ("report.js", "zoom.js")
 
 
 class Section(NamedTuple):
-    """A part of a page under a heading of its own; without a body it is left out."""
+    """A section with its own heading, omitted if its body is empty."""
 
     title: str
     body: Html | None
 
 
 class Tile(NamedTuple):
-    """A figure that stands out, and what belongs to it."""
+    """A key figure with its caption."""
 
     label: str
     value: str
@@ -33,7 +33,7 @@ class Tile(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table that has a class of style.css, or says more when it is pointed at."""
+    """A table cell with a class of style.css or a tooltip."""
 
     content: str | int | float
     kind: str = ""
@@ -47,8 +47,8 @@ def page(
     sections: Sequence[Section],
     doubts: Sequence[str] = (),
 ) -> str:
-    """The whole page. `notes`: lines below the title. `doubts`: why figures are not to be trusted, in a banner above
-    everything else."""
+    """Return the whole page. `notes`: lines below the title. `doubts`: reasons why figures are unreliable, in a banner
+    at the top."""
     shown = [section for section in sections if section.body]
     figures = _tiles(tiles) if tiles else None
     terms = glossary(join([figures, *(section.body for section in shown)]))
@@ -77,16 +77,16 @@ def page(
 
 
 def write_page(path: str | os.PathLike[str], text: str) -> None:
-    """Put a page at `path`, whole or not at all; OSError says why it cannot be written."""
+    """Write a page to `path` atomically. Raises OSError if it cannot be written."""
     with atomic_file(path) as file:
         file.write(text.encode())
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """A table, wider than the page if need be, whose columns of figures stand to the right.
+    """A table, which may be wider than the page, with numeric columns aligned to the right.
 
-    A column is one of figures if every cell that is not empty is a number, with a unit or without, or a dash. Values
-    that are not Cells are shown as they print, whole numbers in groups of three digits, None as an empty cell.
+    A column is numeric if every nonempty cell is a number, with or without a unit, or a dash. Values that are not Cells
+    are formatted by str(), integers with grouped digits, None as an empty cell.
     """
     cells = [[cell if isinstance(cell, Cell) else Cell(_content(cell)) for cell in row] for row in rows]
     figures = [
@@ -122,7 +122,7 @@ def _cell(cell: Cell, heading: str, right: bool) -> Html:
 
 
 def folded(summary: Child, body: Html) -> Html:
-    """What shows its first line only, until it is opened; on paper it is open."""
+    """A collapsible part that shows its first line until it is expanded; expanded in print."""
     return tag("details", tag("summary", summary), body)
 
 
@@ -142,17 +142,18 @@ def text(*sentences: str) -> Html:
 
 
 COLORS = 12
-"""In style.css; further ones are computed."""
+"""Colours in style.css; further ones are computed."""
 MOST_COLORS = 48
 
 
 def color(place: int) -> str:
-    """The class of the `place`-th colour of a drawing."""
+    """Return the class of the `place`-th colour of a drawing."""
     return f"s{place % MOST_COLORS}"
 
 
 def legend(names: Sequence[str], places: Sequence[int] | None = None) -> Html | None:
-    """The name of each colour; None for a single one. `places`: numbers of the colours, by default in turn."""
+    """A legend with the name of each colour; None for a single one. `places`: numbers of the colours, by default in
+    order."""
     if len(names) < 2:
         return None
     numbers = range(len(names)) if places is None else places
@@ -179,7 +180,7 @@ def _anchor(title: str) -> str:
 
 @functools.cache
 def _style() -> str:
-    # Each is as far from the one before as the golden angle, so that no two are alike.
+    # Consecutive hues differ by the golden angle, so that no two are alike.
     further = (f".{color(n)} {{ --own: hsl({n * 137.5 % 360:.0f} 55% 52%); }}" for n in range(COLORS, MOST_COLORS))
     return _text("style.css") + "\n".join(further)
 

@@ -1,4 +1,4 @@
-"""Lines and points over two axes, linear, logarithmic or of names, as SVG; and the roofs above measured speeds."""
+"""Plots as SVG: lines and points over two axes (linear, logarithmic or categorical), and rooflines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RADIUS = 4
 
 
 class Axis(NamedTuple):
-    """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there. `unit`
-    is written at its marks, with the SI prefix that fits except for percent."""
+    """Title and scale of an axis. `names`: a categorical axis with positions 0, 1, 2, ... `from_zero`: starts at 0.
+    `unit` is written at the tick marks, with an SI prefix, except for percent."""
 
     title: str
     log: bool = False
@@ -29,8 +29,8 @@ class Axis(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Points in their order, joined if `line`. `hover`: what each says when it is pointed at; `labels`: what is written
-    beside each. `named`: the name is written at the line and not in the legend."""
+    """A series of points, connected if `line`. `hover`: tooltips of the points; `labels`: texts next to the points.
+    `named`: the name is written at the line instead of in the legend."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -43,7 +43,7 @@ class Series(NamedTuple):
 
 
 def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
-    """The plot, its title above; None without points."""
+    """Return the plot with its title; None without points."""
     points = [point for each in series for point in each.points]
     if not points:
         return None
@@ -71,7 +71,7 @@ def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
 
 
 class _Scale:
-    """Values to places along an axis."""
+    """Maps values to positions along an axis."""
 
     def __init__(self, axis: Axis, values: Sequence[float], first: float, last: float) -> None:
         self.axis, self._first, self._last = axis, first, last
@@ -87,12 +87,12 @@ class _Scale:
             self._low, self._high = (0.0 if axis.from_zero else low - spare), max(values) + spare
 
     def at(self, value: float) -> float:
-        """The place of a value, in the drawing's units."""
+        """Position of a value, in the drawing's units."""
         place = math.log10(value) if self.axis.log else value
         return self._first + (place - self._low) / (self._high - self._low) * (self._last - self._first)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Values that are marked, with their labels."""
+        """Tick marks with their labels."""
         if self.axis.names:
             step = math.ceil(len(self.axis.names) / 8)
             return [(place, name) for place, name in enumerate(self.axis.names) if place % step == 0]
@@ -149,7 +149,7 @@ def _series(series: Series, place: int, across: _Scale, up: _Scale) -> list[Html
 
 
 def _legend(series: Sequence[Series]) -> Html | None:
-    """The colours of all series whose names are not written into the plot."""
+    """Legend of all series whose names are not written in the plot."""
     shown = [(place, each.name) for place, each in enumerate(series) if not each.named]
     return legend([name for _, name in shown], [place for place, _ in shown])
 
@@ -168,8 +168,8 @@ def _labels(series: Sequence[Series], across: _Scale, up: _Scale) -> list[Html]:
 
 
 def roofs_of(peak: Mapping[str, Any], arithmetic: float, left: float, right: float) -> list[Series]:
-    """The roof of each level of memory between two intensities, with its name; `arithmetic` in giga-operations per
-    second. Levels whose bandwidths differ by less than a tenth share a roof, the lowest of theirs."""
+    """Return the roof of each memory level between two intensities, with its name; `arithmetic` in giga-operations per
+    second. Levels whose bandwidths differ by less than a tenth share a roof, the lower one."""
     levels: list[tuple[list[str], float]] = []
     for level in sorted(peak["bandwidths"], key=lambda level: level["gbytes"]):
         if levels and level["gbytes"] < 1.1 * levels[-1][1]:

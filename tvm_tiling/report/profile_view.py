@@ -1,4 +1,5 @@
-"""A profile of a run on a page: what each thread did over time, and each operator's threads and counters."""
+"""The profile of a run in a report: the activity of each thread over time, and threads and counters of each
+operator."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ from .timeline import still_row, still_scale, stretches
 from .zoomed import Names, Span, ZoomRow, zoom_data
 
 NANOSECONDS = 1e9
-COLORS = 12  # that operators have in turn, by their number
+COLORS = 12  # colours that operators take in turn, by their number
 LIKE = 1.3
-"""Up to this many times the length of other runs, a profiled run is taken for one of them."""
+"""A profiled run counts as representative if it takes at most this many times as long as other runs."""
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 UNITS = {"task clock": ("s", 1e-9)}
-"""Of counters that are not plain numbers: the unit, and what one count is in it."""
+"""Units of counters that are not plain numbers, and the value of one count in them."""
 
 
 def profile_page(profile: Profile, title: str = "") -> str:
-    """The page of a profile alone."""
+    """Return the page of a profile by itself."""
     numbers = {name: n for n, name in enumerate(profile.operators(), start=1)}
     tiles = [
         Tile("run, profiled", seconds(profile.seconds), f"the median of {profile.runs}"),
@@ -40,7 +41,7 @@ def profile_page(profile: Profile, title: str = "") -> str:
 
 
 def doubts(profile: Profile) -> list[str]:
-    """What is said of a profile that is not like runs without profiling."""
+    """Return a warning if the profile is not representative of runs without profiling."""
     if profile.seconds <= LIKE * profile.unprofiled:
         return []
     return [
@@ -50,7 +51,7 @@ def doubts(profile: Profile) -> list[str]:
 
 
 def notes(profile: Profile) -> list[str]:
-    """Why there are no hardware counters, if so."""
+    """The reason if there are no hardware counters."""
     if not profile.refused:
         return []
     instead = f"; counted by the system: {', '.join(profile.counters)}" if profile.counters else ""
@@ -63,7 +64,7 @@ def _efficiency(profile: Profile) -> float:
 
 
 def threads_view(profile: Profile, numbers: Mapping[str, int]) -> Html:
-    """A row for the operators and one for each thread. `numbers`: of the operators on the page, by name."""
+    """A row for the operators and one for each thread. `numbers`: numbers of the operators on the page, by name."""
     names, end = Names(), max(1, round(profile.seconds * NANOSECONDS))
     colors = {0: 7}
 
@@ -97,8 +98,8 @@ def threads_view(profile: Profile, numbers: Mapping[str, int]) -> Html:
         drawn.append(still_row(name, f"When {name} is busy", busy, place, shaded))
     scale = still_scale(end / NANOSECONDS, "s")
     note = text(
-        f"The run of median length of {profile.runs}, {seconds(profile.seconds)}. As many runs without profiling took "
-        f"{seconds(profile.unprofiled)} in the median: the difference is what profiling and other processes take.",
+        f"The run with the median time of {profile.runs}, {seconds(profile.seconds)}. Runs without profiling took "
+        f"a median of {seconds(profile.unprofiled)}: the difference is due to profiling and other processes.",
         *doubts(profile),
         *notes(profile),
     )
@@ -111,7 +112,7 @@ def _span(start: float, end: float, name: int) -> Span:
 
 
 def operators_view(profile: Profile, numbers: Mapping[str, int]) -> Html:
-    """Each operator's time, how busy each thread was meanwhile, and what was counted."""
+    """Show each operator's time, the utilisation of each thread meanwhile, and the counters."""
     operators = profile.operators()
     time, times = column("time", [each.seconds for each in operators.values()], "s")
     threads = [
@@ -136,7 +137,7 @@ def operators_view(profile: Profile, numbers: Mapping[str, int]) -> Html:
 
 
 def _counters(profile: Profile) -> tuple[list[str], list[list[str]]]:
-    """Columns of counters; instructions per cycle where both were counted."""
+    """Columns of counters; instructions per cycle if both were counted."""
     operators = list(profile.operators().values())
     headings, columns = [], []
     for name in profile.counters:

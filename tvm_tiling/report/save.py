@@ -1,4 +1,4 @@
-"""Reports of all kinds as pages: one function for whoever has one."""
+"""Reports of all kinds as HTML pages: one function for all of them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ _READABLE: Mapping[str, Sequence[int]] = {
 
 
 def save_report(subject: Any, path: str | os.PathLike[str], title: str = "", *, against: Any = None) -> None:
-    """Write a report as one HTML file that needs nothing else: the report of a model (`exe.report()`), with its times
-    if `exe.benchmark()` has been called; a profile (`exe.profile()`); the report of a simulation (`exe.simulate()`,
+    """Write a report as one self-contained HTML file: the report of a model (`exe.report()`), with its times if
+    `exe.benchmark()` has been called; a profile (`exe.profile()`); the report of a simulation (`exe.simulate()`,
     `simulate()`) or of a search (`tune()`); or the result of a comparison as plain values.
 
-    `against`: of a model's report, another one, of another build or run, that it is compared with.
+    `against`: the report of another build or run of the model to compare with.
 
-    ModelFormatError for anything else, OSError if `path` cannot be written."""
+    Raises ModelFormatError for anything else, OSError if `path` cannot be written.
+    """
     if against is not None:
         for each in (subject, against):
             if not isinstance(each, Report | TimedModel):
@@ -60,7 +61,7 @@ def _timed(report: Report | TimedModel, name: str) -> TimedModel:
 
 
 def page_of(subject: Any, title: str = "") -> str:
-    """The page that `save_report` writes."""
+    """Return the page that `save_report` writes."""
     if isinstance(subject, SimReport):
         return simulation_page(subject, title)
     if isinstance(subject, AcceleratorReport):
@@ -81,13 +82,13 @@ def page_of(subject: Any, title: str = "") -> str:
 
 
 def is_result(plain: Any) -> bool:
-    """Whether plain values are a result that has a page."""
+    """Return whether plain values are a result that has a page."""
     return isinstance(plain, Mapping) and plain.get("format") in _READABLE
 
 
 def result_page(plain: Mapping[str, Any], where: str, title: str = "") -> str:
-    """The page of a result as plain values, of a search under a `title`; ModelFormatError names `where` they are from
-    if it cannot be read."""
+    """Return the page of a result as plain values, of a search under a `title`. Raises ModelFormatError with the source
+    `where` if it cannot be read."""
     readable = _READABLE.get(str(plain.get("format")))
     if readable is None:
         raise ModelFormatError(f"{where}: format {plain.get('format')!r}; {ACCEPTED}")

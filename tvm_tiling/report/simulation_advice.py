@@ -1,4 +1,4 @@
-"""What may make a simulated program faster: what its matrix engine waits for, the longest wait first."""
+"""Advice for a simulated program: what its matrix engine waits for, longest wait first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..accel.timing.event_loop import CAUSES
 from ..figures import count, percent
 
 LEAST_SHARE = 0.02  # of the cycles
-NEAR_BOUND = 0.9  # share of the lower bound from which on waiting matters little
+NEAR_BOUND = 0.9  # share of the lower bound above which waiting matters little
 
 CHANGES = {
     "data": "its operands arrive late. Sweep the bandwidth and latency of the memories that it loads from, or prefer "
@@ -23,7 +23,7 @@ CHANGES = {
 
 
 def simulation_advice(report: SimReport) -> list[str]:
-    """Sentences in order of the cycles that they are about; none for a program that takes no time."""
+    """Return sentences ordered by the cycles that they refer to; empty for a program that takes no time."""
     if not report.cycles:
         return []
     engine = computing(report)
@@ -32,7 +32,7 @@ def simulation_advice(report: SimReport) -> list[str]:
 
 
 def computing(report: SimReport) -> str | None:
-    """The engine that is busiest with something else than transfers, by name; None if there is none."""
+    """Return the name of the busiest engine, transfers excluded; None if there is none."""
     engines = {name: time for name, time in report.engines.items() if not name.startswith(("load", "store"))}
     busiest = max(engines, key=lambda name: engines[name].busy, default=None)
     return busiest if busiest is not None and engines[busiest].busy else None
@@ -47,7 +47,7 @@ def _waits(report: SimReport, engine: str) -> Iterator[tuple[int, str]]:
 
 
 def _limit(report: SimReport) -> str:
-    """What remains when nothing waits."""
+    """Return the limit if nothing waited."""
     rest = f"{report.bound} needs {count(report.lower_bound)} cycles, {percent(report.roofline, 0)} of those taken"
     if report.roofline >= NEAR_BOUND:
         helps = f"Only more throughput of {report.bound}, or less work for it, helps."

@@ -1,4 +1,4 @@
-"""The page of a simulation: where the cycles go, what limits them, traffic, memories, energy and the timeline."""
+"""The page of a simulation: cycles, limits, traffic, memories, energy and the timeline."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ..accel.report.layer_map import LayerMap  # brings TVM
 
 MOST_NODES = 12
-"""Nodes of an operator on the CPU that a table names."""
+"""Number of nodes of a CPU operator that a table names."""
 MOST_BARS = 60
-"""Operators that are drawn; a table has all."""
+"""Number of operators that are drawn; a table has all of them."""
 
 
 def simulation_page(
@@ -37,10 +37,11 @@ def simulation_page(
     layer: LayerMap | None = None,
     nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """The whole page of one program on one machine.
+    """Return the whole page of one program on one machine.
 
-    `decision`: the tiling, if the subject is one operator; `left`: of a model, why operators run on the CPU, by name;
-    `layer`: how the operator is mapped to the machine; `nodes`: the model's nodes that operators on the CPU compute.
+    `decision`: the tiling, if the subject is one operator; `left`: for a model, the reasons why operators run on the
+    CPU, by name; `layer`: the mapping of the operator to the machine; `nodes`: the model's nodes of the operators on
+    the CPU.
     """
     drawn = timeline(report.program, report.timing, report.cycles)
     advised = simulation_advice(report)
@@ -63,12 +64,12 @@ def simulation_page(
 
 
 def accelerator_page(report: AcceleratorReport, title: str = "") -> str:
-    """The page of a model with a part on an accelerator."""
+    """Return the page of a model that partly runs on an accelerator."""
     on_cpu = [o for o in report.operators if o.where == "cpu"]
     left, nodes = {o.name: o.why for o in on_cpu}, {o.name: o.nodes for o in on_cpu}
     if report.sim is not None:
         return simulation_page(report.sim, title, left=left, nodes=nodes)
-    return page(title or "Simulated", ["Nothing of the model runs on the accelerator."], [], [_on_cpu(left, nodes)])
+    return page(title or "Simulated", ["No part of the model runs on the accelerator."], [], [_on_cpu(left, nodes)])
 
 
 def _on_cpu(left: Mapping[str, str], nodes: Mapping[str, Sequence[str]]) -> Section:
@@ -135,8 +136,8 @@ def _limits(report: SimReport) -> Html:
 
 
 def _roofline(report: SimReport) -> Html | None:
-    """Multiply-accumulates per cycle over those per byte moved: the roofs of the multipliers and of the transfers, as
-    this program uses them, and the program."""
+    """Plot multiply-accumulates per cycle over multiply-accumulates per byte moved: the roofs of multipliers and
+    transfers, as this program uses them, and the program."""
     if not report.macs or not report.intensity or not report.transfer_cycles or not report.utilisation:
         return None
     intensity, reached = report.intensity, report.macs / report.cycles

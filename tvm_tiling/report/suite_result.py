@@ -1,4 +1,5 @@
-"""The rows of a suite's result, as benchmarks/run.py writes them: plain dictionaries with ours and every peer."""
+"""The rows of a suite's result, as benchmarks/run.py writes them: plain dictionaries with our result and every
+peer's."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ Row = dict[str, Any]
 
 
 def faster_peer(row: Row) -> tuple[str, float] | None:
-    """Name and ratio of the competing peer that ours has the least lead over; None where nothing was compared."""
+    """Name and ratio of the fastest peer; None if nothing was compared."""
     ratios = [
         (name, peer["ratio"]) for name, peer in row["peers"].items() if peer["library"] and peer["ratio"] is not None
     ]
@@ -19,7 +20,7 @@ def faster_peer(row: Row) -> tuple[str, float] | None:
 
 
 def peer_columns(rows: Sequence[Row]) -> list[str]:
-    """Every peer that served, failed or was wrong on some row; those skipped everywhere have no column."""
+    """Return the peers that ran, failed or were wrong on some row; peers skipped on all rows have no column."""
     names = dict.fromkeys(name for row in rows for name in row["peers"])
     return [
         name for name in names if any(row["peers"].get(name, {}).get("status", "skipped") != "skipped" for row in rows)
@@ -27,7 +28,7 @@ def peer_columns(rows: Sequence[Row]) -> list[str]:
 
 
 def skipped_peers(rows: Sequence[Row]) -> dict[str, str]:
-    """Each peer that was skipped on every row, with its reason."""
+    """Return each peer that was skipped on all rows, with its reason."""
     names = dict.fromkeys(name for row in rows for name in row["peers"])
     shown = peer_columns(rows)
     return {
@@ -38,7 +39,7 @@ def skipped_peers(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """One sentence for everything that failed, was wrong, or was measured on a machine too busy for it."""
+    """Return one sentence for everything that failed, was wrong, or was measured on a busy machine."""
     found = []
     for row in rows:
         for name, entry in (("ours", row["ours"]), *row["peers"].items()):
@@ -50,5 +51,5 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def speed(entry: dict[str, Any]) -> str:
-    """Giga-operations per second, or what stands in their place."""
+    """Format giga-operations per second, or the status if there is no figure."""
     return f"{entry['gops']:.1f}" if entry["gops"] is not None else str(entry["status"])

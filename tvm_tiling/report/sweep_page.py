@@ -1,5 +1,5 @@
-"""The page of a sweep: cycles, utilisation, energy and area against one field of a machine; of several fields each
-machine's costs against each other, and the front of those that no other one beats."""
+"""The page of a sweep: cycles, utilisation, energy and area over one field of a machine description; for several fields
+the costs of the variants against each other, with the Pareto front."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN: tuple[tuple[Axis, Callable[[SimReport], float]], ...] = (
 JOULES = {"energy": 1e-12, "edp": 1e-12}
 """Factors of objectives that are in pJ."""
 WIDE = 16
-"""From the least to the largest value: from here on the axis is logarithmic."""
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
 def sweep_page(
@@ -31,12 +31,12 @@ def sweep_page(
     objectives: Sequence[str] = (),
     front: Sequence[SweepPoint] = (),
 ) -> str:
-    """The whole page; machines that the program does not run on are in the table alone, with the reason.
+    """Return the whole page. Machines that cannot run the program are in the table only, with the reason.
 
-    `objectives`: names of OBJECTIVES by which pareto() found the `front`, if any.
+    `objectives`: the names of OBJECTIVES by which pareto() found the `front`, if any.
     """
     fields = " and ".join(points[0].values)
-    note = f"{subject} on {hardware.name}, {fields} varied; everything else as described."
+    note = f"{subject} on {hardware.name}, with {fields} varied."
     one = len(points[0].values) == 1
     sections = []
     if one:
@@ -62,7 +62,7 @@ def _values(points: Sequence[SweepPoint], front: Sequence[SweepPoint]) -> Html |
 
 
 def _against_each_other(points: Sequence[SweepPoint], front: Sequence[SweepPoint], across: str, up: str) -> Html | None:
-    """Two costs of each machine, those of the front joined."""
+    """Plot two costs of each machine, with those on the front connected."""
     running = [point for point in points if point.report is not None]
     best = sorted(front, key=lambda point: point.cost(across))
     series = []
@@ -82,7 +82,7 @@ def _against_each_other(points: Sequence[SweepPoint], front: Sequence[SweepPoint
 
 
 def _cost(point: SweepPoint, objective: str) -> float:
-    """In joules where it is an energy."""
+    """Convert to joules if it is an energy."""
     return point.cost(objective) * JOULES.get(objective, 1.0)
 
 

@@ -1,6 +1,6 @@
-"""What a model's page is made of, as plain values: a report with the machine, its peaks and the run's spread.
+"""Content of a model's page as plain values: a report with the machine, its peaks and the spread of the times.
 
-`tvm-tiling report --json` and `bench MODEL --json` write it, and `tvm-tiling report FILE.json` reads it again.
+`tvm-tiling report --json` and `bench MODEL --json` write it, and `tvm-tiling report FILE.json` reads it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FORMAT, VERSION, READABLE = "tvm-tiling-model", 2, (1, 2)  # operators of 1 have
 
 @dataclass(frozen=True, kw_only=True)
 class TimedModel:
-    """A model's report under its name. `spread` (seconds) and `runs` are None where it was not measured, `latency`
-    (percentiles in seconds, throughput in runs per second) also where an earlier version measured it; `machine` is a
-    machine_record(), `peak` a Peak as plain values; `rival` is what onnxruntime took beside it."""
+    """A model's report under its name. `spread` (seconds) and `runs` are None if it was not measured, `latency`
+    (percentiles in seconds, throughput in runs per second) also if an earlier version measured it. `machine` is a
+    machine_record(), `peak` a Peak as plain values; `rival` is the result of onnxruntime."""
 
     name: str
     report: Report
@@ -37,7 +37,7 @@ class TimedModel:
     profile: Profile | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -54,7 +54,7 @@ class TimedModel:
 
 
 def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
-    """What `to_dict` wrote; ModelFormatError names the file `where` that holds something else."""
+    """Return the object from what `to_dict` wrote. Raises ModelFormatError with the file `where` for anything else."""
     try:
         operators = [{key: value for key, value in o.items() if key != "share"} for o in plain["operators"]]
         memory = {key: value for key, value in plain["memory"].items() if key != "total"}
@@ -86,7 +86,8 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
 
 
 def workload_of(record: OperatorRecord) -> Workload | None:
-    """The workload of a convolution or a product; None of anything else, and of records without one."""
+    """Return the workload of a convolution or matrix multiplication; None for other operators and for records without
+    one."""
     if record.workload is None:
         return None
     try:
@@ -96,7 +97,8 @@ def workload_of(record: OperatorRecord) -> Workload | None:
 
 
 def workload_text(workload: Workload | None) -> str:
-    """Sizes for people: "56 × 56 × 64 → 64, 3 × 3 / 2" or "128 × 768 × 3072 (m × k × n)"; empty without a workload."""
+    """Format sizes for display: "56 × 56 × 64 → 64, 3 × 3 / 2" or "128 × 768 × 3072 (m × k × n)"; empty without a
+    workload."""
     if workload is None:
         return ""
     if isinstance(workload, GemmWorkload):

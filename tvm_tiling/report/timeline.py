@@ -1,9 +1,9 @@
-"""The timeline of a simulated program over the cycles: a row for each engine and one for each buffer, the colour the
-stronger the busier or fuller they are.
+"""The timeline of a simulated program in cycles: a row for each engine and each buffer, shaded by utilisation or fill
+level.
 
-A program has up to millions of instructions, so a row is drawn in at most SLICES slices, each as strong as the share of
-its cycles in which the engine is busy; neighbours of one shade are one rectangle. The timeline that zooms has every
-instruction of a program that has no more than MOST_SPANS, and FINE slices of a longer one.
+A program has up to millions of instructions, so that a row is drawn in at most SLICES slices, each shaded by the share
+of its cycles in which the engine is busy; adjacent slices of one shade are one rectangle. The zoomable timeline has
+every instruction of a program with at most MOST_SPANS, and FINE slices of a longer one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .zoomed import WHOLE, Names, Span, ZoomRow, lanes, zoom_data
 SLICES, SHADES = 480, 8
 FINE = 1200
 MOST_SPANS = 4000
-MOST_LANES = 4  # of operators
-WIDTH = 1000  # of a row's drawing, which is stretched to the page
+MOST_LANES = 4  # number of operators
+WIDTH = 1000  # height of a row's drawing, which is stretched to the page
 TICKS = 4
 
 
 def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
-    """The drawing; None for a program that takes no time."""
+    """Return the drawing; None for a program that takes no time."""
     if not cycles or not len(program):
         return None
     queue = program.instructions["queue"]
@@ -46,7 +46,7 @@ def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
     axis = still_scale(cycles)
     caption = tag(
         "figcaption",
-        "Engines and buffers over the cycles: the stronger the colour, the busier the engine and the fuller that part "
+        "Engines and buffers over the cycles: a stronger colour means a busier engine, or a larger share of the part "
         "of the buffer that the program uses",
     )
     note = None
@@ -59,7 +59,7 @@ def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
 
 
 def still_scale(end: float, unit: str = "") -> Html:
-    """The marks below the rows, from 0 to `end`."""
+    """Tick marks below the rows, from 0 to `end`."""
     ticks = [tag("span", scaled(end * tick / TICKS, unit).replace(" ", "")) for tick in range(TICKS + 1)]
     return tag(
         "div", tag("span", class_="name"), tag("span", *ticks, class_="axis"), tag("span", class_="value"), class_="bar"
@@ -67,7 +67,7 @@ def still_scale(end: float, unit: str = "") -> Html:
 
 
 def still_row(name: str, label: str, value: str, place: int, shaded: Iterable[tuple[float, float, float]]) -> Html:
-    """A row of rectangles, from and to shares of its width, each with its opacity; `value` behind it."""
+    """A row of rectangles, from and to shares of its width, each with its opacity, followed by `value`."""
     parts = [
         tag(
             "rect",
@@ -93,7 +93,7 @@ def still_row(name: str, label: str, value: str, place: int, shaded: Iterable[tu
 
 
 def _zoomed(program: Program, timing: Timing, cycles: int) -> Html:
-    """The same for zoom.js, with the operators above the engines."""
+    """Return the same as data for zoom.js, with the operators above the engines."""
     names, rows = Names(), []
     operators = [
         Span(start, end - start, names.number(program.regions[place].name))
@@ -139,7 +139,7 @@ def _slices(stretches: Iterable[tuple[float, float, float]], cycles: int) -> lis
 def stretches(
     start: np.ndarray, end: np.ndarray, cycles: int, slices: int = SLICES
 ) -> Iterator[tuple[float, float, float]]:
-    """(from, to, share busy) of stretches of one shade, places as shares of all cycles; idle ones are left out.
+    """Return (from, to, share busy) of stretches of one shade, as shares of all cycles; idle ones are omitted.
 
     `start`, `end`: cycles of one engine's instructions, which do not overlap.
     """
@@ -154,7 +154,7 @@ def stretches(
 
 
 def fill_stretches(fill: Fill, cycles: int, slices: int = SLICES) -> Iterator[tuple[float, float, float]]:
-    """The same of a buffer: how full it is in each stretch, on average."""
+    """The same for a buffer: its average fill level in each stretch."""
     times = np.concatenate([[0], fill.times, [cycles]])
     held = np.concatenate([[0], fill.bytes / fill.size])
     before = np.concatenate([[0], np.cumsum(held * np.diff(times))])
@@ -163,7 +163,7 @@ def fill_stretches(fill: Fill, cycles: int, slices: int = SLICES) -> Iterator[tu
 
 
 def _merged(share: np.ndarray) -> Iterator[tuple[float, float, float]]:
-    """The slices of one shade after another as one stretch."""
+    """Merge consecutive slices of one shade into one stretch."""
     level = np.ceil(share * SHADES - 1e-9).astype(int)
     changes = (np.flatnonzero(np.diff(level)) + 1).tolist()
     for first, behind in zip([0, *changes], [*changes, len(level)], strict=True):

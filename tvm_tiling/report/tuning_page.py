@@ -1,4 +1,4 @@
-"""The page of a search: the best cost so far against trials, what was predicted and measured, what failed and why."""
+"""The page of a search: best cost so far over trials, predicted and measured costs, failures and their reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .plot import Axis, Series, plot
 
 FORMATS = {outcome.FORMAT: (outcome.VERSION,), trial.FORMAT: (trial.VERSION,)}
 MOST_PLOTS = 12
-WIDE = 8  # from the least cost to the most: from here on the axis is logarithmic
+WIDE = 8  # ratio of the largest to the smallest cost from which the axis is logarithmic
 BUSY = (
     "Doubtful: other work kept threads off their cores while the times before and after tuning were measured; repeat "
     "the measurement on an idle machine."
@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 
 
 def tuning_page(result: Record, title: str = "") -> str:
-    """The whole page of a report of tune() as plain values, or of a log of trials."""
+    """Return the whole page for a report of tune() as plain values, or for a log of trials."""
     operators = operators_of(result)
     trials = [record for own in operators for record in own["log"]]
     notes = [f"Ended: {result['stopped']}."] if "stopped" in result else []
@@ -40,8 +40,8 @@ def tuning_page(result: Record, title: str = "") -> str:
 
 
 def operators_of(result: Record) -> list[Record]:
-    """What a result tells of each operator, with its Trials under "log". KeyError, TypeError or DatabaseError for what
-    is no result."""
+    """Return the operators of a result, with their Trials under "log". Raises KeyError, TypeError or DatabaseError if
+    it is not a result."""
     if result["format"] == trial.FORMAT:
         trials = [Trial.from_dict(record) for record in result["log"]]
         names = dict.fromkeys(own.operator for own in trials)
@@ -54,7 +54,7 @@ def operators_of(result: Record) -> list[Record]:
 
 
 def cost(value: float | None, unit: str) -> str:
-    """A cost, a dash where there is none."""
+    """Format a cost, or a dash if there is none."""
     if value is None:
         return "–"
     return seconds(value) if unit == "s" else count(round(value))
@@ -81,7 +81,7 @@ def _plots(operators: Sequence[Record]) -> Html | None:
 
 
 def _convergence(name: str, trials: Sequence[Trial]) -> Html | None:
-    """The best cost so far as a line; around it what trials cost, and what was predicted of them."""
+    """Plot the best cost so far as a line, with the costs of trials and their predictions."""
     measured = [(own, own.cost) for own in trials if own.cost is not None]
     if not measured:
         return None

@@ -1,4 +1,4 @@
-"""Two results of a model, operator by operator: what both have is paired by the model's nodes, or else by name."""
+"""Two results of a model compared operator by operator: operators are matched by the model's nodes, or else by name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FORMAT, VERSION = "tvm-tiling-versus", 1
 
 @dataclass(frozen=True, kw_only=True)
 class Versus:
-    """A model beside a `baseline`: another build, options or machine. `paired`: runs of both in turns, as Paired has
-    them in plain values, the baseline being the peer; None where they were measured one after the other."""
+    """A model and a `baseline`: another build, other options or another machine. `paired`: paired runs of both, a
+    Paired as plain values with the baseline as the peer; None if they were measured one after the other."""
 
     subject: TimedModel
     baseline: TimedModel
     paired: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -33,7 +33,8 @@ class Versus:
 
     @property
     def speedup(self) -> float | None:
-        """The baseline's time over the subject's: the median of the pairs, else of the medians; None if unknown."""
+        """The baseline's time over the subject's: the median of the pairs, or the ratio of the medians; None if
+        unknown."""
         if self.paired is not None:
             return self.paired["ratio"]
         ours, theirs = self.subject.report.seconds, self.baseline.report.seconds
@@ -41,7 +42,7 @@ class Versus:
 
 
 def versus_from_dict(plain: Mapping[str, Any], where: str) -> Versus:
-    """What `to_dict` wrote. KeyError or ModelFormatError for anything else."""
+    """Return the object from what `to_dict` wrote. Raises KeyError or ModelFormatError for anything else."""
     return Versus(
         subject=timed_from_dict(plain["subject"], where),
         baseline=timed_from_dict(plain["baseline"], where),
@@ -51,33 +52,34 @@ def versus_from_dict(plain: Mapping[str, Any], where: str) -> Versus:
 
 @dataclass(frozen=True)
 class Both:
-    """An operator of the subject and the same one of the baseline; None where only the other has it."""
+    """An operator of the subject and the matching one of the baseline; None if only one of them has it."""
 
     subject: OperatorRecord | None
     baseline: OperatorRecord | None
 
     @property
     def seconds(self) -> tuple[float | None, float | None]:
-        """Measured time of the subject and of the baseline; None where one does not have it or did not measure it."""
+        """Measured time of the subject and of the baseline; None where it is missing or was not measured."""
         ours, theirs = self.subject, self.baseline
         return ours.measured_seconds if ours else None, theirs.measured_seconds if theirs else None
 
     @property
     def saved(self) -> float:
-        """Seconds per run that the subject takes less than the baseline; what only one of them has counts whole."""
+        """Seconds per run by which the subject is faster than the baseline; the whole time if only one of them has
+        it."""
         ours, theirs = self.seconds
         return (theirs or 0.0) - (ours or 0.0)
 
     @property
     def record(self) -> OperatorRecord:
-        """The subject's, or else the baseline's."""
+        """The subject's operator, or else the baseline's."""
         found = self.subject or self.baseline
         assert found is not None, "one of them has it"
         return found
 
 
 def matched(subject: Sequence[OperatorRecord], baseline: Sequence[OperatorRecord]) -> list[Both]:
-    """Every operator of either, the largest difference first."""
+    """Return all operators of both, largest difference first."""
     left: dict[tuple[Any, ...], list[OperatorRecord]] = {}
     for record in baseline:
         left.setdefault(_key(record), []).append(record)
@@ -94,7 +96,7 @@ def _key(record: OperatorRecord) -> tuple[Any, ...]:
 
 
 def differing_choices(both: Both) -> Iterator[tuple[str, str, str]]:
-    """(choice, subject's value, baseline's value) of decisions that differ."""
+    """Return (choice, subject's value, baseline's value) of the decisions that differ."""
     ours, theirs = (_choices(record) for record in (both.subject, both.baseline))
     if both.subject is None or both.baseline is None:
         return
@@ -110,7 +112,8 @@ def _choices(record: OperatorRecord | None) -> dict[str, str]:
 
 
 def differing_machines(versus: Versus) -> list[tuple[str, str, str]]:
-    """(what, subject's, baseline's) of the processor, cores, versions and commit, where these differ."""
+    """Return (property, subject's value, baseline's value) of processor, cores, versions and commit where they
+    differ."""
     ours, theirs = versus.subject.machine, versus.baseline.machine
     found = [(name, str(ours.get(name)), str(theirs.get(name))) for name in ("cpu", "cores", "mcpu", "commit")]
     versions = [machine.get("versions") or {} for machine in (ours, theirs)]

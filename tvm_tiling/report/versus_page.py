@@ -1,4 +1,4 @@
-"""The page of a model beside a baseline: which is faster by how much, and which operators make the difference."""
+"""The page that compares a model with a baseline: the speedup, and the operators that cause the difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIDES = ("subject", "baseline")
 
 
 def versus_page(versus: Versus) -> str:
-    """The whole page."""
+    """Return the whole page."""
     operators = matched(versus.subject.report.operators, versus.baseline.report.operators)
     sections = [
         Section("What makes the difference", _differences(operators)),
@@ -39,9 +39,9 @@ def versus_page(versus: Versus) -> str:
 def _notes(versus: Versus) -> list[str]:
     pairs = versus.paired
     if pairs is not None:
-        how = f"Measured in turns, {pairs['pairs']} pairs: the speedup is the median of the pairs' ratios."
+        how = f"Paired runs, {pairs['pairs']} pairs: the speedup is the median of the pairs' ratios."
     else:
-        how = "Measured one after the other and not in turns: what the machine did meanwhile is part of the difference."
+        how = "Measured one after the other, not in paired runs: changes of the machine's load affect the difference."
     return [f"Subject: {versus.subject.name}. Baseline: {versus.baseline.name}. {how}"]
 
 
@@ -54,7 +54,7 @@ def _doubts(versus: Versus) -> list[str]:
         found.append("The speedup is doubtful: other work kept threads off their cores in more than half of the pairs.")
     ours, theirs = versus.subject.machine, versus.baseline.machine
     if any(ours.get(name) != theirs.get(name) for name in ("cpu", "cores")):
-        found.append("The two were measured on different processors or numbers of cores.")
+        found.append("Subject and baseline were measured on different processors or numbers of cores.")
     return found
 
 
@@ -78,7 +78,7 @@ def _label(both: Both) -> str:
 
 
 def _differences(operators: Sequence[Both]) -> Html | None:
-    """Bars of time saved and lost, the largest first."""
+    """Bars of time saved and lost, largest first."""
     shown = [(n, both) for n, both in enumerate(operators, start=1) if both.saved][:MOST_BARS]
     if not shown:
         return None

@@ -1,4 +1,4 @@
-"""Timelines as data for zoom.js, which draws them so that one can zoom in: rows of spans that do not overlap."""
+"""Timelines as data for zoom.js, which draws them with zooming: rows of spans that do not overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHOLE = 8
 
 
 class Span(NamedTuple):
-    """`start` and `length` in the timeline's own units, `name`: its number among the names; `shade` of WHOLE."""
+    """`start` and `length` in the timeline's own units, `name`: an index into the names; `shade` out of WHOLE."""
 
     start: int
     length: int
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
 
 class ZoomRow(NamedTuple):
-    """Spans in order of time. `color`: of all of them; `colors`: of each name."""
+    """Spans ordered by time. `color`: one colour for all of them; `colors`: one for each name."""
 
     name: str
     spans: Sequence[Span]
@@ -31,28 +31,28 @@ class ZoomRow(NamedTuple):
 
 
 class Names:
-    """Numbers of names, the empty one's being 0."""
+    """Assigns numbers to names; the empty name is 0."""
 
     def __init__(self) -> None:
         self._numbers = {"": 0}
 
     def number(self, name: str) -> int:
-        """The same for the same name."""
+        """Return the number of a name."""
         return self._numbers.setdefault(name, len(self._numbers))
 
     @property
     def all(self) -> list[str]:
-        """In order of their numbers."""
+        """Return the names in the order of their numbers."""
         return list(self._numbers)
 
 
 def zoom_data(title: str, end: int, rows: Sequence[ZoomRow], names: Names, *, unit: str, factor: float) -> Html:
-    """The data, to stand in a figure beside a drawing of class "static". `end`: of the timeline, in the spans' units,
-    each of which is `factor` of `unit`."""
+    """Return the data to embed in a figure next to a drawing of class "static". `end` of the timeline, in the spans'
+    units, each of which is `factor` of `unit`."""
     data = {
         "title": title,
         "end": end,
-        "least": min(end, 10),  # that a window shows
+        "least": min(end, 10),  # shown by a window
         "unit": unit,
         "factor": factor,
         "names": names.all,
@@ -71,7 +71,7 @@ def zoom_data(title: str, end: int, rows: Sequence[ZoomRow], names: Names, *, un
 
 
 def lanes(spans: Iterable[Span]) -> list[list[Span]]:
-    """Spans in as few rows as there are at once, so that none overlaps another of its row."""
+    """Distribute spans over the smallest number of rows in which they do not overlap."""
     found: list[list[Span]] = []
     for span in sorted(spans):
         row = next((row for row in found if row[-1].start + row[-1].length <= span.start), None)
