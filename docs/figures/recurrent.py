@@ -7,7 +7,7 @@ from svg import Drawing, plot
 import tvm_tiling as tt
 from tvm_tiling.decide.rnn.step import step_cycles
 
-MACHINE = tt.Hardware.rnn(multipliers=16384)  # whose tail takes no cycles beside its latency
+MACHINE = tt.Hardware.rnn(multipliers=16384)  # whose tail takes no cycles in addition to its latency
 
 
 def lstm(units: int) -> tt.RnnWorkload:
@@ -37,7 +37,7 @@ def columns_at_once() -> Drawing:
 
 
 def threads() -> Drawing:
-    """How far the engine is used by sequences that take turns, for a small layer whose drain is long."""
+    """Utilisation of the engine by concurrent sequences, for a small layer with a long drain."""
     assert MACHINE.column is not None
     workload = lstm(128)
     decision = tt.decide(workload, MACHINE)

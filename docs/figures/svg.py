@@ -1,7 +1,7 @@
-"""Pictures as SVG text: shapes, and plots with axes. The same data give the same bytes.
+"""Pictures as SVG text: shapes, and plots with axes. Equal data give equal bytes.
 
-Colours are classes, light or dark as the reader's system has it, so that a picture that a page shows by its address
-follows it. Lengths are pixels of a picture 720 wide.
+Colours are classes that follow the reader's light or dark setting, also in an embedded picture. Lengths are pixels of a
+picture 720 wide.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def number(value: float) -> str:
 
 @dataclass
 class Drawing:
-    """A picture `height` high; `title` is what a reader who cannot see it is told."""
+    """A picture `height` high; `title` is the text for screen readers."""
 
     title: str
     height: int
     parts: list[str] = field(default_factory=list)
 
     def rect(self, x: float, y: float, width: float, height: float, kind: str, opacity: float = 1.0) -> None:
-        """A rectangle of a class or several."""
+        """A rectangle with one or several classes."""
         size = f'width="{number(width)}" height="{number(height)}"'
         seen = f' fill-opacity="{opacity:.2f}"' if opacity < 1 else ""
         self.parts.append(f'<rect x="{number(x)}" y="{number(y)}" {size} class="{kind}"{seen}/>')
@@ -66,7 +66,7 @@ class Drawing:
         )
 
     def legend(self, x: float, y: float, entries: Sequence[tuple[str, str]]) -> None:
-        """Squares of a class with what they stand for, one below the other."""
+        """A legend: coloured squares with labels, one below the other."""
         for row, (kind, words) in enumerate(entries):
             self.rect(x, y + 18 * row - 9, 10, 10, kind)
             self.text(x + 16, y + 18 * row, words, kind="small")
@@ -81,7 +81,7 @@ class Drawing:
 
 @dataclass
 class Axis:
-    """From a value to a place between `start` and `end`: linear, or by powers where `log`."""
+    """A mapping from values to positions between `start` and `end`: linear, or logarithmic if `log`."""
 
     low: float
     high: float
@@ -90,7 +90,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """The place of a value."""
+        """The position of a value."""
         scale: Callable[[float], float] = math.log2 if self.log else float
         share = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
         return self.start + share * (self.end - self.start)
@@ -98,14 +98,14 @@ class Axis:
 
 @dataclass
 class Plot:
-    """Axes within a drawing; `x` and `y` are (least, largest) values, ticks what is written at them."""
+    """Axes within a drawing; `x` and `y` are (smallest, largest) values; ticks are their labels."""
 
     drawing: Drawing
     x: Axis
     y: Axis
 
     def ticks(self, along: Sequence[tuple[float, str]], up: Sequence[tuple[float, str]]) -> None:
-        """Grid lines with their words, below and to the left."""
+        """Grid lines with labels, below and to the left."""
         for value, words in up:
             place = self.y.at(value)
             self.drawing.path([(self.x.start, place), (self.x.end, place)], "grid")
@@ -116,7 +116,7 @@ class Plot:
         self.drawing.path([(self.x.start, self.y.end), corner, (self.x.end, self.y.start)], "axis")
 
     def names(self, along: str, up: str) -> None:
-        """What the axes show."""
+        """Titles of the axes."""
         self.drawing.text((self.x.start + self.x.end) / 2, self.y.start + 36, along, "middle")
         self.drawing.text(self.x.start - 44, (self.y.start + self.y.end) / 2, up, "middle", turned=True)
 
@@ -125,13 +125,13 @@ class Plot:
         self.drawing.path([(self.x.at(x), self.y.at(y)) for x, y in points], f"line {kind}")
 
     def dots(self, points: Iterable[tuple[float, float]], kind: str, radius: float = 4) -> None:
-        """Values as dots."""
+        """Values as points."""
         for x, y in points:
             self.drawing.dot(self.x.at(x), self.y.at(y), kind, radius)
 
 
 def plot(title: str, x: tuple[float, float], y: tuple[float, float], *, log: str = "", height: int = 320) -> Plot:
-    """An empty plot in a drawing of its own; `log` names the axes by powers: "x", "y" or "xy"."""
+    """An empty plot in a new drawing; `log` names the logarithmic axes: "x", "y" or "xy"."""
     drawing = Drawing(title, height)
     along = Axis(*x, 70, WIDTH - 24, "x" in log)
     return Plot(drawing, along, Axis(*y, height - 50, 24, "y" in log))
