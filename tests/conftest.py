@@ -21,22 +21,22 @@ from skips import Skips
 # later.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Workers of xdist get the width of the terminal that the suite was started in; tables are compared as a pipe has them.
+# Workers of xdist inherit the terminal's width; tables are compared as printed to a pipe.
 os.environ.pop("COLUMNS", None)
 
-# Frames of these are of no file, and of no module either. TVM's script decorators take the whole stack of Python, and
-# inspect asks each of some 4,000 modules for each such frame, of which pytest and the import system have dozens: 0.1 s
-# a function.
+# Frames of these belong to no file and no module. TVM's script decorators take the whole Python stack, and inspect
+# searches some 4,000 modules for each such frame, of which pytest and the import system have dozens: 0.1 s per
+# function.
 FRAMES = ("<string>", "<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 inspect.modulesbyfile.update(dict.fromkeys(FRAMES, ""))
 
-# What TVM says, on standard error, of a value that is stored to a buffer of fewer bits without having been cast.
+# TVM's warning on standard error if a value is stored to a buffer with fewer bits without a cast.
 LOSSY_STORE = "Casting in BufferStore may lose precision"
 
-# The call by which a test, or a whole file, skips itself where PyTorch is not installed.
+# The call by which a test, or a whole file, skips itself if PyTorch is not installed.
 NEEDS_TORCH = 'pytest.importorskip("torch"'
 
-settings.register_profile("suite", deadline=None)  # a busy machine is no error
+settings.register_profile("suite", deadline=None)  # a busy machine is not an error
 settings.load_profile("suite")
 
 
@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests that are marked `pairs`, the cases beside those that have each pair of values are slow. With --torch, of
-    files of which only some tests need PyTorch, the others are run elsewhere."""
+    """For tests marked `pairs`, the cases beyond those that cover each pair of values are slow. With --torch, tests
+    that do not need PyTorch are run elsewhere, also those in files of which only some tests need it."""
     if config.getoption("--torch"):
         items[:] = [item for item in items if needs_torch(item)]
     for item in beside_pairs([item for item in items if isinstance(item, pytest.Function)]):
@@ -68,7 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def needs_torch(item: pytest.Item) -> bool:
-    """Whether a test, a fixture or function of its file that it names, or the whole file skips without PyTorch."""
+    """Return whether a test, one of the fixtures or functions that it names, or the whole file skips without
+    PyTorch."""
     if not isinstance(item, pytest.Function):
         return True
     text = source_of(item.module)
@@ -86,7 +87,7 @@ def source_of(thing: Any) -> str:
 
 
 def pytest_sessionstart() -> None:
-    """Collecting makes no garbage that is worth a look, and a third of a million objects that stay."""
+    """Collection creates almost no garbage and a third of a million objects that stay."""
     gc.disable()
 
 
@@ -97,7 +98,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport]:
-    """A kernel that stores another type than its buffer's, of which TVM only warns, is a wrong one."""
+    """A kernel that stores a type other than its buffer's, for which TVM only warns, fails the test."""
     report = yield
     if report.passed and LOSSY_STORE in report.capstderr:
         report.outcome, report.longrepr = "failed", f"{item.nodeid}: TVM warned: {LOSSY_STORE}"
@@ -105,7 +106,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With --torch: whether this file has nothing to do with PyTorch."""
+    """Return whether, with --torch, this file is unrelated to PyTorch."""
     if config.getoption("--torch") and collection_path.suffix == ".py":
         return NEEDS_TORCH not in collection_path.read_text(encoding="utf-8") or None
     return None

@@ -1,7 +1,7 @@
-"""Snippets of README.md, docs/ and --help: where they are, the files that they work on, and how they are run.
+"""Snippets of README.md, docs/ and --help: where they are, the files that they need, and how they are run.
 
-What a document says works on files with names such as model.onnx. Those that a snippet names and no snippet before it
-has made are put into its folder first: small ones, told by how they end.
+Documents use files with names such as model.onnx. Files that a snippet names and no previous snippet created are put
+into its folder first: small ones, according to their suffix.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent / "frontend"))  # whose Relay files
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
-COSTLY_PAGES = ("metaschedule.md",)  # a search of MetaSchedule: run by the slow tests
+COSTLY_PAGES = ("metaschedule.md",)  # a MetaSchedule search: run by the slow tests
 IMAGE = (1, 3, 32, 32)
 
 
@@ -41,13 +41,13 @@ class Block(NamedTuple):
     line: int
 
     def commands(self) -> list[list[str]]:
-        """The commands of a shell block, as words without comments."""
+        """Return the commands of a shell block, as words without comments."""
         lines = self.text.replace("\\\n", " ").splitlines()
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def blocks(page: Path, *languages: str) -> Iterator[Block]:
-    """The fenced blocks of a page in these languages, in its order."""
+    """Return the fenced blocks of a page in these languages, in order."""
     text = page.read_text()
     for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
         if found[1] in languages:
@@ -55,7 +55,7 @@ def blocks(page: Path, *languages: str) -> Iterator[Block]:
 
 
 def our_commands(page: Path) -> list[list[str]]:
-    """The words behind "tvm-tiling" of every such command of a page."""
+    """Return the words after "tvm-tiling" of every such command on a page."""
     found = [words for block in blocks(page, "sh") for words in block.commands()]
     return [words[1:] for words in found if words[0] == "tvm-tiling"]
 
@@ -64,13 +64,13 @@ def our_commands(page: Path) -> list[list[str]]:
 
 
 def is_endless(words: Sequence[str]) -> bool:
-    """Whether a command waits for others, or for its end by Ctrl-C."""
+    """Return whether a command waits for others, or for Ctrl-C."""
     return words[0] == "fleet" or "--runner" in words or any("postgresql" in word for word in words)
 
 
 def is_costly(words: Sequence[str]) -> bool:
-    """Whether a command takes more than a few seconds on the small files: it searches, measures suites, or starts
-    Python and TVM anew. The default tests read its words only."""
+    """Return whether a command takes more than a few seconds on the small files: it searches, measures suites, or
+    restarts Python and TVM. The default tests parse it only."""
     measures = words[:2] == ["db", "generate"] and "--hardware" not in words
     return words[0] in ("bench", "demo", "doctor", "tune") or measures or is_endless(words)
 
@@ -80,7 +80,7 @@ def is_costly(words: Sequence[str]) -> bool:
 
 @functools.cache
 def onnx_bytes() -> bytes:
-    """A small convolutional network from "image" to "scores"."""
+    """Return a small convolutional network from "image" to "scores"."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -105,7 +105,7 @@ def onnx_bytes() -> bytes:
 
 @functools.cache
 def executable_bytes() -> bytes:
-    """The network compiled and saved."""
+    """Compile the network and save it."""
     import tempfile
 
     import tvm_tiling as tt
@@ -117,7 +117,7 @@ def executable_bytes() -> bytes:
 
 @functools.cache
 def gguf_bytes() -> bytes:
-    """A small decoder as a GGUF file."""
+    """Write a small decoder as a GGUF file."""
     import tempfile
 
     sys.path.insert(0, str(ROOT / "tests" / "frontend"))
@@ -134,7 +134,7 @@ def gguf_bytes() -> bytes:
 
 @functools.cache
 def program_bytes() -> bytes:
-    """A product recorded for vta and saved."""
+    """Record a matrix multiplication for vta and save it."""
     import tempfile
 
     import tvm_tiling as tt
@@ -147,7 +147,7 @@ def program_bytes() -> bytes:
 
 
 def relay_bytes(name: str) -> bytes:
-    """A Relay model, or its parameters, in the form that a file's name says."""
+    """Write a Relay model, or its parameters, in the format that the file name implies."""
     from relay_files import DENSE, B, W, dense_json, params_bytes, tar_bytes
 
     params = params_bytes({"w": W, "b": B})
@@ -161,7 +161,7 @@ def relay_bytes(name: str) -> bytes:
 
 
 def image_bytes() -> bytes:
-    """Inputs of the network by name, as numpy.savez writes them."""
+    """Write inputs of the network by name, as numpy.savez does."""
     held = io.BytesIO()
     np.savez(held, image=np.random.default_rng(1).standard_normal(IMAGE, "float32"))
     return held.getvalue()
@@ -169,14 +169,14 @@ def image_bytes() -> bytes:
 
 @functools.cache
 def decoder_bytes() -> bytes:
-    """A small language model with caches."""
+    """Write a small language model with caches."""
     from benchmarks.language_graph import DECODERS, decoder
 
     return decoder(DECODERS["small"]).SerializeToString()
 
 
 def tokenizer_bytes() -> bytes:
-    """A tokenizer of as many words as that model has."""
+    """Write a tokenizer whose vocabulary has the size of that model's."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = {word: number for number, word in enumerate(["?", "Once", "upon", "a", "time"])}
@@ -187,7 +187,7 @@ def tokenizer_bytes() -> bytes:
 
 
 def database(path: Path) -> None:
-    """One product that was measured on this CPU and reduced to smaller ones."""
+    """Create a database with one matrix multiplication, measured on this CPU and reduced to smaller ones."""
     import tvm_tiling as tt
 
     workload, machine = tt.GemmWorkload(m=256, k=256, n=256), tt.Hardware.detect()
@@ -196,7 +196,7 @@ def database(path: Path) -> None:
 
 
 def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:
-    """Puts the files that words name, but for those behind -o and the like, into `folder` where they are missing."""
+    """Create the missing files that the words name in `folder`, except for outputs after -o and the like."""
     written = {word for option, word in pairwise(words) if option in ("-o", "--output", "--trace")}
     for word in words:
         path = folder / word
@@ -228,14 +228,14 @@ def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:
 
 
 def run_python(text: str, name: str, session: dict[str, Any] | None = None) -> None:
-    """Runs a snippet as a program of its own, or as the next lines of a session."""
+    """Run a snippet as a separate program, or as the next lines of a session."""
     scope = {} if session is None else session
     scope |= {"__name__": "__main__", "__file__": name}
     exec(compile(text, name, "exec"), scope)
 
 
 def run_command(words: Sequence[str]) -> None:
-    """Runs a command of this package in this process, which has to succeed."""
+    """Run a command of this package in this process, which has to succeed."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
         main(words)
@@ -244,7 +244,7 @@ def run_command(words: Sequence[str]) -> None:
 
 
 def read_command(words: Sequence[str]) -> None:
-    """Has a command's words and options read, and nothing run."""
+    """Parse a command's words and options without running it."""
     row = next(row for row in app.COMMANDS if row.name == words[0])
     module, read = importlib.import_module(row.module), []
 
@@ -271,8 +271,8 @@ _RUN: set[tuple[str, ...]] = set()
 
 
 def run_page(page: Path, folder: Path) -> None:
-    """Runs a page's snippets one behind the other in `folder`, which is the working folder. Those of a tutorial are one
-    session, those of other pages programs of their own."""
+    """Run a page's snippets in order in `folder`, the working folder. The snippets of a tutorial form one session;
+    those of other pages are separate programs."""
     relay = page.name == "relay.md"
     session: dict[str, Any] | None = {} if page.name.startswith("tutorial") else None
     if not relay:
@@ -290,7 +290,7 @@ def run_page(page: Path, folder: Path) -> None:
 
 
 def run_or_read(words: Sequence[str], folder: Path, relay: bool = False) -> None:
-    """Runs a command on files that are put there, or reads its words where it is costly or has been run before."""
+    """Run a command on prepared files, or only parse it if it is slow or has been run before."""
     if is_costly(words) or tuple(words) in _RUN:
         read_command(words)
     else:

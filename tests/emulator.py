@@ -1,6 +1,6 @@
 """AArch64 on this computer: kernels and exported models are linked by a cross compiler and run by qemu-user.
 
-Set TVM_TILING_EMULATED to the name of a preset, and the whole suite takes that machine for this CPU: see emulate().
+If TVM_TILING_EMULATED is set to the name of a preset, the whole suite treats that machine as this CPU: see emulate().
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tvm_tiling.target import this_cpu
 DRIVER = Path(__file__).with_name("emulated_kernel.c")
 SYSROOT = Path("/usr/aarch64-linux-gnu")
 COMPILER, QEMU = "aarch64-linux-gnu-gcc", "qemu-aarch64"
-GUARD = 256  # bytes of ones before and behind every tensor
+GUARD = 256  # bytes of ones before and after every tensor
 ALIGNMENT = 64
-SECONDS = 600  # that one run may take
+SECONDS = 600  # limit for one run
 
 needs_emulator = pytest.mark.skipif(
     not (shutil.which(COMPILER) and shutil.which(QEMU) and SYSROOT.is_dir()),
@@ -56,13 +56,13 @@ def compiled(*arguments: object) -> None:
 def emulated(
     program: Path, *arguments: object, folder: Path | None = None, processor: str = "max"
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for AArch64; the processor "max" has every extension that the emulator knows."""
+    """Run a program for AArch64; the processor "max" has all extensions that the emulator supports."""
     return done(QEMU, "-cpu", processor, "-L", SYSROOT, program, *arguments, folder=folder)
 
 
 @functools.cache
 def _parts() -> tuple[Path, list[Path]]:
-    """The program that calls kernels, and the objects that they are linked with."""
+    """The program that calls kernels, and the objects that are linked with it."""
     folder = Path(tempfile.mkdtemp(prefix="tvm-tiling-emulator-"))
     include = f"-I{PLAN.parent}"
     compiled("-O1", include, DRIVER, "-o", folder / "driver", "-ldl")
@@ -74,7 +74,8 @@ def _parts() -> tuple[Path, list[Path]]:
 
 
 class EmulatedLibrary:
-    """What tvm.compile made for AArch64: functions by name, which run in the emulator on tensors of this process."""
+    """A module compiled by tvm.compile for AArch64: functions by name, which run in the emulator on tensors of this
+    process."""
 
     def __init__(self, executable: Any) -> None:
         self.mod = executable.mod
@@ -108,12 +109,12 @@ class EmulatedLibrary:
 
 
 class Request:
-    """Arguments of a kernel as the file that the driver maps, and what comes back in it."""
+    """Arguments of a kernel as the file that the driver maps, including its results."""
 
     def __init__(self, arguments: Sequence[Any]) -> None:
-        self._tensors: list[tuple[Any, int, int]] = []  # with their place and bytes
+        self._tensors: list[tuple[Any, int, int]] = []  # with their offset and bytes
         numbers: list[int] = [len(arguments)]
-        places: list[int] = []  # where in `numbers` the places of tensors stand
+        places: list[int] = []  # where in `numbers` the offsets of tensors are
         for argument in arguments:
             if isinstance(argument, int):
                 numbers += [0, argument]
@@ -138,7 +139,7 @@ class Request:
         self.content = content.tobytes()
 
     def take(self, content: bytes) -> None:
-        """Put what the kernel wrote into the tensors. AssertionError where it wrote beside them."""
+        """Copy what the kernel wrote to the tensors. Raises AssertionError if it wrote outside of them."""
         found, before = np.frombuffer(content, np.uint8), np.frombuffer(self.content, np.uint8)
         beside = np.ones(len(found), bool)
         for argument, start, extent in self._tensors:
@@ -155,14 +156,14 @@ def _steps(tensor: Any) -> tuple[int, ...]:
 
 
 def _bytes(tensor: Any, extent: int) -> np.ndarray:
-    """The memory of a tensor."""
+    """Return the memory of a tensor."""
     if not extent:
         return np.empty(0, np.uint8)
     return np.frombuffer((ctypes.c_uint8 * extent).from_address(tensor.data_ptr()), np.uint8)
 
 
 class ExportedModel:
-    """A variant of a model as the C library that export() writes, built with its example in C."""
+    """A variant of a model as the C library of export(), built with its example in C."""
 
     def __init__(self, variant: Any, constants: Any) -> None:
         self._held = tempfile.TemporaryDirectory(prefix="tvm-tiling-exported-")
@@ -176,7 +177,7 @@ class ExportedModel:
         compiled("-std=c99", "-O1", *warnings, *sources, *objects, "-o", self.program, "-lm", "-pthread")
 
     def run(self, arrays: Sequence[np.ndarray], processor: str = "max") -> list[np.ndarray]:
-        """The outputs; WorkloadError with what the library says where it refuses an input."""
+        """Return the outputs. Raises WorkloadError with the library's message if it refuses an input."""
         files = []
         for number, array in enumerate(arrays):
             files.append(self.folder / f"input_{number}.bin")
@@ -193,13 +194,13 @@ class ExportedModel:
 
 
 def exported(executable: Any) -> ExportedModel:
-    """The model of one variant."""
+    """Return the model of one variant."""
     (variant,) = executable.variants
     return ExportedModel(variant, executable._constants)
 
 
 def _run_foreign(variant: ForeignVariant, arrays: Sequence[np.ndarray]) -> Any:
-    """ForeignVariant.run, in the emulator."""
+    """Run ForeignVariant.run in the emulator."""
     found = getattr(variant, "exported", None)
     if found is None:
         found = variant.exported = ExportedModel(variant, variant.store)  # type: ignore[attr-defined]
@@ -214,7 +215,7 @@ def _run_foreign_into(variant: ForeignVariant, arrays: Sequence[np.ndarray], out
 
 @contextmanager
 def emulate(preset: str) -> Iterator[None]:
-    """Take the machine `preset` for this CPU, and run kernels and models for it in the emulator."""
+    """Treat the machine `preset` as this CPU, and run kernels and models for it in the emulator."""
     compile_here = tvm.compile
     machine = tt.Hardware.load(preset)
 

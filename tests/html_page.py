@@ -1,4 +1,4 @@
-"""An HTML page as a reader sees it: whether it is whole, what it asks for from elsewhere, the text of its cells."""
+"""An HTML page as a reader sees it: unclosed elements, external requests, the text of its cells."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """`open`: elements that are not closed. `outside`: what is asked for from elsewhere. `cells`: of all tables.
-    `titles`: of sections and figures. `drawn`: how many bars, points, lines and stretches of time there are."""
+    """`open`: elements that are not closed. `outside`: external resources. `cells`: those of all tables. `titles`:
+    those of sections and figures. `drawn`: number of bars, points, lines and spans."""
 
     ALONE = ("meta", "br", "link", "img", "hr", "input", "wbr")
     DRAWN = ("circle", "polyline", "rect")

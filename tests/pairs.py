@@ -1,6 +1,6 @@
-"""Which cases of a test of several parameters hold each pair of their values, by a greedy choice.
+"""Pairwise testing: choose the cases of a test with several parameters that cover each pair of values, greedily.
 
-A fault that more than two parameters have to meet for is rare, and the cases of all combinations are many.
+A fault that needs more than two specific values is rare, and the number of all combinations is large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 
 def beside_pairs(items: list[pytest.Function]) -> Iterator[pytest.Function]:
-    """Of each test that is marked `pairs`, the cases that are left out."""
+    """For each test marked `pairs`, the cases that are left out."""
     marked = (item for item in items if item.get_closest_marker("pairs"))
     for _, cases in groupby(marked, lambda item: item.nodeid.partition("[")[0]):
         some = list(cases)
@@ -21,8 +21,8 @@ def beside_pairs(items: list[pytest.Function]) -> Iterator[pytest.Function]:
 
 
 def covering(cases: Sequence[Mapping[str, object]]) -> list[int]:
-    """Numbers of cases that hold every pair of values that any case holds, of equally good ones the first; cases that
-    have a value in common have the same object."""
+    """Return the numbers of cases that cover every pair of values; among equally good ones the first. Cases that have a
+    value in common share the same object."""
     pairs = [set(combinations(sorted((name, id(value)) for name, value in case.items()), 2)) for case in cases]
     missing = set().union(*pairs)
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""What the tested pages are of: a model with real decisions and made-up times, a suite's result, programs."""
+"""Subjects of the report tests: a model with real decisions and invented times, a suite's result, programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PEAK = {
 
 
 def model(operators=12, measured=True):
-    """A network of convolutions, a product and a pooling, the slowest first."""
+    """Return a network with convolutions, a matrix multiplication and pooling, slowest first."""
     records = []
     for place in range(operators):
         size = 56 >> (place % 3)
@@ -58,7 +58,8 @@ def model(operators=12, measured=True):
 
 
 def graph():
-    """The steps of model(): each reads from the one before, and the last convolution from the first as well."""
+    """Return the steps of model(): each reads from the previous one, and the last convolution from the first as
+    well."""
     names = [f"fused_conv2d{place}_add_relu" for place in range(12)] + ["matmul", "max_pool2d"]
     reads = [(n - 1,) for n in range(len(names))]
     reads[11] = (10, 0)
@@ -66,7 +67,8 @@ def graph():
 
 
 def profile():
-    """Three steps on two threads: one in parallel, one alone, one in parallel whose second thread comes late."""
+    """Return three steps on two threads: a parallel one, a sequential one, and a parallel one whose second thread is
+    late."""
     names = ("fused_conv2d0_add_relu", "max_pool2d", "fused_conv2d1_add_relu")
     times = ((0.0, 4e-4), (4.1e-4, 5e-4), (5e-4, 9e-4))
     steps = [
@@ -116,7 +118,7 @@ def _entry(ratio, status="ok"):
 
 
 def comparison(cases=6):
-    """A suite's result: two groups, two peers, one wrong answer and one peer that is not there."""
+    """Return a suite's result: two groups, two peers, one wrong result and one missing peer."""
     rows = []
     for place in range(cases):
         peers = {"numpy": _entry(1.5), "torch": _entry(0.7 + 0.1 * place), "none": _entry(1.0, "skipped")}
@@ -140,7 +142,7 @@ def comparison(cases=6):
 
 
 def program(blocks=8):
-    """Loads into two places of a buffer, products on them, stores of their sums: two operators."""
+    """Return loads into a double buffer, matrix multiplications on it, and stores of their sums: two operators."""
     build = ProgramBuilder(Hardware.load("neartile"))
     vectors = {"a": At("a", 0, (0, 0, 0, 0, 0, 1), "int8"), "b": At("b", 0, (0, 0, 0, 0, 0, 1), "int8")}
     for name in ("first <block>", "second"):
@@ -154,5 +156,5 @@ def program(blocks=8):
 
 
 def simulation():
-    """The program's report."""
+    """Return the program's report."""
     return simulate(program())

@@ -1,7 +1,7 @@
-"""Why tests are skipped, how each kind is run, and which kinds may be skipped where nothing else may.
+"""Reasons for skipped tests, how to run each kind, and which kinds may be skipped if others may not.
 
-After every run the skipped tests are counted by kind. With TVM_TILING_SKIPS set to names of kinds (`none` for no kind),
-as in .ci/run, a skip of any other kind fails the run.
+After every run the skipped tests are counted by kind. If TVM_TILING_SKIPS is set to names of kinds (`none` for no
+kind), as in .ci/run, a skip of any other kind fails the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VARIABLE = "TVM_TILING_SKIPS"
 
 @dataclass(frozen=True)
 class Kind:
-    """`reason`: a pattern that the reasons of this kind match. `what`: what is missing. `run`: how to run them."""
+    """`reason`: a pattern for the reasons of this kind. `what`: what is missing. `run`: how to run them."""
 
     name: str
     reason: str
@@ -53,7 +53,7 @@ OTHER = Kind("other", "", "are skipped for other reasons", "pytest -rs prints th
 
 
 def kind_of(reason: str) -> Kind:
-    """The first kind whose pattern the reason matches."""
+    """Return the first kind whose pattern matches the reason."""
     return next((kind for kind in KINDS if re.search(kind.reason, reason)), OTHER)
 
 
@@ -78,7 +78,7 @@ class Skips:
             self.reasons[str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)] += 1
 
     def refused(self) -> list[str]:
-        """The reasons of kinds that may not be skipped in this run."""
+        """Return the reasons of kinds that may not be skipped in this run."""
         if self._allowed is None:
             return []
         return [reason for reason in self.reasons if kind_of(reason).name not in self._allowed]

@@ -1,4 +1,4 @@
-"""The direction of the arrows (docs: the house plan) and the list of packages, checked by walking the sources."""
+"""The direction of imports between packages (docs/design.md) and the list of packages, checked on the sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 ROOT = Path(__file__).parent.parent
 
-# Rooms from left to right. A module may import from its own room and from those to its left; nothing else.
+# Packages from left to right. A module may import from its own package and from those to its left only.
 ROOMS = (
     (
         "errors",
@@ -43,9 +43,9 @@ ROOMS = (
     ("report",),
     ("cli",),
 )
-# These only name what others hold, and load it when it is asked for.
+# These only name what others contain, and load it on request.
 FRONT_DOORS = {"tvm_tiling", "tvm_tiling.__main__"}
-# Who imports modules of this package inside functions, and why; of a room where a name ends in a dot.
+# Modules that import modules of this package inside functions, and the reason; a name that ends in a dot is a package.
 LATE = {
     "tvm_tiling.cli.": "a command loads what it needs, so that help and completion come at once",
     "tvm_tiling.decide.kinds": "brings NumPy, which decisions for CPUs do without",
@@ -70,7 +70,7 @@ LATE = {
     "tvm_tiling.tuning.workers.transport": "brings TVM, which the process that asks does without",
     "tvm_tiling.tuning.workers.fleet": "brings TVM, before which a process settles what of it is left out",
 }
-# Who imports modules by names that are data, and why: no arrow of these is seen.
+# Modules that import by names that are data, and the reason: such imports are not checked.
 BY_NAME = {
     "tvm_tiling": "the front door's table of names",
     "tvm_tiling.cli.app": "the table of commands",
@@ -98,7 +98,7 @@ WITHOUT_TVM = (
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name, schedules/ by the name it is installed under."""
+    """Return every module of the package by its dotted name, schedules/ by the name under which it is installed."""
     found = {}
     for folder, prefix in ((ROOT / "tvm_tiling", "tvm_tiling"), (ROOT / "schedules", "tvm_tiling.schedules")):
         for path in folder.rglob("*.py"):
@@ -112,12 +112,12 @@ MODULES = modules()
 
 
 def imports(name: str, source: str, is_package: bool) -> Iterator[str]:
-    """Dotted names that a module imports, wherever in it, relative ones resolved."""
+    """Return the dotted names that a module imports anywhere, with relative ones resolved."""
     return named(name, is_package, ast.walk(ast.parse(source)))
 
 
 def named(name: str, is_package: bool, nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Dotted names that those of `nodes` import that are imports of the module `name`."""
+    """Return the dotted names that imports among `nodes` of the module `name` refer to."""
     package = name.split(".") if is_package else name.split(".")[:-1]
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -125,7 +125,7 @@ def named(name: str, is_package: bool, nodes: Iterable[ast.AST]) -> Iterator[str
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join((*base, *(node.module or "").split("."))).strip(".")
-            # `from . import x` may name a module or an attribute; the longer name places it in its room.
+            # `from . import x` may name a module or an attribute; the longer name determines the package.
             yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
@@ -137,7 +137,7 @@ def room(name: str) -> int | None:
 
 
 def wrong_arrows(name: str, source: str, is_package: bool) -> list[str]:
-    """Imports of a module to the right of its own room."""
+    """Return the imports of a module from packages to the right of its own."""
     own = room(name)
     return [
         f"{name} imports {imported}"
@@ -192,8 +192,8 @@ def test_the_walk_sees_wrong_arrows():
 
 
 def arrows() -> dict[str, set[str]]:
-    """Every module and the modules of this package that it imports, wherever in it: in functions and under
-    TYPE_CHECKING too."""
+    """Return every module with the modules of this package that it imports anywhere, including in functions and under
+    TYPE_CHECKING."""
     found: dict[str, set[str]] = {}
     for name, path in MODULES.items():
         origins = (module_of(origin) for origin in imports(name, path.read_text(), is_package(name)))
@@ -202,14 +202,14 @@ def arrows() -> dict[str, set[str]]:
 
 
 def module_of(origin: str) -> str:
-    """The module that a dotted name is of, or is; empty for another package's."""
+    """Return the module that a dotted name is or belongs to; empty for other packages."""
     while origin and origin not in MODULES:
         origin = origin.rpartition(".")[0]
     return origin
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
-    """Strongly connected components of more than one module: each of them imports, over others, all of them."""
+    """Return strongly connected components of more than one module: import cycles."""
     reached = {name: behind(arrows, name) for name in arrows}
     found = {
         tuple(sorted(other for other in reached[name] if name in reached[other]))
@@ -220,7 +220,7 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
 
 
 def behind(arrows: dict[str, set[str]], name: str) -> set[str]:
-    """What a module imports, directly or over others."""
+    """Return what a module imports, directly or indirectly."""
     seen: set[str] = set()
     left = list(arrows[name])
     while left:
@@ -245,14 +245,14 @@ def test_the_walk_sees_circles():
 
 
 def in_functions(source: str) -> list[ast.AST]:
-    """What stands in functions, and is executed when they are called."""
+    """Return the nodes inside functions, which are executed when they are called."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)]
     return [inner for function in found for inner in ast.walk(function)]
 
 
 def at_once(source: str) -> list[ast.AST]:
-    """What is executed when a module is imported: nothing of functions, nothing under TYPE_CHECKING."""
+    """Return the nodes that are executed on import: outside of functions and TYPE_CHECKING."""
     found: list[ast.AST] = []
     left: list[ast.AST] = [ast.parse(source)]
     while left:
@@ -267,14 +267,14 @@ def at_once(source: str) -> list[ast.AST]:
 
 @functools.cache
 def late_imports(name: str) -> set[str]:
-    """Modules of this package that a module imports inside functions."""
+    """Return the modules of this package that a module imports inside functions."""
     nodes = in_functions(MODULES[name].read_text())
     return {module_of(origin) for origin in named(name, is_package(name), nodes)} - {"", name}
 
 
 @functools.cache
 def loaded() -> dict[str, set[str]]:
-    """Every module, and those that are loaded as soon as it is: what it imports at once, and the packages around it."""
+    """Return every module with those loaded together with it: its imports on load, and the enclosing packages."""
     direct: dict[str, set[str]] = {}
     for name, path in MODULES.items():
         origins = named(name, is_package(name), at_once(path.read_text()))
@@ -285,8 +285,8 @@ def loaded() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if late_imports(name)))
 def test_imports_in_functions_have_a_reason(name):
-    """They save the time or the dependency that LATE says; one of what is loaded anyway, or where the list has no
-    reason, hides something."""
+    """Such imports must save the time or the dependency that LATE states. An import of a module that is loaded anyway,
+    or one without a reason in the list, hides something."""
     assert not late_imports(name) & loaded()[name], "loaded anyway: import it at the top"
     assert name in LATE or f"{name.rpartition('.')[0]}." in LATE, "import it at the top, or say why not in LATE"
 
@@ -305,7 +305,7 @@ def test_imports_by_name_have_a_reason():
     assert found == set(BY_NAME)
 
 
-def test_the_walk_tells_late_imports():
+def test_the_walk_reports_late_imports():
     source = (
         "import a\nif TYPE_CHECKING:\n    import b\nelse:\n    import c\ndef f():\n    import d\nclass E:\n    import e"
     )

@@ -1,4 +1,4 @@
-"""docs/: every snippet, command and example runs, nothing is left out, the figures are those of today's decisions."""
+"""docs/: every snippet, command and example runs, the reference is complete, and figures match current decisions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=name_of)
-def test_snippets_of_a_page_run_one_behind_the_other(page, tmp_path, monkeypatch):
+def test_snippets_of_a_page_run_in_sequence(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(page, tmp_path)
 
@@ -94,13 +94,15 @@ REFERENCE = [
 
 
 def test_reference_has_every_public_name():
-    deeper = {path for path in REFERENCE if "." in path} - {"decide.decide.decide"}  # a function in a room of its name
+    deeper = {path for path in REFERENCE if "." in path} - {
+        "decide.decide.decide"
+    }  # a function in a package of the same name
     assert {path.split(".")[-1] for path in REFERENCE if path not in deeper} == set(tt.__all__)
     assert len(REFERENCE) == len(set(REFERENCE))
 
 
 def of_reference(path: str) -> object:
-    """The object behind a path of the reference."""
+    """Return the object of a path in the reference."""
     found: object = tt
     parts = path.split(".")
     for place, part in enumerate(parts):
@@ -129,7 +131,7 @@ def is_ours(kind: type) -> bool:
 
 
 def test_figures_are_those_of_todays_decisions(tmp_path):
-    """`make figures` draws them anew after a wanted change."""
+    """`make figures` redraws them after an intended change."""
     drawn = subprocess.run(
         [sys.executable, str(FIGURES / "draw.py"), str(tmp_path)], capture_output=True, text=True, cwd=ROOT, timeout=300
     )
@@ -153,7 +155,7 @@ def test_pages_are_built_without_a_warning(tmp_path):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # a notice of the theme
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # a message of the theme
     built = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=quiet)
     assert built.returncode == 0 and "WARNING" not in built.stderr, built.stderr
     reference = "".join(page.read_text() for page in (tmp_path / "build" / "docs" / "api").glob("*.html"))

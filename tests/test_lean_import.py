@@ -1,4 +1,4 @@
-"""What importing the package loads, and that TVM leaves PyTorch out without losing what models of PyTorch need."""
+"""What importing the package loads, and that TVM can be loaded without PyTorch without affecting models of PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def run(code):
-    """Run a script in a fresh process; it fails with what it wrote."""
+    """Run a script in a fresh process; a failure reports its output."""
     done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -59,7 +59,7 @@ def test_tvm_is_imported_without_what_it_does_not_need():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
-def test_pytorch_is_served_whenever_it_is_imported():
+def test_pytorch_is_supported_whenever_it_is_imported():
     pytest.importorskip("torch")
     run("""
         import sys

@@ -1,5 +1,5 @@
-"""Files that earlier versions wrote, one of each kind (data/old/README.md): each loads with equal content. Versions
-that are not read are refused in one sentence."""
+"""Files written by earlier versions, one of each kind (data/old/README.md): each loads with equal content. Unsupported
+versions are refused with a message."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ X86 = platform.machine() in ("x86_64", "AMD64")
 
 
 def versions(name: str):
-    """The directories that have a file of this name."""
+    """Return the directories that contain a file of this name."""
     found = [path for path in OLD if (path / name).exists()]
     return pytest.mark.parametrize("old", found, ids=[path.name for path in found])
 
 
 def unpacked(source: Path, folder: Path) -> Path:
-    """A file as its writer had it: of this user, and nobody else's to write."""
+    """Return a file with its writer's permissions: writable by this user only."""
     target = folder / source.stem
     target.write_bytes(lzma.decompress(source.read_bytes()))
     target.chmod(0o600)
@@ -52,7 +52,7 @@ def gemm(m: int, n: int, k: int, **more) -> tt.GemmWorkload:
 
 
 def loaded(path: Path):
-    """The executable; on another architecture, whose refusal is looked at here, the test ends."""
+    """Load the executable; on another architecture the test ends after checking the refusal."""
     if X86:
         return tt.load(path)
     with pytest.raises(ModelFormatError, match="library cannot be loaded here"):
@@ -74,7 +74,7 @@ def test_saved_models_load_and_run(source, tmp_path):
     out = tt.aligned_empty((4, 8))
     assert exe.run(x, out=out) is out
     np.testing.assert_array_equal(out, exe.run(x))
-    for wrong in (np.zeros((8, 4), "float32"), np.zeros((4, 8))):  # known only when it has run
+    for wrong in (np.zeros((8, 4), "float32"), np.zeros((4, 8))):  # known only after a run
         with pytest.raises(tt.WorkloadError, match="expected"):
             exe.run(x, out=wrong)
     exe.save(tmp_path / "again.tar")
@@ -104,8 +104,8 @@ def test_programs_load_and_run(old):
 
 
 def lines(path: Path) -> list[dict]:
-    """An exported database without its version; what a workload leaves out has its default, and so has what entries of
-    older versions lack."""
+    """Return an exported database without its version; missing fields of workloads have their defaults, and so do
+    fields that older entries lack."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
     del records[0]["version"]
     added = {"decided_cost": None, "disturbed": None, "rows": None}
@@ -206,7 +206,7 @@ def test_results_of_suites_have_pages(old):
 
 
 def saved_as(version: int, tmp_path: Path) -> Path:
-    """A saved model of another version of the format."""
+    """Write a saved model of another format version."""
     content = json.dumps({"format": "tvm-tiling-executable", "version": version, "libraries": []}).encode()
     (tmp_path / "model.json").write_bytes(content)
     path = tmp_path / "other.tar"

@@ -1,4 +1,4 @@
-"""Names of the version before: they work as the new ones do, and warn."""
+"""Names of the previous version: they work like the new ones, with a warning."""
 
 from __future__ import annotations
 

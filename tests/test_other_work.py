@@ -1,4 +1,4 @@
-"""How much of the cores' time others take: worked by hand from a text of /proc/stat, and of a busy process."""
+"""Processor time of other processes: calculated by hand from /proc/stat text, and measured for a busy process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ intr 5 5
 
 
 def test_ticks_of_the_processors_that_a_process_may_use():
-    assert busy_ticks(STAT, (0,)) == 10 + 2 + 3 + 1 + 4 + 5  # neither idle nor waiting for a disk; guests are in user
+    assert (
+        busy_ticks(STAT, (0,)) == 10 + 2 + 3 + 1 + 4 + 5
+    )  # neither idle nor waiting for a disk; guests are included in user
     assert busy_ticks(STAT, (0, 1)) == 25 + 20
     assert busy_ticks(STAT, (11,)) == 7
     assert busy_ticks(STAT, (3,)) is None

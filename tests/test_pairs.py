@@ -1,4 +1,4 @@
-"""Of tests that are marked `pairs`, the default suite runs what holds each pair of values, and no more."""
+"""For tests marked `pairs`, the default suite runs the cases that cover each pair of values, and no others."""
 
 from __future__ import annotations
 

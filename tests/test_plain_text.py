@@ -1,4 +1,4 @@
-"""JSON and TOML of strangers: nested without end, numbers that nothing holds, other types, text that is none."""
+"""Untrusted JSON and TOML: infinite nesting, oversized numbers, wrong types, non-text bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def said(error: pytest.ExceptionInfo) -> str:
     ],
     ids=lambda text: repr(text)[:20],
 )
-def test_what_is_no_json_is_one_sentence(text):
+def test_what_is_not_json_is_one_sentence(text):
     with pytest.raises(TextError) as refused:
         plain_json(text)
     said(refused)
@@ -71,7 +71,7 @@ def test_json_is_read_as_python_reads_it():
     ],
     ids=lambda text: text[:20],
 )
-def test_what_is_no_toml_is_one_sentence(text, tmp_path):
+def test_what_is_not_toml_is_one_sentence(text, tmp_path):
     with pytest.raises(TextError) as refused:
         plain_toml(text)
     said(refused)
@@ -113,7 +113,7 @@ def test_headers_of_programs(tmp_path):
 
 @pytest.fixture
 def shapes(tmp_path):
-    """(a database of one entry, what it exports)."""
+    """Return (a database with one entry, its export)."""
     path, lines = tmp_path / "s.db", tmp_path / "s.jsonl"
     workload = tt.GemmWorkload(m=64, n=64, k=64)
     with tt.ShapeDatabase(path) as database:
@@ -166,7 +166,7 @@ def _refused(use) -> bool:
     return False
 
 
-def test_text_of_databases_that_is_no_utf8(shapes):
+def test_text_of_databases_that_is_not_utf8(shapes):
     path, _ = shapes
     content = path.read_bytes()
     assert content.count(b"tvm_tiling_about") > 0

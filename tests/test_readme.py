@@ -1,4 +1,4 @@
-"""README.md: every example and command runs, and what it names is there."""
+"""README.md: every example and command runs, and the files that it names exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHELL = [words for block in blocks(README, "sh") for words in block.commands()]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working folder with small files of the names that the demo leaves, the same for all examples of the README."""
+    """A working folder with small files named like those of the demo, shared by all examples of the README."""
     path = tmp_path_factory.mktemp("readme")
     (path / "model.onnx").write_bytes(onnx_bytes())
     (path / "input.npz").write_bytes(image_bytes())

@@ -1,4 +1,4 @@
-"""Temporary folders: removed by the next process when theirs was killed, and nothing else ever is."""
+"""Temporary folders: those of killed processes are removed by the next process, and nothing else ever is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAME = "tvm-tiling-1-abcdefgh"
 
 @pytest.fixture
 def temporary(monkeypatch, tmp_path):
-    """An empty folder for temporary files, in which this process has not made one yet."""
+    """An empty folder for temporary files, in which this process has not created one yet."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(module, "_uses", iter([0, *[1] * 100]))
@@ -44,7 +44,7 @@ def temporary(monkeypatch, tmp_path):
 
 @pytest.fixture
 def holding(temporary):
-    """Starts a process that holds a folder; gives the process, the number of that or of its fork, and the folder."""
+    """Start a process that holds a folder; return the process, the id of it or of its fork, and the folder."""
     started = []
 
     def start(*words):
@@ -61,7 +61,7 @@ def holding(temporary):
 
 
 def abandoned(temporary, name=NAME):
-    """A folder as a killed process leaves it."""
+    """Create a folder as a killed process leaves it."""
     folder = temporary / name
     (folder / "000001").mkdir(parents=True)
     for path in (folder / "model.so", folder / "000001" / "any.thing"):
@@ -79,7 +79,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(holding, temporar
     process, _, path = holding()
     assert (path / "000001" / "cut.so").is_file()
     remove_abandoned(temporary)
-    assert path.is_dir()  # that process lives
+    assert path.is_dir()  # that process is alive
     killed(process)
     with temporary_folder() as folder:
         assert list(temporary.iterdir()) == [folder] and os.listdir(folder) == []
@@ -96,7 +96,7 @@ def test_a_process_removes_what_others_left_once(holding, temporary):
 
 
 def test_the_folder_of_a_live_fork_stays(holding, temporary):
-    """The process that made the folder is dead, but a fork of it may still use what is in it."""
+    """The process that created the folder is dead, but a fork of it may still use its contents."""
     process, _, path = holding("fork")
     killed(process)
     remove_abandoned(temporary)
@@ -110,7 +110,7 @@ def test_the_folder_of_a_live_fork_stays(holding, temporary):
 
 
 def test_the_folder_of_a_process_in_another_container_stays(holding, temporary):
-    """Its number says nothing here."""
+    """Process ids are meaningless here."""
     inside = ["unshare", "--fork", "--pid", "--kill-child", sys.executable, "-c", HOLDING]
     try:
         process = subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -212,7 +212,7 @@ def test_folders_of_another_user_stay(temporary, monkeypatch):
 @pytest.mark.parametrize("step", ["rmdir", "unlink"])
 @pytest.mark.parametrize("allowed", range(2))
 def test_a_removal_that_was_killed_itself_is_finished(temporary, monkeypatch, step, allowed):
-    """Whatever part of a folder is left, it is still filled as those of this package."""
+    """A partially removed folder is still recognised as one of this package."""
     real, folder = getattr(os, step), abandoned(temporary)
     left = iter(range(allowed))
 
@@ -251,7 +251,7 @@ for _ in range(20):
     assert list(temporary.iterdir()) == []
 
 
-def test_a_start_looks_at_and_removes_only_so_many(temporary, monkeypatch):
+def test_a_start_looks_at_and_removes_only_that_many(temporary, monkeypatch):
     """In a folder with very many entries the rest is left to the next processes."""
 
     def left_by(**bounds):
@@ -262,7 +262,7 @@ def test_a_start_looks_at_and_removes_only_so_many(temporary, monkeypatch):
         remove_abandoned(temporary)
         left = len(list(temporary.iterdir()))
         monkeypatch.undo()
-        monkeypatch.setattr(module, "_REMOVING_SECONDS", 60.0)  # a busy machine takes more than the tenth of a second
+        monkeypatch.setattr(module, "_REMOVING_SECONDS", 60.0)  # a busy machine takes more than a tenth of a second
         remove_abandoned(temporary)
         assert list(temporary.iterdir()) == []
         return left
@@ -279,7 +279,7 @@ def test_what_is_not_there_is_nothing_to_remove(temporary):
 
 
 def test_an_error_of_the_lock_is_none_of_the_folder(temporary, monkeypatch):
-    """Some file systems have no locks: folders are made there, and none is taken for abandoned."""
+    """On file systems without locks, folders are created, and none is considered abandoned."""
 
     def without_locks(handle, operation):
         raise OSError(38, "Function not implemented")
@@ -293,7 +293,7 @@ def test_an_error_of_the_lock_is_none_of_the_folder(temporary, monkeypatch):
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_an_interrupt_of_the_removal_comes_after_it(times, temporary, monkeypatch):
-    """Ctrl-C between two files of a folder that is being removed: all are removed, then it is raised."""
+    """After Ctrl-C between two files of a folder that is being removed, all are removed before it is raised."""
     interrupts, unlink = iter(range(times)), os.unlink
 
     def interrupted(path, **options):
@@ -309,7 +309,7 @@ def test_an_interrupt_of_the_removal_comes_after_it(times, temporary, monkeypatc
 
 
 def test_a_folder_that_nobody_holds_is_removed(temporary):
-    """An interrupt before its owner could close it leaves it to the collector."""
+    """If its owner is interrupted before closing it, the folder is left to the garbage collector."""
     TemporaryFolder()
     gc.collect()
     assert list(temporary.iterdir()) == []

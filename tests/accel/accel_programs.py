@@ -1,4 +1,4 @@
-"""Small programs that several tests take."""
+"""Small programs shared by several tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MACHINE = Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=4096, bw_a=16, bw_b=
 
 
 def product(m: int = 32, n: int = 16, k: int = 24, slots: int = 2, block: int = 8) -> Program:
-    """C[m, n] = relu(A[m, k] * B[k, n]) in int8, B resident, A by `block` rows into one of `slots` places."""
+    """C[m, n] = relu(A[m, k] * B[k, n]) in int8, with B resident and A loaded in pieces of `block` rows into one of
+    `slots` buffers."""
     build = ProgramBuilder(MACHINE)
     values = (np.arange(k * n) % 7 - 3).astype(np.int8).reshape(k, n)
     a = build.tensor("a", "int8", (m, k), role="input", operand="a")

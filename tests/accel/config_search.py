@@ -1,5 +1,5 @@
-"""Decisions for the simulated accelerator beside a search: every configuration of a small space scheduled, recorded and
-timed."""
+"""Decisions for the simulated accelerator compared with a search: every configuration of a small space is scheduled,
+recorded and timed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ MACHINES = (
 
 @dataclass(frozen=True)
 class Layer:
-    """A product or a convolution of a few thousand to a million multiply-adds, and a machine."""
+    """Return a matrix multiplication or convolution with a few thousand to a million multiply-accumulates, and a
+    machine."""
 
     name: str
     func: tirx.PrimFunc
@@ -53,19 +54,20 @@ class Layer:
         return match(self.func, "main", may_swap=False)
 
     def decided(self) -> int:
-        """Cycles of the decision."""
+        """Return the cycles of the decision."""
         return simulate(record(tt.tiling_schedule(self.func, target=self.hardware).mod, self.hardware)).cycles
 
     def loads_as_decided(self, config: object) -> bool:
-        """Whether a configuration loads neither operand of a product more often than page 01's decision."""
+        """Return whether a configuration loads neither operand of a matrix multiplication more often than the
+        analytical partition."""
         if not isinstance(config, GemmTiling):
             return True
         decision = tt.decide(self.program.workload, self.hardware)
         return config.load_a <= decision.load_a and config.load_b <= decision.load_b
 
     def configs(self, counts: tuple[int, ...]) -> Iterator[tuple[object, tirx.PrimFunc]]:
-        """Every configuration of the space with its schedule: each dimension in so many pieces as one of `counts` says;
-        on page 05's machine every granularity in and out and every number of channels between two passes."""
+        """Yield every configuration of the space with its schedule: each dimension split into one of `counts` pieces;
+        on W-fold machines every input and output granularity, and every number of channels between two passes."""
         if self.hardware.w_fold is not None:
             return _folds(self.func, self.hardware)
         program = self.program
@@ -75,10 +77,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Found:
-    """Cycles of the decision for a layer, and those of the configurations of the space; `walked` are the cycles that
-    the decision would have found for them, where it walks through instructions: for convolutions on matrix engines.
-    `as_loaded` are those of the configurations that load each operand of a product no more often than page 01 has
-    it."""
+    """Cycles of the decision for a layer, and those of the configurations of the space. `walked`: their cycles as
+    predicted by evaluating instructions, for convolutions on matrix engines. `as_loaded`: those of the configurations
+    that load each operand of a matrix multiplication at most as often as the analytical partition."""
 
     layer: Layer
     own: int
@@ -88,17 +89,17 @@ class Found:
 
     @property
     def ratio(self) -> float:
-        """The decision over the best configuration of the space."""
+        """The decision relative to the best configuration of the space."""
         return self.own / min(self.cycles)
 
     @property
     def ratio_as_loaded(self) -> float:
-        """The same beside cuts that load nothing more often than page 01 has it."""
+        """The same relative to configurations that load nothing more often than the analytical partition."""
         return self.own / min(self.as_loaded, default=self.own)
 
 
 def random_layers(seed: int) -> Iterator[Layer]:
-    """Layers without end."""
+    """Generate an endless sequence of layers."""
     rng = random.Random(seed)
     while True:
         machine = rng.choice(MACHINES)
@@ -116,7 +117,7 @@ def _convolution(rng: random.Random, folds: bool) -> dict[str, object]:
     groups = rng.choice((1, 1, 1, 1, 2, "depthwise"))
     ci = rng.choice((8, 16)) if groups == "depthwise" else rng.choice((3, 8, 16, 32) if groups == 1 else (8, 16, 32))
     if groups != 1 and folds:
-        stride = 1  # page 05 folds no stride into channels of groups
+        stride = 1  # stride-fold does not support groups
     return {
         "h": rng.choice((7, 10, 14, 20)),
         "w": rng.choice((7, 10, 14, 20)),
@@ -131,7 +132,7 @@ def _convolution(rng: random.Random, folds: bool) -> dict[str, object]:
 
 
 def searched(layer: Layer, counts: tuple[int, ...]) -> Found | None:
-    """The decision beside the configurations of the space; None where none of it fits."""
+    """Compare the decision with the configurations of the space; None if none of them fits."""
     cycles, walked, as_loaded = [], [], []
     for config, func in layer.configs(counts):
         cycles.append(simulate(record(func, layer.hardware)).cycles)
@@ -143,7 +144,7 @@ def searched(layer: Layer, counts: tuple[int, ...]) -> Found | None:
 
 
 def found_of(number: int, seed: int, counts: tuple[int, ...]) -> list[Found]:
-    """The first so many random layers of which any configuration of the space fits."""
+    """Return the first `count` random layers for which any configuration of the space fits."""
     found = filter(None, (searched(layer, counts) for layer in random_layers(seed)))
     return list(itertools.islice(found, number))
 
@@ -155,7 +156,7 @@ def _pieces(size: int, counts: tuple[int, ...]) -> list[int]:
 def _product_configs(
     program: GemmProgram, hardware: tt.Hardware, counts: tuple[int, ...]
 ) -> Iterator[tuple[GemmTiling, tirx.PrimFunc]]:
-    """Partitions of m, n and k, in both orders, where they fit."""
+    """Yield partitions of m, n and k that fit, in both orders."""
     size, found = program.workload, product_on(program.workload, hardware)
     usual = tt.decide(size, hardware)
     configs = itertools.product(*(_pieces(extent, counts) for extent in (size.m, size.n, size.k)), ("mn", "nm"))
@@ -176,7 +177,7 @@ def _product_configs(
 def _convolution_configs(
     program: ConvProgram, hardware: tt.Hardware, counts: tuple[int, ...]
 ) -> Iterator[tuple[ConvBlocks, tirx.PrimFunc]]:
-    """Output channels, rows, columns and channels, in both orders, where they fit."""
+    """Yield blocks of output channels, rows, columns and channels that fit, in both orders."""
     facts = ConvFacts(program.workload, hardware)
     conv, grouped = facts.conv, facts.conv.groups > 1
     configs = itertools.product(
@@ -196,7 +197,8 @@ def _convolution_configs(
 
 
 def _folds(func: tirx.PrimFunc, hardware: tt.Hardware) -> Iterator[tuple[tuple[int, ...], tirx.PrimFunc]]:
-    """Granularities in and out that fold no more neighbours than there are points, and blocks of output channels."""
+    """Yield input and output granularities that fold no more neighbours than there are points, and blocks of output
+    channels."""
     unit = hardware.w_fold
     schedule = tt.tiling_schedule(func, target=hardware)
     sums = schedule.get_sblock("sums")

@@ -1,4 +1,4 @@
-"""Convolutions for the tests of lowering to the accelerator: tensor expressions, and results by NumPy."""
+"""Convolutions for testing accelerator lowering: tensor expressions, and results computed by NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUMS = {"int8": "int32", "int16": "int32", "float32": "float32", "float16": "flo
 def convolution(
     n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1, **options
 ):
-    """y = conv(x, w) as a tensor expression; `layout` NCHW or NHWC, `dtype` of the operands."""
+    """Return y = conv(x, w) as a tensor expression; `layout` NCHW or NHWC, `dtype` of the operands."""
     layout, dtype = options.get("layout", "NHWC"), options.get("dtype", "int8")
     name = options.get("name", "y")
     shape = (n, h, w, ci) if layout == "NHWC" else (n, ci, h, w)
@@ -44,7 +44,7 @@ def convolution(
 
 
 def by_numpy(inputs, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1), groups=1, layout="NHWC", **_):
-    """The same convolution of arrays: exact in integers, in float64 otherwise."""
+    """Convolve arrays: exact for integers, in float64 otherwise."""
     x, k = inputs["x"], inputs["w"]
     whole = np.issubdtype(x.dtype, np.integer)
     x, k = (array.astype(np.int64 if whole else np.float64) for array in (x, k))

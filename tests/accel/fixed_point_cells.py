@@ -1,5 +1,5 @@
-"""Recurrent layers in exact whole numbers, by NumPy: the 16-bit fixed point of page 04's engine, 12 bits behind the
-point but for weights."""
+"""Recurrent layers in exact integers, by NumPy: the 16-bit fixed point of the column engine, with 12 fraction bits
+except for weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ONE, LOW, HIGH = 1 << BITS, -(2**15), 2**15 - 1
 
 
 def fixed(sums, bits=BITS):
-    """Sums of products with weights of so many bits: once rounded, halves to even, and saturated."""
+    """Round sums of products with weights of this many fraction bits once, halves to even, and saturate."""
     return np.clip(np.rint(sums / 2.0**bits), LOW, HIGH).astype(np.int64)
 
 
@@ -31,7 +31,7 @@ def sigmoid(values):
 
 
 def by_numpy(workload, x, of_inputs, of_state, biases=None, states=None, bits=BITS):
-    """h of every step, and the states behind the last one, of one layer and one sequence. Weights as PyTorch has them;
+    """Return h of every step, and the final states, of one layer and one sequence. Weights are in PyTorch's layout;
     `biases` of the inputs' side and of the state's, in 32 bits; `states` before the first step."""
     hidden, gates = workload.hidden_size, workload.gates
     wx, wh = (np.split(w.astype(np.int64), gates) for w in (of_inputs, of_state))

@@ -1,4 +1,4 @@
-"""Machines with two, three and four storage levels for the tests, as descriptions in TOML."""
+"""Machines with two, three and four storage levels, as TOML descriptions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ bytes_per_cycle = 16
 
 
 def levels(count: int) -> Hardware:
-    """A machine with that many levels; three are the preset dla3."""
+    """Return a machine with that many levels; three levels are the preset dla3."""
     if count == 3:
         return Hardware.load("dla3")
     return from_toml(Hardware, ENGINE + {2: TWO, 4: FOUR}[count] + ARRAY, f"{count} levels")

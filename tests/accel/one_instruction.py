@@ -1,4 +1,4 @@
-"""Programs of one instruction between inputs and an output that lie in one memory, and NumPy's answer beside it."""
+"""Programs of one instruction with inputs and output in one memory, and the expected result by NumPy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ DTYPES["float16"] = np.float16
 
 
 def row_major(shape):
-    """Strides in elements of a dense array."""
+    """Return the strides of a dense array in elements."""
     return tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
 
 
 def random_values(rng, dtype, shape):
-    """Values over the whole range of an integer type, or around 0 for floats; bfloat16 as float32 it can hold."""
+    """Return values over the whole range of an integer type, or around 0 for floats; bfloat16 as float32 numbers that
+    it represents."""
     if dtype in ("float32", "float16"):
         return rng.standard_normal(shape).astype(dtype)
     if dtype == "bfloat16":
@@ -33,9 +34,9 @@ def random_values(rng, dtype, shape):
 def execute(
     op, extent, a, c_shape, c_dtype, *, a_dtype=None, b=None, c=None, strides=None, hardware=MACHINE, **options
 ):
-    """The dense output of one instruction whose operands are dense arrays in the order of its loops.
+    """Return the dense output of one instruction whose operands are dense arrays in the order of its loops.
 
-    `strides` overrides those of operands by name. `c`: what the output's place holds before.
+    `strides` overrides those of operands by name. `c`: the initial content of the output.
     """
     a_dtype = a_dtype or str(a.dtype)
     build = ProgramBuilder(hardware)

@@ -1,4 +1,4 @@
-"""Operators for the tests of lowering to the accelerator: tensor expressions, random inputs, results by LLVM."""
+"""Operators for testing accelerator lowering: tensor expressions, random inputs, results by LLVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUMS = {
 
 
 def product(m, n, k, dtype="float32", *, trans_a=False, trans_b=False, batch=None, name="C"):
-    """C = A * B as a tensor expression, either operand stored transposed; `batch` in front of all three."""
+    """Return C = A * B as a tensor expression, with either operand stored transposed; `batch` in front of all three."""
     lead = () if batch is None else (batch,)
     a = te.placeholder((*lead, *((k, m) if trans_a else (m, k))), name="A", dtype=dtype)
     b = te.placeholder((*lead, *((n, k) if trans_b else (k, n))), name="B", dtype=dtype)
@@ -49,7 +49,7 @@ def random_inputs(program, seed=0):
 
 
 def by_llvm(func, inputs, shape, dtype):
-    """The result of a PrimFunc, compiled as it is."""
+    """Return the result of a PrimFunc compiled without a schedule."""
     library = tvm.compile(func, target=tt.llvm_target())
     out = tvm.runtime.empty(shape, dtype)
     library["main"](*[tvm.runtime.tensor(inputs[p.name]) for p in func.params[:-1]], out)
@@ -57,7 +57,8 @@ def by_llvm(func, inputs, shape, dtype):
 
 
 def simulated(op, hardware):
-    """(func, schedule, program, inputs, result) of an operator; in a random order of its queues, hazards looked for."""
+    """Return (func, schedule, program, inputs, result) of an operator, executed in a random order of its queues after a
+    check for hazards."""
     func = op if isinstance(op, tirx.PrimFunc) else prim_func_of(op)
     schedule = tt.tiling_schedule(func, target=hardware)
     program = record(schedule.mod, hardware)

@@ -1,4 +1,4 @@
-"""Random products on random machines of page 01, simulated by their decision and by the other kind of cut."""
+"""Random GEMMs on random near-tile machines, simulated with the decision and with the alternative (split-K or not)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
         return ceil_div(w.m, d.partition_m) * ceil_div(w.n, d.partition_n) * ceil_div(w.k, d.partition_k)
 
     def simulate(self, tiling: tt.GemmTiling | None = None) -> SimReport:
-        """What the schedule of `tiling`, or of the decision, takes."""
+        """Return the cycles of the schedule of `tiling`, or of the decision."""
         w = self.workload
         func = prim_func_of(product(w.m, w.n, w.k, w.dtype))
         scheduled = accel_gemm.apply(match_gemm(func, may_swap=False), self.hardware, tiling or self.decision)
@@ -46,17 +46,18 @@ class Case:
         return d.load_a * w.m * w.k * w.a_bytes, d.load_b * w.n * w.k * w.b_bytes
 
     def earliest(self) -> float:
-        """Cycles that no order of loads and products with the decision's partitions and load counts can beat.
+        """Return a lower bound of the cycles for any order of loads and multiplications with the decision's partitions
+        and load counts.
 
-        Without split-K an element of the operand that passes by does not come again for the partition that stays, so it
-        leaves its buffer only after all rows of the partition have met it. Take the moment at which a part t of a
-        partition of R rows has come, and in it all rows for a part y of k and all of k for a part x of the rows:
-        (1 - x) * (1 - y) >= 1 - t. A column of the other operand that has lost elements by then has lost no more than a
-        part y, and has sums open for the rows that are not complete, for at least (1 - x) * R. So columns have lost no
-        more than y * sums / ((1 - x) * R) <= y * (1 - y) / (1 - t) * sums / R, at most with y = 1/2 or, where that is
-        more than t, with t. All else that has been loaded is in the buffer, H columns of it. The other columns are
-        still to be loaded and multiplied, for the first partition with everything behind it, for the last, whose
-        arrival ends the loads of that operand, with its own products.
+        Without split-K, an element of the streamed operand is not reloaded for the resident partition, so that it
+        leaves its buffer only after all rows of the partition have used it. Consider the moment at which a share t of a
+        partition of R rows has arrived, with all rows for a share y of k and all of k for a share x of the rows: (1 -
+        x) * (1 - y) >= 1 - t. A column of the streamed operand that has lost elements by then has lost at most a share
+        y, and has open sums for the incomplete rows, at least (1 - x) * R. Columns have therefore lost at most y * sums
+        / ((1 - x) * R) <= y * (1 - y) / (1 - t) * sums / R, with a maximum at y = 1/2 or, if that is more than t, at t.
+        Everything else that has been loaded is in the buffer, which holds H columns. The other columns remain to be
+        loaded and multiplied: for the first partition with everything after it, for the last, whose arrival ends the
+        loads of that operand, with its own multiplications.
         """
         p, d = self.product, self.decision
         longest = max(p.gemm_cycles, d.load_a * p.load_a_cycles, d.load_b * p.load_b_cycles)
@@ -68,7 +69,7 @@ class Case:
         else:
             size, partition, room, passing = p.n, min(d.partition_n, p.n), p.buf_a, p.m
             stays, passes, again = p.load_b_cycles, p.load_a_cycles, d.load_a
-        least = size - (ceil_div(size, partition) - 1) * partition  # of a partition
+        least = size - (ceil_div(size, partition) - 1) * partition  # share of a partition
         held = 2 * room / (p.k * (p.d_b if d.outer_order == "mn" else p.d_a))
         bounds = [longest]
         for t in (step / 64 for step in range(64)):
@@ -105,7 +106,8 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 
 def other_configs(case: Case) -> Iterator[tt.GemmTiling]:
-    """The best configurations of the other kind: not split where the decision splits K, split where it does not."""
+    """Return the best configurations of the alternative: without split-K if the decision splits K, with it
+    otherwise."""
     p, d = case.product, case.decision
     if d.split_k:
         rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)

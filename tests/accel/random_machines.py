@@ -1,4 +1,4 @@
-"""Random machines, and random programs for them, for what holds of every timed program."""
+"""Random machines, and random programs for them, for properties that hold for every timed program."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tvm_tiling.hardware.queues import Queues
 from tvm_tiling.hardware.vector import Vector
 from tvm_tiling.hardware.vector_functions import Function
 
-SPACE = 64  # bytes of each memory in which operands lie
+SPACE = 64  # bytes of each memory that contain operands
 BUFFERS = ("a", "b", "acc")
 
 
 @st.composite
 def machines(draw):
-    """Machines that differ in everything that time depends on."""
+    """Return machines that differ in every property that affects timing."""
     number = st.integers(1, 24)
     tile = NearTile(
         buf_a=1024,
@@ -53,7 +53,7 @@ def machines(draw):
 
 @st.composite
 def programs(draw, most=24):
-    """Programs of copies, products and sums over a few bytes, in strides, so that they get into each other's way."""
+    """Return programs of copies, multiplications and sums over a few bytes, strided, so that they conflict."""
     build = ProgramBuilder(draw(machines()))
     build.tensor("x", "int8", (SPACE,), role="input", operand="a")
     build.tensor("y", "int8", (SPACE,), role="output", operand="out")

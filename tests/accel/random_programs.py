@@ -1,4 +1,4 @@
-"""Random programs whose tokens follow from their data: tiles of three memories, written and read by all queues."""
+"""Random programs whose tokens follow from their data: tiles in three memories, written and read by all queues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ steps = st.tuples(
 
 @st.composite
 def programs(draw, least=2, most=24):
-    """(program, inputs): every tile of every memory is loaded first and stored last."""
+    """Return (program, inputs): every tile of every memory is loaded first and stored last."""
     build = ProgramBuilder(MACHINE, QUEUES)
     shape = (3, PLACES, SIDE, SIDE)
     source = build.tensor("x", "int32", shape, role="input", operand="a")
@@ -65,7 +65,7 @@ def programs(draw, least=2, most=24):
 
 
 def _product(a, b, c):
-    """Tiles with the loops of a product that their two dimensions are."""
+    """Address tiles by the loops of a matrix multiplication."""
     return ((a, (0, 5)), (b, (2, 5)), (c, (0, 2)))
 
 

@@ -1,6 +1,6 @@
-"""Time steps of recurrent layers written by hand for page 04's machine, in 16-bit fixed point.
+"""Time steps of recurrent layers written by hand for the column engine, in 16-bit fixed point.
 
-Of a layer of Lh units and Lx inputs, rows G*r .. G*r + G - 1 of the weights are the gates of unit r; columns are those
+For a layer of Lh units and Lx inputs, rows G*r .. G*r + G - 1 of the weights are the gates of unit r; columns are those
 of x, then those of h. Memory a holds the vectors, b the weights column by column, acc the sums and the tail's numbers.
 """
 
@@ -12,13 +12,14 @@ from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.hardware.vector_functions import Function
 
-FRACTION = 12  # bits behind the point of everything in 16 bits
+FRACTION = 12  # fraction bits of all 16-bit numbers
 ONE = 1 << FRACTION
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Sizes of a cell, and (EP, VP) of its products. `rows` takes the product row by row: it needs all of [x, h]."""
+    """Sizes of a cell, and (EP, VP) of its matrix-vector multiplications. `rows`: row-wise order, which needs all of
+    [x, h]."""
 
     kind: str  # "lstm", "gru before" (linear_before_reset = 1), "gru after" (= 0) or "rnn"
     inputs: int
@@ -37,7 +38,7 @@ class Cell:
 
 
 class Layer:
-    """Writes steps of a cell into a program: where everything of one sequence lies, and the instructions of a step."""
+    """Appends steps of a cell to a program: the layout of one sequence, and the instructions of a step."""
 
     def __init__(self, build: ProgramBuilder, cell: Cell, weights: int = 0, thread: int = 0) -> None:
         self.build, self.cell, self.weights = build, cell, weights
@@ -58,15 +59,15 @@ class Layer:
         return At("a", self.vector + 2 * (self.cell.inputs + self.cell.hidden), (1,), "int16")
 
     def start(self) -> None:
-        """h and c are 0."""
+        """Set h and c to 0."""
         self.build.append(Opcode.FILL, "vector", (self.cell.hidden,), c=self.h(), immediate=(0.0,))
         state = At("acc", self.cell_state, (1,), "int16")
         self.build.append(Opcode.FILL, "vector", (self.cell.hidden,), c=state, immediate=(0.0,))
 
     def product(self, column: int, columns: int, source: At, accumulate: bool, first_row: int = 0, rows=None) -> None:
-        """Sums of rows (all: None) over `columns` columns from `column` on."""
+        """Compute sums of rows (all: None) over `columns` columns from `column` on."""
         cell, count = self.cell, rows or self.cell.sums
-        step = cell.gates if rows else 1  # a single gate's rows are that far apart
+        step = cell.gates if rows else 1  # distance between rows of a single gate
         weights = self.weights + 2 * (column * cell.sums + first_row)
         self.build.append(
             Opcode.COLMV,
@@ -84,7 +85,7 @@ class Layer:
         self.build.append(Opcode.ALU, "vector", (count,), a=a, b=b, c=c, function=function, immediate=immediate)
 
     def products(self) -> None:
-        """The products of a step, as far as they need h alone: columns of x first, or whole rows."""
+        """Compute the part of a step's sums that depends on h: columns of x first, or whole rows."""
         cell = self.cell
         if cell.rows:
             self.product(0, cell.inputs + cell.hidden, self.x(), False)
@@ -93,7 +94,7 @@ class Layer:
             self.product(cell.inputs, cell.hidden, self.h(), True)
 
     def fixed(self, gate: int, gates: int) -> None:
-        """Sums of `gates` gates from `gate` on as 16-bit numbers, beside each other as the sums are."""
+        """Convert sums of `gates` gates from `gate` on to 16-bit numbers, interleaved like the sums."""
         stride = self.cell.gates
         for number in range(gate, gate + gates):
             sums = At("acc", self.state + 4 * number, (stride,), "int32")
@@ -134,7 +135,7 @@ class Layer:
         self.alu(Function.TANH, self.at_gate(0), self.h(), immediate=(FRACTION,))
 
     def _gru_before(self) -> None:
-        """Four rows of sums a unit: r, z, nx, nh. n = tanh(nx + r * nh), h = n + z * (h - n)."""
+        """Four rows of sums per unit: r, z, nx, nh. n = tanh(nx + r * nh), h = n + z * (h - n)."""
         cell = self.cell
         self.product(0, cell.inputs, self.x(), False)
         # The rows of nh are 0 in the columns of x, those of nx in the columns of h.
@@ -149,7 +150,7 @@ class Layer:
         self._new_h(short)
 
     def _gru_after(self) -> None:
-        """Gates r, z, n; the product of n waits for r * h: two dependent products a step."""
+        """Gates r, z, n; the sums of n wait for r * h: two dependent matrix-vector multiplications per step."""
         cell = self.cell
         self.product(0, cell.inputs, self.x(), False)
         for number in range(2):
@@ -167,7 +168,7 @@ class Layer:
         self._new_h(short)
 
     def _new_h(self, n: At) -> None:
-        """h = n + z * (h - n), n being tanh of what is there."""
+        """h = n + z * (h - n), where n is tanh of the given numbers."""
         wide, held = At("acc", self.wide, (1,), "int32"), At("acc", self.cell_state, (1,), "int16")
         self.alu(Function.TANH, n, n, immediate=(FRACTION,))
         self.alu(Function.COPY, self.h(), held)
@@ -178,7 +179,8 @@ class Layer:
 
 
 def sequence(machine, cell, steps, threads=1):
-    """The program of `threads` sequences of `steps` steps with weights "w", inputs "x0", ... and outputs "y0", ..."""
+    """Return the program of `threads` sequences of `steps` steps with weights "w", inputs "x0", ... and outputs "y0",
+    ..."""
     build = ProgramBuilder(machine)
     columns = cell.inputs + cell.hidden
     w = build.tensor("w", "int16", (columns, cell.sums), role="input", operand="b")
@@ -199,7 +201,7 @@ def sequence(machine, cell, steps, threads=1):
 
 
 def one_step(machine, cell):
-    """The program of one time step, weights on the chip: what a task repeats."""
+    """Return the program of one time step with weights on the chip, the task that is repeated."""
     build = ProgramBuilder(machine)
     x = build.tensor("x", "int16", (cell.inputs,), role="input", operand="a")
     y = build.tensor("y", "int16", (cell.hidden,), role="output", operand="out")

@@ -1,4 +1,4 @@
-"""What is fused behind convolutions with many operands of its own: cut into pieces where the output buffer is small."""
+"""Epilogues of convolutions with many operands: split into pieces if the output buffer is small."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.instructions.table import Opcode
 
 CASES = {
-    # Rows and columns of the image are one axis of the product; a piece of it begins and ends within a row.
+    # Rows and columns of the image are one axis of the GEMM; a piece of it starts and ends within a row.
     "product of an image's points": {"h": 14, "w": 14, "ci": 64, "co": 256, "kh": 1, "kw": 1},
     # Output channels in blocks that do not divide them.
     "ragged channels": {"h": 56, "w": 56, "ci": 128, "co": 128, "stride": (2, 2), "padding": (1, 1, 0, 0)},
@@ -23,7 +23,7 @@ CASES = {
 
 
 def requantised(shape, residual=True):
-    """A convolution in int32 as 8 bits again: a bias and a multiplier for each channel, and a residual."""
+    """Return a convolution in int32 requantised to 8 bits: a bias and a multiplier for each channel, and a residual."""
     sums = convolution(**shape, name="conv")
     co = int(sums.shape[3])
     bias, factor = (te.placeholder((1, 1, 1, co), name=name, dtype="int32") for name in ("bias", "factor"))
@@ -54,7 +54,7 @@ def test_results_are_exact_and_a_residual_is_read_once(case, machine):
 
 
 def rows_of(program, opcode, tensor=None):
-    """Its instructions of a kind, those of them that read the tensor of that name."""
+    """Return its instructions of a kind, those that read the tensor of that name."""
     rows = program.instructions[program.instructions["op"] == opcode]
     if tensor is None:
         return rows
@@ -72,7 +72,7 @@ def test_biases_stay_on_the_chip_while_parts_of_a_tile_go_by():
 
 
 def test_pieces_of_49_rows_are_of_one_size():
-    """Two pieces of 25 rows would have the store read a row that the second one has not, and nobody has written."""
+    """With two pieces of 25 rows, the store would read a row that the second one lacks and that was never written."""
     shape = {"h": 14, "w": 14, "ci": 1024, "co": 512, "kh": 1, "kw": 1}
     program = tt.compile(requantised(shape, residual=False), target="vsim/vta").program
     inputs = random_inputs(program)

@@ -1,4 +1,4 @@
-"""Products of a matrix by a vector on machines with a column engine only: results, cycles, bytes, refusals."""
+"""Matrix-vector multiplications on machines with a column engine only: results, cycles, bytes, refusals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware import Memory
 
-RNN = tt.Hardware.rnn(multipliers=16384, threads=4, name="rnn16k")  # whose loads cost nothing
+RNN = tt.Hardware.rnn(multipliers=16384, threads=4, name="rnn16k")  # with free loads
 SMALL = dataclasses.replace(
     tt.Hardware.rnn(multipliers=256),
     memories={"b": Memory(bytes=8192), "acc": Memory(bytes=512), "external": Memory(bytes_per_cycle=64, latency=9)},
@@ -53,8 +53,8 @@ def test_cycles_are_those_of_the_decision_where_loads_cost_nothing(size):
         assert report.utilisation == pytest.approx(decision.utilisation)
 
 
-def test_loads_hide_behind_products_or_products_behind_loads():
-    """SMALL loads 64 bytes a cycle: 32 elements for 256 multipliers, so loads bound the product."""
+def test_loads_overlap_with_multiplication():
+    """SMALL loads 64 bytes per cycle: 32 elements for 256 multipliers, so that loads are the bottleneck."""
     _, _, program, _, _ = simulated(product(1024, 1, 1024, "int16"), SMALL)
     report = simulate(program)
     loads = 2 * 1024 * 1024 // 64
@@ -83,7 +83,7 @@ def test_one_dimensional_operands_and_dot_products():
 
 
 @pytest.mark.parametrize("vector", ["left", "right"])
-def test_what_is_fused_behind_runs_on_the_vector_engine(vector):
+def test_epilogues_run_on_the_vector_engine(vector):
     m, n = (1, 300) if vector == "left" else (300, 1)
     x, w = te.placeholder((m, 130), name="x"), te.placeholder((n, 130), name="w")
     bias = te.placeholder((m, n), name="bias")
@@ -123,7 +123,7 @@ def test_a_changed_schedule_changes_the_program():
         record(schedule.mod, RNN)
 
 
-def test_products_of_matrices_and_convolutions_are_refused_by_the_units_that_are_there():
+def test_gemms_and_convolutions_are_refused_with_the_available_units():
     said = r"rnn16k has no unit for a product of 20 x 40 by 40 x 30, but column; expected products of a matrix by a vec"
     for refused in (tt.tiling_schedule, tt.compile):
         with pytest.raises(tt.HardwareError, match=said):
@@ -134,7 +134,7 @@ def test_products_of_matrices_and_convolutions_are_refused_by_the_units_that_are
         tt.tiling_schedule(product(1, 30, 40), target="vsim/rnn16k", mode="seed")
 
 
-def test_a_network_leaves_other_products_to_the_cpu():
+def test_a_network_leaves_other_gemms_to_the_cpu():
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 64), "float32"))
     rng = np.random.default_rng(0)
@@ -155,7 +155,7 @@ def test_a_network_leaves_other_products_to_the_cpu():
     assert sim.macs == 64 * 96
 
 
-def test_a_compiled_product_is_a_task():
+def test_a_compiled_gemm_is_a_task():
     executable = tt.compile(product(512, 1, 512, "int16"), target="vsim/rnn16k")
     one, four = (tt.simulate([(executable, 50, 0)] * tasks) for tasks in (1, 4))
     products = tt.decide(tt.GemmWorkload(m=512, n=1, k=512, dtype="int16"), RNN)

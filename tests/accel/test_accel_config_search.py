@@ -1,4 +1,4 @@
-"""The decision's cycles beside the best of a small space of configurations, all of them simulated."""
+"""Cycles of the decision compared with the best of a small space of configurations, all of them simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of configurations: what a search or a database may ask of a machine computes the same as what is decided."""
+"""Programs of configurations: those of a search or a database compute the same results as the decision."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WORKLOADS = {
     "strided": ConvWorkload(n=1, h=13, w=15, ci=8, co=20, kh=3, kw=3, stride=(2, 2), dtype="int8"),
 }
 CASES = [(machine, name) for machine in MACHINES for name in WORKLOADS]
-# Page 01's machine with small buffers, so that blocks are many and K is split.
+# A near-tile machine with small buffers, so that there are many blocks and K is split.
 SMALL = Hardware.neartile(buf_a=2048, buf_b=2048, acc_max=4096, bw_a=8, bw_b=8, macs_per_cycle=64, block_m=8, block_n=8)
 
 
 def spread(configs: list[Config], most: int) -> list[Config]:
-    """So many of them, from the first to the last."""
+    """Return that many of them, from the first to the last."""
     return [configs[round(i * (len(configs) - 1) / (most - 1))] for i in range(most)]
 
 
@@ -98,7 +98,7 @@ def test_the_space_is_in_order_and_possible(machine, name):
         assert np.isfinite(list(space.features(config).values())).all()
 
 
-def test_a_product_of_a_search_is_split_where_buffers_are_small():
+def test_a_gemm_of_a_search_is_split_where_buffers_are_small():
     w = WORKLOADS["product"]
     space = neighbourhood(w, SMALL)
     assert {config.choice("partition_k") == 0 for config in space.configs()} == {True, False}
@@ -136,7 +136,7 @@ def test_what_a_machine_cannot_do_is_refused(machine, choices, kind, words):
 
 
 class Known:
-    """A source of one configuration."""
+    """A database with one configuration."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""Convolutions on the accelerator's matrix engine: results, bytes, and the schedule that the program comes from."""
+"""Convolutions on the accelerator's matrix engine: results, bytes, and the schedule of the program."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_int8_convolutions_are_exact_and_read_what_was_decided(case, machine):
     blocks = conv_blocks(workload_of(func), MACHINES[machine])
     report = simulate(program)
     assert report.bytes == {"a": blocks.bytes_a, "b": blocks.bytes_b, "out": result.nbytes}
-    assert report.macs == workload_of(func).macs  # a ragged edge costs its own size
+    assert report.macs == workload_of(func).macs  # a partial block costs its own size
     assert report.lower_bound <= report.cycles <= report.upper_bound
 
 
@@ -105,7 +105,7 @@ def test_a_convolution_in_three_dimensions():
 
 
 def requantised(conv, shift):
-    """Bias, residual, a rounding shift and bounds behind an int8 convolution."""
+    """Bias, residual, rounding shift and clipping after an int8 convolution."""
     bias = te.placeholder((conv.shape[3],), name="bias", dtype="int32")
     more = te.placeholder(conv.shape, name="more", dtype="int32")
 
@@ -119,14 +119,14 @@ def requantised(conv, shift):
 
 @pytest.mark.parametrize("machine", ["vta", "small"])
 @pytest.mark.parametrize("case", ["3x3", "batch, stride, asymmetric", "depthwise"])
-def test_what_is_fused_behind_runs_on_the_vector_engine(case, machine):
+def test_epilogues_run_on_the_vector_engine(case, machine):
     func, _, program, inputs, result = simulated(requantised(convolution(**CASES[case]), 8), MACHINES[machine])
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))
     assert len(np.unique(result)) > 20
     assert np.isin(Opcode.ALU, program.instructions["op"])
 
 
-def test_what_is_fused_behind_is_config_to_the_output_buffer():
+def test_epilogues_are_split_to_fit_the_output_buffer():
     narrow = replace(VTA, near_tile=replace(VTA.near_tile, out_bytes=2048))
     func, _, program, inputs, result = simulated(requantised(convolution(**CASES["3x3"]), 8), narrow)
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))
@@ -134,13 +134,13 @@ def test_what_is_fused_behind_is_config_to_the_output_buffer():
     whole = record(tt.tiling_schedule(func, target=VTA).mod, VTA)
     stores = [(p.instructions["op"] == Opcode.STORE).sum() for p in (whole, program)]
     assert stores[1] > stores[0]
-    assert len(products(program)) == len(products(whole))  # the products are not
+    assert len(products(program)) == len(products(whole))  # the matrix multiplications are not
 
 
 def test_no_im2col_is_made_in_memory():
     _, _, program, _, _ = simulated(convolution(**CASES["3x3"]), VTA)
     image = next(memory for memory in program.memories if memory.name == "b")
-    assert image.bytes <= 2 * 16 * 16 * 32  # the image within its border, twice
+    assert image.bytes <= 2 * 16 * 16 * 32  # the image with its border, twice
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -152,7 +152,7 @@ def test_cycles_are_those_that_the_decision_walked_through(case, machine):
 
 
 def test_the_image_is_read_as_often_as_points_lie_above_it():
-    """Bytes of the image by going through every block's points and taps."""
+    """Count the bytes of the image by visiting the pixels and kernel positions of every block."""
     options = {"h": 11, "w": 9, "ci": 4, "co": 24, "kw": 2, "stride": (2, 1), "padding": (1, 0, 1, 1)}
     hardware = tt.Hardware.neartile(buf_a=300, buf_b=150, acc_max=4096, bw_a=8, bw_b=8, macs_per_cycle=64)
     func, _, program, _, _ = simulated(convolution(**options), hardware)

@@ -1,4 +1,4 @@
-"""Convolutions given as workloads: the operator that is written, and its program."""
+"""Convolutions given as workloads: the generated operator, and its program."""
 
 from __future__ import annotations
 

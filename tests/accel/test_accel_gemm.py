@@ -1,4 +1,4 @@
-"""Matrix products on the simulated accelerator: results, bytes and the schedule that the program comes from."""
+"""Matrix multiplications on the simulated accelerator: results, bytes and the schedule of the program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = [(64, 64, 64), (100, 90, 70), (37, 211, 129), (1, 50, 33), (50, 1, 33), 
 
 @pytest.mark.parametrize("hardware", [SMALL, WIDE], ids=["small", "wide"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_int8_products_are_exact_and_read_what_was_decided(size, hardware):
+def test_int8_gemms_are_exact_and_read_what_was_decided(size, hardware):
     m, n, k = size
     _, _, program, inputs, result = simulated(product(m, n, k, "int8"), hardware)
     expected = inputs["A"].astype(np.int32) @ inputs["B"].astype(np.int32)
@@ -32,7 +32,7 @@ def test_int8_products_are_exact_and_read_what_was_decided(size, hardware):
     decision = tt.decide(tt.GemmWorkload(m=m, n=n, k=k, dtype="int8"), hardware)
     report = simulate(program)
     assert report.bytes == {"a": decision.load_a * m * k, "b": decision.load_b * n * k, "out": 4 * m * n}
-    assert report.macs == m * n * k  # a ragged edge costs its own size
+    assert report.macs == m * n * k  # a partial block costs its own size
 
 
 @pytest.mark.parametrize("trans_a", [False, True])
@@ -89,13 +89,13 @@ def test_axes_that_are_several_or_none(kind):
     expected = by_llvm(func, inputs, result.shape, "float32")
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(by_llvm(schedule.mod["main"], inputs, result.shape, "float32"), expected, rtol=1e-4)
-    if kind == "rows in two axes":  # walked as one: tiles reach from one to the other
+    if kind == "rows in two axes":  # traversed as one axis: tiles span both
         flat = simulated(product(60, 50, 130, trans_b=True), SMALL)[2]
         assert of_kind(program, Opcode.GEMM).tobytes() == of_kind(flat, Opcode.GEMM).tobytes()
 
 
 def epilogue(kind):
-    """A dense layer with something fused behind it, and the tolerance of its result."""
+    """Return a dense layer with an epilogue, and the tolerance of its result."""
     whole = kind.startswith("int8")
     x = te.placeholder((38, 130), name="x", dtype="int8" if whole else "float32")
     w = te.placeholder((27, 130), name="w", dtype=x.dtype)

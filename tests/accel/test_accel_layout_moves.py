@@ -1,4 +1,4 @@
-"""Layout moves on the accelerator: each element is loaded once, whatever reshapes stand around a transposition."""
+"""Layout changes on the accelerator: each element is loaded once, whatever reshapes surround a transposition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tvm_tiling as tt
 
 
 def moved(channels, height, width):
-    """NCHW to NHWC as a layout pass writes it: rows of an image as one axis, and apart again."""
+    """NCHW to NHWC as a layout pass generates it: image rows merged into one axis, and split again."""
     x = te.placeholder((1, channels, height, width), "int8", name="x")
     rows = topi.transpose(topi.reshape(x, (channels, height * width)), (1, 0))
     return te.create_prim_func([x, topi.reshape(rows, (1, height, width, channels))])

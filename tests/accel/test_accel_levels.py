@@ -1,4 +1,5 @@
-"""Products on machines with several storage levels: results, bytes of every level, time against the prediction."""
+"""Matrix multiplications on machines with several storage levels: results, bytes of every level, time and
+prediction."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SIZES = [(64, 64, 64), (100, 90, 70), (37, 211, 129), (1, 50, 33), (50, 1, 333),
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("size", [*SIZES, (256, 200, 512)], ids=str)
-def test_int8_products_are_exact_and_every_level_reads_what_was_decided(count, size):
+def test_int8_gemms_are_exact_and_every_level_reads_what_was_decided(count, size):
     m, n, k = size
     hardware = levels(count)
     _, _, program, inputs, result = simulated(product(m, n, k, "int8"), hardware)
@@ -30,7 +31,7 @@ def test_int8_products_are_exact_and_every_level_reads_what_was_decided(count, s
     assert report.bytes == {"a": decision.load_a * m * k, "b": decision.load_b * n * k, "out": 4 * m * n}
     above = None
     for config in decision.levels:
-        # What goes into a level once goes to as many groups of instances as do not share the axis.
+        # A level receives data once for each group of instances that do not share the axis.
         use = {operand: report.memories[f"{config.name}.{operand}"] for operand in ("a", "b", "out")}
         assert (use["a"].written, use["b"].written) == (
             config.bytes_a * config.across_n,
@@ -56,7 +57,7 @@ def test_transposes_and_batches(count, trans_a, trans_b, batch):
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("kind", ["float", "int8"])
-def test_what_is_fused_behind_a_product_runs_at_the_innermost_level(count, kind):
+def test_the_epilogue_of_a_gemm_runs_at_the_innermost_level(count, kind):
     sums = "int32" if kind == "int8" else "float32"
     x = te.placeholder((70, 130), name="x", dtype="int8" if kind == "int8" else "float32")
     w = te.placeholder((50, 130), name="w", dtype=str(x.dtype))

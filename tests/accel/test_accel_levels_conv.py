@@ -1,4 +1,5 @@
-"""Convolutions on machines with several storage levels: results, bytes of every level, room, time by the prediction."""
+"""Convolutions on machines with several storage levels: results, bytes of every level, capacity, time and
+prediction."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ LARGER = {
 
 
 def check(options, hardware):
-    """The result is exact, and every level moves the bytes that the decision says."""
+    """The result is exact, and every level moves the bytes that the decision states."""
     func, _, program, inputs, result = simulated(convolution(**options), hardware)
     assert np.array_equal(result, by_numpy(inputs, **options))
     decision, report = tt.decide(workload_of(func), hardware), simulate(program)
@@ -62,7 +63,7 @@ def check(options, hardware):
 
 
 def border(program, memory):
-    """Bytes of pieces that lie outside the image altogether."""
+    """Bytes of pieces that are entirely outside of the image."""
     rows = program.instructions
     names = [own.name for own in program.memories]
     fills = rows[(rows["op"] == Opcode.FILL) & (rows["c_memory"] == names.index(memory))]
@@ -70,7 +71,7 @@ def border(program, memory):
 
 
 def fits(program, hardware):
-    """No level holds more than it has, all operands together where they share its room."""
+    """No level holds more than its capacity, with all operands together where they share it."""
     machine, used = Machine(hardware), {memory.name: memory.bytes for memory in program.memories}
     for level in hardware.levels:
         own = {operand: used.get(f"{level.name}.{operand}", 0) for operand in ("a", "b", "out")}
@@ -110,7 +111,7 @@ def test_random_convolutions(seed):
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("case", ["3x3", "batch, stride, asymmetric", "depthwise"])
-def test_what_is_fused_behind_runs_at_the_innermost_level(case, count):
+def test_epilogues_run_at_the_innermost_level(case, count):
     func, schedule, program, inputs, result = simulated(requantised(convolution(**CASES[case]), 8), levels(count))
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))
     assert np.array_equal(result, by_llvm(schedule.mod["main"], inputs, result.shape, "int8"))
@@ -130,7 +131,7 @@ def test_instances_that_share_lines_hold_both_their_halo():
     decision, report = check(options, levels(3))
     unit = decision.levels[1]
     assert unit.across_n > 1
-    part = unit.right[1] // decision.points // unit.across_n  # lines that a unit has of a block
+    part = unit.right[1] // decision.points // unit.across_n  # lines of a block in one unit
     lines = sum(min(part, 56 - first) + 2 for first in range(0, 56, part))
     columns = sum(min(decision.points, 14 - first) + 2 for first in range(0, 14, decision.points))
     assert unit.bytes_b == unit.load_b * lines * columns * 64

@@ -1,4 +1,5 @@
-"""Cost against size through three storage levels: linear down to a boundary, the pipeline's fill below it (page 02)."""
+"""Cost against size through three storage levels: linear down to a boundary, below which the pipeline fill
+dominates."""
 
 from __future__ import annotations
 
@@ -22,5 +23,5 @@ def test_cycles_on_dla3_are_linear_down_to_a_boundary_and_not_below():
         assert before / after == pytest.approx(2, rel=0.1), m
         before = after
     below = [cycles(m) / m for m in (16, 64, 256, boundary)]
-    assert below == sorted(below, reverse=True)  # the smaller, the dearer each row
+    assert below == sorted(below, reverse=True)  # the smaller, the more expensive each row
     assert below[0] > 4 * below[-1]

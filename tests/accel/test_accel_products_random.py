@@ -1,6 +1,6 @@
-"""Random products on random machines of page 01: bytes and time as decided and predicted.
+"""Random GEMMs on random near-tile machines: bytes and time as decided and predicted.
 
-The default suite's part of what tests/slow/test_accel_products_500.py asks of 500 cases.
+The default suite's part of the 500 cases in tests/slow/test_accel_products_500.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every element type from the operator through its schedule to its results, and machines that have not all of them."""
+"""Every element type from the operator through its schedule to its results, and machines that lack some of them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ VTA = MACHINES["vta"]
 
 
 def computed(op, hardware, *, low=-9, high=9, seed=0):
-    """(inputs as float64 or int64, result) of an operator whose inputs are whole numbers in low..high: their sums are
-    exact in float32 in any order, so that nothing but the rounding of the result can differ."""
+    """Return (inputs as float64 or int64, result) of an operator whose inputs are integers in low..high: float32 sums
+    are exact in any order, so that only the rounding of the result can differ."""
     program = record(tt.tiling_schedule(op, target=hardware).mod, hardware)
     rng = np.random.default_rng(seed)
     inputs = {}
@@ -38,7 +38,7 @@ def computed(op, hardware, *, low=-9, high=9, seed=0):
 
 
 def converted(op, dtype):
-    """What is behind the sums: `op` rounded to `dtype`."""
+    """The epilogue: `op` rounded to `dtype`."""
     return te.compute(op.shape, lambda *i: op[i].astype(dtype), name="rounded")
 
 
@@ -66,7 +66,7 @@ def test_convolutions_of_floats_likewise(dtype, machine):
 
 
 def test_halves_are_rounded_to_even():
-    """Sums of 257 = 256 + 1 and 259 lie in the middle between two bfloat16."""
+    """Sums of 257 = 256 + 1 and 259 lie halfway between two bfloat16 numbers."""
     op = converted(product(1, 2, 2, "bfloat16"), "bfloat16")
     program = record(tt.tiling_schedule(op, target=NEAR).mod, NEAR)
     b = np.array([[1, 3], [1, 1]], NUMPY["bfloat16"])
@@ -139,7 +139,7 @@ def test_chains_of_int16_saturate_as_written():
 
 
 def requantised(scale, zero, low, high, dtype):
-    """int32 to `dtype` as ONNX's QuantizeLinear has it."""
+    """Convert int32 to `dtype` as ONNX's QuantizeLinear does."""
     x = te.placeholder((16,), name="x", dtype="int32")
     return te.compute(
         (16,),
@@ -218,7 +218,7 @@ def test_a_changed_schedule_of_another_type_is_refused_when_it_is_recorded():
 
 
 def test_what_a_machine_has_no_type_for_stays_on_the_cpu():
-    """A graph of two products, of int8 and of float32: vta takes the first."""
+    """A graph with two matrix multiplications, of int8 and of float32: vta runs the first."""
     builder = relax.BlockBuilder()
     x, y = (relax.Var(name, relax.TensorType((16, 32), dtype)) for name, dtype in (("x", "int8"), ("y", "float32")))
     rng = np.random.default_rng(0)
@@ -230,7 +230,7 @@ def test_what_a_machine_has_no_type_for_stays_on_the_cpu():
             second = builder.emit(relax.op.matmul(y, relax.const(parts)))
             out = builder.emit_output(relax.Tuple([first, second]))
         builder.emit_func_output(out)
-    # Without floats to quantise the machine has to be one that could multiply them elsewhere.
+    # Without floats to quantise, the machine must support them elsewhere.
     both = dataclasses.replace(VTA, column=tt.Hardware.rnn(multipliers=16).column)
     executable = tt.compile(builder.finalize(), target=both)
     left = {o.name: o.why for o in executable.report().operators if o.where == "cpu"}
@@ -241,8 +241,8 @@ def test_what_a_machine_has_no_type_for_stays_on_the_cpu():
     np.testing.assert_allclose(close, b @ parts, rtol=1e-4, atol=1e-4)
 
 
-def test_a_product_stays_on_the_accelerator_where_what_follows_it_has_other_types():
-    """A matrix product of int8 with its sums scaled to floats: the scaling is the CPU's."""
+def test_a_gemm_stays_on_the_accelerator_where_what_follows_it_has_other_types():
+    """An int8 matrix multiplication with sums scaled to floats: the CPU does the scaling."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((16, 32), "int8"))
     weights = np.random.default_rng(0).integers(-9, 9, (32, 24)).astype(np.int8)

@@ -1,4 +1,4 @@
-"""Convolutions on the W-fold engine: exact results, and counts that equal page 05's formulas."""
+"""Convolutions on the W-fold engine: exact results, and counts that equal the formulas of W-fold."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.match import match, prim_func_of
 
-WFOLD16 = tt.Hardware.wfold(name="wfold16")  # whose transfers cost nothing
+WFOLD16 = tt.Hardware.wfold(name="wfold16")  # with free transfers
 COUNTS = ("steps", "reads", "weight_rows", "write_rows")
 
 
 def counted(program, hardware=WFOLD16):
-    """What all W-fold instructions of a program do together."""
+    """Total work of all W-fold instructions of a program."""
     (batch,) = (batch for batch in work(program).batches if batch.row is WCONV)
     accesses, which = fold_nests(batch, Machine(hardware))
     return {name: sum(getattr(accesses[place][0], name) for place in which) for name in COUNTS}
@@ -48,12 +48,12 @@ CHANNELS, STRIDES = (3, 14, 28, 47, 48, 49, 96), (1, 2, 3)
 
 
 def page_05(decision, h, w, ci, co, stride, **_):
-    """The counts of a 3 x 3 convolution with a border of 1, as page 05 writes them: M 64, Ns 16, Ncu 4, L1 8."""
+    """The counts of a 3 x 3 convolution with a border of 1 in the formulas' notation: M 64, Ns 16, Ncu 4, L1 8."""
     sw = stride[1]
     kw = -(-(3 + (-1 % sw if w % sw == 0 else 0)) // sw)  # zeros in front of the kernel where no row moves
     ho, wo = (h - 1) // stride[0] + 1, (w - 1) // sw + 1
     ws, wso, bci = 64 // decision.pci, 64 // decision.pco, -(-sw * ci // decision.pci)
-    assert kw <= 8 * ws - 4 * ws + 1  # Kmax: no kernel is cut
+    assert kw <= 8 * ws - 4 * ws + 1  # Kmax: no kernel is split
     points, aco = 4 * ws, -(-co // 16) * 16
     blocks = ho * -(-wo // points)
     steps = blocks * (aco // 16) * kw * 3 * bci
@@ -76,7 +76,8 @@ def test_steps_rows_and_cycles_equal_the_formulas(ci, stride):
 
 
 def granularity_of(channels, width):
-    """Page 05's padding rule: of what pads less than 16 bytes more than the least, the largest; Ws columns at most."""
+    """The padding rule: the largest granularity whose padding exceeds the minimum by less than 16 bytes, with at most
+    Ws columns."""
     pads = {pci: -channels % pci for pci in (64, 32, 16, 8) if 64 // pci <= width}
     return max(pci for pci, pad in pads.items() if pad < min(pads.values()) + 16)
 
@@ -169,7 +170,7 @@ def test_in_place_needs_no_second_buffer():
 
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize(("m", "n", "k"), [(33, 70, 90), (1, 20, 64), (64, 64, 64)])
-def test_products_run_as_convolutions_of_one_tap(m, n, k, batch):
+def test_gemms_run_as_convolutions_of_one_tap(m, n, k, batch):
     func, _, program, inputs, result = simulated(product(m, n, k, "int8", trans_b=True, batch=batch), WFOLD16)
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int32"))
     decision = tt.decide(tt.GemmWorkload(m=m, n=n, k=k, batch=batch or 1, trans_b=True, dtype="int8"), WFOLD16)
@@ -179,7 +180,7 @@ def test_products_run_as_convolutions_of_one_tap(m, n, k, batch):
 # ---- what is fused behind --------------------------------------------------------------------------------------------
 
 
-def test_requantisation_behind_the_sums():
+def test_requantisation_after_the_sums():
     conv = convolution(h=9, w=20, ci=14, co=40, padding=(1, 1, 1, 1))
     bias = te.placeholder((40,), name="bias", dtype="int32")
 
@@ -223,7 +224,7 @@ def test_fewer_loops_than_six_are_refused():
         record(schedule.mod, WFOLD16)
 
 
-def test_a_form_that_is_none_is_refused():
+def test_an_invalid_form_is_refused():
     with pytest.raises(tt.HardwareError, match=r"algorithm = 'gemm' on wfold16; expected None, 'wfold'"):
         tt.tiling_schedule(convolution(), target=WFOLD16, algorithm="gemm")
     assert tt.tiling_schedule(convolution(w=16), target=WFOLD16, algorithm="wfold") is not None

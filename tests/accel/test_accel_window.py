@@ -77,7 +77,9 @@ def mean(x):
 @pytest.mark.parametrize("case", CASES)
 def test_integer_reductions_are_exact(case, machine):
     func, schedule, program, inputs, result = simulated(CASES[case](), MACHINES[machine])
-    shape = tuple(int(extent) for extent in func.params[-1].shape)  # () of one number, an array of one in a program
+    shape = tuple(
+        int(extent) for extent in func.params[-1].shape
+    )  # () for a single number, a one-element array in a program
     expected = by_llvm(func, inputs, shape, str(result.dtype))
     assert np.array_equal(result.reshape(shape), expected)
     assert np.array_equal(by_llvm(schedule.mod["main"], inputs, shape, str(result.dtype)), expected)
@@ -133,7 +135,7 @@ def test_an_engine_without_the_function_is_refused_by_name():
 
 
 def test_sums_of_narrow_integers_and_levels_are_refused():
-    with pytest.raises(tt.UnsupportedOperator):  # they wrap round, those of the engine saturate
+    with pytest.raises(tt.UnsupportedOperator):  # they wrap around, those of the engine saturate
         tt.tiling_schedule(topi.sum(array(20, 30), axis=1), target=VTA)
     with pytest.raises(tt.UnsupportedOperator, match="several storage levels; expected machines with one"):
         tt.tiling_schedule(CASES["2x2"](), target=levels(3))

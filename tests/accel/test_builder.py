@@ -1,4 +1,4 @@
-"""The builder: tables, addresses, engines and their queues, and what it refuses."""
+"""The program builder: tables, addresses, engines and their queues, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.vector_functions import Function
 
 
-def test_tensors_lie_behind_each_other_aligned():
+def test_tensors_lie_in_sequence_aligned():
     build = ProgramBuilder(MACHINE)
     assert build.tensor("x", "int8", (3, 5), role="input", operand="a").address == 0
     assert build.tensor("y", "float32", (7,), role="scratch", operand="b").address == 64
@@ -40,7 +40,7 @@ def test_memories_are_as_large_as_what_reaches_into_them():
         c=At("a", 4, (0, 4, 1), "int8"),
         pad=(1, 0, 0, 2),
     )
-    # acc: 8 + 4 * (2 * 16 + 3) + 4; a, a border of one row before and two columns behind: 4 + 4 * 4 + 3 + 1.
+    # acc: 8 + 4 * (2 * 16 + 3) + 4; a, with a border of one row before and two columns after: 4 + 4 * 4 + 3 + 1.
     assert build.build().memories == (Memory("acc", 152), Memory("external", 8), Memory("a", 24))
 
 

@@ -18,7 +18,7 @@ from tvm_tiling.accel.program.isa import QUEUES
 
 
 def channels(program):
-    """(producing instruction, waiting instruction) of every token: the nth put is the nth taken."""
+    """Return (producing instruction, waiting instruction) of every token: the nth put is the nth taken."""
     instructions = program.instructions
     found = []
     for source in range(QUEUES):
@@ -30,9 +30,9 @@ def channels(program):
     return set(found)
 
 
-def test_tokens_of_a_product_with_two_slots():
+def test_tokens_of_a_gemm_with_two_slots():
     program = product(m=32, slots=2, block=8)
-    # 0: B; then load, product, relu, store for each of four blocks.
+    # 0: B; then load, multiplication, relu, store for each of four blocks.
     load, gemm, relu, store = ([1 + 4 * step + part for step in range(4)] for part in range(4))
     wanted = {(0, gemm[0])}
     for step in range(4):
@@ -48,7 +48,7 @@ def test_one_slot_less_is_one_step_more_of_waiting():
     assert {(gemm[0], load[1]), (store[0], gemm[1])} <= channels(program)
 
 
-def test_data_and_space_are_told_apart():
+def test_data_and_space_are_distinguished():
     program = product(m=32, slots=2, block=8)
     found = dependences(program.instructions)
     load_a, load_b, matrix, store = (program.queue_number(name) for name in ("load_a", "load_b", "matrix", "store"))
@@ -87,7 +87,7 @@ def test_footprint_is_every_byte_and_no_other(loops, element):
 
 @st.composite
 def copies(draw):
-    """Instructions that copy tiles between two small memories from four queues, as plain tuples."""
+    """Return instructions that copy tiles between two small memories from four queues, as plain tuples."""
     tile = st.tuples(st.integers(0, 40), st.integers(1, 3), st.integers(1, 6), st.integers(6, 9))
     one = st.tuples(
         st.integers(0, 3), st.sampled_from(["x", "y"]), tile, st.sampled_from(["x", "y"]), st.integers(0, 40)
@@ -98,7 +98,7 @@ def copies(draw):
 @given(copies(), st.sampled_from([(0, 1), (100, 1), (100, 1 << 20)]))
 @settings(max_examples=300, deadline=None)
 def test_tokens_order_all_that_overlaps_and_nothing_twice(rows, limits):
-    """Whether accesses are walked through, or looked at together, those of one extent or of several."""
+    """Results are equal whether accesses are visited one by one or analysed together, with one extent or several."""
     with patch.object(cells, "MOST_CELLS", limits[0]), patch("tvm_tiling.accel.checks.dependences.PIECES", limits[1]):
         _check_tokens(rows)
 
@@ -115,7 +115,7 @@ def _check_tokens(rows):
     tokens = channels(program)
 
     def reachable(pairs):
-        """Instructions that are done before each starts: by tokens and by the order within a queue."""
+        """Return the instructions completed before each starts, by tokens and by the order within a queue."""
         before = [set() for _ in rows]
         for number in range(len(rows)):
             direct = {i for i, j in pairs if j == number}

@@ -1,8 +1,8 @@
-"""Cycles of small programs worked by hand, exactly (page 06).
+"""Cycles of small programs calculated by hand, exactly.
 
-Sizes are chosen so that every transfer and every product takes whole cycles. A step multiplies 8 x 24 of A by 24 x 16
-of B: what it loads, multiplies and stores takes LOAD_A, LOAD_B, BLOCKS and STORE cycles beside the fill and drain of
-the matrix engine, the latency of external memory and the way of a token.
+Sizes are chosen so that every transfer and every multiplication takes whole cycles. A step multiplies 8 x 24 of A by 24
+x 16 of B: its load, multiplication and store take LOAD_A, LOAD_B, BLOCKS and STORE cycles, in addition to the fill and
+drain of the matrix engine, the latency of external memory and of a token.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def tile(**fields):
 
 
 class Steps:
-    """Writes programs of steps: pieces of A and B loaded into places that go round, products, sums and stores."""
+    """Builds programs of steps: pieces of A and B loaded into a ring of buffers, multiplications, sums and stores."""
 
     def __init__(self, hardware=MACHINE, steps=STEPS):
         self.build = ProgramBuilder(hardware, queues=QUEUES)
@@ -72,7 +72,7 @@ class Steps:
         )
 
     def add(self, partial, total):
-        """A partial sum to the total, or the first as the total."""
+        """Add a partial sum to the total, or copy the first one."""
         near, sums = (At("acc", place * M * N * 4, (1,), "int32") for place in (partial, total))
         if partial == total:
             return
@@ -83,7 +83,7 @@ class Steps:
         self.build.append(Opcode.STORE, "store", (M * N,), a=At("acc", sums * M * N * 4, (1,), "int32"), c=far)
 
     def report(self):
-        """The report of the program, which is legal; its cycles lie between the bounds."""
+        """Return the report of the program, which is legal; its cycles lie between the bounds."""
         program = self.build.build()
         check(program)
         report = simulate(program)
@@ -92,7 +92,8 @@ class Steps:
 
 
 def pipeline(hardware, places, both=False):
-    """STEPS products, A (and B, if `both`) loaded for each into `places` that go round; B stays otherwise."""
+    """STEPS multiplications, with A (and B, if `both`) loaded for each into a ring of `places` buffers; otherwise B
+    stays."""
     steps = Steps(hardware)
     if not both:
         steps.load_b(0, 0)
@@ -104,13 +105,13 @@ def pipeline(hardware, places, both=False):
     return steps
 
 
-def test_one_product_takes_fill_blocks_and_drain():
+def test_one_gemm_takes_fill_blocks_and_drain():
     steps = Steps()
     steps.multiply(0, 0, 0)
     assert simulate(steps.build.build()).cycles == FILL + BLOCKS + DRAIN == 3 + 12 + 5
 
 
-def test_a_chain_of_load_product_and_store_is_their_sum_with_a_token_between_each():
+def test_a_chain_of_load_gemm_and_store_is_their_sum_with_a_token_between_each():
     steps = Steps()
     steps.load_a(0, 0)
     steps.load_b(0, 0)
@@ -143,30 +144,30 @@ def test_every_token_on_the_way_costs_what_the_description_says(cost):
     assert steps.report().cycles == without + 3 * cost
 
 
-def test_a_double_buffered_pipeline_of_8_whose_loads_are_slower_takes_its_loads_and_one_product():
+def test_a_double_buffered_pipeline_of_8_whose_loads_are_slower_takes_its_loads_and_one_gemm():
     hardware = tile(bw_a=4.0)
     load = M * K // 4
-    assert load + LATENCY + TOKEN + PRODUCT + DRAIN + TOKEN <= 2 * load  # a place is free before its turn
+    assert load + LATENCY + TOKEN + PRODUCT + DRAIN + TOKEN <= 2 * load  # a buffer is free before its turn
     report = pipeline(hardware, places=2).report()
     assert report.cycles == STEPS * load + LATENCY + TOKEN + PRODUCT + DRAIN == 426
     assert report.stalls["load_a"] == dict.fromkeys(report.stalls["load_a"], 0)
 
 
-def test_a_double_buffered_pipeline_of_8_whose_products_are_slower_takes_one_load_and_its_products():
+def test_a_double_buffered_pipeline_of_8_whose_gemms_are_slower_takes_one_load_and_its_gemms():
     hardware = tile(macs_per_cycle=32)
     product = FILL + M * N * K // 32
     report = pipeline(hardware, places=2).report()
     assert report.cycles == LATENCY + LOAD_B + TOKEN + STEPS * product + DRAIN == 843
-    assert report.stalls["matrix"]["data"] == LATENCY + LOAD_B  # the first, no other
+    assert report.stalls["matrix"]["data"] == LATENCY + LOAD_B  # the first, and no other
 
 
 def test_a_double_buffered_pipeline_of_8_bound_by_its_round_trips():
-    """A place is loaded, multiplied from and given back: with two places there are two products a round trip."""
+    """A buffer is loaded, used and released: with two buffers there are two multiplications per round trip."""
     steps = Steps()
     steps.load_b(0, 0)
     report = pipeline(MACHINE, places=2, both=True).report()
     trip = LOAD_B + LATENCY + TOKEN + PRODUCT + DRAIN + TOKEN
-    second = LOAD_B + LATENCY + TOKEN + LOAD_B  # the second product, whose B comes behind the first one's
+    second = LOAD_B + LATENCY + TOKEN + LOAD_B  # the second multiplication, whose B arrives after the first one's
     assert trip > 2 * max(LOAD_B, PRODUCT)
     assert report.cycles == second + (STEPS // 2 - 1) * trip + PRODUCT + DRAIN
 
@@ -190,7 +191,8 @@ def test_two_queues_that_share_one_port_take_the_sum_of_their_transfers():
 
 @pytest.mark.parametrize("lanes", [16, 4])
 def test_partial_sums_of_split_k_on_the_vector_engine_cost_its_cycles(lanes):
-    """Products of 4 pieces of k, two places for partial sums; the vector engine adds the other three to the first."""
+    """Multiplications of 4 pieces of k with two buffers for partial sums; the vector engine adds the other three to the
+    first."""
     hardware = replace(MACHINE, vector=Vector(lanes=lanes, latency=VECTOR, functions=("add",)))
     pieces = 4
     steps = Steps(hardware, pieces)
@@ -203,9 +205,9 @@ def test_partial_sums_of_split_k_on_the_vector_engine_cost_its_cycles(lanes):
     each = M * N // lanes
     report = steps.report()
     first = LATENCY + LOAD_B + TOKEN
-    if lanes == 16:  # loads of B are slowest, the last sum waits for the last product
+    if lanes == 16:  # loads of B are slowest, the last sum waits for the last multiplication
         last = first + (pieces - 1) * LOAD_B + PRODUCT + DRAIN + TOKEN + each
-    else:  # the sums are: from the second product on one after the other, each of which reads the one before
+    else:  # the sums are the bottleneck: from the second multiplication on, each reads the previous one
         last = first + LOAD_B + PRODUCT + DRAIN + TOKEN + (pieces - 1) * each + (pieces - 2) * VECTOR
     assert report.engines["vector"].busy == (pieces - 1) * each
     assert report.cycles == last + VECTOR + TOKEN + STORE + LATENCY

@@ -1,4 +1,4 @@
-"""Tasks that share the column engine: page 04's cycles, threads and stalls."""
+"""Tasks that share the column engine: cycles, threads and stalls according to the formulas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine(threads=8, multipliers=16384, **further):
 
 
 def lstm(size, hardware, **further):
-    """(program of a step, Cx, Ch, lat) of an LSTM of (Lx, Lh, EP), by page 04's formulas."""
+    """Return (program of a step, Cx, Ch, lat) of an LSTM of (Lx, Lh, EP), by the formulas."""
     lx, lh, ep = size
     vp = min(4 * lh, hardware.column.multipliers // ep)
     blocks = math.ceil(4 * lh / vp)
@@ -64,8 +64,9 @@ def test_column_wise_order_cuts_the_stall_of_row_wise_order_from_lat_to_lat_less
 @pytest.mark.parametrize("threads", range(2, 9))
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_equal_threads_take_page_04s_rounds(size, threads):
-    """T equal threads: a round of T steps = max(T * (Cx + Ch), Ch + max(Cx, lat)); one lat at the end. Where the engine
-    is never idle all cycles are these; else threads may meet in the first rounds, once, for less than Cx."""
+    """T equal threads: a round of T steps = max(T * (Cx + Ch), Ch + max(Cx, lat)), plus one lat at the end. If the
+    engine is never idle, these are all cycles; otherwise threads may conflict in the first rounds, once, for less than
+    Cx."""
     program, cx, ch, lat = lstm(size, machine())
     report, longer = (tt.simulate([(program, steps, 0)] * threads) for steps in (STEPS, STEPS + 1))
     around = max(threads * (cx + ch), ch + max(cx, lat))
@@ -79,8 +80,7 @@ def test_equal_threads_take_page_04s_rounds(size, threads):
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_enough_threads_bring_the_utilisation_to_95_percent(size):
-    """Enough are (Ch + max(Cx, lat)) / (Cx + Ch). The engine's multipliers are as many as a step's rows and columns
-    fill."""
+    """(Ch + max(Cx, lat)) / (Cx + Ch) threads suffice. The engine has exactly as many multipliers as a step needs."""
     lx, lh, ep = size
     lx, lh = (math.ceil(length / ep) * ep for length in (lx, lh))
     hardware = machine(multipliers=ep * min(4 * lh, 16384 // ep), threads=64)
@@ -94,7 +94,7 @@ def test_enough_threads_bring_the_utilisation_to_95_percent(size):
 
 @pytest.mark.parametrize("tail", [16, 34, 42, 43, 80])
 def test_worked_example_of_tasks_of_2_3_and_2_steps(tail):
-    """One after the other 7 steps and 4 stalls; threaded T1 T2 T3 T1 T2 T3 T2, no stall where lat - Cx <= Cx + Ch."""
+    """Sequentially 7 steps and 4 stalls; threaded T1 T2 T3 T1 T2 T3 T2, without a stall if lat - Cx <= Cx + Ch."""
     lengths = (2, 3, 2)
     alone, threaded = machine(threads=1, latencies={"tail": tail}), machine(threads=3, latencies={"tail": tail})
     program, cx, ch, lat = lstm((256, 256, 16), alone)
@@ -111,7 +111,7 @@ def test_worked_example_of_tasks_of_2_3_and_2_steps(tail):
 
 
 def step_cycles(hardware, lx, lh, ep, vp):
-    """Cycles of a step in steady state, measured, and those of its products."""
+    """Return the cycles of a step in steady state, as measured, and those of its multiplications."""
     program = one_step(hardware, Cell("lstm", lx, lh, ep, vp))
     ten, eleven = (tt.simulate([(program, steps, 0)], hardware=hardware) for steps in (10, 11))
     return eleven.cycles - ten.cycles, eleven.tasks[0].busy - ten.tasks[0].busy, eleven.cycles
@@ -131,8 +131,8 @@ def test_worked_examples_of_the_best_number_of_columns(multipliers, wanted):
 
 
 def test_worked_example_of_forced_pairs():
-    """65536 multipliers: vectors of 512, (32, 2048) beats (16, 4096), 32 against 64 cycles of product; of 1024, (16,
-    4096) beats (32, 2048) by its shallower tree."""
+    """65536 multipliers: for vectors of 512, (32, 2048) beats (16, 4096), 32 against 64 cycles of multiplication; for
+    1024, (16, 4096) beats (32, 2048) by its shallower adder tree."""
     hardware = machine(multipliers=65536)
     few, many = (step_cycles(hardware, 512, 512, *pair) for pair in ((32, 2048), (16, 4096)))
     assert (few[1], many[1]) == (32, 64) and few[0] < many[0]
@@ -141,7 +141,7 @@ def test_worked_example_of_forced_pairs():
 
 
 def test_worked_example_of_the_tail_of_an_adder_tree():
-    """A 64-input tree with CAT-4 gives 1, 2 or 4 sums at EP 64, 32, 16, and nothing else."""
+    """A 64-input tree with CAT-4 produces 1, 2 or 4 sums at EP 64, 32, 16, and nothing else."""
     hardware = Hardware.rnn(multipliers=4096, tree_inputs=64, tree_tail=4, threads=2)
     for ep in (16, 32, 64):
         _, cx, ch, lat = lstm((128, 128, ep), hardware)
@@ -153,7 +153,7 @@ def test_worked_example_of_the_tail_of_an_adder_tree():
 
 
 def test_two_dependent_products_of_a_gru_drain_each():
-    """linear_before_reset = 0: the product of n waits for r * h. Two drains a step, the first of them whole."""
+    """linear_before_reset = 0: the sums of n wait for r * h. Two drains per step, the first of them complete."""
     hardware = machine()
     lx = lh = 256
     program = one_step(hardware, Cell("gru after", lx, lh, 16, 256))
@@ -227,13 +227,13 @@ def test_a_vector_engine_of_its_own_adds_its_cycles_to_a_step():
     program, _, ch, lat = lstm((256, 256, 16), ideal)
     ten, eleven = (tt.simulate([(program, steps, 0)], hardware=slow).cycles for steps in (10, 11))
     alus = program.instructions[program.instructions["op"] == Opcode.ALU]
-    # Those that read what the one before them wrote wait for it 2 cycles; any other result is there by then.
+    # Those that read the previous one's result wait for it for 2 cycles; all other results are available by then.
     waiting = sum(
         bool(one["c"] in (other["a"], other["b"]) and one["c_memory"] in (other["a_memory"], other["b_memory"]))
         for one, other in itertools.pairwise(alus)
     )
     assert 0 < waiting < len(alus)
-    # One behind the other in their queue, the last result 2 cycles later.
+    # One after the other in their queue, the last result 2 cycles later.
     assert eleven - ten == ch + lat + len(alus) * 256 // 64 + (waiting + 1) * 2
 
 
@@ -246,7 +246,7 @@ def test_tokens_ports_and_issue_are_those_of_the_description():
     program, *_ = lstm((256, 256, 16), ideal)
     report = tt.simulate([(program, 6, 0)] * 4, hardware=described)
     assert tt.simulate([(program, 6, 0)] * 4).cycles < report.cycles <= report.upper_bound
-    assert report.lower_bound >= 4 * 6 * 2 * (256 + 256) // 16  # x comes and h leaves by one port
+    assert report.lower_bound >= 4 * 6 * 2 * (256 + 256) // 16  # x arrives and h leaves through one port
     for task in report.tasks:
         assert task.busy + task.stalled + task.drain == task.cycles
     assert report.stalls["token"] > 0
@@ -286,7 +286,7 @@ def test_the_report_as_text_and_as_plain_values():
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_task_is_refused():
+def test_what_is_not_a_task_is_refused():
     hardware = machine()
     program, *_ = lstm((64, 64, 16), hardware)
     for tasks, said in (
@@ -307,7 +307,7 @@ def test_what_is_no_task_is_refused():
     assert tt.simulate([(program, 2, 0), (other, 2, 0)], hardware=hardware).cycles > 0
 
 
-def test_a_program_without_products_is_no_time_step():
+def test_a_program_without_gemms_is_not_a_time_step():
     build = ProgramBuilder(machine())
     build.append(Opcode.FILL, "vector", (4,), c=At("a", 0, (1,), "int16"), immediate=(0.0,))
     with pytest.raises(tt.SimulationError, match="COLMV instructions in 0 queues; expected the program of one time st"):

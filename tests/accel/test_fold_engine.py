@@ -1,4 +1,4 @@
-"""WCONV by page 05's engine: results from the contents of its buffers, and the time that the buffers give it."""
+"""WCONV on the W-fold engine: results from the contents of its buffers, and the time that the buffers determine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WFOLD = Hardware.wfold()
 
 
 def by_numpy(weights, image, stride, points):
-    """y[ho, wo, co] in float64 of image[h, w, ci] and weights[co, kh, kw, ci], stride 1 along W."""
+    """Return y[ho, wo, co] in float64 for image[h, w, ci] and weights[co, kh, kw, ci], stride 1 along W."""
     _, kh, kw, _ = weights.shape
     y = np.zeros((*points, len(weights)))
     for row in range(points[0]):
@@ -57,7 +57,7 @@ def run(weights, image, stride, c_dtype, hardware=WFOLD, **options):
 
 @st.composite
 def convolutions(draw):
-    """An engine, a convolution that it takes, and how it is cut."""
+    """Return an engine, a convolution that it supports, and its configuration."""
     row, units = draw(st.sampled_from((16, 32, 64))), draw(st.integers(1, 4))
     hardware = Hardware.wfold(
         row_bytes=row,
@@ -99,7 +99,8 @@ def test_results_are_those_of_the_convolution(case, dtype, adds):
 
 
 def test_kernels_in_pieces_are_rounded_once():
-    """A first buffer of as many rows as units cuts a kernel into its taps; half precision is added up in float32."""
+    """If the first buffer has only as many rows as units, a kernel is split into its positions; half precision
+    accumulates in float32."""
     rng = np.random.default_rng(1)
     weights, image = random_values(rng, "float16", (3, 1, 9, 8)), random_values(rng, "float16", (1, 30, 8))
     one, nine = (
@@ -111,7 +112,7 @@ def test_kernels_in_pieces_are_rounded_once():
 
 
 def test_points_that_are_apart_otherwise_than_taps_are_refused():
-    """The engine slides by one column: a stride along W is folded into channels before."""
+    """The engine slides by one column: a stride along W is folded into channels first."""
     image, weights = np.ones((1, 9, 8), np.int8), np.ones((2, 1, 3, 8), np.int8)
     strides = {"a": (24, 0, 0, 24, 8, 1), "b": (0, 0, 16, 0, 8, 1), "c": (1, 0, 2, 0, 0, 0)}
     with pytest.raises(SimulationError, match="points are 16 bytes apart but taps 8; expected equal distances"):
@@ -131,7 +132,8 @@ def test_a_machine_without_the_engine_is_refused():
 
 
 def layer_program(hardware, parts=1, stride=1, pco=0, rows=56, accumulate=False):
-    """A 3 x 3 layer of 56 x 56 points, 16 channels in and 64 out, by `parts` instructions of equal rows."""
+    """Return a 3 x 3 layer of 56 x 56 points, 16 input and 64 output channels, in `parts` instructions of equal
+    rows."""
     build = ProgramBuilder(hardware, queues=("load_a", "load_b", "wfold", "store"))
     high = rows // parts
     for part in range(parts):
@@ -154,7 +156,7 @@ def layer_program(hardware, parts=1, stride=1, pco=0, rows=56, accumulate=False)
 )
 @pytest.mark.parametrize("parts", [1, 8])
 def test_a_layer_takes_what_stepping_through_its_buffers_takes(rows, cycles, parts):
-    """Of one instruction or of eight: rows of the next are formed while one multiplies."""
+    """With one instruction or eight: rows of the next one are formed while the current one multiplies."""
     hardware = Hardware.wfold(first_buffer_rows=rows)
     assert simulate(layer_program(hardware, parts), check=False).cycles == cycles
     report = simulate(layer_program(hardware, parts, pco=64), check=False)
@@ -165,7 +167,7 @@ def test_a_layer_takes_what_stepping_through_its_buffers_takes(rows, cycles, par
 
 
 def test_rows_are_formed_when_their_image_is_there():
-    """A load of 100 cycles, then four rows formed, then steps; and a token of 7 cycles more."""
+    """A load of 100 cycles, then four rows formed, then steps; and a token of 7 more cycles."""
     for token, begin in ((0, 100), (7, 107)):
         hardware = replace(
             Hardware.wfold(first_buffer_rows=9),
@@ -202,7 +204,7 @@ def test_rows_are_formed_when_their_image_is_there():
     ],
 )
 def test_a_decision_prices_what_is_executed(case, rows):
-    """On a machine whose memories cost nothing the program takes the cycles that the decision says."""
+    """On a machine with free memories the program takes the cycles that the decision states."""
     hardware = Hardware.wfold(first_buffer_rows=rows, second_buffer_rows=5, result_buffer_rows=12)
     func, _, program, _, _ = simulated(convolution(**case), hardware)
     decision = tt.decide(match(func, "main", keep_taps=True).workload, hardware)

@@ -24,7 +24,7 @@ EXACT = {
     "MAX": max,
     "MIN": min,
     "SHIFT": lambda x, y: math.floor(Fraction(x) / Fraction(2) ** y + Fraction(1, 2)),
-    "DIV": lambda x, y: int(Fraction(x, y)),  # int() drops the fraction
+    "DIV": lambda x, y: int(Fraction(x, y)),  # int() truncates
 }
 
 
@@ -34,7 +34,7 @@ def saturated(value, dtype):
 
 
 def pairs(dtype, function):
-    """Extreme and random values of a type, with second operands that the function takes."""
+    """Return extreme and random values of a type, with second operands in the function's domain."""
     rng = np.random.default_rng(len(function))
     bounds = np.iinfo(dtype)
     edges = [int(bounds.min), int(bounds.max), 0, 1, int(bounds.min) + 1, int(bounds.max) // 2]
@@ -105,7 +105,7 @@ def test_clip_narrows_int32_to_what_fits():
 @given(st.integers(-(2**31), 2**31 - 1), st.floats(1e-6, 4), st.integers(-128, 127))
 @settings(max_examples=60, deadline=None)
 def test_scale_is_requantisation(value, factor, zero):
-    expected = saturated(round(float(value) * factor) + zero, "int8")  # Python's round takes halves to even
+    expected = saturated(round(float(value) * factor) + zero, "int8")  # Python's round() rounds halves to even
     assert alu("SCALE", np.array([value], np.int32), "int8", immediate=(factor, zero))[0] == expected
 
 
@@ -132,7 +132,7 @@ def test_smooth_functions_of_floats():
 def test_smooth_functions_of_fixed_point_numbers(function, real, fraction):
     a = np.concatenate([np.arange(-40, 40), [-(2**15), 2**15 - 1, 5000, -5000]]).astype(np.int16)
     if fraction == 0 and function == "SIGMOID":
-        a = a[np.abs(a.astype(int)) < 700]  # math.exp ends there
+        a = a[np.abs(a.astype(int)) < 700]  # math.exp overflows there
     expected = [saturated(round(real(x / 2**fraction) * 2**fraction), "int16") for x in a.tolist()]
     np.testing.assert_array_equal(alu(function, a, "int16", immediate=(fraction,)), np.array(expected, np.int16))
 
@@ -144,7 +144,7 @@ def test_fixed_point_numbers_have_up_to_15_fraction_bits(fraction):
 
 
 def reduced(function, a, axes, c, c_dtype, **options):
-    """`a` reduced along `axes`, starting from c, which has them once."""
+    """Reduce `a` along `axes`, starting from c, in which they have size 1."""
     stride = tuple(0 if axis in axes else step for axis, step in enumerate(row_major(c.shape)))
     options = {"function": Function[function], "strides": {"c": stride}, "c": c} | options
     return execute(Opcode.ALU, a.shape, a, c.shape, c_dtype, **options)
@@ -211,7 +211,7 @@ def test_functions_that_do_not_reduce():
 
 
 def test_an_operand_may_be_its_own_result():
-    """In place, and one tile added to its own transpose: all is read before anything is written."""
+    """In place, and a tile added to its own transpose: everything is read before anything is written."""
     a = np.arange(9, dtype=np.int32).reshape(3, 3)
     got = execute(
         Opcode.ALU, (3, 3), a, (3, 3), "int32", b=a, strides={"a": (3, 1), "b": (1, 3)}, function=Function.ADD

@@ -1,4 +1,4 @@
-"""What cannot run is one clear sentence each: bounds, bytes never written, inputs, memories beyond all measure."""
+"""Programs that cannot run give one clear sentence each: bounds, unwritten bytes, inputs, oversized memories."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_memory_may_be_read_to_its_last_byte_and_no_further():
 
 
 def never_written(op, **options):
-    """A program whose second instruction reads byte 5 of memory 'a', which only bytes 0 to 4 are loaded of."""
+    """Return a program whose second instruction reads byte 5 of memory 'a', of which only bytes 0 to 4 are loaded."""
     build = ProgramBuilder(MACHINE)
     x = build.tensor("x", "int8", (8,), role="input", operand="a")
     build.append(Opcode.LOAD, "load_a", (5,), a=At("external", x.address, (1,), "int8"), c=At("a", 0, (1,), "int8"))
@@ -88,7 +88,7 @@ def test_a_read_of_what_was_never_written_names_the_byte():
 
 
 def test_gaps_between_runs_need_not_be_written():
-    """Runs of two bytes four apart; the bytes between, and before the first, stay unwritten."""
+    """Runs of two bytes at a distance of four; the bytes between, and before the first, stay unwritten."""
     build = ProgramBuilder(MACHINE)
     x = build.tensor("x", "int8", (6,), role="input", operand="a")
     y = build.tensor("y", "int8", (6,), role="output", operand="out")
@@ -179,8 +179,8 @@ def test_bfloat16_inputs_are_values_or_bits():
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_damaged_instructions_run_or_are_refused(data):
-    """Whatever a field holds, there is a result or an error that users catch."""
+def test_corrupted_instructions_run_or_are_refused(data):
+    """Whatever a field contains, there is a result or an error that users can catch."""
     rows = product(m=16).instructions.copy()
     for _ in range(data.draw(st.integers(1, 3))):
         name = data.draw(st.sampled_from(rows.dtype.names))

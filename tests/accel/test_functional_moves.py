@@ -57,7 +57,7 @@ def test_negative_strides_reverse():
 
 
 def test_a_copy_within_a_memory_reads_before_it_writes():
-    """A window of a buffer moved up by one, with a border of 0, as a slid window is."""
+    """A window of a buffer moved up by one, with a zero border, like a sliding window."""
     build = ProgramBuilder(MACHINE)
     x = build.tensor("x", "int8", (1, 8), role="input", operand="a")
     y = build.tensor("y", "int8", (1, 8), role="output", operand="out")
@@ -88,7 +88,7 @@ def test_a_copy_converts_and_saturates(a_dtype, c_dtype, values, expected):
 
 
 def test_bfloat16_is_rounded_to_nearest_even():
-    """Against the definition: of the two bfloat16 around a float32, the nearer one, the even one of a tie."""
+    """Conversion by the definition: of the two bfloat16 around a float32, the nearer one, and the even one in a tie."""
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 1 << 32, 20_000, dtype=np.uint64).astype(np.uint32)
     bits[:4000] = (bits[:4000] & 0xFFFF0000) | 0x8000  # ties
@@ -97,7 +97,7 @@ def test_bfloat16_is_rounded_to_nearest_even():
     got = execute(Opcode.LOAD, values.shape, values, values.shape, "bfloat16", a_dtype="float32")
     below = values.view(np.uint32) & np.uint32(0xFFFF0000)
     low = below.view(np.float32).astype(np.float64)
-    # The next one away from 0; beyond the greatest is infinity, which counts as if it were 2^128.
+    # The next one away from 0; beyond the largest is infinity, which counts as 2^128.
     high = (below + np.uint32(0x10000)).view(np.float32).astype(np.float64)
     high = np.where(np.isinf(high), np.copysign(2.0**128, low), high)
     to_low, to_high = np.abs(values - low), np.abs(high - values)

@@ -24,7 +24,7 @@ def gemm(a, b, c_dtype="int32", **options):
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
 @pytest.mark.parametrize("m, n, k", SIZES)
-def test_integer_products_equal_numpy_bit_for_bit(dtype, m, n, k):
+def test_integer_gemms_equal_numpy_bit_for_bit(dtype, m, n, k):
     rng = np.random.default_rng(m * n + k)
     a, b = random_values(rng, dtype, (m, k)), random_values(rng, dtype, (n, k))
     expected = (a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)  # wraps
@@ -36,7 +36,7 @@ def test_integer_products_equal_numpy_bit_for_bit(dtype, m, n, k):
 def test_long_sums_of_extreme_values_are_exact(dtype, k, extreme):
     value = getattr(np.iinfo(dtype), extreme)
     a, b = np.full((3, k), value, dtype), np.full((2, k), value, dtype)
-    b[1, ::2] = 1  # an odd sum, which a float of too few bits would round
+    b[1, ::2] = 1  # an odd sum, which a float with too few bits would round
     expected = (a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
     np.testing.assert_array_equal(gemm(a, b), expected)
 
@@ -58,7 +58,7 @@ def test_sums_may_be_kept_in_int16_and_wrap_round_there():
     np.testing.assert_array_equal(gemm(a, b, "int16", c=before, accumulate=True), (exact + before).astype(np.int16))
 
 
-def test_a_product_adds_to_what_is_there_or_overwrites_it():
+def test_a_gemm_adds_to_what_is_there_or_overwrites_it():
     rng = np.random.default_rng(1)
     a, b = random_values(rng, "int8", (5, 9)), random_values(rng, "int8", (4, 9))
     before = random_values(rng, "int16", (5, 4)).astype(np.int32)
@@ -82,7 +82,7 @@ def test_float_products_are_summed_in_float32(dtype, m, n, k):
 
 def test_a_narrow_result_is_rounded_once():
     a, b = np.full((1, 3), 1, np.float32), np.array([[256, 0.75, 0.75]], np.float32)
-    # 257.5: bfloat16 has steps of 2 here, so rounding after each addition would stay at 256.
+    # 257.5: bfloat16 has steps of 2 here, so that rounding after each addition would stay at 256.
     assert gemm(a, b, "bfloat16", a_dtype="bfloat16")[0, 0] == 258
     assert gemm(a.astype(np.float16), (b * 8).astype(np.float16), "float16")[0, 0] == 2060
 
@@ -140,7 +140,7 @@ def test_a_result_has_a_place_for_every_element():
             execute(
                 Opcode.GEMM, (2, 1, 2, 1, 1, 2), ones, (2, 2), "int32", b=ones, strides=gemm_strides(2, 2) | {"c": c}
             )
-    # Strides 2 and 3 interleave without meeting.
+    # Strides 2 and 3 interleave without overlap.
     result = execute(
         Opcode.GEMM,
         (2, 1, 2, 1, 1, 2),

@@ -1,4 +1,4 @@
-"""Recurrent layers as page 04's machine does them: column-wise products, 16-bit fixed point, exact whole numbers."""
+"""Recurrent layers on the column engine: column-wise multiplication, 16-bit fixed point, exact integers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LOW, HIGH = -(2**15), 2**15 - 1
 
 
 def fixed(sums):
-    """Sums with twice the fraction bits as 16-bit numbers: halves to even, saturated."""
+    """Round sums with twice the fraction bits to 16-bit numbers: halves to even, saturated."""
     return np.clip(np.rint(sums / ONE), LOW, HIGH).astype(np.int64)
 
 
 def in_int32(sums):
-    """As the accumulators hold them: wrapped round."""
+    """Wrap around like the accumulators."""
     return sums.astype(np.int32).astype(np.int64)
 
 
 def times(a, b):
-    """Products of 16-bit numbers: halves upwards, saturated."""
+    """Multiply 16-bit numbers: halves upwards, saturated."""
     return np.clip((a * b + ONE // 2) >> FRACTION, LOW, HIGH)
 
 
@@ -44,8 +44,8 @@ def table(function, values):
 
 
 def by_numpy(kind, w, x):
-    """The layer in exact whole numbers. Rows of a unit's gates are beside each other, columns are those of x, then of
-    h; `w` is [columns, rows]."""
+    """Compute the layer in exact integers. Rows of a unit's gates are adjacent, columns are those of x, then of h; `w`
+    is [columns, rows]."""
     h = c = np.zeros(HIDDEN, np.int64)
     w, outputs = w.astype(np.int64), []
     for row in x.astype(np.int64):
@@ -72,7 +72,7 @@ def by_numpy(kind, w, x):
 
 
 def in_floats(kind, w, x):
-    """The same layer in real numbers, as the textbooks have it."""
+    """Compute the same layer in real numbers by the textbook formulas."""
     h = c = np.zeros(HIDDEN)
     outputs = []
     for row in x / ONE:
@@ -93,7 +93,7 @@ def in_floats(kind, w, x):
 
 
 def made(kind, seed, largest):
-    """Random weights of a cell and, of the GRU with four rows a unit, zeros where a sum takes x or h alone."""
+    """Return random weights of a cell, with zeros where a sum of the GRU with four rows per unit uses x or h alone."""
     rng = np.random.default_rng(seed)
     gates = Cell(kind, INPUTS, HIDDEN, 1, 1).gates
     w = rng.integers(-largest, largest, (INPUTS + HIDDEN, gates * HIDDEN), endpoint=True).astype(np.int16)

@@ -1,4 +1,4 @@
-"""Hazards: a token taken away leaves two accesses in no order, and both are named."""
+"""Hazards: removing a token leaves two accesses unordered, and both are named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_programs_of_the_builder_have_none():
 
 
 def without_token(program, taker, source):
-    """The program without one token that `taker` takes from `source`, at both of its ends."""
+    """Return the program without one token that `taker` takes from `source`, at both ends."""
     rows = program.instructions.copy()
     giver = int(channels(rows).needs[taker, source])
     rows["wait"][taker, source] -= 1
@@ -35,7 +35,7 @@ def without_token(program, taker, source):
     return with_instructions(program, rows), giver
 
 
-def test_every_token_of_a_product_is_needed():
+def test_every_token_of_a_gemm_is_needed():
     program = product(m=40, slots=2, block=8)
     takers, sources = np.nonzero(program.instructions["wait"])
     assert len(takers) > 10
@@ -46,7 +46,7 @@ def test_every_token_of_a_product_is_needed():
 
 def test_a_removed_token_names_both_instructions_and_the_bytes():
     program = product(m=16, slots=2, block=8)
-    # 0: B; then load, product, relu, store, twice. The store of the second block waits for its relu.
+    # 0: B; then load, multiplication, relu, store, twice. The store of the second block waits for its relu.
     broken, giver = without_token(program, 8, program.queue_number("vector"))
     assert giver == 7
     with pytest.raises(SimulationError) as caught:
@@ -62,8 +62,8 @@ def test_a_removed_token_names_both_instructions_and_the_bytes():
 
 
 def conflict_without_order(program):
-    """The same from the definition: two instructions of different queues, neither over before the other, that share a
-    byte which one writes."""
+    """The same by definition: two concurrent instructions of different queues that share a byte which one of them
+    writes."""
     rows = program.instructions
     order = over_before(rows)
     used = uses(rows)

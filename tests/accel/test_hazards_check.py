@@ -1,4 +1,4 @@
-"""Everything that is told of a program before it runs, in one call."""
+"""The complete check of a program before it runs, in one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs with hazards, or of more bytes than their machine has, are refused wherever they are timed or run."""
+"""Programs with hazards, or with more bytes than their machine has, are refused wherever they are timed or run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HAZARD = "hazard: no token orders instruction"
 
 @pytest.fixture
 def hazard():
-    """A product that does not wait for B, and is timed as shorter than it is."""
+    """A multiplication that does not wait for B, and whose time is therefore too short."""
     legal = product(m=40, slots=2, block=8)
     gemms = np.flatnonzero(legal.instructions["op"] == Opcode.GEMM)
     return without_token(legal, int(gemms[0]), legal.queue_number("load_b"))[0]
@@ -72,7 +72,7 @@ def test_the_command_line_refuses_a_file_with_a_hazard(hazard, tmp_path, capsys)
 
 
 def test_a_run_keeps_to_the_buffers_of_the_machine():
-    """64 KiB do not fit into the buffer of A, which has 32."""
+    """64 KiB do not fit the 32 KiB buffer of A."""
     machine = tt.Hardware.neartile(buf_a=16384, buf_b=4096, acc_max=4096, bw_a=16, bw_b=16, macs_per_cycle=256)
     build = ProgramBuilder(machine)
     x = build.tensor("x", "int8", (65536,), role="input", operand="a")

@@ -1,4 +1,4 @@
-"""Programs one behind the other: where their tensors lie."""
+"""Programs joined one after the other: the addresses of their tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MACHINE = Hardware(
 
 
 def copied(size):
-    """x through the buffer of A into y, both in external memory; between them lies another input that is left alone."""
+    """Copy x through the buffer of A to y, both in external memory with an unused input between them."""
     build = ProgramBuilder(MACHINE)
     build.region("copy")
     x = build.tensor("x", "int8", (size,), role="input", operand="a")
@@ -54,7 +54,7 @@ def test_a_tensor_may_lie_in_another_memory_than_its_program_has_it():
     }
     for program in (far, near):
         np.testing.assert_array_equal(run(program, inputs)["y"], values)
-    # The copies between wait for each other: 160 bytes at 1 a cycle, or at 16.
+    # The copies in between wait for each other: 160 bytes at 1 per cycle, or at 16.
     assert Simulation(far).on().cycles == 4 * 160
     assert Simulation(near).on().cycles == 2 * 160 + 2 * 10
 

@@ -1,4 +1,4 @@
-"""The map of a layer: loops, what each block moves, and how often operands come, counted over the instructions."""
+"""The map of a layer: loops, traffic of each block, and load counts of operands, counted over the instructions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_map_counts_what_the_simulated_program_does(workload, machine):
     for memory, use in report.memories.items():
         assert sum(line.bytes for line in work if line.target == memory) == use.written
     assert all(isinstance(line, MapWork) or line.turns > 1 for line in found.lines)
-    # Depths are those of a tree: a line is at most one deeper than the loop before it.
+    # Depths form a tree: a line is at most one deeper than the loop before it.
     depth = 0
     for line in found.lines:
         assert line.depth <= depth
@@ -42,8 +42,8 @@ def test_a_map_counts_what_the_simulated_program_does(workload, machine):
     json.dumps(found.to_dict())
 
 
-def test_the_reuse_of_a_product_by_hand():
-    """B of 1024 x 256 stays in halves of 128 KiB while A, 64 x 1024, passes by for each."""
+def test_the_reuse_of_a_gemm_by_hand():
+    """B of 1024 x 256 stays in halves of 128 KiB while A, 64 x 1024, streams through for each."""
     found = layer_map(workload_blocks(GemmWorkload(m=64, k=1024, n=256, dtype="int8"), tt.Hardware.load("vta")))
     rows = {(row.memory, row.operand): row for row in found.reuse}
     assert (rows["b", "b"].bytes, rows["b", "b"].times) == (1024 * 256, 1)

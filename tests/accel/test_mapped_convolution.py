@@ -1,4 +1,4 @@
-"""Convolutions under given mappings on a weight-stationary systolic array: results beside NumPy's, cycles by hand."""
+"""Convolutions with given mappings on a weight-stationary systolic array: results by NumPy, cycles by hand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LAYER = ConvWorkload(n=1, h=9, w=7, ci=6, co=8, kh=3, kw=3, stride=(2, 1), dtype
 
 
 def expected(workload, x, w):
-    """The convolution, saturated to int8."""
+    """Compute the convolution, saturated to int8."""
     y = np.zeros((workload.ho, workload.wo, workload.co), dtype=np.int64)
     down, across = workload.stride
     for s, r in itertools.product(range(workload.kh), range(workload.kw)):
@@ -88,14 +88,14 @@ def test_cycles_of_one_tile_by_hand():
     assert busy["load_b"] == 126 + math.ceil(378 / 64 * 3)
     assert busy["matrix"] == 10 + 36 * (4 * (5 + 3) + 2)
     assert busy["store"] == 40 + 8
-    # The two loads run beside each other, and each port is there for one of them.
+    # The two loads run concurrently, each with a port of its own.
     assert report.cycles == 126 + 18 + 7 + busy["matrix"] + 5 + busy["store"] + 7
 
 
 def test_pages_count_for_rows_that_lie_far_apart():
     layer = ConvWorkload(n=1, h=1, w=1, ci=8, co=256, kh=1, kw=1, dtype="int8")
     program = mapped_convolution(layer, ConvMapping(k=4, c=8, p=1, q=1, r=1, s=1), ARRAY)
-    # 64 tiles of 8 runs of 4 bytes, 256 bytes apart: a page of 64 bytes each.
+    # 64 tiles of 8 runs of 4 bytes, 256 bytes apart: one 64-byte page each.
     assert simulate(program).engines["load_a"].busy == 64 * (8 + 8 * 3)
 
 
@@ -143,8 +143,8 @@ def test_levels_and_a_streaming_array_are_refused():
         replace(ARRAY, levels=(level, replace(level, name="unit")))
 
 
-def test_decisions_of_plain_products_know_the_strips():
-    """The engine's time of a product in the decision is that of its instruction."""
+def test_decisions_of_plain_gemms_know_the_strips():
+    """The decision's time of a multiplication on the engine is that of its instruction."""
     engine = ProductEngines(product_on(GemmWorkload(m=8, n=6, k=9, dtype="int8"), ARRAY), ARRAY)
     cycles = engine.products(np.array(8), np.array(6), np.array(9))
     assert int(cycles) == 10 + 2 * 3 * (5 + 3 + 2)  # strips of 4 and of 2 columns

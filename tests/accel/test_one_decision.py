@@ -1,4 +1,4 @@
-"""What tt.decide says of an operator is what its schedule is written from, and what is written again from it."""
+"""The decision of tt.decide is what the schedule applies, and applying it again gives the same schedule."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def cases():
 
 
 CASES = tuple(cases())
-# Matrices by vectors on a column engine have no configuration; a given configuration leaves a single column's operands
-# in their places.
+# Matrix-vector multiplications on a column engine have no configuration; a given configuration keeps the operand order
+# of a single column.
 WITHOUT_A_CONFIG = {"rnn16k 1 300", "rnn16k 300 1", *(f"{machine} 300 1 200" for machine in CPUS)}
 
 
@@ -95,19 +95,20 @@ def test_a_recorded_decision_that_is_read_back_gives_the_same_function(op, machi
 
 
 def numbers_in(func: tirx.PrimFunc) -> set[int]:
-    """All whole numbers in a function, and products of two: a share of rows is a number of tiles times their height."""
+    """Return all integers in a function, and products of two: a share of rows is a number of tiles times their
+    height."""
     own = {int(digits) for digits in re.findall(r"\d+", func.without_attr(DECISION).script())}
     return own | {a * b for a in own for b in own if a * b < 1 << 20}
 
 
 def told_numbers(decision) -> dict[str, int]:
-    """What a decision's text tells as whole numbers, predictions and reasons apart."""
+    """Return the integers in a decision's text, without predictions and reasons."""
     rows = (row for row in decision.explained() if not re.search("predicted|also|compared", row.section))
     return {f"{row.section}: {row.name}": int(row.value) for row in rows if row.value.isdigit()}
 
 
 @pytest.mark.parametrize(("op", "machine"), CASES)
-def test_every_number_that_is_told_is_in_the_function(op, machine):
+def test_every_number_that_is_reported_is_in_the_function(op, machine):
     main = tt.tiling_schedule(op, target=tt.Hardware.load(machine)).mod["main"]
     known = numbers_in(main)
     told = told_numbers(read_decision(str(main.attrs[DECISION])))
@@ -116,7 +117,7 @@ def test_every_number_that_is_told_is_in_the_function(op, machine):
 
 @pytest.mark.parametrize("sizes", [(512, 512, 512), (96, 160, 200), (33, 65, 1025)])
 @pytest.mark.parametrize("machine", ["vta", "neartile"])
-def test_the_steps_that_are_told_are_those_of_the_program(machine, sizes):
+def test_the_steps_that_are_reported_are_those_of_the_program(machine, sizes):
     m, n, k = sizes
     hardware = tt.Hardware.load(machine)
     op = product(m, n, k, "int8")

@@ -1,5 +1,5 @@
-"""Instructions that read what an earlier one of their own queue wrote: cycles worked by hand, and who reads whose
-result beside a walk byte by byte."""
+"""Instructions that read results of their own queue: cycles calculated by hand, and dependences compared with a
+byte-by-byte analysis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def place(memory, address=0, dtype="int32"):
 
 
 def adds(hardware, count, step=0):
-    """`count` instructions of one cycle that add to 16 elements, the next one `step` bytes on."""
+    """Return `count` one-cycle instructions that add to 16 elements, each `step` bytes after the previous one."""
     build = ProgramBuilder(hardware)
     for number in range(count):
         here = place("acc", number * step)
@@ -82,7 +82,7 @@ MATRIX = replace(with_vector(), near_tile=replace(PLAIN.near_tile, fill=2, drain
 BLOCKS = 2 + 8 * 8 * 64 // 256
 
 
-def test_sums_that_the_engine_holds_are_added_behind_its_pipeline_and_others_wait():
+def test_sums_that_the_engine_holds_are_added_after_its_pipeline_and_others_wait():
     for sums, each in (("acc", BLOCKS), ("out", BLOCKS + 8 * 8 // 16 + 7)):
         build = ProgramBuilder(MATRIX)
         for _ in range(5):
@@ -112,7 +112,7 @@ def test_two_engines_of_one_queue_never_forward_to_each_other(forwards):
     product(build)
     build.append(Opcode.ALU, "vector", (64,), a=place("acc"), c=place("acc"), function=Function.RELU)
     product(build, accumulate=True)
-    # The sums are there 7 cycles after the blocks, those with relu 4 after their 4 cycles.
+    # The sums are available 7 cycles after the blocks, those with relu 4 after their 4 cycles.
     assert simulate(build.build()).cycles == (BLOCKS + 7) + (4 + 4) + (BLOCKS + 7)
 
 
@@ -127,7 +127,7 @@ def test_what_lies_between_the_bytes_of_a_result_is_not_waited_for():
 
 
 def walked(instructions):
-    """own_results by marks on every byte: (unit, instruction) of the last write."""
+    """Compute own_results by marks on every byte: (unit, instruction) of the last write."""
     used, adds = uses(instructions), multiplies(instructions)
     units = [Opcode[int(op)].unit for op in instructions["op"]]
     last = {}

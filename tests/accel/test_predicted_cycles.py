@@ -1,5 +1,5 @@
-"""What a decision predicts of a product is what the simulator finds, on whole machines: cycles, utilisation and bytes;
-what a larger buffer costs; and what a decision is best in."""
+"""Predictions of a decision for a GEMM equal the simulation on complete machines: cycles, utilisation and bytes; the
+effect of a larger buffer; and the objectives of decisions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from tvm_tiling.accel.report.report import SimReport
 from tvm_tiling.accel.timing.simulate import simulate
 
 VTA, NEARTILE, DLA3 = (tt.Hardware.load(name) for name in ("vta", "neartile", "dla3"))
-NEAR = 0.1  # of long programs only a part is looked at; nearly all are within 0.02
+NEAR = 0.1  # of long programs only a part is evaluated; nearly all are within 0.02
 FEW = 4  # cycles by which a prediction may be off in any case
-COSTS_AT_MOST = 1.15  # times the cycles, of a machine with a larger buffer
+COSTS_AT_MOST = 1.15  # factor of cycles allowed on a machine with a larger buffer
 
 sizes = st.tuples(*(st.integers(1, 200),) * 3)
 
 
 def machine_of(choice: Callable[[list[Any]], Any]) -> tt.Hardware:
-    """The preset vta or neartile with other buffers, rates, latencies, ports and pipelines, as `choice` takes them."""
+    """Return the preset vta or neartile with other buffers, rates, latencies, ports and pipelines, as `choice`
+    selects."""
     base, rate = choice([VTA, NEARTILE]), float(choice([2, 8, 64]))
     external = replace(
         base.memories["external"], bytes_per_cycle=rate, latency=choice([0, 10, 64, 200]), ports=choice([1, 3])
@@ -59,7 +60,7 @@ def simulated(w: tt.GemmWorkload | tt.ConvWorkload, hardware: tt.Hardware, prefe
 
 @given(sizes, machines)
 @settings(max_examples=25, deadline=None)
-def test_cycles_and_bytes_of_a_product_are_those_predicted(size, hardware):
+def test_cycles_and_bytes_of_a_gemm_are_those_predicted(size, hardware):
     w = product(*size)
     decision, report = tt.decide(w, hardware), simulated(w, hardware)
     assert decision.chunks.cycles == pytest.approx(report.cycles, rel=NEAR, abs=FEW)
@@ -80,14 +81,14 @@ def test_cycles_through_storage_levels_are_those_predicted(size):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int16"])
-def test_products_of_other_types_take_what_is_predicted(dtype):
+def test_gemms_of_other_types_take_what_is_predicted(dtype):
     w = product(149, 166, 100, dtype)
     assert tt.decide(w, NEARTILE).chunks.cycles == simulated(w, NEARTILE).cycles
 
 
 def test_a_larger_buffer_costs_nothing_in_most_cases_and_little_in_all():
-    """Pieces of a program are found among few, and what is counted is cycles of whole programs, so that a few products
-    take a little longer with four times the buffer."""
+    """The search considers a limited number of pieces and counts whole cycles, so that a few GEMMs take slightly longer
+    with four times the buffer."""
     rng = random.Random(5)
     ratios = []
     for _ in range(60):
@@ -101,8 +102,8 @@ def test_a_larger_buffer_costs_nothing_in_most_cases_and_little_in_all():
 
 
 def test_on_vta_a_larger_buffer_of_b_hides_its_arrival():
-    """256 x 256 x 256 took 71,335 cycles with 32 KiB of B and 74,815 with all of it: nothing was multiplied until the
-    last of B was there."""
+    """256 x 256 x 256 took 71,335 cycles with 32 KiB of B and 74,815 with all of it: no multiplication started before
+    the last of B had arrived."""
     cycles = []
     for size in (32768, 65536, 131072):
         hardware = replace(VTA, near_tile=replace(VTA.near_tile, buf_b=size))

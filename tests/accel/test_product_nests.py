@@ -1,5 +1,5 @@
-"""Walks over products whose K is not split: their predicted cycles are those of the simulator; the small partition that
-begins; what happens while the partition that stays arrives."""
+"""Loop nests of GEMMs without split-K: predicted cycles equal the simulator's; the small first partition; and the work
+during the arrival of the resident partition."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_cycles_of_a_nest_are_those_of_the_simulator(size, hardware):
 
 
 def test_sums_of_a_group_are_open_while_what_stays_arrives():
-    """With room for sums the first product needs one step of k of both operands; without, whole rows."""
+    """With space for sums the first multiplication needs one step of k of both operands; without it, whole rows."""
     _, _, by_k = nest_of(60, 200, 64, ROOMY)
     assert by_k.depth < 64
     assert by_k.tile == by_k.step == 60
@@ -55,8 +55,8 @@ def test_sums_of_a_group_are_open_while_what_stays_arrives():
 
 
 def test_a_small_partition_comes_first_where_others_would_wait_for_a_large_one():
-    """Loads of B, read twice, take longest, and stand still until A's first partition is there: 108 rows by 66 begin
-    with 42."""
+    """Loads of B, which is read twice, take longest, and wait until A's first partition has arrived: 108 rows by 66
+    start with 42."""
     hardware = tt.Hardware.neartile(buf_a=66 * 181, buf_b=2106, acc_max=5000, bw_a=2, bw_b=1, macs_per_cycle=128)
     _, decision, nest = nest_of(108, 91, 181, hardware)
     assert (decision.outer_order, decision.partition_m, decision.load_b) == ("mn", 66, 2)

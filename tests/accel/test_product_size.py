@@ -1,5 +1,5 @@
-"""Cost of products against their size: linear down to a boundary and not below (pages 02 and 06), the boundary being
-where the fill of the pipeline, known from the machine's description, says."""
+"""Cost of GEMMs against their size: linear down to a boundary and not below, where the boundary follows from the
+pipeline fill in the machine's description."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def cycles(m: int, hardware: tt.Hardware) -> int:
 
 
 def test_on_neartile_rows_cost_nothing_until_they_hide_the_load_of_b():
-    """Without latency and fill all that does not shrink with m is the load of B: below the boundary cost is constant,
-    from there on proportional."""
+    """Without latency and fill, only the load of B is independent of m: below the boundary cost is constant, above it
+    proportional."""
     unit = replace(tt.Hardware.load("neartile").near_tile, bw_out=None, drain=0)
     hardware = tt.Hardware(name="neartile", near_tile=unit)
     load_b, row = N * K / unit.bandwidth["external"], N * K / unit.macs_per_cycle
@@ -33,9 +33,9 @@ def test_on_neartile_rows_cost_nothing_until_they_hide_the_load_of_b():
 
 
 def test_on_vta_halving_the_rows_halves_the_cost_down_to_where_the_port_is_the_bound():
-    """The port brings B whatever the rows, and for each row its operand and its results; the multipliers take longer
-    from some 85 rows on. From there on cost is proportional but for a fill, less than the load of B, of which the first
-    product needs a part; below, half the rows cost more than half."""
+    """The port loads B independently of the rows, and for each row its operand and its results; above about 85 rows the
+    multipliers take longer. Above, cost is proportional except for a fill, which is less than the load of B, because
+    the first multiplication needs only a part of it; below, half of the rows cost more than half."""
     hardware, tolerance = tt.Hardware.load("vta"), 0.06
     unit, rate = hardware.near_tile, hardware.memories["external"].bytes_per_cycle
     cost = {m: cycles(m, hardware) for m in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)}

@@ -1,4 +1,4 @@
-"""Program files: they come back equal, are whole or absent, and damage is a clean error at no great cost."""
+"""Program files: round trips, atomic writes, and cheap clean errors for corrupted files."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def load_bytes(folder, data):
 
 
 def signed(data):
-    """The same file with the checksum that its content asks for."""
+    """Return the same file with a matching checksum."""
     return data[:12] + struct.pack("<I", zlib.crc32(data[16:])) + data[16:]
 
 
 def with_header(data, change):
-    """The same file with a changed header."""
+    """Return the same file with a changed header."""
     (length,) = struct.unpack_from("<Q", data, 16)
     header = json.loads(data[24 : 24 + length])
     change(header)

@@ -1,7 +1,7 @@
-"""The program comes from the TIR of a schedule and from nothing else: whoever edits the schedule edits the program.
+"""The program follows from the TIR of a schedule and nothing else: editing the schedule edits the program.
 
-Each case edits what tiling_schedule gives for vsim/vta, whose every instruction costs a fill and a drain, by TVM's own
-primitives or by another decision: instructions and cycles change with it, results do not.
+Each case edits the result of tiling_schedule for vsim/vta, whose every instruction costs a fill and a drain, by TVM's
+own primitives or by another decision: instructions and cycles change accordingly, results do not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ OPERATORS = {
 
 
 def program_and_cycles(module):
-    """(program, cycles, result) of a scheduled module, hazards looked for, its queues in a random order."""
+    """Return (program, cycles, result) of a scheduled module after a check for hazards, with its queues in a random
+    order."""
     program = record(module, VTA)
     check_hazards(program)
     (result,) = run(program, random_inputs(program), order=3).values()
@@ -42,13 +43,13 @@ def program_and_cycles(module):
 
 
 def smaller_tile(schedule, block):
-    """The innermost rows of a product's tile, or columns of a convolution's, four at a time."""
+    """Split the innermost rows of a GEMM's tile, or columns of a convolution's, by four."""
     loops = schedule.get_loops(schedule.get_sblock(block))
     schedule.split(loops[-4 if block == "sums" else -3], [None, 4])
 
 
 def other_order(schedule, block):
-    """Rows of a tile in two parts, columns in two, and whose parts come first the other way round."""
+    """Split rows of a tile in two parts, columns in two, and reverse the order of the parts."""
     loops = schedule.get_loops(schedule.get_sblock(block))
     rows, columns = (loops[-5], loops[-4]) if block == "sums" else (loops[-3], loops[-2])
     over_rows, rows = schedule.split(rows, [2, None])
@@ -57,7 +58,7 @@ def other_order(schedule, block):
 
 
 def single_buffers(schedule, block):
-    """Loads wait until nobody reads their buffer: every buffer in one version."""
+    """Loads wait until their buffer is no longer read: one version of every buffer."""
     for leaf in schedule.get_child_blocks(schedule.get_sblock("root")):
         if "vsim.versions" in schedule.get(leaf).annotations:
             schedule.unannotate(leaf, "vsim.versions")

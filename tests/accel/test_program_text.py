@@ -1,4 +1,4 @@
-"""The disassembler and the assembler: any program comes back equal, and what is no program is refused by its line."""
+"""Disassembler and assembler: any program round-trips, and invalid text is refused with its line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEAD = f".machine\n{MACHINE.to_toml()}.end\n.queues load matrix\n.memory externa
 BEFORE_CODE = HEAD.count("\n")
 
 
-def test_a_product_as_text():
+def test_a_gemm_as_text():
     text = product(m=9, n=4, k=6, slots=1).disassemble()
     head, code = text.split(".end\n")
     assert head.startswith('; 9 instructions for neartile\n.machine\nname = "neartile"\n')

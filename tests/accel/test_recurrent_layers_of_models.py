@@ -1,4 +1,5 @@
-"""Float32 models with recurrent layers on page 04's machine: quantised to its fixed point, exact in it, its cycles."""
+"""Float32 models with recurrent layers on the column engine: quantised to its fixed point, exact in it, with its
+cycles."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 STEPS, BATCH, INPUTS, HIDDEN = 5, 2, 6, 8
-# ONNX's order of the gates, and PyTorch's, which the whole-number cells have.
+# Gate order in ONNX, and in PyTorch, which the integer cells use.
 ORDERS = {"lstm": ("iofg", "ifgo"), "gru": ("zrn", "rzn"), "rnn": ("h", "h")}
 
 
@@ -28,7 +29,7 @@ def weights_of(cell, directions=1, seed=0):
 
 
 def model_of(cell, weights, lengths=None, states=False, **attributes):
-    """A model of one ONNX node with all its outputs."""
+    """Return a model of one ONNX node with all its outputs."""
     directions, names = len(weights["W"]), ["h", "c"] if cell == "lstm" else ["h"]
     constants = [numpy_helper.from_array(value, name) for name, value in weights.items()]
     if isinstance(lengths, tuple):
@@ -59,7 +60,7 @@ def in_order(cell, rows):
 
 
 def wanted(cell, exe, weights, x, states=None, lengths=(STEPS,) * BATCH, **further):
-    """y, and the last states, by whole numbers, as float32."""
+    """Return y and the final states, by integers, as float32."""
     gates = len(ORDERS[cell][0]) * HIDDEN
     workload = tt.RnnWorkload(cell=cell, steps=STEPS, input_size=INPUTS, hidden_size=HIDDEN, dtype="int16", **further)
     y = np.zeros((STEPS, len(weights["W"]), BATCH, HIDDEN))
@@ -71,7 +72,7 @@ def wanted(cell, exe, weights, x, states=None, lengths=(STEPS,) * BATCH, **furth
         pair = [np.rint(in_order(cell, m.astype("float64")) * 2**bits) for m in (w, r)]
         sides = [in_order(cell, side.astype("float64")) for side in (b[:gates], b[gates:])]
         kept = cell == "gru" and further.get("linear_before_reset")
-        if not kept:  # one bias of a row, rounded once
+        if not kept:  # one bias per row, rounded once
             sides = [sides[0] + sides[1], 0 * sides[1]]
         else:
             whole = sides[0] + np.where(np.arange(gates) < 2 * HIDDEN, sides[1], 0)
@@ -108,10 +109,10 @@ def test_onnx_layers_are_exact_in_fixed_point_and_close_to_the_float_model(cell,
     states = [rng.uniform(-1, 1, (2, BATCH, HIDDEN)).astype("float32") for _ in range(count)]
     found, sim = exe.simulate(x, *states)
     layer = [row.nodes for row in exe.report().operators if row.where == "accelerator" and cell in row.workload]
-    assert layer == [("y",)] and sim.cycles > 0  # what the node without a name gives
+    assert layer == [("y",)] and sim.cycles > 0  # the name of the node without a name
     for got, value in zip(found, wanted(cell, exe, weights, x, states, lengths, **further), strict=True):
         np.testing.assert_array_equal(got, value.astype("float32"))
-    if cell in ("lstm", "rnn"):  # one of each cost is enough beside the exact results
+    if cell in ("lstm", "rnn"):  # one case of each cost suffices in addition to the exact results
         for got, value in zip(found, tt.compile(model, cache=False).run(x, *states), strict=True):
             np.testing.assert_allclose(got, value, atol=4e-3)
 
@@ -163,7 +164,7 @@ def test_layers_that_the_engine_does_not_take_run_on_the_cpu_and_say_why(changed
 
 @pytest.mark.parametrize(("room", "programs"), [(500, 0), (1100, 3), (2200, 2)])
 def test_layers_for_which_there_is_no_memory_run_on_the_cpu_and_directions_one_by_one(room, programs):
-    # One piece besides those of the layer puts the directions beside each other.
+    # One piece besides those of the layer concatenates the directions.
     model = model_of("lstm", weights_of("lstm", directions=2))
     small = dataclasses.replace(tt.Hardware.load("rnn16k"), memories={"b": Memory(bytes=room)})
     exe = tt.compile(model, target=small)
@@ -189,7 +190,7 @@ def test_torch_layers_in_both_directions():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     net, x = torch.nn.GRU(INPUTS, HIDDEN, num_layers=2, bidirectional=True).eval(), torch.randn(STEPS, BATCH, INPUTS)
-    machine = tt.Hardware.rnn(multipliers=16384, threads=4)  # whose transfers take no time, as those of the decision
+    machine = tt.Hardware.rnn(multipliers=16384, threads=4)  # with free transfers, as in the decision
     exe = tt.compile(net, target=machine, example_inputs=(x,))
     assert len(exe.steps) == 4
     found, sim = exe.simulate(x.numpy())

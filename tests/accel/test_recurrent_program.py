@@ -1,4 +1,4 @@
-"""Recurrent layers compiled for page 04's machine: exact results, page 04's cycles."""
+"""Recurrent layers compiled for the column engine: exact results, and the cycles of the formulas."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_biases_states_lengths_and_both_directions_are_exact(cell, further, bidi
 @pytest.mark.parametrize(("cell", "further"), KINDS[:4], ids=str)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_program_of_a_whole_sequence_takes_the_cycles_of_the_decision(cell, further, threads):
-    """Threads take turns within it; beside dependent products, which others hide, cycles are those of the formula."""
+    """Threads take turns within it; with dependent matrix-vector multiplications overlapped by others, cycles are those
+    of the formula."""
     workload = layer(128, 100, cell=cell, batch=threads, steps=6, **further)
     exe = tt.compile(workload, target=machine())
     (config,), cycles = exe.tiling.layers, tt.simulate(exe.whole.program).cycles
@@ -189,7 +190,7 @@ def test_executables_are_tasks_of_one_engine():
 
 @pytest.fixture(scope="module")
 def models():
-    """Eight models of different cells and sizes, as (executable, steps)."""
+    """Return eight models with different cells and sizes, as (executable, steps)."""
     cells = ("lstm", "gru", "rnn", "lstm")
     sizes = (64, 256, 128, 96, 200, 512, 32, 160)
     return [
@@ -200,7 +201,7 @@ def models():
 
 @pytest.mark.parametrize("threads", range(1, 9))
 def test_one_to_eight_threads_of_different_models(threads, models):
-    """All of every model's products are done, none waits beside idle threads, and stalls are accounted for."""
+    """All multiplications of every model are done, none waits beside idle threads, and stalls are accounted for."""
     tasks = [(exe, steps, 0) for exe, steps in models]
     report, alone = (tt.simulate(tasks, hardware=machine(threads=count)) for count in (threads, 1))
     assert report.busy == alone.busy == sum(steps * busy_of(exe) for exe, steps in models)
@@ -214,7 +215,7 @@ def test_one_to_eight_threads_of_different_models(threads, models):
 
 
 def busy_of(exe):
-    """Cycles of products of a step."""
+    """Cycles of the multiplications of a step."""
     (config,) = exe.tiling.layers
     return config.cx + config.ch
 

@@ -1,4 +1,4 @@
-"""The simulator's report: figures that add up, bytes and energy by hand, one program on many machines, the timeline."""
+"""The simulator's report: consistent totals, bytes and energy by hand, one program on many machines, the timeline."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_program_is_timed_on_another_machine_as_if_made_for_it(program, other)
 @EXACT
 @given(programs())
 def test_a_wait_is_for_data_where_the_latest_that_it_needs_wrote_what_it_reads(program):
-    """By the bytes at both ends of a token, as by all the bytes of the program walked in order."""
+    """By the bytes at both ends of a token, and by all bytes of the program in order."""
     order = ordering(program)
     depends = dependences(program.instructions)
     taker = np.repeat(np.arange(len(program)), np.diff(order.first))
@@ -67,7 +67,7 @@ def test_a_wait_is_for_data_where_the_latest_that_it_needs_wrote_what_it_reads(p
 
 
 def tokens(program, moved):
-    """The program with its tokens taken away and those of `moved`, pairs of instructions, put in."""
+    """Return the program without its tokens, with those of `moved`, pairs of instructions, instead."""
     rows = program.instructions.copy()
     rows["wait"], rows["signal"] = 0, 0
     for giver, taker in moved:
@@ -77,7 +77,7 @@ def tokens(program, moved):
 
 
 def test_nops_that_carry_tokens_leave_the_cause_as_it_is():
-    """A token given by a NOP behind two loads, taken by a NOP in front of the product; space the same way."""
+    """A token given by a NOP after two loads and taken by a NOP before the multiplication; space likewise."""
     build = ProgramBuilder(MACHINE, queues=("load_a", "matrix"))
     vectors = {"a": At("a", 0, (0, 0, 0, 0, 0, 1), "int8"), "b": At("b", 0, (0, 0, 0, 0, 0, 1), "int8")}
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_nops_that_carry_tokens_leave_the_cause_as_it_is():
     assert report.timing.start.tolist() == [0, 10, 20, 20, 20, 21, 31, 41, 41, 41]
     assert report.stalls["matrix"] == {"data": 40, "space": 0, "token": 0, "latency": 0, "port": 0, "dispatch": 0}
     assert report.stalls["load_a"] == {"data": 0, "space": 1, "token": 0, "latency": 0, "port": 0, "dispatch": 0}
-    # A token that no bytes ask for is a wait for a token.
+    # A token without corresponding bytes is a wait for a token.
     apart = simulate(tokens(build.build(), [(2, 3), (4, 5), (7, 8), (4, 6)])).stalls["load_a"]
     assert apart["space"] == 1
     nothing = ProgramBuilder(MACHINE, queues=("load_a", "matrix"))
@@ -102,8 +102,8 @@ def test_nops_that_carry_tokens_leave_the_cause_as_it_is():
     assert simulate(tokens(nothing.build(), [(0, 1)])).stalls["matrix"]["token"] == 10
 
 
-def test_tiles_that_interleave_are_told_apart():
-    """The left half of a matrix is read while the right one is loaded: its rows lie between, no byte in common."""
+def test_tiles_that_interleave_are_distinguished():
+    """The left half of a matrix is read while the right one is loaded: their rows interleave without a common byte."""
     build = ProgramBuilder(MACHINE, queues=("load_a", "vector"))
     half = lambda column: At("a", column, (16, 1), "int8")  # noqa: E731
     source = At("external", 0, (8, 1), "int8")
@@ -143,7 +143,7 @@ def test_what_is_loaded_beside_the_operands_counts_as_its_tensor():
     assert simulate(build.build()).bytes == {"a": 0, "b": 8, "out": 16}
 
 
-@pytest.mark.parametrize(("block_k", "blocks_k"), [(12, 2), (1, 3)])  # 256 multipliers reach 8 deep
+@pytest.mark.parametrize(("block_k", "blocks_k"), [(12, 2), (1, 3)])  # 256 multipliers are 8 deep
 def test_energy_by_hand(block_k, blocks_k):
     energy = Energy(mac_pj={"1": 2.0}, byte_pj={"external": 100.0, "a": 1.0, "b": 3.0, "acc": 5.0}, vector_pj=7.0)
     tile = replace(MACHINE.near_tile, block_m=4, block_n=8, block_k=block_k)
@@ -175,7 +175,7 @@ def one_product(accumulate, macs_per_cycle=256.0):
 def test_sums_that_are_not_read_take_no_energy():
     pj = Energy().byte_pj["acc"]
     fresh, added = (one_product(accumulate).energy["acc"] for accumulate in (False, True))
-    assert added - fresh == 8 * 16 * 4 * pj  # the sums that the product adds to, read once
+    assert added - fresh == 8 * 16 * 4 * pj  # the sums that the multiplication adds to, read once
     column = Hardware.rnn(multipliers=64)
     build = ProgramBuilder(column)
     operands = {"a": At("b", 0, (4, 0, 0, 0, 0, 1), "int16"), "b": At("a", 0, (0, 0, 0, 0, 0, 1), "int16")}
@@ -185,7 +185,7 @@ def test_sums_that_are_not_read_take_no_energy():
 
 
 def test_energy_falls_steadily_with_the_multipliers():
-    """An engine of 4 x 8 blocks that is d deep passes its sums 24 / d times: more multipliers never take more."""
+    """An engine of 4 x 8 blocks with depth d passes its sums 24 / d times: more multipliers never need more."""
     energy = [one_product(False, float(macs)).energy["acc"] for macs in range(32, 32 * 24 + 1, 16)]
     assert energy == sorted(energy, reverse=True)
     passes = [24 // deep for deep in (1, 2, 3, 4, 6, 8, 12, 24)]
@@ -203,14 +203,14 @@ def test_capacities_of_doubled_buffers_are_shown_as_such():
 
 
 def test_utilisation_nears_page_01s_prediction_and_the_fill_shows():
-    """Loads of A are the bottleneck: 24 cycles a block where products take 12. What is above it is the pipeline's."""
+    """Loads of A are the bottleneck: 24 cycles per block, where multiplications take 12. The rest is the pipeline's."""
     machine = replace(MACHINE, near_tile=replace(MACHINE.near_tile, bw_a=8.0))
     shares = []
     for blocks in (1, 4, 16, 64):
         report = simulate(product(m=8 * blocks, n=16, k=24, slots=2, block=8), machine)
         predicted = 0.5
         shares.append(report.utilisation / predicted)
-        assert report.cycles == 24 * blocks + 12 + 1  # the last product and its ReLU
+        assert report.cycles == 24 * blocks + 12 + 1  # the last multiplication and its ReLU
     assert shares == sorted(shares) and shares[0] < 0.7 and shares[-1] > 0.99
 
 
@@ -288,7 +288,7 @@ def test_waits_in_the_timeline_are_the_engines_stalls_and_end_with_a_result(prog
 
 
 def held_by_bytes(program, timing, number, size):
-    """Cycle by cycle, the bytes of a memory that hold something which is still to be read, byte by byte."""
+    """Count, cycle by cycle, the bytes of a memory that will still be read."""
     rows, used = program.instructions, uses(program.instructions)
     touched = [[] for _ in range(size)]
     for operand in ("a", "b", "c"):
@@ -316,7 +316,7 @@ def held_by_bytes(program, timing, number, size):
 @given(program=programs())
 def test_a_buffer_is_as_full_as_its_bytes_walked_one_by_one(program):
     report = simulate(program, check=False)
-    with mock.patch.object(fill, "PIECES", 1 << 40):  # a byte each
+    with mock.patch.object(fill, "PIECES", 1 << 40):  # one byte each
         found = fill.fills(program, report.timing)
     for number, memory in enumerate(program.memories):
         if memory.name in OFF_CHIP:
@@ -351,7 +351,7 @@ def test_arrows_of_the_timeline_lead_from_results_to_what_waited_for_them(tmp_pa
         assert (arrow["tid"], arrow["ts"]) == (shown[number]["tid"], shown[number]["ts"])
         assert leaves[number]["tid"] == giver["tid"]
         assert giver["ts"] <= leaves[number]["ts"] <= giver["ts"] + giver["dur"]
-    # The first product waits for B, which is longer on its way than A.
+    # The first multiplication waits for B, which takes longer than A.
     assert shown[2]["args"] | {"operator": ""} == {
         "instruction": 2, "result": 36, "operator": "", "waited": 24, "for": "data", "behind": "0 LOAD of load_b"
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Convolutions on a row-stationary array: their results, their time, what they move, and what is refused."""
+"""Convolutions on a row-stationary array: results, time, traffic, and refusals."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_the_array_works_as_long_as_one_element(name):
 def test_a_pass_begins_with_its_kernels_and_its_first_window():
     conv, mapping = CASES["one pass"]
     report = Simulation(row_stationary_convolution(conv, mapping, machine())).on()
-    # From DRAM 1 cycle each for image and kernels; into the elements 72 weights at 4 a cycle, beside them 3 columns of
-    # 6 rows of 2 channels at 1 a cycle; 5 columns of results of 4 x 2 x 3 cycles; 16 sums at 4 a cycle; to DRAM.
+    # From DRAM 1 cycle each for image and kernels; into the elements 72 weights at 4 per cycle, concurrently 3 columns
+    # of 6 rows of 2 channels at 1 per cycle; 5 columns of results of 4 x 2 x 3 cycles; 16 sums at 4 per cycle; to DRAM.
     assert report.cycles == 1 + 3 * 6 * 2 + 5 * 4 * 2 * 3 + 4 + 1
 
 
@@ -127,7 +127,7 @@ def test_images_come_once_for_all_output_channels_that_have_room_and_kernels_onc
     mapping = RowMapping(n=1, m=4, e=3, p=2, q=2, r=1, t=1)
     report = Simulation(row_stationary_convolution(conv, mapping, machine())).on()
     external = report.memories["external"]
-    rows = 4 + 5 + 4  # of a strip with border above, without, below
+    rows = 4 + 5 + 4  # of a strip with a border above, without one, and with one below
     assert external.read == 2 * (2 * 2 * 4 * rows * 9 + passes(conv, mapping) * 2 * 2 * 9)
     assert external.written == 2 * 2 * 8 * 81
 

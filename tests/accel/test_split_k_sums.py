@@ -1,4 +1,4 @@
-"""Partial sums of a split K: added by the matrix engine where it holds them, else by the vector engine at its cost."""
+"""Partial sums of split-K: added by the matrix engine if it holds them, else by the vector engine at its cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ M, N, K, PARTS = 16, 32, 96, 3
 
 @pytest.mark.parametrize("hardware", [NEARTILE, VTA], ids=lambda hardware: hardware.name)
 def test_a_schedule_leaves_partial_sums_in_the_accumulation_buffer(hardware):
-    """The matrix engine adds there while it multiplies: no vector instruction is needed, and none is recorded."""
+    """The matrix engine accumulates while it multiplies: no vector instruction is needed, and none is recorded."""
     workload = GemmWorkload(m=128, n=128, k=32768, dtype="int8")
     assert tt.decide(workload, hardware).split_k
     program = workload_program(workload, hardware)
@@ -40,7 +40,8 @@ def test_a_schedule_leaves_partial_sums_in_the_accumulation_buffer(hardware):
 
 
 def added_outside(hardware, scope):
-    """(program, results, NumPy's) of a product whose K is cut in PARTS by TVM's rfactor, the vector engine adding."""
+    """Return (program, results, NumPy's results) of a GEMM whose K is split into PARTS by TVM's rfactor, added by the
+    vector engine."""
     c = product(M, N, K, "int8")
     sch = s_tir.Schedule(te.create_prim_func([*c.op.input_tensors, c]), debug_mask="none")
     total = sch.get_sblock("C")
@@ -63,15 +64,15 @@ def added_outside(hardware, scope):
 
 @pytest.mark.parametrize("scope", ["acc", "out"])
 def test_partial_sums_that_the_vector_engine_adds_take_its_cycles(scope):
-    """A start of M * N zeros and PARTS * M * N additions, `lanes` at a time: 32 + 96 cycles of 16 lanes."""
+    """An initialisation of M * N zeros and PARTS * M * N additions, `lanes` at a time: 32 + 96 cycles with 16 lanes."""
     machine = replace(NEARTILE, vector=replace(VTA.vector, lanes=16, functions=("add",)))
     report = simulate(added_outside(machine, scope))
     assert report.engines["vector"].busy == 512 // 16 + 3 * 512 // 16 == 128
-    assert report.engines["matrix"].busy == PARTS * 4  # 16 x 32 x 32 at 4096 a cycle: nothing of the additions
+    assert report.engines["matrix"].busy == PARTS * 4  # 16 x 32 x 32 at 4096 per cycle: without the additions
     wider = replace(machine, vector=replace(machine.vector, lanes=64))
     assert simulate(added_outside(machine, scope), wider).engines["vector"].busy == 32
 
 
 def test_partial_sums_take_the_queue_that_vta_has_for_both_engines():
-    """A product takes 4 cycles of fill and 16 * 2 * 2 blocks, beside the 128 cycles of the sums."""
+    """A multiplication takes 4 cycles of fill and 16 * 2 * 2 blocks, in addition to 128 cycles of the sums."""
     assert simulate(added_outside(VTA, "acc")).engines["compute"].busy == PARTS * (4 + 64) + 128

@@ -1,4 +1,4 @@
-"""Fields of a machine over values: points, refusals, the table, and the front of those that none beats."""
+"""Sweeps of machine fields: points, refusals, the table, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_each_point_is_the_program_on_that_machine():
         tile = replace(MACHINE.near_tile, bw_a=point.value)
         assert point.report == simulate(program, replace(MACHINE, near_tile=tile))
     cycles = [point.report.cycles for point in points]
-    # 1536 bytes of A; then products of 12 cycles a block behind the first load (of A or of B, 24 cycles).
+    # 1536 bytes of A; then multiplications of 12 cycles per block after the first load (of A or of B, 24 cycles).
     assert cycles == [1536 // 4 + 13, 1536 // 8 + 13, 24 + 96 + 1, 24 + 96 + 1]
 
 

@@ -1,4 +1,4 @@
-"""What one synchronisation between the matrix and the vector engine covers is what an instruction multiplies."""
+"""An instruction multiplies what one synchronisation between the matrix and the vector engine covers."""
 
 import dataclasses
 
@@ -31,14 +31,14 @@ def convolution_with_bias(size: int, ci: int, co: int, stride: int):
 
 
 def multiplied(program) -> set[tuple[int, ...]]:
-    """Extents of the instructions that multiply, those of 1 left out."""
+    """Return the extents of the multiplying instructions, without those of size 1."""
     rows = (row["extent"] for row in program.instructions if row["op"] == Opcode.GEMM)
     return {tuple(int(extent) for extent in row if extent > 1) for row in rows}
 
 
 @pytest.mark.parametrize("size", [(256, 256, 256), (100, 130, 70), (512, 96, 2000)])
 @pytest.mark.parametrize("granularity", [2, 64, 128, 1024])
-def test_products_with_an_epilogue_are_made_in_synchronisations(size, granularity):
+def test_gemms_with_an_epilogue_are_made_in_synchronisations(size, granularity):
     m, n, k = size
     rng = np.random.default_rng(granularity)
     a, b = (rng.integers(-100, 100, shape, np.int8) for shape in ((m, k), (k, n)))
@@ -62,8 +62,8 @@ FILL, DRAIN, VECTOR, RATE = 5, 3, 2, 1024
 
 @pytest.mark.parametrize("granularity", [2, 16, 1024])
 def test_the_cycles_of_a_synchronisation_are_those_of_the_decision(granularity):
-    """64 x 64 x 64 with relu, 256 multiply-accumulates and 16 lanes, m in parts of 56 and 8 rows. What a
-    small granularity costs are the fills of its products; a large one costs the relu behind the last of them."""
+    """64 x 64 x 64 with relu, 256 multiply-accumulates and 16 lanes, m in parts of 56 and 8 rows. A small granularity
+    costs fills of its multiplications; a large one costs the relu after the last of them."""
     tile = tt.Hardware.neartile(
         buf_a=1 << 16, buf_b=1 << 16, acc_max=1 << 18, bw_a=RATE, bw_b=RATE, macs_per_cycle=256, block_m=1, block_n=16
     )
@@ -76,9 +76,7 @@ def test_the_cycles_of_a_synchronisation_are_those_of_the_decision(granularity):
     )
     report = tt.simulate(tt.compile(product_with_relu(64, 64, 64), target=machine).program)
     load_b, last_store = 64 * 64 // RATE, 8 * 64 * 4 // RATE
-    if (
-        granularity == 1024
-    ):  # all of a part of m: its relu takes 56 * 64 / 16 cycles, and that of the 8 rows comes behind
+    if granularity == 1024:  # all of a part of m: its relu takes 56 * 64 / 16 cycles, followed by that of the 8 rows
         products = [FILL + rows * 64 * 64 // 256 for rows in (56, 8)]
         first, last = 56 * 64 // 16, 8 * 64 // 16
         assert first > products[1] - last

@@ -1,4 +1,4 @@
-"""What instructions cost on a machine: the formulas of pages 01, 04, 05 and 06, worked by hand."""
+"""Costs of instructions on a machine: the formulas of the engines, calculated by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ QUEUES = ("load_a", "load_b", "matrix", "vector", "store", "wfold", "column")
 
 
 def alone(op, queue, extent, hardware=PLAIN, a=None, b=None, c=None, **further):
-    """A program of one instruction whose operands lie at 0 of the memories given by name or (name, dtype)."""
+    """Return a program of one instruction whose operands are at address 0 of the memories given by name or (name,
+    dtype)."""
     build = ProgramBuilder(hardware, queues=QUEUES)
     operands = {}
     for name, memory in (("a", a), ("b", b), ("c", c)):
@@ -38,13 +39,13 @@ def alone(op, queue, extent, hardware=PLAIN, a=None, b=None, c=None, **further):
 
 
 def cost(program, hardware):
-    """(busy, latency) of its first instruction."""
+    """Return (busy, latency) of its first instruction."""
     found = costs(work(program), Machine(hardware))
     return int(found.busy[0]), int(found.latency[0])
 
 
 def fold_cost(program, hardware):
-    """(fill, busy, latency) of its first instruction."""
+    """Return (fill, busy, latency) of its first instruction."""
     return int(costs(work(program), Machine(hardware)).fill[0]), *cost(program, hardware)
 
 
@@ -83,14 +84,14 @@ def test_results_leave_without_limit_or_at_the_rate_given():
     ("extent", "skipped", "padded"),
     [((8, 1, 8, 1, 1, 8), 2, 4), ((7, 1, 7, 1, 1, 7), 2, 4), ((9, 2, 5, 1, 3, 3), 4, 3 * 3 * 2), ((1,) * 6, 1, 1)],
 )
-def test_a_product_takes_its_blocks_and_the_pipelines_ends(extent, skipped, padded):
+def test_a_gemm_takes_its_blocks_and_the_pipelines_ends(extent, skipped, padded):
     program = alone(Opcode.GEMM, "matrix", extent, a="a", b="b", c=("acc", "int32"))
     block = {"block_m": 4, "block_n": 4, "block_k": 8, "fill": 5, "drain": 6}
     assert cost(program, with_tile(**block)) == (5 + skipped, 6)
     assert cost(program, with_tile(**block, partial_blocks="padded")) == (5 + padded, 6)
 
 
-def test_products_of_wider_elements_may_be_slower():
+def test_gemms_of_wider_elements_may_be_slower():
     machine = with_tile(macs_of_bytes={"2": 64.0})
     for dtype, busy in (("int8", 4), ("int16", 16)):
         program = alone(Opcode.GEMM, "matrix", (8, 1, 8, 1, 1, 16), a=("a", dtype), b=("b", dtype), c=("acc", "int32"))
@@ -124,13 +125,13 @@ def test_a_fill_is_of_the_vector_engine_or_a_transfer():
 
 @pytest.mark.parametrize(
     ("ci", "co", "steps", "pieces"),
-    [(16, 64, 36, 3), (48, 32, 54, 9)],  # page 05's worked examples: a block of 16 points
+    [(16, 64, 36, 3), (48, 32, 54, 9)],  # worked examples of W-fold: a block of 16 points
 )
 def test_w_fold_takes_page_05s_steps(ci, co, steps, pieces):
     machine = Hardware.wfold()
     program = alone(Opcode.WCONV, "wfold", (co, 1, 16, 3, 3, ci), machine, a="b", b="a", c=("acc", "int32"))
     program.instructions["immediate"][0] = (16, 0)
-    assert fold_cost(program, machine) == (3, steps + pieces, 0)  # of four rows three are formed a piece ahead
+    assert fold_cost(program, machine) == (3, steps + pieces, 0)  # three of four rows are formed a piece ahead
     roomy = replace(machine, w_fold=replace(machine.w_fold, first_buffer_rows=9))
     assert fold_cost(program, roomy) == (4, steps, 0)
 
@@ -140,12 +141,12 @@ def test_w_folds_ports_may_be_slower_than_its_multipliers():
     program = alone(Opcode.WCONV, "wfold", (64, 1, 16, 3, 3, 16), machine, a="b", b="a", c=("acc", "int8"))
     program.instructions["immediate"][0] = (16, 64)
     slow = replace(machine, w_fold=replace(machine.w_fold, output_rows_per_cycle=0.25))
-    assert fold_cost(program, slow) == (0, 16 * 4, 4 + 36 + 2)  # 16 points of 64 channels, a row each, behind the steps
+    assert fold_cost(program, slow) == (0, 16 * 4, 4 + 36 + 2)  # 16 points of 64 channels, a row each, after the steps
     program.instructions["immediate"][0] = (16, 0)
     assert fold_cost(program, slow) == (3, 36 + 3, 0)  # they stay
     slow = replace(machine, w_fold=replace(machine.w_fold, input_rows_per_cycle=0.125))
     rows = 3 * math.ceil((16 + 2) / 4)
-    assert sum(fold_cost(program, slow)) == rows * 8 + 8  # the last row comes for the last two taps
+    assert sum(fold_cost(program, slow)) == rows * 8 + 8  # the last row arrives for the last two kernel positions
     program.instructions["immediate"][0] = (24, 0)
     with pytest.raises(HardwareError, match="PCI = 24 bytes; expected 0, 64, 32, 16, 8"):
         cost(program, machine)
@@ -162,7 +163,7 @@ def test_w_fold_without_a_granularity_takes_the_one_of_fewest_cycles():
     assert found == min(each) < max(each)
 
 
-def test_a_column_product_takes_page_04s_cycles():
+def test_a_column_multiplication_takes_the_cycles_of_the_formula():
     machine = Hardware.rnn(multipliers=16384)
     program = alone(Opcode.COLMV, "column", (2048, 1, 1, 1, 1, 520), machine, a=("b", "int16"), b=("a", "int16"),
                     c=("acc", "int32"), immediate=(8, 2048))  # fmt: skip
@@ -175,8 +176,8 @@ def test_a_column_product_takes_page_04s_cycles():
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("lx", "lh"), [(512, 512), (64, 512), (256, 256)])
 def test_steps_of_recurrent_layers_take_page_04s_formulas(lx, lh, threads):
-    """step = Ch + max(Cx, lat): the x part of the next step is in the shadow of this one's drain. T sequences in turn:
-    round = max(T * (Cx + Ch), Ch + max(Cx, lat))."""
+    """step = Ch + max(Cx, lat): the x part of the next step overlaps the drain of this one. T sequences in turn: round
+    = max(T * (Cx + Ch), Ch + max(Cx, lat))."""
     machine = Hardware.rnn(multipliers=16384)
     ep, vp, steps = 8, 2048, 12
     build = ProgramBuilder(machine, queues=("column", "vector"))
@@ -194,7 +195,7 @@ def test_steps_of_recurrent_layers_take_page_04s_formulas(lx, lh, threads):
         build.append(Opcode.NOP, "vector")
     program = build.build()
     rows = program.instructions
-    # The h part of a step waits until the gates of the step before of its sequence have been computed.
+    # The h part of a step waits for the gates of the previous step of its sequence.
     rows["signal"][1::3, 1] = 1
     rows["wait"][2::3, 0] = 1
     rows["signal"][2 : -3 * threads : 3, 0] = 1
@@ -219,7 +220,7 @@ def two_loads(machine):
 
 
 def test_a_memory_with_one_port_serves_the_loads_in_turn():
-    assert simulate(two_loads(PLAIN)).cycles == 20  # 256 / 12.8 beside 256 / 16
+    assert simulate(two_loads(PLAIN)).cycles == 20  # 256 / 12.8 and 256 / 16
     machine = replace(PLAIN, memories={"external": Memory(ports=1)})
     report = simulate(two_loads(machine))
     assert report.cycles == 36 == report.lower_bound
@@ -238,7 +239,7 @@ def test_a_level_counts_with_all_its_instances():
     program = alone(Opcode.LOAD, "load_a", (160,), machine, a="external", c="cluster.a")
     assert cost(program, machine) == (10, 5)
     program = alone(Opcode.LOAD, "load_a", (160,), machine, a="cluster.a", c="array.a")
-    assert cost(program, machine) == (10, 0)  # 8 arrays of 2 bytes per cycle; the clusters' link is not on the way
+    assert cost(program, machine) == (10, 0)  # 8 arrays with 2 bytes per cycle; the clusters' link is not on the path
     program = alone(Opcode.GEMM, "matrix", (16, 1, 16, 1, 1, 2), machine, a="array.a", b="array.b", c=("acc", "int32"))
     assert cost(program, machine) == (4, 0)
     assert simulate(program, check=False).utilisation == 1.0
@@ -286,7 +287,7 @@ def test_w_fold_reads_its_input_again_for_each_block_of_output_channels():
     assert cost(program, slow) == (2 * rows * 8, 0)
 
 
-def test_a_product_that_adds_to_sums_outside_its_engine_takes_the_vector_engines_cycles_for_them():
+def test_a_gemm_that_adds_to_sums_outside_its_engine_takes_the_vector_engines_cycles_for_them():
     machine = replace(with_tile(fill=5, drain=6), vector=Vector(lanes=16, latency=3))
     operands = {"a": "a", "b": "b", "extent": (8, 1, 20, 1, 1, 32)}
     blocks = 5 + 8 * 20 * 32 // 256

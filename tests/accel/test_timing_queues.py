@@ -1,4 +1,5 @@
-"""When instructions run, for costs given by hand: closed forms, stall causes, and a walk cycle by cycle beside it."""
+"""When instructions run, with given costs: closed forms, stall causes, and comparison with a cycle-by-cycle
+simulation."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ QUEUES = ("load_a", "load_b", "matrix")
 
 
 def bare(rows, tokens=()):
-    """A program of NOPs: `rows` are their queues, `tokens` pairs (giver, taker) of instruction numbers."""
+    """Return a program of NOPs: `rows` are their queues, `tokens` pairs (giver, taker) of instruction numbers."""
     instructions = np.zeros(len(rows), dtype=INSTRUCTION)
     instructions["queue"] = rows
     instructions["extent"] = 1
@@ -38,7 +39,7 @@ def bare(rows, tokens=()):
 
 
 def costs(program, busy, latency=0, fill=0, port=None, servers=(), depth=1 << 20, issue=0, token=0, forwards=False):
-    """Costs from lists or numbers for all."""
+    """Return costs from lists, or numbers for all."""
     count = len(program)
     column = lambda values: np.broadcast_to(np.array(values, dtype=np.int64), count).copy()  # noqa: E731
     ports = np.full((count, PORTS), -1)
@@ -63,13 +64,13 @@ def timed(program, cost, compiled=False):
 
 
 def stalls(timing, queue):
-    """The causes of a queue that count."""
+    """Return the nonzero causes of a queue."""
     row = timing.stalls[QUEUES.index(queue)].tolist()
     return {cause: cycles for cause, cycles in zip(CAUSES, row, strict=True) if cycles}
 
 
 def pipeline(steps, slots):
-    """`steps` loads, each into the next of `slots` places, and the product of each."""
+    """Return `steps` loads, each into the next of `slots` buffers, and the multiplication of each."""
     build = ProgramBuilder(MACHINE, queues=QUEUES)
     source = build.tensor("source", "int8", (steps, 16), role="input", operand="a")
     build.memory("b", 16)
@@ -109,7 +110,7 @@ def test_a_result_is_waited_for_through_busy_and_latency_and_the_tokens_way():
 
 
 def test_an_instruction_that_fills_buffers_needs_its_operands_before_its_turn():
-    """The first product fills for 4 cycles from its data on, the second one while the first is executed."""
+    """The first multiplication fills for 4 cycles after its data arrive, the second one while the first is executed."""
     program = pipeline(2, 2)
     timing = timed(program, costs(program, [10, 14, 3, 14], fill=[0, 4, 0, 4], token=1))
     assert timing.start.tolist() == [0, 15, 10, 29]
@@ -120,7 +121,7 @@ def test_an_instruction_that_fills_buffers_needs_its_operands_before_its_turn():
 
 
 def test_it_needs_space_for_its_results_at_its_turn():
-    """The third load waits for the first product, which has its place; what it loads comes before that."""
+    """The third load waits for the first multiplication, which uses its buffer; its data arrive afterwards."""
     program = pipeline(3, 2)
     timing = timed(program, costs(program, [4, 20, 4, 20, 4, 20], fill=[3, 0, 3, 0, 3, 0]))
     assert timing.start.tolist() == [3, 7, 7, 27, 27, 47]
@@ -135,7 +136,7 @@ def test_a_token_that_came_before_the_queue_was_free_costs_nothing():
 
 
 def test_two_slots_where_loads_are_slower():
-    """Loads run without a stop, every product follows its own: 10 a step, and the last product."""
+    """Loads run without a pause, every multiplication follows its own: 10 per step, and the last multiplication."""
     program = pipeline(8, 2)
     timing = timed(program, costs(program, [10, 7] * 8))
     assert timing.start[::2].tolist() == list(range(0, 80, 10))
@@ -145,8 +146,9 @@ def test_two_slots_where_loads_are_slower():
     assert stalls(timing, "matrix") == {"data": 10 + 7 * 3}
 
 
-def test_two_slots_where_products_are_slower():
-    """The first load is the fill; from then on products run without a stop, and the third load on waits for space."""
+def test_two_slots_where_gemms_are_slower():
+    """The first load is the fill; from then on multiplications run without a pause, and from the third load on loads
+    wait for space."""
     program = pipeline(8, 2)
     timing = timed(program, costs(program, [10, 15] * 8))
     assert timing.start[1::2].tolist() == [10 + 15 * step for step in range(8)]
@@ -166,7 +168,7 @@ def test_one_slot_has_no_overlap():
 def test_a_shared_port_serves_one_after_the_other():
     program = bare([0, 1])
     timing = timed(program, costs(program, 10, 2, port=0, servers=(1,)))
-    assert (timing.start.tolist(), timing.cycles) == ([0, 10], 22)  # the latency does not keep the port
+    assert (timing.start.tolist(), timing.cycles) == ([0, 10], 22)  # the latency does not occupy the port
     assert stalls(timing, "load_b") == {"port": 10}
     timing = timed(program, costs(program, 10, 2, port=0, servers=(2,)))
     assert (timing.start.tolist(), timing.cycles) == ([0, 0], 12)
@@ -192,7 +194,8 @@ def test_dispatch_takes_its_cycles_in_program_order():
 
 
 def test_a_queue_of_depth_1_holds_back_those_behind():
-    """A second one has room when the first starts, a third when the second does; load_b's comes behind them all."""
+    """There is space for a second one when the first starts, for a third when the second does; load_b's comes after all
+    of them."""
     program = bare([0, 0, 0, 1])
     timing = timed(program, costs(program, 10, depth=1))
     assert timing.start.tolist() == [0, 10, 20, 10]
@@ -232,7 +235,7 @@ def test_two_ports_are_taken_at_once():
 
 
 def access(program, cost, after):
-    """Starts found by walking through time cycle by cycle: nothing in it knows what comes next."""
+    """Find starts by simulating cycle by cycle, without knowledge of the future."""
     rows, count = program.instructions, len(program)
     start, end, ready, arrived = [None] * count, [None] * count, [None] * count, {}
     done, tokens = [None] * count, {}
@@ -253,7 +256,7 @@ def access(program, cost, after):
                 if heads and ready[heads[0]] is None and free[queue] <= now:
                     head = heads[0]
                     wanted = [(source, n) for source in range(len(waiting)) for n in range(rows["wait"][head, source])]
-                    begun = now - int(cost.fill[head])  # when it has had to have what it waits for
+                    begun = now - int(cost.fill[head])  # when its dependences must be satisfied
                     here = arrived[head] <= begun and all(
                         len([t for t in tokens.get((source, queue), ()) if t + cost.token <= begun]) > n
                         for source, n in wanted

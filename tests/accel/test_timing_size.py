@@ -1,4 +1,4 @@
-"""Cost against size (pages 02 and 06): linear down to a boundary and not below, where the pipeline's fill shows."""
+"""Cost against size: linear down to a boundary and not below, where the pipeline fill dominates."""
 
 from __future__ import annotations
 

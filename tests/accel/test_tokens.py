@@ -1,4 +1,4 @@
-"""Tokens: which is whose, legal orders, and deadlocks told by the queues that wait."""
+"""Tokens: givers and takers, legal orders, and deadlocks reported by the waiting queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvm_tiling.errors import SimulationError
 
 
 def nops(rows):
-    """An INSTRUCTION array of NOPs from (queue, {queue: tokens taken}, {queue: tokens given})."""
+    """Return an INSTRUCTION array of NOPs from (queue, {queue: tokens taken}, {queue: tokens given})."""
     array = np.zeros(len(rows), INSTRUCTION)
     array["extent"] = 1
     for row, (queue, wait, signal) in zip(array, rows, strict=True):
@@ -43,7 +43,7 @@ def test_the_nth_token_put_is_the_nth_taken():
                 (0, {}, {1: 1}),  # 2: token 3
                 (1, {0: 1}, {}),  # 3 takes the first
                 (1, {0: 2}, {}),  # 4 takes the second and third
-                (1, {0: 1}, {}),  # 5 takes a fourth that nobody puts
+                (1, {0: 1}, {}),  # 5 takes a fourth that is never put
             ]
         )
     )
@@ -61,7 +61,7 @@ def test_what_is_over_follows_chains_of_tokens():
 
 
 def over_before(rows):
-    """The same from the definition: all pairs ordered by queue or token, closed under going on from one to the next."""
+    """The same by definition: all pairs ordered by queue or token, transitively closed."""
     n = len(rows)
     reach = np.zeros((n, n), dtype=bool)
     for queue in range(QUEUES):

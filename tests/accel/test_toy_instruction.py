@@ -1,4 +1,4 @@
-"""An instruction and a vector function that are added as docs/design.md says: a row each, and everything knows them."""
+"""An instruction and a vector function added as docs/design.md describes: one table row each suffices."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def scaled_sum(a, b, c, how):
 
 
 def two_passes(batch, machine):
-    """The vector engine's lanes go over the elements twice."""
+    """The vector engine processes the elements twice."""
     return 2 * -(-batch.elements // machine.vector.lanes), machine.vector.latency
 
 
 @pytest.fixture
 def machine():
-    """A machine that has the function SQUARE, of three cycles, and the instruction AXPY."""
+    """A machine with the function SQUARE, of three cycles, and the instruction AXPY."""
     square = VectorFunction(len(Function), "square", 1, lambda np, x: np.square(x), cycles=3)
     axpy = Instruction(
         len(Opcode),
@@ -92,7 +92,7 @@ def test_a_toy_instruction_is_timed(machine):
     report = simulate(toy(machine))
     each, load = COUNT // LANES, COUNT // RATE
     assert report.engines["vector"].busy == (2 + 3) * each
-    # The square waits for the sums, which it reads; results leave at once.
+    # The square waits for the sums, which it reads; results leave immediately.
     assert report.cycles == load + (2 * each + LATENCY) + (3 * each + LATENCY)
     assert report.energy["vector"] == pytest.approx(2 * COUNT * 0.9)
     touched = {"a": 2 * COUNT, "b": 2 * COUNT, "acc": 2 * 4 * COUNT, "out": 2 * 2 * COUNT}
@@ -136,7 +136,7 @@ def test_rows_keep_their_numbers(machine):
 
 
 def test_a_schedule_asks_for_a_toy_function_by_its_name():
-    """A function of one float is what TVM's intrinsic of that name becomes."""
+    """A function of one float implements TVM's intrinsic of that name."""
     cosine = VectorFunction(len(Function), "cos", 1, lambda np, x: np.cos(x), types=(FLOATS,))
     x = te.placeholder((COUNT,), "float32", name="x")
     source = te.create_prim_func([x, te.compute((COUNT,), lambda i: te.cos(x[i]), name="y")])

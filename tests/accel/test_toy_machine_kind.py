@@ -1,4 +1,4 @@
-"""A kind of machine is a row of decide/kinds.py and one of schedules/accel.py: everything else finds it there."""
+"""A machine kind is a row of decide/kinds.py and one of schedules/accel.py: everything else finds it there."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ MACHINE = dataclasses.replace(tt.Hardware.load("vta"), name="one-row-at-a-time")
 
 
 def decide_rows(workload, hardware, options, around):
-    """Like its neighbour, but for partitions of 16 rows."""
+    """Like the existing kind, but with partitions of 16 rows."""
     tiling = decide_near_tile(workload, hardware, Options())
     rows = min(16, workload.m)
     reason = Reason("partition_m", rows, "this machine takes 16 rows at a time")

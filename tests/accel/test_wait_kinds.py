@@ -1,4 +1,4 @@
-"""Why an instruction waits for a token, beside a telling of sets of bytes, one giver at a time."""
+"""Why an instruction waits for a token, compared with sets of bytes, one giver at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def touched(instructions, number, operand, walked):
 
 
 def told(program):
-    """The kind of every wait, in program order and of an instruction by queue."""
+    """The kind of every wait, in program order and per instruction by queue."""
     instructions = program.instructions
     used, walked, found = uses(instructions), walks(instructions), channels(instructions)
     reads = {"a": used.reads_a, "b": used.reads_b, "c": used.reads_c}
@@ -62,7 +62,7 @@ def test_kinds_are_those_told_byte_by_byte(made):
 @given(programs(least=20, most=60), st.integers(0, 2**32 - 1))
 @settings(max_examples=40, deadline=None)
 def test_a_token_speaks_for_all_that_its_giver_did_before(made, seed):
-    """Tokens given later than where the data came from, as programs by hand give them."""
+    """Tokens given later than the data's origin, as in programs written by hand."""
     program, _ = made
     instructions, rng = program.instructions.copy(), np.random.default_rng(seed)
     found = channels(instructions)

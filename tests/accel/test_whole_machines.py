@@ -1,4 +1,4 @@
-"""Nothing is free on a preset; a machine whose description leaves out a rate says so, and what its work was."""
+"""Nothing is free on a preset; reports of a machine whose description omits a rate say so, and its work counts."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ def test_nothing_is_free_on_a_preset(name):
 
 
 def test_results_that_leave_take_their_bytes_over_the_rate():
-    """1024 x 64 x 1024 in float16: 4 MiB of sums at 64 bytes per cycle, 16384 cycles of products beside them."""
+    """1024 x 64 x 1024 in float16: 4 MiB of sums at 64 bytes per cycle, in parallel with 16384 cycles of
+    multiplication."""
     hardware = tt.Hardware.load("neartile")
     report = tt.simulate(workload_program(tt.GemmWorkload(m=1024, k=64, n=1024, dtype="float16"), hardware))
     assert report.engines["store"].busy == report.lower_bound == 1024 * 1024 * 4 // 64
-    # Before the first result: A and B of the first tile, its product; behind the last one the memory's latency.
+    # Before the first result: A and B of the first tile, and its multiplication; after the last one the memory's
+    # latency.
     assert report.cycles == 65536 + report.stalls["store"]["data"] + 100
     assert report.stalls["store"]["data"] < 2304
 
@@ -68,7 +70,7 @@ def test_a_machine_without_a_rate_for_results_says_so_first():
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 @pytest.mark.parametrize("before", [False, True])
 def test_a_step_takes_the_functions_of_its_tail(cell, before):
-    """As many as the decision counts, one behind the other: a step is Ch + max(Cx, latency + functions)."""
+    """As many as the decision counts, one after the other: a step is Ch + max(Cx, latency + functions)."""
     hardware = tt.Hardware.rnn(multipliers=4096)
     slow = replace(hardware, column=replace(hardware.column, tail_lanes=32))
     layer = tt.RnnWorkload(

@@ -1,5 +1,5 @@
-"""Kernels for Neoverse N1 and V1, compiled here and run by an emulator, against NumPy. The whole suite of kernels runs
-so in tests/slow/test_emulated_suite.py."""
+"""Kernels for Neoverse N1 and V1, compiled here and run by an emulator, against NumPy.
+tests/slow/test_emulated_suite.py runs the whole suite of kernels in this way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import tvm
 from emulator import EmulatedLibrary, emulate, needs_emulator
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose products are used here
+sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose matrix multiplications are used here
 
 from products import EPSILON, Product, check
 
@@ -42,7 +42,7 @@ on_both = pytest.mark.parametrize("machine", MACHINES, indirect=True)
 @pytest.mark.pairs
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("weights", ["plain", "packed"])
-def test_products_of_every_type(machine, dtype, weights):
+def test_gemms_of_every_type(machine, dtype, weights):
     taken = check(Product(m=17, n=33, k=61, dtype=dtype), machine, weights=weights)
     assert taken["lanes"] == (2 if dtype == "float64" else 4)
 
@@ -51,7 +51,7 @@ def test_products_of_every_type(machine, dtype, weights):
     ("form", "trans_b"),
     [("normal", False), ("nocopy", True), ("inline", False), ("pack", True), ("stream", False), ("stream", True)],
 )
-def test_every_algorithm_of_a_product(machine, form, trans_b):
+def test_every_algorithm_of_a_gemm(machine, form, trans_b):
     machine = replace(machine, cpu=replace(machine.cpu, priority_ratio=0.3)) if form == "inline" else machine
     rows = {"stream": 3, "inline": 33}.get(form, 17)
     assert check(Product(m=rows, n=47, k=127, trans_b=trans_b), machine, form=form)["form"] == form
@@ -124,7 +124,7 @@ def test_types_of_convolutions(machine, form, dtype):
     check_convolution(ConvWorkload(**CONVOLUTIONS[form], dtype=dtype), machine, None)
 
 
-def test_what_is_written_beside_a_tensor_is_told(machine):
+def test_what_is_written_beside_a_tensor_is_reported(machine):
     """The emulator's own check."""
     from emulator import Request
 

@@ -1,4 +1,4 @@
-"""Models compiled for an AArch64 CPU: what they say here, their files, and their results in an emulator."""
+"""Models compiled for an AArch64 CPU: their messages here, their files, and their results in an emulator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def random_inputs(executable):
 
 
 def dense(net, x):
-    """Two products by weights that are worth keeping in blocks."""
+    """Two matrix multiplications with weights large enough to be kept in blocks."""
     hidden = net.emit(relax.op.nn.relu(net.emit(relax.op.matmul(x, net.c(64, 96)))))
     return net.emit(relax.op.matmul(hidden, net.c(96, 70)))
 
@@ -177,7 +177,7 @@ def test_cpus_are_targets_by_name(tmp_path):
 
 @needs_emulator
 def test_the_page_on_cross_compiling(tmp_path):
-    """The commands that the page shows for the exported folder, on a model that its snippets made."""
+    """Commands of the documentation for the exported folder, on a model that its snippets created."""
     from documented import DOCS, blocks, onnx_bytes
 
     text = (DOCS / "cross_compiling.md").read_text()

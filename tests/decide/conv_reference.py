@@ -1,7 +1,7 @@
-"""Page 05's machine as a scalar loop nest, and the plain convolution beside it.
+"""The W-fold machine as a scalar loop nest, and the direct convolution for comparison.
 
-Written from the page, not from the package: whoever walks the loops finds steps, loads and results by counting. Buffers
-are small lists here: a row that was not loaded cannot be multiplied, so the counts are those of a nest that works.
+Written from the specification, not from the package: executing the loops counts steps, loads and results. Buffers are
+small lists: a row that was not loaded cannot be multiplied, so that the counts are those of a valid loop nest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def convolution(x, weights, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1)
 
 @dataclass
 class Machine:
-    """The sizes the nest needs. Elements are one byte, so granularities are counts of channels too."""
+    """The sizes of the loop nest. Elements are one byte, so that granularities are numbers of channels, too."""
 
     row: int  # M
     sub_units: int  # Ns
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass
 class Counted:
-    """What was found by walking."""
+    """What the loop nest counted."""
 
     steps: int = 0
     reads: int = 0  # rows of the main unit
@@ -59,9 +59,9 @@ class Counted:
 
 
 def walk(x, weights, machine, *, stride_h=1, dilation_h=1, padding=(0, 0, 0, 0), wo=None):
-    """The convolution of one image x[h, w, ci], stride 1 along W, as the machine computes it: (y[ho, wo, co], Counted).
+    """Convolve one image x[h, w, ci] with stride 1 along W, as the machine does: (y[ho, wo, co], Counted).
 
-    `wo`: points of a row that are wanted, where fewer than there could be.
+    `wo`: the number of points per row that are needed, if fewer than possible.
     """
     h, w, ci = x.shape
     co, kh, kw, _ = weights.shape

@@ -1,7 +1,7 @@
-"""An exhaustive search over cuts, written from page 01 and sharing no formula with the decision.
+"""An exhaustive search over configurations that shares no formula with the decision.
 
-The one thing taken from the package is how many activations a block of a convolution needs with its halo
-(`ActivationWindow`), which is a definition; test_gemm_traffic.py checks it against the pixels really touched.
+It uses from the package only the number of activations that a block of a convolution needs with its halo
+(`ActivationWindow`), which is a definition; test_gemm_traffic.py checks it against the pixels really read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tvm_tiling.decide.gemm.traffic import ActivationWindow
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-LEVEL = 1e-9  # utilisations that differ by less, relatively, are equal
+LEVEL = 1e-9  # utilisations that differ relatively by less are equal
 
 
 class Found(NamedTuple):
-    """The best configuration found: what the tie order of page 01 looks at."""
+    """The best configuration found: the quantities that break ties."""
 
     utilisation: float
     split_k: bool
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
 
 class Facts:
-    """The quantities of page 01 for one workload on one machine."""
+    """The quantities of the analytical partition for one workload on one machine."""
 
     def __init__(self, w: GemmWorkload | ConvWorkload, hardware: Hardware) -> None:
         u = hardware.near_tile
@@ -57,7 +57,7 @@ class Facts:
         return self.window.pixels(columns) * self.window.channels_of(depth) * self.d_s
 
     def rule(self, split: bool) -> str:
-        """The order of the outer loops that page 01 takes where all else is equal."""
+        """Return the order of the outer loops that is preferred in a tie."""
         if split:
             return "mn"
         if self.fits_a and self.fits_b:
@@ -68,12 +68,12 @@ class Facts:
 
 
 def partitions(size: int, block: int) -> list[int]:
-    """Every partition that page 01 allows: the multiples of the block below `size`, and `size`."""
+    """Return every allowed partition: the multiples of the block below `size`, and `size`."""
     return [*range(block, size, block), size]
 
 
 def search_naively(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: str = "utilisation") -> Found | None:
-    """Every partition_m, partition_n, partition_k and order, one after the other. For small sizes only."""
+    """Yield every partition_m, partition_n, partition_k and order. For small sizes only."""
     f = Facts(w, hardware)
 
     def configs() -> Iterator[Found]:
@@ -109,11 +109,11 @@ def _rank(f: Facts, c: Found, prefer: str) -> tuple[int, ...]:
 
 
 def search(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: str = "utilisation") -> Found | None:
-    """The same search over fewer cuts.
+    """The same search over fewer configurations.
 
-    Of the partitions that cut a dimension into equally many parts only the smallest is tried: it is read equally often,
-    fits wherever the others fit and needs no more sums. Without split-K partition_k is k; with it, nothing depends on
-    partition_k but what fits, and 1 fits wherever another does.
+    Of the partitions that split a dimension into equally many parts only the smallest is tried: it is read equally
+    often, fits wherever the others fit and needs no more sums. Without split-K partition_k is k; with it, only capacity
+    depends on partition_k, and 1 fits wherever another does.
     """
     f = Facts(w, hardware)
     rows, parts_m = _smallest_of_each_count(f.m, f.block_m)
@@ -149,7 +149,7 @@ def search(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: str = "ut
 
 
 def _smallest_of_each_count(size: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest partition for each number of parts, and that number."""
+    """Return the smallest partition for each number of parts, and that number."""
     every = np.append(np.arange(block, size, block), size)
     counts, first = np.unique(-(-size // every), return_index=True)  # the first, as `every` ascends
     return every[first], counts

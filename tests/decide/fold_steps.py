@@ -1,14 +1,15 @@
-"""Page 05's engine stepped through: every row that is formed, every row of weights, every step, one after the other.
+"""The W-fold engine stepped through: every row that is formed, every row of weights, every step, in sequence.
 
-Written from the page, not from the package, with fractions of cycles and the whole history, so that nothing is skipped:
+Written from the specification, not from the package, with fractions of cycles and the whole history, so that nothing is
+skipped:
 
 - the main unit forms rows in the order in which they are used. With L1 places in the first buffer a row waits until the
-  one L1 rows before it was given up, and all rows of a piece are given up at the piece's last step;
-- each step of a sub-unit takes a row of weights of its own, loaded in order. With L2 places a row waits for the one L2
-  rows before it, and the rows of a tap are given up at the tap's last step. More than L2 are taken in parts;
-- a step takes one cycle and begins with one; the first needs the Ncu rows of the first tap, a tap that slides into a
-  further row needs that one too;
-- the sums of a block of points lie in the result buffer from its first step until its last row has left.
+  one L1 rows before it is released, and all rows of a piece are released at the piece's last step;
+- each step of a sub-unit takes its own row of weights, loaded in order. With L2 places a row waits for the one L2 rows
+  before it, and the rows of a kernel position are released at its last step. More than L2 are processed in parts;
+- a step takes one cycle and starts at a cycle boundary; the first needs the Ncu rows of the first kernel position, and
+  a position that slides into a further row needs that one, too;
+- the sums of a block of points occupy the result buffer from its first step until its last row has left.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Sizes:
-    """A convolution of stride 1 along W of one image, as the engine sees it; channels in bytes."""
+    """A convolution of one image with stride 1 along W, as the engine sees it; channels in bytes."""
 
     rows: int
     wo: int
@@ -38,7 +39,7 @@ def _period(rate):
 
 
 def stepped(unit, sizes, pci, pco, co_rows, leaves=True):
-    """Cycles until the last step is over, and until the last result has left."""
+    """Return the cycles until the last step is over, and until the last result has left."""
     ws, wso = unit.row_bytes // pci, unit.row_bytes // pco
     points = unit.units * ws
     longest = 0
@@ -68,7 +69,7 @@ def stepped(unit, sizes, pci, pco, co_rows, leaves=True):
                     needed = -(-(points + taps - 1) // ws)
                     for _ in range(sizes.high):
                         for block in blocks:
-                            # How the columns of a row come from the input memory.
+                            # How the columns of a row are read from the input memory.
                             reads, staged = (1 if contiguous else ws), ws * sizes.pitch
                             if not contiguous and staged <= unit.staging_bytes:
                                 reads = min(ws, math.ceil(staged / unit.row_bytes))

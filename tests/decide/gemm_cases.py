@@ -1,4 +1,4 @@
-"""Random products, convolutions and machines, and the comparison of a decision with the exhaustive search."""
+"""Random GEMMs, convolutions and machines, and the comparison of a decision with the exhaustive search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-DTYPES = ("int8", "float16", "float32")  # 1, 2 and 4 bytes an element
+DTYPES = ("int8", "float16", "float32")  # 1, 2 and 4 bytes per element
 BRANCHES = (
     "one fits, A kept",
     "one fits, B kept",
@@ -31,8 +31,8 @@ def log_uniform(rng: random.Random, low: float, high: float) -> int:
 
 
 def matched_machine(rng: random.Random, w: GemmWorkload) -> Hardware:
-    """A machine on which neither operand fits its buffer but some rows and columns do, and loads take about as long as
-    the multipliers: where the decision between the orders and split-K is close."""
+    """Return a machine on which neither operand fits its buffer but some rows and columns do, and loads take about as
+    long as the multipliers: where the choice between the orders and split-K is close."""
     block_m, block_n = rng.choice((1, 1, 4, 16)), rng.choice((1, 1, 4, 16, 24))
     row = w.k * w.a_bytes
     bw_a, bw_b = log_uniform(rng, 1, 256), rng.choice((log_uniform(rng, 1, 256), rng.uniform(1.0, 256.0)))
@@ -99,7 +99,7 @@ def decide_or_none(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: s
 
 
 def branch(f: Facts, tiling: GemmTiling | None) -> str:
-    """Which branch of page 01 a decision took, from the sizes and the decision alone."""
+    """Return the branch of a decision, from the sizes and the decision alone."""
     if tiling is None:
         return "nothing fits"
     if not tiling.split_k:
@@ -113,8 +113,8 @@ def branch(f: Facts, tiling: GemmTiling | None) -> str:
 
 
 def check_against_search(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: str = "utilisation") -> str:
-    """Assert that the decision fits, is as fast as any configuration and comes first in page 01's order; the branch it
-    took."""
+    """Assert that the decision fits, is as fast as any configuration and first in the order of ties; return its
+    branch."""
     f = Facts(w, hardware)
     best, tiling = search(w, hardware, prefer), decide_or_none(w, hardware, prefer)
     case = f"{w}\n{hardware}\n{best}\n{tiling}"
@@ -129,7 +129,7 @@ def check_against_search(w: GemmWorkload | ConvWorkload, hardware: Hardware, pre
 
 
 def check_fits(f: Facts, t: GemmTiling) -> None:
-    """Assert every invariant of a decision of mode "best" but its speed."""
+    """Assert every invariant of a decision of mode "best" except its speed."""
     assert t.feasible
     assert t.partition_m == f.m or (t.partition_m % f.block_m == 0 and 0 < t.partition_m < f.m)
     assert t.partition_n == f.n or (t.partition_n % f.block_n == 0 and 0 < t.partition_n < f.n)
@@ -146,7 +146,7 @@ def check_fits(f: Facts, t: GemmTiling) -> None:
 
 
 def check_random_gemms(cases: int, seed: int) -> Counter[str]:
-    """Check that many random products of 1 to 8192, both preferences in turn; how often each branch was taken."""
+    """Check this many random GEMMs of 1 to 8192, alternating both preferences; return the number of each branch."""
     rng = random.Random(seed)
     taken: Counter[str] = Counter()
     for i in range(cases):

@@ -1,4 +1,4 @@
-"""Every configuration of a small product through storage levels, random machines for them, and loads counted by walking
+"""Every configuration of a small GEMM for several storage levels, random machines, and loads counted by executing the
 loops."""
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Level, Memory
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-WALKED = 100  # configurations of the least estimates
+WALKED = 100  # configurations with the lowest estimates
 
 
 def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
-    """A product of few blocks and a machine that holds some of them."""
+    """Return a GEMM with few blocks and a machine that holds some of them."""
     unit = rng.choice([1, 4])
     m, n = (rng.randint(1, 5) * unit - rng.choice([0, 0, 1 if unit > 1 else 0]) for _ in range(2))
     k_unit = rng.choice([1, 4, 16])
@@ -58,7 +58,8 @@ def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
 
 
 def every_config(p: LevelProduct) -> Iterator[Blocks]:
-    """All cuts whose blocks are multiples of those within: spreads, split levels, blocks, orders, steps of K, sums."""
+    """Return all configurations whose blocks are multiples of inner ones: spreads, split levels, blocks, orders, steps
+    of K, sums."""
     count = len(p.levels)
     fans = [[f for f in range(1, s.fan_out + 1) if s.fan_out % f == 0] for s in p.levels]
     for over in itertools.product(*fans):
@@ -81,7 +82,7 @@ def _multiples(size: int, unit: int) -> list[int]:
 
 
 def _chains(size: int, unit: int, length: int) -> Iterator[tuple[int, ...]]:
-    """Sizes of blocks from the outermost inwards, each a multiple of the next, none larger than it must be."""
+    """Return sizes of blocks from the outermost inwards, each a multiple of the next, none larger than necessary."""
     for inner in _multiples(size, unit):
         chains = [(inner,)]
         for _ in range(length - 1):
@@ -92,7 +93,8 @@ def _chains(size: int, unit: int, length: int) -> Iterator[tuple[int, ...]]:
 
 
 def walked_loads(p: LevelProduct, b: Blocks, level: int) -> tuple[int, int]:
-    """How many elements of A and of B come into a level, counted by walking every loop and seeing blocks change."""
+    """Count the elements of A and of B that are loaded to a level by executing every loop and observing block
+    changes."""
     last = min(level, b.split)
     steps = range(0, p.k, b.depth) if level >= b.split and b.split < len(p.levels) else [0]
     depth = b.depth if level >= b.split and b.split < len(p.levels) else p.k
@@ -110,7 +112,7 @@ def walked_loads(p: LevelProduct, b: Blocks, level: int) -> tuple[int, int]:
 def _walk(
     p: LevelProduct, b: Blocks, level: int, last: int, rows: tuple[int, int], columns: tuple[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """(row, column) where the blocks of level `last` start, in the order walked."""
+    """Return (row, column) where the blocks of level `last` start, in execution order."""
     if level > last:
         yield rows[0], columns[0]
         return
@@ -127,8 +129,8 @@ def _walk(
 
 
 def compared(seeds: Iterable[int], most: int) -> list[float]:
-    """The cycles of the decision's program over those of the best of the configurations whose estimates are least, for
-    random cases with no more than that many configurations."""
+    """Return the cycles of the decision's program relative to those of the best configuration with a low estimate, for
+    random cases with at most that many configurations."""
     found = []
     for seed in seeds:
         p = level_product(*random_case(random.Random(seed)))
@@ -150,7 +152,7 @@ def compared(seeds: Iterable[int], most: int) -> list[float]:
 
 
 def random_convolution(rng: random.Random) -> tuple[ConvWorkload, Hardware]:
-    """A convolution of few blocks and a machine that holds some of them."""
+    """Return a convolution with few blocks and a machine that holds some of them."""
     _, hardware = random_case(rng)
     unit = hardware.levels[0].unit_m
     groups = rng.choice([1, 1, 1, 2])
@@ -185,7 +187,7 @@ def random_convolution(rng: random.Random) -> tuple[ConvWorkload, Hardware]:
 
 
 def compared_convolutions(seeds: Iterable[int], most: int) -> list[float]:
-    """The decision's cost over that of the best of all configurations, strips and numbers of groups."""
+    """Return the decision's cost relative to the best of all configurations, strips and numbers of groups."""
     found = []
     for seed in seeds:
         conv, hardware = random_convolution(random.Random(seed))

@@ -1,4 +1,4 @@
-"""Adder trees whose last levels give several sums (page 04)."""
+"""Adder trees whose last levels provide several sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_worked_example_cat_4_is_enough_for_16_32_and_64():
     assert smallest_tail((8, 8)) == 1
 
 
-def test_what_is_no_tree_is_refused():
+def test_what_is_not_a_tree_is_refused():
     for call, said in (
         (lambda: smallest_tail(()), "no numbers of columns"),
         (lambda: smallest_tail((3,)), "columns = 3"),

@@ -1,4 +1,4 @@
-"""Attention on a CPU: what a decision promises of caches, registers and cores, for any shape."""
+"""Attention on a CPU: the decision's use of caches, registers and cores, for any shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations as blocked products: what is idle, what passes between cores, the same for all operators."""
+"""Configurations as blocked matrix multiplications: idle work and cross-core transfers, equally for all operators."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_layer(form, *, prepacked=False):
     return config, blocked_product(LAYER, rule.tiling_of(config))
 
 
-def test_a_product_by_hand():
+def test_a_gemm_by_hand():
     found = of_product(threads=(1, 2, 1, 1), pack_b="pack")
     assert (found.m, found.n, found.k, found.rows, found.vectors, found.blocks) == (100, 72, 60, 6, 4, 2)
     told = found.features()
@@ -52,7 +52,7 @@ def test_what_each_core_packs_for_itself_is_not_handed_on():
     assert of_product(threads=(1, 2, 1, 1), pack_b="none").handed_on == 0
 
 
-def test_convolutions_are_products_of_points_by_channels():
+def test_convolutions_are_gemms_of_points_by_channels():
     config, direct = of_layer("direct")
     rows, columns, vectors = config.choice("microkernel")
     assert (direct.m, direct.n, direct.k) == (196, 40, 9 * 48)

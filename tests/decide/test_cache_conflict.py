@@ -1,4 +1,4 @@
-"""Page 03: counting the rows of a column that share a cache set, against a count of every address at every offset."""
+"""Cache conflicts: the rows of a column that share a cache set, against a count of every address at every offset."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FLOAT = 4
 
 
 def lines_in_fullest_set(ld: int, element_bytes: int, cache: Cache, rows: int, column: int) -> int:
-    """Distinct lines that `rows` rows put into the fullest set when read at one column."""
+    """Count the distinct lines that `rows` rows put into the fullest set when read at one column."""
     lines = {(r * ld + column) * element_bytes // cache.line for r in range(rows)}
     return max(Counter(line % cache.sets for line in lines).values())
 
 
 def brute_force(ld: int, element_bytes: int, cache: Cache, rows: int) -> int:
-    """The same at the worst of all columns, until base addresses repeat modulo sets * line."""
+    """The same at the worst column, until base addresses repeat modulo sets * line."""
     columns = cache.sets * cache.line // element_bytes
     return max(lines_in_fullest_set(ld, element_bytes, cache, rows, column) for column in range(columns))
 
@@ -86,7 +86,7 @@ def test_seed_mode_is_the_divisibility_test_as_printed(ld, bad):
 
 geometries = st.builds(
     lambda sets, ways, line: Cache(level=1, size=sets * ways * line, ways=ways, line=line),
-    st.integers(1, 24),  # not only powers of two: last-level caches have other counts
+    st.integers(1, 24),  # not only powers of two: last-level caches have other numbers of sets
     st.integers(1, 12),
     st.sampled_from([8, 16, 32, 64]),
 )

@@ -1,4 +1,4 @@
-"""Products of a matrix by a vector on page 04's engine: how many columns and rows at once."""
+"""Matrix-vector multiplications on the column engine: the number of columns and rows processed at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_choice_has_the_fewest_cycles_of_all(rows, depth, transposed):
     assert math.ceil(depth / found.columns) <= 8
 
 
-def test_a_batch_takes_as_many_products_and_one_latency():
+def test_a_batch_takes_as_many_gemms_and_one_latency():
     one, five = (tt.decide(vector_product(512, 512, batch=batch), RNN) for batch in (1, 5))
     latency = RNN.column.latency(five.ep)
     assert five.cycles == 5 * math.ceil(512 / five.ep) * math.ceil(512 / five.vp) + latency

@@ -1,4 +1,4 @@
-"""Configurations of convolutions on a CPU as data: every form's, for its own shape and for others."""
+"""Configurations of convolutions on a CPU as data: every algorithm's, for its own shape and for others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def convolutions(draw) -> ConvWorkload:
 
 
 def forms_of(w: ConvWorkload, around: Surroundings):
-    """The decision of every form that the workload admits."""
+    """Return the decision for every algorithm that applies to the workload."""
     for form in FORMS:
         try:
             yield decide_conv_on_cpu(w, CPU, form=form, packing=around.packing, source=around.source)

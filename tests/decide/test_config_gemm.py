@@ -1,5 +1,5 @@
-"""Configurations of matrix products as data: taken out of decisions, used for other shapes, refused where they cannot
-be."""
+"""Configurations of matrix multiplications as data: extracted from decisions, used for other shapes, refused where
+invalid."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(config, kind, words):
         ([], "expected a table of op, form, choices and levels"),
     ],
 )
-def test_a_record_that_is_no_config_is_refused(record, words):
+def test_a_record_that_is_not_a_config_is_refused(record, words):
     with pytest.raises(DatabaseError) as caught:
         Config.from_dict(record)
     assert words in str(caught.value)
@@ -159,6 +159,6 @@ def test_what_is_near_differs_in_one_choice():
     assert {other.choice("pack_b") for other in near} == {"none", "pack"}
 
 
-def test_a_convolution_is_no_product():
+def test_a_convolution_is_not_a_gemm():
     with pytest.raises(DatabaseError, match="the workload is a conv"):
         tiling_of(blocked(), ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3), CPU)

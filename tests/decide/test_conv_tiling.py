@@ -1,4 +1,4 @@
-"""The record of a convolution's decision, whatever machine it is for."""
+"""The record of a convolution's decision, for any machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-order queues by hand: what a decision's walk through instructions starts when."""
+"""In-order queues by hand: start times in a decision's evaluation of instructions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_chain_is_its_sum_with_tokens_and_issue(ports):
 
 def test_a_queue_overlaps_latency_but_not_busy_cycles():
     loads = steps(("load", 10, 50, True, []), ("load", 10, 50, True, []), ("load", 10, 0, True, []))
-    assert cycles(loads, token=9) == 30 + 40  # the third's result comes behind the second's
+    assert cycles(loads, token=9) == 30 + 40  # the third's result comes after the second's
 
 
 @pytest.mark.parametrize("ports", [None, 1])
@@ -44,7 +44,7 @@ def test_a_queue_waits_for_its_own_results_but_for_no_token_of_its_own(ports):
 
 @pytest.mark.parametrize("ports", [None, 1])
 def test_loads_come_in_the_order_of_their_use(ports):
-    """The second load is used first; one that nobody uses stays where it is."""
+    """The second load is used first; an unused one stays in place."""
     program = steps(
         ("load", 10, 0, True, []),
         ("load", 10, 0, True, []),
@@ -73,7 +73,7 @@ def test_loads_of_an_outer_level_come_in_the_order_of_those_that_use_them():
 
 
 def test_one_port_serves_whoever_asked_first():
-    # Both loads are ready at once, the earlier one goes first; the store is ready at 12 and before the third load.
+    # Both loads are ready at once, the earlier one starts first; the store is ready at 12 and before the third load.
     program = (
         ("load_a", 10, 0, True, []),
         ("load_b", 10, 0, True, []),
@@ -89,5 +89,5 @@ def test_one_port_serves_whoever_asked_first():
 
 
 def test_what_cannot_be_done_before_the_limit_is_infinite():
-    assert cycles(steps(*CHAIN), limit=24) == 34  # products could be done by 23
+    assert cycles(steps(*CHAIN), limit=24) == 34  # multiplications could be done by 23
     assert cycles(steps(*CHAIN), limit=23) == math.inf

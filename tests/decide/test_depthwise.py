@@ -1,4 +1,4 @@
-"""How depthwise convolutions are cut, and what the prediction rests on."""
+"""Tilings of depthwise convolutions, and the basis of the prediction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_tile_and_the_weights_of_a_row_fit_the_registers():
     "layout, run, along, lanes",
     [
         ("NHWC", 192, "channels", 16),
-        ("NHWC", 1, "channels", 16),  # computed: as its layout says
+        ("NHWC", 1, "channels", 16),  # computed in its layout
         ("NCHW", 1, "columns", 16),
         ("NCHW4c", 4, "channels", 4),
         ("NCHW8c", 8, "channels", 8),

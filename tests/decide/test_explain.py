@@ -1,4 +1,4 @@
-"""Every decision tells its choices as text and as JSON, whatever it is about."""
+"""Every kind of decision explains its choices as text and as JSON."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def config_image() -> Decision:
 
 
 POINTWISE = {"kh": 1, "kw": 1, "padding": (0, 0, 0, 0)}
-# For each kind of decision some that are made of real workloads, by the name that a failure shows.
+# For each kind of decision, examples from real workloads, by the name that a failure shows.
 MADE: dict[str, dict[str, Maker]] = {
     "GemmTiling": {
         "cpu": product(CPU),
@@ -139,7 +139,7 @@ def below(kind: type[Decision]) -> Iterator[type[Decision]]:
 
 @functools.cache
 def kinds() -> tuple[type[Decision], ...]:
-    """Every kind of decision of this package, in modules that were not imported before too."""
+    """Return every kind of decision of this package, including those in modules not imported before."""
     package = importlib.import_module("tvm_tiling.decide")
     for module in pkgutil.walk_packages(package.__path__, "tvm_tiling.decide."):
         importlib.import_module(module.name)
@@ -168,8 +168,7 @@ def test_every_decision_explains(kind, make):
 
 @pytest.mark.parametrize("kind", sorted(MADE))
 def test_every_kind_declares_its_sections(kind):
-    """Beside its fields, and of its fields: each in at most one section; what stands in none is a part that has rows of
-    its own."""
+    """Return its sections: each field is in at most one; a field in none is a part with rows of its own."""
     (declared,) = (own for own in kinds() if own.__name__ == kind)
     assert "sections" in vars(declared)
     shown = [name for _, names in declared.sections for name in names]
@@ -178,7 +177,7 @@ def test_every_kind_declares_its_sections(kind):
 
 @pytest.mark.parametrize(("kind", "make"), EVERY)
 def test_no_choice_is_left_out(kind, make):
-    """Every field that is not at its default is named: by itself or, where it has parts, by theirs."""
+    """Every field that is not at its default is named: by itself or, if it has parts, by theirs."""
     found = make()
     named = {row.name for row in found.explained()}
     for field in fields(found):

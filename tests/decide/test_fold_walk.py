@@ -1,4 +1,4 @@
-"""The walk of page 05's engine: figures by hand, and the same cycles as stepping through every row and step."""
+"""Evaluation of the W-fold engine: figures by hand, and the same cycles as stepping through every row and step."""
 
 from __future__ import annotations
 
@@ -50,34 +50,34 @@ def time_of(sizes=WHOLE, *, pci=16, pco=64, co_rows=4, leaves=False, **fields):
 @pytest.mark.parametrize(
     ("rows", "cycles"),
     [
-        (4, 2016 * (4 + 4)),  # three pieces of one tap, each formed when the one before is over
-        (5, 672 * (4 + 12)),  # all rows belong to the piece that is multiplied
+        (4, 2016 * (4 + 4)),  # three pieces of one kernel position, each formed when the previous one is over
+        (5, 672 * (4 + 12)),  # all rows belong to the piece that is being multiplied
         (6, 4 + 672 * 12 + 671 * 3),
         (7, 4 + 672 * 12 + 671 * 2),
-        (8, 4 + 672 * 12 + 671),  # three of four rows of the next piece find a place
+        (8, 4 + 672 * 12 + 671),  # there is space for three of four rows of the next piece
         (9, 4 + 672 * 12),
         (16, 4 + 672 * 12),
         (64, 4 + 672 * 12),
     ],
 )
 def test_rows_of_the_first_buffer_bound_how_far_rows_are_formed_ahead(rows, cycles):
-    """224 blocks of 16 points, of 3 pieces of 12 steps, 5 rows a piece, of which 4 are needed to begin."""
+    """224 blocks of 16 points, with 3 pieces of 12 steps, 5 rows per piece, of which 4 are needed to start."""
     assert sum(time_of(first_buffer_rows=rows)) == cycles
 
 
 @pytest.mark.parametrize(
     ("rows", "co_rows", "cycles"),
     [
-        (5, 4, 4 + 6 * 12),  # the first row of the next tap finds a place
-        (4, 4, 4 + 6 * 12 + 5 * 1 + 6 * 2),  # one cycle for it after each tap, and after each piece
-        (3, 4, 4 + 6 * 12 + 6 * 3),  # 3 and 1: the row behind the 3 waits, those behind the 1 do not
-        (1, 4, 4 + 6 * 12 + 71),  # a cycle before each step but the first
+        (5, 4, 4 + 6 * 12),  # there is space for the first row of the next kernel position
+        (4, 4, 4 + 6 * 12 + 5 * 1 + 6 * 2),  # one cycle for it after each kernel position, and after each piece
+        (3, 4, 4 + 6 * 12 + 6 * 3),  # 3 and 1: the row after the 3 waits, those after the 1 do not
+        (1, 4, 4 + 6 * 12 + 71),  # a cycle before each step except the first
         (9, 8, 4 + 6 * 24),
         (8, 8, 4 + 6 * 24 + 17),
     ],
 )
 def test_rows_of_the_second_buffer_bound_how_far_weights_are_loaded_ahead(rows, co_rows, cycles):
-    """Two rows of one block of 16 points, 6 pieces of 3 taps."""
+    """Two rows of one block of 16 points, 6 pieces of 3 kernel positions."""
     sizes = {**SMALL, "co": 16 * co_rows}
     fields = {"first_buffer_rows": 64, "second_buffer_rows": rows}
     assert sum(time_of(sizes, co_rows=co_rows, **fields)) == cycles
@@ -86,7 +86,7 @@ def test_rows_of_the_second_buffer_bound_how_far_weights_are_loaded_ahead(rows, 
 @pytest.mark.parametrize(
     ("rows", "cycles"),
     [
-        (None, 4 + 36 + 8 * 64),  # 8 blocks of 36 steps, 16 rows a block leaving in 64 cycles
+        (None, 4 + 36 + 8 * 64),  # 8 blocks of 36 steps, 16 rows per block leaving in 64 cycles
         (4, 4 + 8 * (36 + 64)),  # 4 channels of 16 sums of 4 bytes are 4 rows: one block
         (7, 4 + 8 * (36 + 64)),
         (8, 4 + 36 + 8 * 64),  # one is multiplied while the other leaves
@@ -111,9 +111,9 @@ def test_staging_registers_save_reads_of_the_input_memory(staging, cycles):
     """48 bytes of channels in 3 blocks, one row of 16 points, one output channel of a sub-unit: the port is slowest."""
     sizes = {**WHOLE, "rows": 1, "wo": 16, "ci": 48, "pitch": 48, "co": 16}
     fields = {"first_buffer_rows": 64, "staging_bytes": staging, "input_reads_per_cycle": 1.0}
-    # Behind the last row the last tap's step, and the one before, which slid into that row as well.
+    # After the last row the last kernel position's step, and the previous one, which slid into that row as well.
     assert sum(time_of(sizes, co_rows=1, **fields)) == cycles + 2
-    assert sum(time_of(sizes, co_rows=1, first_buffer_rows=64)) == 9 * 5 + 2  # a memory of banks
+    assert sum(time_of(sizes, co_rows=1, first_buffer_rows=64)) == 9 * 5 + 2  # a memory with banks
 
 
 def test_an_image_is_instructions_whose_rows_are_formed_during_the_one_before():
@@ -130,7 +130,7 @@ def test_an_image_is_instructions_whose_rows_are_formed_during_the_one_before():
 def test_the_decision_has_both_the_prediction_and_the_walk():
     for rows, cycles in ((5, 10752), (8, 8739), (16, 8068)):
         t = decide(LAYER, Hardware.wfold(first_buffer_rows=rows), mode="seed")
-        assert (t.steady_cycles, t.cycles) == (8064, cycles + 8)  # 8 rows of results behind the last step
+        assert (t.steady_cycles, t.cycles) == (8064, cycles + 8)  # 8 rows of results after the last step
         assert t.utilisation == pytest.approx(56 * 56 * 64 * 144 / 4096 / t.cycles)
         assert "prediction" in t.why("steady_cycles") and "walked" in t.why("cycles")
 
@@ -204,7 +204,7 @@ def test_an_instruction_takes_as_long_as_stepping_through_it(unit, sizes, in_cut
 def test_instructions_one_after_the_other_take_as_long_as_one_of_all_their_rows(
     unit, sizes, in_cut, out_cut, co_rows, count
 ):
-    """Where there is one block of output channels, which is one pass over all rows in either case."""
+    """With one block of output channels, which is one pass over all rows in either case."""
     co_rows = max(co_rows, -(-sizes.co // unit.sub_units))
     nest = nest_of(unit, sizes, unit.row_bytes >> in_cut, unit.row_bytes >> out_cut, co_rows)
     if nest.rooms == 0:
@@ -212,6 +212,6 @@ def test_instructions_one_after_the_other_take_as_long_as_one_of_all_their_rows(
     time = fold_time(nest, True)
     _, written = stepped(nest.unit, replace(sizes, rows=sizes.rows * count), nest.pci, nest.pco, co_rows)
     apart = time.fill + count * time.busy + time.drain
-    # Parts of cycles are rounded up in each instruction, and where instructions differ by a few cycles from each other,
-    # because rows come in parts of cycles, each counts as much as the longest.
+    # Fractions of cycles are rounded up in each instruction; if instructions differ by a few cycles, because rows take
+    # fractions of cycles, each counts as much as the longest.
     assert written <= apart <= written + count

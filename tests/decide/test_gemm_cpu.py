@@ -1,4 +1,4 @@
-"""Decisions for CPUs: what holds for every product on every processor, and the cases that decide it."""
+"""Decisions for CPUs: invariants for every matrix multiplication on every processor, and decisive cases."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def products(draw) -> GemmWorkload:
 
 
 def check_invariants(w: GemmWorkload, hardware: Hardware, t: tt.GemmTiling) -> None:
-    """Assert what every decision keeps to."""
+    """Assert the invariants of every decision."""
     cpu = hardware.cpu
     assert cpu is not None and t.mr and t.nr and t.lanes and t.keep is not None
     engine = dot_engine(w, cpu)
@@ -122,7 +122,7 @@ def check_blocks(w: GemmWorkload, cpu: Cpu, t: tt.GemmTiling, group: int) -> Non
 
 
 def check_operands(w: GemmWorkload, cpu: Cpu, t: tt.GemmTiling, in_place: bool) -> None:
-    """Which rows of A are read in place, and what is packed."""
+    """Return which rows of A are read in place, and what is packed."""
     rows_kept = int(cpu.priority_ratio * cpu.caches[0].ways)
     forms = {"none": ("normal", "nocopy"), "inline": ("inline",), "pack": ("pack",)}
     assert t.form in forms[t.pack_a]  # type: ignore[index]
@@ -146,7 +146,7 @@ def test_every_decision_is_within_the_machine(w, hardware):
     t = decide_on_cpu(w, hardware)
     check_invariants(w, hardware, t)
     assert t == decide_on_cpu(w, hardware)
-    if w.n > 1 or w.m == 1:  # a single column is decided as a row, as it is written
+    if w.n > 1 or w.m == 1:  # a single column is decided as a row, as it is generated
         assert t == tt.decide(w, hardware)
 
 
@@ -266,12 +266,12 @@ def test_one_core_never_shares():
     assert (t.threads_batch, t.threads_m, t.threads_n, t.threads_k) == (1, 1, 1, 1)
 
 
-def test_a_tiny_product_stays_on_one_core():
+def test_a_tiny_gemm_stays_on_one_core():
     t = tt.decide(GemmWorkload(m=8, n=8, k=8), cores(64))
     assert t.threads_m == t.threads_n == t.threads_k == 1
 
 
-def test_a_large_product_keeps_all_cores_busy():
+def test_a_large_gemm_keeps_all_cores_busy():
     t = tt.decide(GemmWorkload(m=4096, n=4096, k=4096), cores(16))
     assert t.threads_m * t.threads_n * t.threads_k == 16
 
@@ -288,7 +288,7 @@ def test_a_row_times_a_matrix_is_streamed():
 
 
 def test_colliding_rows_are_not_read_in_place_beyond_the_ways():
-    """Page 03: 1024 floats put every row in one set; 1040 spread them. A tile of 12 ways at most, or a copy."""
+    """1024 floats put every row in one set; 1040 spread them. A tile of at most 12 ways, or a copy."""
     l1 = ICE_LAKE.cpu.caches[0]
     for ld in (1024, 2048, 4096):
         t = tt.decide(GemmWorkload(m=2048, n=1024, k=ld), ICE_LAKE)
@@ -308,12 +308,12 @@ def test_shapes_of_networks_take_milliseconds():
     shapes += [(128, 3072, 768), (128, 768, 3072), (512, 512, 512), (1024, 1024, 1024), (4096, 4096, 4096)]
     for hardware in (ICE_LAKE, cores(16), Hardware.load("zen4-server-8c")):
         taken = [min(decision_time(GemmWorkload(m=m, n=n, k=k), hardware) for _ in range(4)) for m, n, k in shapes]
-        # 1.5 to 5 ms, by the processor and by what its other thread does.
+        # 1.5 to 5 ms, depending on the processor and the load of its other thread.
         assert statistics.median(taken) < 0.01, f"{statistics.median(taken) * 1e3:.1f} ms on {hardware.name}"
 
 
 def decision_time(w: GemmWorkload, hardware: Hardware) -> float:
-    """Seconds of processor time, which other work on the machine does not lengthen."""
+    """Return seconds of processor time, which other load on the machine does not increase."""
     start = time.process_time()
     tt.decide(w, hardware)
     return time.process_time() - start
@@ -358,7 +358,7 @@ def test_a_machine_without_a_cpu():
     ("batch", "count", "shares"), [(12, 8, (4, 1, 2, 1)), (3, 2, (1, 1, 2, 1)), (8, 8, (8, 1, 1, 1))]
 )
 def test_a_batch_is_shared_by_the_cheapest_factorisation(batch, count, shares):
-    """Twelve on eight cores would leave half of them idle in the second turn."""
+    """Twelve on eight cores would leave half of them idle in the second round."""
     hardware, workload = cores(count), GemmWorkload(m=64, n=64, k=64, batch=batch)
     t = tt.decide(workload, hardware)
     assert (t.threads_batch, t.threads_m, t.threads_n, t.threads_k) == shares

@@ -1,4 +1,4 @@
-"""What a user can get wrong about a product: one sentence each, saying what, where and what would be accepted."""
+"""Errors of users about a matrix multiplication: one sentence each, with the fault, its place and what is expected."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_no_config_fits_says_which_buffer_and_what_would_do(change, buffer, size
     assert text.startswith("gemm of m = 1000, n = 1000, k = 1000 in float32 on hardware 'neartile': nothing fits")
     assert f"near_tile.{buffer} = {change[buffer]} bytes; expected at least {size}" in text
     enough = Hardware.neartile(**{**UNIT, **change, buffer: size})
-    assert decide_partition(w, enough).feasible  # what the sentence accepts is accepted
+    assert decide_partition(w, enough).feasible  # what the sentence expects is accepted
 
 
 def test_no_config_of_a_convolution_fits():

@@ -1,4 +1,4 @@
-"""The inner tile and the text of a decision (page 01)."""
+"""The inner tile and the text of a decision."""
 
 from __future__ import annotations
 
@@ -108,4 +108,4 @@ def test_explain_shows_the_fields_of_a_cpu_where_there_are_any():
     assert shown["mr"] == ["6", "rows", "of", "the", "register", "tile"]
     assert shown["nr"] == ["16"] and shown["algorithm"] == ["pack"] and shown["pack_b"] == ["pack"]
     assert shown["threads_m"] == ["2"] and shown["predicted_seconds"] == ["0.00125", "s"]
-    assert shown["kc"] == ["256", "half", "of", "L1"]  # a reason for what is no field
+    assert shown["kc"] == ["256", "half", "of", "L1"]  # a reason for something that is not a field

@@ -1,4 +1,4 @@
-"""The configuration of a product in mode "best" against an exhaustive search, and its invariants (page 01)."""
+"""The configuration of a matrix multiplication in mode "best" against an exhaustive search, and its invariants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BERT = [
 # --- equal to an exhaustive search ---
 
 
-def test_2000_random_products_equal_an_exhaustive_search_and_take_every_branch():
+def test_2000_random_gemms_equal_an_exhaustive_search_and_take_every_branch():
     taken = check_random_gemms(2000, seed=20220903)
     assert set(taken) == set(BRANCHES)
     assert min(taken.values()) >= 100, taken
@@ -77,7 +77,7 @@ def test_the_search_over_few_configs_equals_the_search_over_every_config_of_a_co
         assert search(w, machine) == search_naively(w, machine)
 
 
-# --- the seed's claim on BERT-large ---
+# --- the published claim about BERT-large ---
 
 
 @pytest.mark.parametrize("acc_max", [1 << 14, 1 << 16, 1 << 18, 1 << 20])
@@ -106,7 +106,7 @@ def test_bert_large_splits_k_on_small_buffers_and_shrinks_the_accumulation_buffe
     assert min(t.utilisation for t in tilings) == 1.0
 
 
-# --- the tie order, one step at a time ---
+# --- the order of ties, one step at a time ---
 
 
 def test_no_split_is_taken_where_a_split_is_as_fast_and_reads_less():
@@ -131,11 +131,11 @@ def test_the_smallest_accumulation_buffer_is_taken_unless_traffic_is_preferred()
     machine = Hardware.neartile(
         buf_a=256, buf_b=256, acc_max=1 << 16, bw_a=64, bw_b=64, macs_per_cycle=1024, block_m=16, block_n=16
     )
-    # 2**17 cycles at peak and 4096 for one load: each operand may be read 32 times, so 16 x 16 sums do.
+    # 2**17 cycles at peak and 4096 for one load: each operand may be read 32 times, so that 16 x 16 sums suffice.
     smallest, leanest = decide_partition(w, machine), decide_partition(w, machine, prefer="traffic")
     assert (smallest.partition_m, smallest.partition_n, smallest.acc_bytes) == (16, 16, 16 * 16 * 4)
     assert (smallest.load_a, smallest.load_b) == (32, 32)
-    # 2**14 sums, at most 256 rows or columns: load_a * load_b >= 16, and 4 + 4 is the least sum.
+    # 2**14 sums, at most 256 rows or columns: load_a * load_b >= 16, and 4 + 4 is the smallest sum.
     assert (leanest.partition_m, leanest.partition_n, leanest.acc_bytes) == (128, 128, 1 << 16)
     assert (leanest.load_a, leanest.load_b) == (4, 4)
 
@@ -143,7 +143,7 @@ def test_the_smallest_accumulation_buffer_is_taken_unless_traffic_is_preferred()
 def test_fewest_bytes_decide_between_the_orders_before_the_flag_rule():
     w = GemmWorkload(m=256, n=512, k=64, dtype="int8")
     machine = Hardware.neartile(buf_a=1 << 12, buf_b=1 << 12, acc_max=0, bw_a=1024, bw_b=64, macs_per_cycle=1)
-    # m outside n: A, 16 KiB, once and B, 32 KiB, 4 times; n outside m, which the bandwidths ask for: A 8 times, B once.
+    # m outside n: A, 16 KiB, once and B, 32 KiB, 4 times; n outside m, which the bandwidths require: A 8 times, B once.
     assert (decide_partition(w, machine).load_a, decide_partition(w, machine).load_b) == (1, 4)
     assert (decide_partition(w, machine, mode="seed").load_a, decide_partition(w, machine, mode="seed").load_b) == (
         8,
@@ -191,7 +191,7 @@ def test_case_1_splits_where_the_other_operand_cannot_hold_one_block():
     assert "not even one block" in t.why("split_k")
 
 
-def test_a_batch_is_decided_like_one_of_its_products():
+def test_a_batch_is_decided_like_one_of_its_gemms():
     machine = Hardware.neartile(buf_a=1 << 14, buf_b=1 << 14, acc_max=1 << 16, bw_a=32, bw_b=64, macs_per_cycle=1024)
     one, many = (GemmWorkload(m=384, n=512, k=640, batch=batch) for batch in (1, 16))
     assert decide_partition(one, machine) == decide_partition(many, machine)
@@ -262,7 +262,7 @@ def test_more_of_anything_is_never_slower(w, machine, field):
 
 
 @given(gemms, machines)
-def test_a_product_and_its_transpose_are_equally_fast(w, machine):
+def test_a_gemm_and_its_transpose_are_equally_fast(w, machine):
     unit = machine.near_tile
     mirrored = Hardware.neartile(
         buf_a=unit.buf_b,
@@ -300,7 +300,7 @@ def test_a_decision_is_hundreds_of_times_faster_than_the_search_over_every_confi
         tiling = decide_partition(w, machine)
         decided.append(time.perf_counter() - start)
     assert best is not None and tiling.utilisation == pytest.approx(best.utilisation)
-    assert searched > 500 * min(decided)  # the quickest: other work may slow either
+    assert searched > 500 * min(decided)  # the minimum: other load may slow down either
 
 
 def test_the_median_decision_takes_under_a_millisecond():

@@ -1,4 +1,4 @@
-"""mode="seed": the seed's rule worked by hand (seed 000, paragraphs 94 to 200 and steps s501 to s522)."""
+"""mode="seed": the original rule calculated by hand (seed 000, paragraphs 94 to 200 and steps s501 to s522)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def outcome(t):
 
 def test_case_1_takes_the_side_by_m_and_n_alone():
     machine = Hardware.neartile(buf_a=1000, buf_b=50_000, acc_max=0, bw_a=8, bw_b=8, macs_per_cycle=640)
-    # Only B fits, but m < n: the seed keeps A, which has 2000 bytes for a buffer of 1000 (s520).
+    # Only B fits, but m < n: the rule keeps A, which has 2000 bytes for a buffer of 1000 (s520).
     t = decide_partition(GemmWorkload(m=20, n=500, k=100, dtype="int8"), machine, mode="seed")
     assert outcome(t) == (20, 500, 100, "mn", False, 0, 1, 1)
     assert not t.feasible and t.utilisation == pytest.approx(20 * 8 / 640)  # (4)
-    # m >= n: the seed keeps B, which fits (s521).
+    # m >= n: the rule keeps B, which fits (s521).
     t = decide_partition(GemmWorkload(m=500, n=500, k=100, dtype="int8"), machine, mode="seed")
     assert outcome(t) == (10, 500, 100, "nm", False, 0, 1, 1)
     assert t.feasible and t.utilisation == 1.0
@@ -61,8 +61,8 @@ def split_case(**changes):
 
 
 def test_split_takes_load_counts_from_product_and_ratio():
-    # load_a * load_b = 2**18 / 2**16 = 4, ratio 1: 2 and 2. 2**17 cycles at peak, 2 * 2**15 for each operand.
-    # Shrunk: 2**15 gives 3 and 3 (98304 cycles), 2**14 gives 4 and 4 (131072), 2**13 gives 6 and 6, which is slower.
+    # load_a * load_b = 2**18 / 2**16 = 4, ratio 1: 2 and 2. 2**17 cycles at peak, 2 * 2**15 for each operand. Shrunk:
+    # 2**15 gives 3 and 3 (98304 cycles), 2**14 gives 4 and 4 (131072), 2**13 gives 6 and 6, which is slower.
     t = decide_partition(*split_case(), mode="seed")
     assert outcome(t) == (128, 128, 32, "mn", True, 1 << 14, 4, 4)
     assert t.utilisation == 1.0 and t.feasible
@@ -89,11 +89,11 @@ def test_split_ratio_gives_equal_load_times():
 
 
 def test_split_counts_are_rounded_up_from_product_and_ratio():
-    # product 5, ratio 3: load_a = sqrt(15) = 3.9, load_b = 5 / 4. With the ratio inverted it would be 5 and 1.
+    # product 5, ratio 3: load_a = sqrt(15) = 3.9, load_b = 5 / 4. With the inverse ratio it would be 5 and 1.
     case = split_case(acc_max=(1 << 18) // 5, bw_a=96, bw_b=32, macs_per_cycle=1 << 20)
     t = decide_partition(*case, mode="seed", acc_factor=0.1)
     assert (t.load_a, t.load_b) == (4, 2)
-    # Half of it gives sqrt(30) and 10 / 6: 6 and 2, as fast since B still sets the time.
+    # Half of it gives sqrt(30) and 10 / 6: 6 and 2, as fast since B still determines the time.
     assert decide_partition(*case, mode="seed").acc_bytes == (1 << 18) // 5 // 2
 
 
@@ -115,7 +115,7 @@ def test_split_doubles_one_count_and_halves_the_other_where_times_are_far_apart(
     # load_a = sqrt(4.0625 * 0.3) = 1.1 rounds up to 2, three times as long as B: 1 and 5 are shorter.
     t = decide_partition(*split_case(acc_max=64527, bw_a=30, bw_b=100, macs_per_cycle=1 << 20), mode="seed")
     assert (t.partition_m, t.partition_n) == (512 // 5, 512)
-    assert (t.load_a, t.load_b) == (1, 6)  # 102 rows a partition are 6 partitions
+    assert (t.load_a, t.load_b) == (1, 6)  # 102 rows per partition are 6 partitions
 
 
 def test_split_keeps_its_counts_where_halving_one_would_take_longer():
@@ -126,7 +126,7 @@ def test_split_keeps_its_counts_where_halving_one_would_take_longer():
 
 
 def test_seed_counts_accumulators_in_elements_and_reports_what_does_not_fit():
-    # The seed's sums take one byte, the machine's four.
+    # The rule's sums take one byte, the machine's four.
     t = decide_partition(*split_case(acc_bytes_per_element=4, macs_per_cycle=32768), mode="seed")
     assert (t.partition_m, t.partition_n, t.acc_bytes) == (256, 256, 1 << 16)
     assert not t.feasible and "exceeds" in t.why("feasible")
@@ -138,7 +138,9 @@ def test_seed_sees_a_convolution_as_its_matrix():
     machine = Hardware.neartile(buf_a=144 * 64, buf_b=144 * 64, acc_max=0, bw_a=64, bw_b=64, macs_per_cycle=64)
     t = decide_partition(conv, machine, mode="seed")
     assert outcome(t) == (64, 64, 144, "nm", False, 0, 16, 1)
-    assert decide_partition(conv, machine).partition_n > 64  # the same buffer holds more activations than matrix
+    assert (
+        decide_partition(conv, machine).partition_n > 64
+    )  # the same buffer holds more activations than matrix elements
 
 
 def test_seed_is_never_faster_than_best_where_it_fits_and_often_slower():

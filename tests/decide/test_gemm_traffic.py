@@ -1,5 +1,4 @@
-"""What a configuration reads: the worked examples of page 01, a replay of the five loops, and the halo of a
-convolution."""
+"""Traffic of a configuration: worked examples, a replay of the five loops, and the halo of a convolution."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def tiling_of(**fields) -> GemmTiling:
     return GemmTiling(**{**given, "load_a": 1, "load_b": 1, "utilisation": 1.0, **fields})
 
 
-# --- worked examples of page 01 ---
+# --- worked examples ---
 
 
 @pytest.mark.parametrize("partition_k", [1, 7, 32, 95])
@@ -49,9 +48,9 @@ def test_the_decision_finds_the_half_of_n_example():
 
 
 def replayed_loads(m: int, n: int, k: int, t: GemmTiling, fits_a: bool, fits_b: bool) -> tuple[float, float]:
-    """Walk the five loops as page 01 prints them, load what is not there, and count elements loaded per element.
+    """Execute the five loops, load what is missing, and count loads per element.
 
-    A buffer holds one block, or the whole operand where that fits.
+    A buffer holds one block, or the whole operand if that fits.
     """
     held_a: set[tuple[int, int]] = set()
     held_b: set[tuple[int, int]] = set()
@@ -129,7 +128,7 @@ def test_partition_k_of_a_split_is_the_largest_that_fits_below_k():
 # --- the convolution mapping ---
 
 
-def test_a_convolution_is_a_product_with_activations_reused_across_the_kernel():
+def test_a_convolution_is_a_gemm_with_activations_reused_across_the_kernel():
     conv = ConvWorkload(
         n=2, h=20, w=30, ci=12, co=40, kh=3, kw=5, stride=(2, 1), padding=(1, 2, 1, 2), groups=2, dtype="float16"
     )
@@ -154,7 +153,8 @@ def test_activations_fit_by_their_own_bytes_though_their_matrix_view_does_not():
 
 
 def pixels_touched(conv: ConvWorkload, start: int, positions: int) -> int:
-    """Input pixels that a run of output positions reads, found by visiting every tap of every position."""
+    """Count the input pixels that a run of output positions reads, by visiting every kernel position of every
+    output."""
     (stride_h, stride_w), (dilation_h, dilation_w) = conv.stride, conv.dilation
     touched = set()
     for position in range(start, start + positions):

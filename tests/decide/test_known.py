@@ -1,4 +1,4 @@
-"""Configurations that a source knows and an operator cannot have: formulas decide, and a warning says so once."""
+"""Configurations of a database that are invalid for an operator: the formulas decide, and one warning says so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Source:
         return IMPOSSIBLE
 
 
-def test_a_known_config_that_does_not_apply_is_told_once():
+def test_a_known_config_that_does_not_apply_is_reported_once():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         for _ in range(3):

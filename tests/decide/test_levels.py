@@ -1,5 +1,5 @@
-"""The configuration of a product through storage levels: against counting by walking, and against every configuration
-there is."""
+"""The configuration of a matrix multiplication for several storage levels: against counting, and against every
+configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_loads_are_those_that_walking_the_loops_counts():
         p = level_product(*random_case(rng))
         for b in itertools.islice(every_config(p), rng.randrange(20), 6000, 17):
             if p.m % b.rows[0] or p.n % b.columns[0]:
-                continue  # a block may stay by chance where the last one of a level is alone
+                continue  # a block may stay by chance if the last one of a level is alone
             for level, found in enumerate(traffic_of(p, b)):
                 assert walked_loads(p, b, level) == (found.load_a * p.m * p.k, found.load_b * p.n * p.k), b
                 looked += 1
@@ -67,7 +67,7 @@ def test_blocks_fit_their_levels_and_are_multiples_of_each_other():
 
 
 @pytest.mark.parametrize("size", [(1024, 1024, 1024), (4096, 1024, 1024), (128, 4096, 1024)], ids=str)
-def test_large_products_keep_dla3_busy(size):
+def test_large_gemms_keep_dla3_busy(size):
     m, n, k = size
     d = tt.decide(tt.GemmWorkload(m=m, n=n, k=k, dtype="int8"), DLA3)
     assert d.utilisation > 0.95
@@ -93,7 +93,7 @@ def test_reasons_text_and_json():
     assert f"steps of {d.tile_k}" in d.why("split_level")
 
 
-def test_convolutions_are_products_of_kernels_by_lines():
+def test_convolutions_are_gemms_of_kernels_by_lines():
     conv = tt.ConvWorkload(n=1, h=28, w=28, ci=128, co=128, kh=3, kw=3, padding=(1, 1, 1, 1), dtype="int8")
     d = tt.decide(conv, DLA3)
     assert d.utilisation > 0.8
@@ -106,7 +106,7 @@ def test_convolutions_are_products_of_kernels_by_lines():
     assert "lines of" in d.why("tile_n")
 
 
-def test_a_convolution_of_one_tap_takes_what_its_product_takes():
+def test_a_convolution_of_one_tap_takes_what_its_gemm_takes():
     conv = tt.ConvWorkload(n=1, h=28, w=28, ci=256, co=128, kh=1, kw=1, dtype="int8")
     product = tt.GemmWorkload(m=128, n=784, k=256, dtype="int8")
     assert tt.decide(conv, DLA3).cycles <= 1.15 * tt.decide(product, DLA3).cycles

@@ -1,4 +1,4 @@
-"""Page 03: the ranked (m, z), their limits and forms, and the choice in order."""
+"""Microkernels: the ranked (m, z), their limits and kernel variants, and the choice in order."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_one_vector_of_columns_leaves_z_1_in_both_modes():
 
 
 def test_registers_that_cannot_hide_the_latency_still_give_a_choice():
-    """16 registers, 13 in flight: only z = 1 hides the latency, at a ratio below 1; the least evil comes first."""
+    """16 registers, 13 in flight: only z = 1 covers the latency, at a ratio below 1; the best compromise is first."""
     core = {**SEED_CORE, "registers": 16}
     assert pairs(microkernel(**core, mode="seed"))[0] == (6, 2)
     assert pairs(microkernel(**core))[0] == (4, 3)

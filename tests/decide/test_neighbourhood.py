@@ -1,4 +1,4 @@
-"""The configurations around a decision: complete, possible, in order, and told to a cost model."""
+"""The configurations near a decision: complete, valid, ordered, and encoded for a cost model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_combinations_are_configs_or_nothing():
     assert space.config({}) == space.start
     other = space.config({"microkernel": (8, 3), "inner_order": "nm"})
     assert (other.choice("microkernel"), other.choice("inner_order")) == ((8, 3), "nm")
-    assert space.config({"microkernel": (30, 4)}) is None  # more registers than there are
+    assert space.config({"microkernel": (30, 4)}) is None  # more registers than exist
     assert space.config({"depth": 1024, "columns": 1024}) is None  # more than L2
     with pytest.raises(DatabaseError, match="expected normal, pack"):
         space.config({"form": "winograd"})
@@ -72,7 +72,7 @@ def test_forms_are_a_choice_of_a_convolution():
 
 
 def spread(space: Space) -> set[str]:
-    """Choices of the best form with more than one value."""
+    """Return the choices of the best algorithm with more than one value."""
     form = space.start.form
     return {name for name in space.choices(space.start) if len(space.options[name]) > 1} | {form}
 
@@ -83,7 +83,7 @@ def test_what_the_issue_names_can_be_changed():
     assert any(threads[3] > 1 for threads in neighbourhood(GemmWorkload(m=8, n=64, k=16384), CPU).options["threads"])
 
 
-def test_features_tell_configs_apart_and_have_the_same_names():
+def test_features_distinguish_configs_and_have_the_same_names():
     space = neighbourhood(GemmWorkload(m=500, n=1000, k=700), CPU)
     told = [space.features(config) for config in space.configs(40) if config.form == space.start.form]
     assert len({tuple(features) for features in told}) == 1
@@ -91,7 +91,7 @@ def test_features_tell_configs_apart_and_have_the_same_names():
     assert all(math.isfinite(value) for features in told for value in features.values())
     ragged = space.features(space.config({"microkernel": (6, 4)}))
     assert ragged["padding"] == pytest.approx(1 - 500 / 504 * 1000 / 1024)
-    # L2 holds blocks of all rows by partition_n columns by partition_k summed elements.
+    # L2 holds blocks of all rows by partition_n columns by partition_k.
     config = space.start
     tiling, level = space.tiling(config), next(blocks for blocks in config.levels if blocks.level == "L2")
     elements = math.prod(level.left) + math.prod(level.right)
@@ -119,7 +119,7 @@ def test_a_cost_is_told_apart_into_its_parts(workload):
         assert not parts or sum(parts.values()) == pytest.approx(1)
         assert all(share >= 0 for share in parts.values())
         if parts:
-            # What starts the threads is the same time in every configuration that starts them once.
+            # Thread start-up takes the same time in every configuration that starts them once.
             start = parts["part.start"] * 2 ** features["predicted"]
             shares.setdefault(config.form, set()).add(round(start * 1e9))
     assert shares and all(max(times) <= 3 * min(times - {0}) for times in shares.values())

@@ -1,4 +1,4 @@
-"""Configurations of products of open rows: what a decision settles, taken out of it and put to use again."""
+"""Configurations of matrix multiplications with dynamic rows: extracted from decisions and applied again."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_configuration_of_another_form_is_refused():
 
 
 class Known:
-    """A source that knows one configuration of open rows."""
+    """A database with one configuration for dynamic rows."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.asked = config, []

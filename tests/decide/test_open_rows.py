@@ -1,4 +1,4 @@
-"""Decisions for products whose rows only a run brings."""
+"""Decisions for matrix multiplications with dynamic rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_tile_is_low_and_not_far_from_the_best(n, k):
     tiling = decided(n, k)
     best = decide_on_cpu(tt.GemmWorkload(m=128, n=n, k=k), tt.Hardware.load("zen4-server-8c"), packing="ahead")
     assert tiling.mr <= MOST_ROWS and tiling.form == "open" and tiling.threads_k == 1
-    # Columns of a whole panel are computed, so that few columns cost more than the best tile for them.
+    # Whole panels of columns are computed, so that few columns cost more than with the best tile for them.
     padded = -(-n // tiling.nr) * tiling.nr / n
     assert tiling.predicted_seconds <= best.predicted_seconds * NEAR * padded * 1.05
 

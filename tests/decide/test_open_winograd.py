@@ -1,4 +1,4 @@
-"""Decisions for convolutions of images whose height and width only a run brings."""
+"""Decisions for convolutions of images with dynamic height and width."""
 
 from __future__ import annotations
 

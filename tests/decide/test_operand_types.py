@@ -1,4 +1,4 @@
-"""Types of the operands: engines that take some only, what each operand weighs, how weights are stored."""
+"""Types of the operands: engines that support some only, bytes of each operand, storage of weights."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_page_01s_left_operand_of_a_convolution_are_the_kernels():
 
 
 def test_a_toy_weight_format_is_priced_by_its_row(monkeypatch):
-    """A format is a row: what B weighs and what decoding costs, and whether a kernel reads it."""
+    """A format is a table row: bytes of B, cost of decoding, and whether a kernel supports it."""
     one = tt.GemmWorkload(m=1, n=8192, k=8192)
 
     def seconds(encoding: str) -> float:

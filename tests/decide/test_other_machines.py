@@ -1,4 +1,4 @@
-"""Decisions for machines that are not here: 16 cores, AArch64, one thread. On each they have to be sane."""
+"""Decisions for other machines: 16 cores, AArch64, one thread. They must be sensible on each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_there_are_arm_and_intel_machines_of_16_cores():
 
 @pytest.mark.parametrize("workload", PRODUCTS, ids=str)
 @pytest.mark.parametrize("name", CPUS)
-def test_products_fit_registers_and_cores(name, workload):
+def test_gemms_fit_registers_and_cores(name, workload):
     for cores in (1, 16):
         hardware = with_cores(name, cores)
         cpu, d = hardware.cpu, tt.decide(workload, hardware)

@@ -1,4 +1,4 @@
-"""Decisions out of JSON: what was written comes back, what was changed is refused by name."""
+"""Decisions from JSON: unmodified ones round-trip, modified ones are refused with the field's name."""
 
 import dataclasses
 import json
@@ -76,7 +76,7 @@ def test_the_decision_of_another_operator_is_refused():
         ),
     ],
 )
-def test_text_that_is_no_decision_is_refused_by_its_field(text, said):
+def test_text_that_is_not_a_decision_is_refused_by_its_field(text, said):
     with pytest.raises(tt.DatabaseError) as caught:
         read_decision(text)
     assert said in str(caught.value)

@@ -1,4 +1,4 @@
-"""Recurrent layers on a CPU: register tiles, cores, the order in which units are taken."""
+"""Recurrent layers on a CPU: register tiles, cores, the order of units."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_weights_larger_than_the_first_cache_are_taken_from_either_end_in_turn()
     assert not decide_recurrence(lstm(64), dataclasses.replace(CPU, cores=4, threads=4), threads=4).turning
 
 
-def test_layers_are_decided_each_with_its_product():
+def test_layers_are_decided_each_with_its_gemm():
     workload = tt.RnnWorkload(steps=50, input_size=96, hidden_size=512, layers=2, bidirectional=True)
     found = tt.decide(workload, MACHINE)
     assert [part.input_size for part in found.layers] == [96, 1024]

@@ -1,4 +1,5 @@
-"""Recurrent layers on page 04's engine: pairs of EP and VP, cycles of a step, the seed's walk and what it misses."""
+"""Recurrent layers on the column engine: pairs of EP and VP, cycles of a step, the original search and what it
+misses."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def test_worked_example_of_vectors_of_1024_where_16_by_4096_beats_32_by_2048_by_
 
 
 def test_greedy_stops_where_cycles_rise_and_the_gap_is_reported():
-    """640 units on 64 inputs: EP = 4 takes all 2560 rows at once, 160 + 22 cycles; 8 takes them in two parts and a
-    cycle more of the tree, 160 + 23, and ends the walk; 32 takes five parts of 512 rows, 100 + 25."""
+    """640 units on 64 inputs: EP = 4 processes all 2560 rows at once, 160 + 22 cycles; 8 needs two parts and one more
+    cycle of the tree, 160 + 23, and ends the search; 32 needs five parts of 512 rows, 100 + 25."""
     best, seed = (tt.decide(layer(640, 64), RNN16K, mode=mode) for mode in ("best", "seed"))
     assert [(tiling.ep, tiling.cycles_per_step) for tiling in (seed, best)] == [(4, 182), (32, 125)]
     assert best.seed_gap == seed.seed_gap == 182 / 125
@@ -43,7 +44,7 @@ def test_greedy_stops_where_cycles_rise_and_the_gap_is_reported():
 
 
 def test_an_ep_that_takes_as_long_as_the_one_before_does_not_end_the_walk():
-    """640 units on 640 inputs: 320 cycles by EP = 4 and by 8, then 240 by 16 and 200 by 32."""
+    """640 units on 640 inputs: 320 cycles with EP = 4 and 8, then 240 with 16 and 200 with 32."""
     steps = [
         tt.rnn_cycles(layer(640), RNN16K, ep=ep, vp=min(2560, 16384 // ep)).cycles_per_step for ep in (4, 8, 16, 32)
     ]
@@ -63,7 +64,7 @@ def test_mode_seed_is_the_walk_to_the_first_rise(multipliers):
                 cycles = tt.rnn_cycles(layer(hidden, inputs), machine, ep=ep, vp=vp).cycles_per_step
                 if walked and cycles > walked[-1][0]:
                     break
-                walked.append((cycles, ep))  # of equal cycles the smaller EP has the smaller latency
+                walked.append((cycles, ep))  # for equal cycles the smaller EP has the smaller latency
             found = tt.decide(layer(hidden, inputs), machine, mode="seed")
             assert (found.cycles_per_step, found.ep) == min(walked)
 
@@ -87,7 +88,8 @@ def test_rows_past_those_of_the_weights_are_idle():
     [("gru", True, 4, 4, 1), ("gru", False, 3, 3, 2), ("rnn", True, 1, 1, 1), ("lstm", True, 4, 4, 1)],
 )
 def test_cells_have_their_rows_and_drains(cell, reset, blocks_x, blocks_h, drains):
-    """A GRU whose reset multiplies the product: four rows a unit; else two dependent products. Plain: one row."""
+    """A GRU whose reset multiplies the matrix product: four rows per unit; else two dependent multiplications. Plain:
+    one row."""
     found = tt.rnn_cycles(layer(256, cell=cell, linear_before_reset=reset, steps=1), RNN16K, ep=16, vp=256)
     cx, ch, lat = 16 * blocks_x, 16 * blocks_h, 24
     assert found.cycles_per_step == ch + max(cx, lat) + (drains - 1) * lat

@@ -1,4 +1,4 @@
-"""Stride-fold: the index map, its inverse, and the plain convolution (page 05)."""
+"""Stride-fold: the index map, its inverse, and the direct convolution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def conv(**fields):
 
 @st.composite
 def layers(draw, most_stride=4, groups=1):
-    """Small convolutions of strides 1 to 4, kernels of 1 to 7, any border, kernels dilated along W as well."""
+    """Small convolutions with strides 1 to 4, kernels of 1 to 7, any border, kernels dilated along W as well."""
     kh, kw = draw(st.integers(1, 3)), draw(st.integers(1, 7))
     dilation = (draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 1, 2, 3))))
     padding = draw(st.tuples(st.integers(0, 2), st.integers(0, 7), st.integers(0, 2), st.integers(0, 7)))

@@ -1,4 +1,4 @@
-"""W-fold on page 05's machine: the page's worked examples, and counts against a scalar loop nest."""
+"""W-fold on the fold engine: worked examples, and counts against a scalar loop nest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ instruction_rows instruction_columns block_steps steps reads weight_rows write_r
 
 
 def conv(**fields):
-    """A 3x3 convolution of bytes, 56x56x16 to 64 channels, but for `fields`."""
+    """Return an int8 3x3 convolution, 56x56x16 to 64 channels, except for `fields`."""
     usual = {"n": 1, "h": 56, "w": 56, "ci": 16, "co": 64, "kh": 3, "kw": 3, "padding": (1, 1, 1, 1), "dtype": "int8"}
     return ConvWorkload(**{**usual, **fields})
 
@@ -53,7 +53,7 @@ def best(hardware=WFOLD16, **fields):
 def test_pci_by_the_padding_rule(ci, pci):
     t = seed(ci=ci)
     assert (t.pci, t.ws, t.bci) == (pci, 64 // pci, -(-ci // pci))
-    assert seed(ci=1, co=ci).pco == pci  # PCO is chosen as PCI is
+    assert seed(ci=1, co=ci).pco == pci  # PCO is chosen like PCI
 
 
 def test_channels_count_in_bytes():
@@ -98,7 +98,7 @@ def test_kernels_wider_than_kmax_are_config_the_last_piece_shorter():
 
 def test_4_by_5_with_stride_2():
     t = seed(h=4, w=5, ci=16, co=64, stride=(2, 2), padding=(0, 0, 0, 0))
-    # 4 x 3 x 32 and kernels of 3 x 2 x 32: one output row of two points, 2 blocks of channels at most.
+    # 4 x 3 x 32 and kernels of 3 x 2 x 32: one output row of two points, at most 2 blocks of channels.
     assert (t.stride_fold, t.pci, t.bci, t.kw_pieces) == (2, 32, 1, (2,))
     assert t.steps == 1 * 1 * 4 * 3 * 2
 
@@ -112,7 +112,7 @@ def test_more_neighbours_than_the_width_are_not_admissible():
 
 
 def test_the_rule_takes_no_8_where_16_is_admissible():
-    """16 pads at most 15 bytes: below the least and 16 more. Only mode best weighs what the padding costs."""
+    """16 pads at most 15 bytes: less than the minimum plus 16. Only mode best includes the cost of padding."""
     assert all(seed(ci=ci).pci >= 16 for ci in range(1, 100))
     assert {best(ci=ci).pci for ci in range(1, 9)} == {8}
 
@@ -145,11 +145,11 @@ def test_aco_is_whole_rounds_of_sub_units(co, aco):
 
 def test_co_is_config_in_blocks_of_64_and_larger_ones_where_the_second_buffer_holds_them():
     literal, t = seed(co=128), best(co=128)
-    assert (literal.co_block, t.co_block) == (64, 128)  # 8 rows of weights of 9
+    assert (literal.co_block, t.co_block) == (64, 128)  # 8 rows of weights out of 9
     assert literal.steps == t.steps and literal.reads == 2 * t.reads
     assert best(co=160).co_block == 128  # 10 rows do not fit: two passes
     four, five = (best(Hardware.wfold(second_buffer_rows=rows), co=128) for rows in (4, 5))
-    assert (four.co_block, five.co_block) == (48, 64)  # so that weights of the next tap find a place
+    assert (four.co_block, five.co_block) == (48, 64)  # so that weights of the next kernel position find space
     assert "fewer cycles than the machine's usual block" in four.why("co_block")
     assert "larger one saves nothing" in five.why("co_block")
 
@@ -179,14 +179,14 @@ def test_the_slowest_of_multipliers_and_ports_decides():
     assert fast.steady_cycles == max(fast.steps, fast.write_rows)
     slow = seed(Hardware.wfold(output_rows_per_cycle=0.01))
     assert slow.steady_cycles == slow.write_rows * 100 and "write-out" in slow.why("steady_cycles")
-    assert slow.cycles == 4 + 36 + 2 + slow.write_rows * 100  # behind the first block and its two gaps
+    assert slow.cycles == 4 + 36 + 2 + slow.write_rows * 100  # after the first block and its two gaps
     assert seed(Hardware.wfold(weight_rows_per_cycle=0.5)).steady_cycles == 2 * seed().weight_rows
 
 
 def test_utilisation_is_the_plain_multiply_adds_at_peak_over_cycles():
     t = seed(Hardware.wfold(first_buffer_rows=10), ci=64, co=64, w=64, padding=(1, 1, 1, 1))
     assert t.utilisation == pytest.approx(56 * 64 * 64 * 64 * 9 / 4096 / t.cycles)
-    assert 0.999 < t.utilisation < 1.0 and t.steady_cycles == t.steps  # 4 cycles before, and 4 rows behind
+    assert 0.999 < t.utilisation < 1.0 and t.steady_cycles == t.steps  # 4 cycles before, and 4 rows after
     assert seed(ci=16, co=16, n=3).utilisation == seed(ci=16, co=16).utilisation
     assert all(0 < best(ci=ci, co=co).utilisation <= 1 for ci in (1, 3, 7, 64, 65) for co in (1, 16, 65))
 
@@ -307,7 +307,7 @@ def small_layers(draw, strides=(1, 2, 3, 4), dilations=(1, 2)):
 
 
 def walked(w, unit, pci, pco, co_rows):
-    """The nest's results and counts for a convolution, stride-folded where it must be."""
+    """Return the loop nest's results and counts for a convolution, stride-folded if necessary."""
     rng = np.random.default_rng(w.w * 100 + w.ci)
     x = rng.integers(-9, 10, (w.h, w.w, w.ci))
     weights = rng.integers(-9, 10, (w.co, w.kh, w.kw, w.ci))
@@ -377,7 +377,7 @@ FEWER_THAN_USUAL = Hardware.wfold(
 )
 
 
-# A block of four fills the second buffer, the one of two behind it does not.
+# A block of four fills the second buffer, the following one of two does not.
 TWO_SIZES_OF_BLOCKS = Hardware.wfold(
     row_bytes=4,
     sub_units=1,
@@ -395,7 +395,7 @@ TWO_SIZES_OF_BLOCKS = Hardware.wfold(
 @example(conv(h=1, w=5, ci=1, co=7, kh=1, kw=1, padding=(0, 0, 0, 0)), FEWER_THAN_USUAL)
 @example(conv(h=2, w=1, ci=1, co=6, kh=2, kw=1, padding=(0, 0, 0, 0)), TWO_SIZES_OF_BLOCKS)
 def test_no_choice_is_faster_than_mode_best(w, hardware):
-    """Every granularity and block that is admissible: none has fewer cycles, or as many and fewer reads."""
+    """For every admissible granularity and block: none has fewer cycles, or as many and fewer reads."""
     unit, t, layer = hardware.w_fold, decide(w, hardware), layer_of(StrideFold(w), hardware.w_fold)
     rows = -(-w.co // unit.sub_units)
     granularities = [unit.row_bytes >> i for i in range(5) if (unit.row_bytes >> i) >= unit.least_granularity]

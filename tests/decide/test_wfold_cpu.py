@@ -1,4 +1,4 @@
-"""W-fold on a CPU: the band's geometry against a scalar definition, what is admissible, and when it pays."""
+"""W-fold on a CPU: the band's geometry against a scalar definition, admissible cases, and when it pays off."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_band_holds_what_is_read(workload, group, ws):
     places = [divmod(x + left, rows.fold) for x in range(workload.w)]
     wanted = {(x, part * workload.ci + c) for x, part in places for c in range(workload.ci) if x < rows.columns}
     assert len(filled) == len(set(filled)) and set(filled) == wanted
-    # Every output point's taps lie in the band, at a distance of whole folded columns from the point's own.
+    # Every output point's kernel positions are in the band, at a distance of whole folded columns from the point's own.
     for point in range(workload.wo):
         for tap in range(workload.kw):
             position = point * workload.stride[1] + tap * workload.dilation[1]
@@ -88,7 +88,7 @@ def test_band_holds_what_is_read(workload, group, ws):
 
 def test_sizes_of_a_stem():
     rows = FoldedRows.of(RESNET, group=4, lanes=16, ws=8)
-    # 3 channels and 2 columns are 6 of the 8 bytes of a block; 7 taps are 4; 112 points are 14 rows of 8.
+    # 3 channels and 2 columns are 6 of the 8 bytes of a block; 7 kernel columns are 4; 112 points are 14 rows of 8.
     assert (rows.channels, rows.pci, rows.bci, rows.w.taps, rows.steps) == (6, 8, 1, 4, 28)
     tiling = decide(RESNET)
     assert tiling.form == "wfold" and tiling.stride_fold == 2

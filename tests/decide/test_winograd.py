@@ -1,4 +1,4 @@
-"""Winograd's transforms, exactly; which tile sizes are admissible; the configuration and its price."""
+"""Winograd's transforms, exactly; admissible tile sizes; the configuration and its cost."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_blocks_of_channels_keep_errors_down():
 
 @pytest.mark.parametrize("ci", [1, 64, 512, 1024])
 def test_no_tile_of_8_points_is_taken_by_default(ci):
-    """Nor F(5 x 5, 2 x 2): a plain sum of so few taps is more accurate."""
+    """Nor F(5 x 5, 2 x 2): a direct sum over so few kernel positions is more accurate."""
     assert {k: admissible(conv(ci=ci, k=k)) for k in range(2, 8)} == {
         2: (3,),
         3: (2, 4),
@@ -196,8 +196,8 @@ def test_configs_fit_the_machine(w, cores, bits):
             )
 
 
-# Thousands of cycles measured with weights transformed ahead, one core with 512-bit vectors that takes a multiply-add a
-# cycle, 1 MiB of second and 32 MiB of L3; the register tiles measured may differ from those chosen.
+# Thousands of cycles measured with pretransformed weights, on one core with 512-bit vectors that executes one FMA per
+# cycle, 1 MiB of L2 and 32 MiB of L3; the measured register tiles may differ from the chosen ones.
 MEASURED = {
     (56, 64): {2: 3640, 4: 2142, 6: 2054},
     (28, 128): {4: 1994, 6: 1881},
@@ -216,7 +216,7 @@ def test_prediction_is_near_what_was_measured(shape):
     }
     for m, thousands in measured.items():
         assert predicted[m] == pytest.approx(1000 * thousands, rel=0.28)
-    # The size chosen costs little more than the best one.
+    # The chosen size costs little more than the best one.
     chosen = min(predicted, key=lambda m: predicted[m])
     assert measured[chosen] <= 1.05 * min(measured.values())
 
@@ -237,8 +237,8 @@ def test_transforming_weights_and_scattered_channels_cost_something():
 
 
 def test_weights_that_are_transformed_while_it_runs_are_not_handed_over():
-    """Cores that share the image tiles read all weights, which then have to be taken back before they are written
-    again: on a Zen 4 server 213 us where shares of the channels take 50."""
+    """Cores that share the image tiles read all weights, whose lines are then transferred back before they are written
+    again: on a Zen 4 server 213 us, compared with 50 for shares of the channels."""
     machine = cpu(2)
     for w in (conv(h=7, ci=24, co=344), conv(h=7, ci=96, co=112)):
         config = decide_winograd(w, machine)
@@ -256,6 +256,6 @@ def test_tiles_at_the_border_are_counted():
     inside, border = conv(padding=(0, 0, 0, 0), h=58), conv()
     assert (inside.ho, border.ho) == (56, 56)
     assert WinogradModel(inside, cpu(), 4, True).input_square < WinogradModel(border, cpu(), 4, True).input_square
-    # Only the first and the last of two rows and columns of tiles are there, and all of them lie across the border.
+    # There are only the first and the last of two rows and columns of tiles, all of which cross the border.
     all_border = WinogradModel(conv(h=8), cpu(), 4, True).input_square
     assert all_border > WinogradModel(border, cpu(), 4, True).input_square

@@ -1,4 +1,5 @@
-"""docker/: lock files against pyproject.toml, commands of the build script, health check of tracker and worker."""
+"""docker/: lock files compared with pyproject.toml, commands of the build script, health check of tracker and
+worker."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LOCKED_PYTHON = {"python_version": "3.11", "python_full_version": "3.11.14"}
 
 
 def locked(name: str) -> dict[str, str]:
-    """Version of each distribution that a lock file has."""
+    """Return the version of each distribution in a lock file."""
     return dict(re.findall(r"^([\w.-]+)==(\S+) \\$", (DOCKER / name).read_text(), re.MULTILINE))
 
 
@@ -58,7 +59,7 @@ def test_everything_locked_has_a_hash(name):
 
 @pytest.fixture
 def tools(tmp_path):
-    """Runs docker/build where only the named tools are, none of which does anything but succeed."""
+    """Run docker/build with only the named tools available, which do nothing and succeed."""
     for name in ("bash", "git", "tar", "mktemp", "rm", "dirname", "env"):
         (tmp_path / name).symlink_to(shutil.which(name))
 
@@ -113,7 +114,10 @@ class TestBuild:
 
     def test_without_any_tool(self, tools):
         done = tools(has=())
-        assert done.returncode == 2 and "expected docker (with buildx, and its engine running), podman or buildah" in done.stderr
+        assert (
+            done.returncode == 2
+            and "expected docker (with buildx, and its engine running), podman or buildah" in done.stderr
+        )
 
 
 def health(address: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Work in a process of its own, so that a case that ends its process is a failure and costs no other case."""
+"""Run work in a separate process, so that a case that ends its process fails without affecting others."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tvm_tiling.model.native_objects import make_ahead
 
 
 def apart(work: Callable[[], str], seconds: int) -> str:
-    """What `work` returns, or how its process ended.
+    """Return the result of `work`, or how its process ended.
 
-    "raised: ..." for an error that it raised, "slow: ..." after so many seconds of processor time, "crash: ..." where
-    its process ended otherwise.
+    "raised: ..." for an error, "slow: ..." after the limit of processor time, "crash: ..." if its process ended
+    otherwise.
     """
     make_ahead(KernelCache(None))  # the C code that runs plans, which every process would compile
     reader, writer = os.pipe()
@@ -28,7 +28,7 @@ def apart(work: Callable[[], str], seconds: int) -> str:
         os.dup2(null, 2)
         try:
             said = work()
-        except BaseException as error:  # whatever it is, the caller is told
+        except BaseException as error:  # any error is reported to the caller
             said = f"raised: {type(error).__name__}: {error}"
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(said.encode(errors="replace"))

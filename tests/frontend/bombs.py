@@ -1,8 +1,8 @@
-"""Small models that ask for gigabytes or hours, and a program that compiles each in a process of its own.
+"""Small models that request gigabytes or hours, and a program that compiles each in a separate process.
 
-python bombs.py prints a line of JSON for each: name, bytes of the file, processor seconds and growth of the peak of
-memory while it was compiled, both beyond what importing this package and compiling a small model took, and what was
-said. Each runs in a fork of one process that has imported everything, under a limit of its address space.
+python bombs.py prints a line of JSON for each: name, bytes of the file, processor seconds and growth of peak memory
+during compilation, both beyond those of importing this package and compiling a small model, and the message. Each runs
+in a fork of one process that has imported everything, with a limit on its address space.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tvm_tiling.frontend import load_model
 from tvm_tiling.limits import MAX_EXTENT
 
 SPACE = 4 << 30  # bytes of address space beyond the process that has imported everything
-SECONDS = 60  # of processor time, after which a bomb's process is ended
+SECONDS = 60  # of processor time, after which the process is ended
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 Bomb = tuple[Any, dict[str, Any]]  # a model and the options of compile()
@@ -78,7 +78,7 @@ def doubling_constants() -> bytes:
 
 
 def hidden_vector() -> bytes:
-    """A vector whose length follows from a shape that is known in part, the number of non-zero elements being open."""
+    """A vector whose length follows from a partially known shape, with a dynamic number of nonzero elements."""
     nodes = [
         node("NonZero", "x", out="places"),
         node("Shape", "places", out="s"),
@@ -90,7 +90,7 @@ def hidden_vector() -> bytes:
 
 
 def shapes_of_shapes(levels: int) -> bytes:
-    """A chain of tensors, each of the shape of the one before, and a vector of that shape."""
+    """A chain of tensors, each with the shape of the previous one, and a vector of that shape."""
     nodes = []
     for level in range(levels):
         nodes.append(node("Shape", f"t{level}", out=f"s{level}"))
@@ -120,7 +120,7 @@ def relay_deep_tuples() -> bytes:
 
 
 def relay_functions() -> bytes:
-    """Functions without an operator, each calling the one before twice."""
+    """Functions without an operator, each calling the previous one twice."""
     kind = "Tensor[(2, 3), float32]"
     lines = [f"def @f0(%x: {kind}) -> {kind} {{\n  %x\n}}"]
     lines += [f"def @f{i}(%x: {kind}) -> {kind} {{\n  @f{i - 1}(@f{i - 1}(%x))\n}}" for i in range(1, 60)]
@@ -129,7 +129,7 @@ def relay_functions() -> bytes:
 
 
 def relay_closures() -> bytes:
-    """The same by functions that are values."""
+    """The same with functions that are values."""
     kind = "Tensor[(2, 3), float32]"
     lines = [f"  let %f0 = fn (%a: {kind}) {{ %a }};"]
     lines += [f"  let %f{i} = fn (%a: {kind}) {{ %f{i - 1}(%f{i - 1}(%a)) }};" for i in range(1, 60)]
@@ -142,7 +142,7 @@ def relay(lines: list[str], result: str, kind: str = "Tensor[(2, 3), float32]") 
 
 
 def relay_json_types() -> bytes:
-    """Types that are pairs of the type below, forty levels of them; values of attributes likewise."""
+    """Types that are pairs of the type below, forty levels of them; attribute values likewise."""
     nodes: list[Any] = [{"type_key": ""}]
 
     def put(kind: str, attrs: dict[str, str] | None = None, **more: Any) -> int:
@@ -195,7 +195,7 @@ W1 = np.ones((1, 4), "float32")
 
 
 def bombs() -> dict[str, Callable[[], Bomb]]:
-    """By name, what makes a model."""
+    """Return, by name, functions that create a model."""
     x4 = [("x", [1, 4])]
     image = [("x", [1, 1, 4, 4])]
 
@@ -341,7 +341,7 @@ def bombs() -> dict[str, Callable[[], Bomb]]:
 
 
 def measure(make: Callable[[], Bomb]) -> dict[str, Any]:
-    """What compiling one takes, in this process."""
+    """Return the cost of compiling one, in this process."""
     model, options = make()
     size = len(model) if isinstance(model, bytes) else 0
     before, start = peak(), time.process_time()
@@ -350,7 +350,7 @@ def measure(make: Callable[[], Bomb]) -> dict[str, Any]:
         said = "compiled"
     except TilingError as error:
         said = f"{type(error).__name__}: {error}"
-    except BaseException as error:  # whatever it is, the test is told
+    except BaseException as error:  # any error is reported to the test
         said = f"raw {type(error).__name__}: {str(error)[:200]}"
     return {"size": size, "seconds": time.process_time() - start, "grown": peak() - before, "said": said}
 
@@ -360,7 +360,7 @@ def peak() -> int:
 
 
 def warmed() -> None:
-    """Import what reading and importing a model imports, without any thread."""
+    """Import what reading and importing a model imports, without starting threads."""
     load_model(graph([node("Relu", "x")], [("x", [1, 4])]))
     load_model(nested_functions(1))
     load_model(relay([], "nn.relu(%x)"))

@@ -12,9 +12,9 @@ from tvm_tiling.frontend import ImportedModel
 
 
 def run(model: ImportedModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a model for `inputs` in its order."""
+    """Return the outputs of a model for `inputs` in order."""
     built = tvm.compile(model.module, tvm.target.Target("llvm"))
-    # A model without kernels has an empty C source, which TVM would have compiled though nothing calls it.
+    # A model without kernels has an empty C source, which TVM would compile although nothing calls it.
     machine = relax.VirtualMachine(built.mod, tvm.cpu())
     out = machine["main"](*(tvm.runtime.tensor(np.asarray(value)) for value in inputs))
     return [value.numpy() for value in ([out] if isinstance(out, tvm.runtime.Tensor) else out)]

@@ -1,4 +1,4 @@
-"""Small decoders as GGUF files, and what they compute in float64."""
+"""Small decoders as GGUF files, and their results in float64."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["LETTERS", "TYPES", "Sizes", "logits_of", "random_rows", "write_decod
 
 
 def write_decoder(path: Path, sizes: Sizes, kind: TYPES, **further: Any) -> dict[str, np.ndarray]:
-    """The file, and its tensors as floats."""
+    """Return the file, and its tensors as floats."""
     found: dict[str, np.ndarray] = {}
     language_gguf.write_decoder(path, sizes, kind, **further, floats=found)
     return found
 
 
 def logits_of(weights: dict[str, np.ndarray], sizes: Sizes, tokens: list[int], frequencies=None) -> np.ndarray:
-    """[tokens, words] of a decoder in float64, by the definition."""
+    """Return [tokens, words] of a decoder in float64, by definition."""
     s, w = sizes, {name: value.astype(np.float64) for name, value in weights.items()}
     count = len(tokens)
     x = w["token_embd.weight"][tokens]

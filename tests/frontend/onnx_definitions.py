@@ -1,4 +1,4 @@
-"""Operators by their definitions, for the onnx package's evaluator: where it has none, or computes another one."""
+"""Operators by definition for the onnx package's evaluator, where it has none or departs from the standard."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from onnx.reference.ops.op_layer_normalization import _layer_normalization
 
 
 class Einsum(OpRun):
-    """By its definition, all products before any sum: the onnx package's own sums factors first where it may, which
-    differs where a factor is infinite and those that it is multiplied by have both signs."""
+    """By definition, with all products before any sum: the onnx package factors sums first if possible, which differs
+    if a factor is infinite and the others have both signs."""
 
     op_domain = ""
 
@@ -28,7 +28,7 @@ class Einsum(OpRun):
 
 
 class OneHot(OpRun):
-    """By its definition: the onnx package's own multiplies with the difference of the two values."""
+    """By definition: the onnx package multiplies by the difference of the two values."""
 
     op_domain = ""
 
@@ -43,8 +43,8 @@ class OneHot(OpRun):
 
 
 class _OfRows(OpRun):
-    """Before version 13 of the tensor as a matrix, the axes before `axis` by the others; the onnx package's own takes
-    the form of version 13 for all."""
+    """Before version 13 on the tensor as a matrix, with the axes before `axis` as rows; the onnx package uses version
+    13 for all."""
 
     op_domain = ""
 
@@ -62,7 +62,7 @@ class _OfRows(OpRun):
 
 
 class Hardmax(_OfRows, op_hardmax.Hardmax):
-    """1 at the first of the largest, or at the first NaN, as NumPy has it."""
+    """1 at the first maximum, or at the first NaN, as in NumPy."""
 
 
 class LogSoftmax(_OfRows, op_log_softmax.LogSoftmax):
@@ -74,8 +74,8 @@ class Softmax(_OfRows, op_softmax.Softmax):
 
 
 class MaxPool(op_max_pool.MaxPool):
-    """SAME_UPPER and SAME_LOWER by their definition: a result for every stride, and where its padding is odd one more
-    behind, or before. The onnx package's own has the odd one behind where windows are dilated."""
+    """SAME_UPPER and SAME_LOWER by definition: a result for every stride, and with odd padding one more element after,
+    or before. The onnx package puts it after if windows are dilated."""
 
     def _run(self, x: np.ndarray, **attributes: Any) -> tuple[np.ndarray, ...]:
         side = attributes["auto_pad"]
@@ -94,7 +94,7 @@ class MaxPool(op_max_pool.MaxPool):
 
 
 class MeanVarianceNormalization(OpRun):
-    """By its definition, of any float: the onnx package's own adds a float32."""
+    """By definition, for any float: the onnx package adds a float32."""
 
     op_domain = ""
 
@@ -106,8 +106,8 @@ class MeanVarianceNormalization(OpRun):
 
 
 class ReduceLogSumExp(op_reduce_log_sum_exp.ReduceLogSumExp_18):
-    """Of integers too, which versions before 28 have: logarithms of float64 without their fraction, as they are defined
-    by Exp and Log; the onnx package's own has none, and onnxruntime adds the largest behind the fraction."""
+    """Also of integers, which versions before 28 support: truncated float64 logarithms, as defined by Exp and Log; the
+    onnx package does not support them, and onnxruntime adds the maximum after truncation."""
 
     op_domain = ""
 
@@ -125,8 +125,8 @@ class ReduceLogSumExp(op_reduce_log_sum_exp.ReduceLogSumExp_18):
 
 
 class ScatterElements(OpRun):
-    """With the largest and smallest of NumPy, as ScatterND and Max have them: a NaN stays. Python's, which the onnx
-    package's own takes, keep it where it is the first of two."""
+    """With NumPy's maximum and minimum, as in ScatterND and Max: a NaN stays. Python's, which the onnx package uses,
+    keep it only if it is the first operand."""
 
     op_domain = ""
 
@@ -142,7 +142,7 @@ class ScatterElements(OpRun):
 
 
 class SkipLayerNormalization(OpRun):
-    """LayerNormalization of input + skip + bias, and that sum; halves in float64 between."""
+    """LayerNormalization of input + skip + bias, and that sum; float16 computed in float64."""
 
     op_domain = "com.microsoft"
 

@@ -1,4 +1,4 @@
-"""What others compute of an ONNX model, and whether an executable of this package gives the same."""
+"""Reference results for an ONNX model, and comparison with an executable of this package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model_of(
     constants: Mapping[str, Any] | None = None,
     opset: int = 18,
 ) -> onnx.ModelProto:
-    """A model whose inputs have the shapes and types of `inputs`; `outputs` are types of results by name."""
+    """Return a model whose inputs have the shapes and types of `inputs`; `outputs` are types of results by name."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for name, dtype in outputs.items()}
     graph = helper.make_graph(
         nodes,
@@ -40,7 +40,7 @@ def model_of(
 
 
 def session_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """onnxruntime, operator by operator as they stand in the graph, in one thread."""
+    """onnxruntime without graph optimisations, in one thread."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -49,25 +49,25 @@ def session_of(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def by_onnxruntime(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
-    """Outputs by onnxruntime."""
+    """Return onnxruntime's outputs."""
     return [np.asarray(result) for result in session_of(model).run(None, dict(given))]
 
 
 def by_reference(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
-    """Outputs by the onnx package's own evaluator, but for operators that are written here by their definitions."""
+    """Return the outputs of the onnx package's evaluator, except for operators that are defined here."""
     with np.errstate(all="ignore"):
         return [np.asarray(value) for value in ReferenceEvaluator(model, new_ops=DEFINITIONS).run(None, dict(given))]
 
 
 def by_package(model: onnx.ModelProto, given: Arrays, precision: str = "float32") -> list[np.ndarray]:
-    """Outputs by this package."""
+    """Return this package's outputs."""
     executable = compile_model(model, cache=False, precision=precision)
     result = executable.run(*(given[name] for name in executable.signature.input_names))
     return list(result) if isinstance(result, tuple) else [result]
 
 
 def check(model: onnx.ModelProto, given: Arrays, rtol: float = 1e-5, atol: float = 1e-6) -> None:
-    """This package gives what onnxruntime does."""
+    """This package gives onnxruntime's results."""
     results, wanted = by_package(model, given), by_onnxruntime(model, given)
     assert len(results) == len(wanted)
     for result, value in zip(results, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""The node tests that come with the onnx package, run through load_model and TVM's default build, or tt.compile."""
+"""The onnx package's node tests, run through load_model and TVM's default build, or tt.compile."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  load
 from tvm_tiling.frontend.onnx.values import VALUE_INPUTS
 from tvm_tiling.model.compile import compile_model
 
-SECONDS = 60  # of processor time, for one case
+SECONDS = 60  # of processor time per case
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _TYPES = onnx.TensorProto.DataType.items()
 NARROW = {number for name, number in _TYPES if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))}
-ULPS = 2  # of a half type that a result may be away: the expected values are rounded after each operation, too
+ULPS = 2  # tolerance for half types, relative: the expected values are rounded after each operation, too
 
 
 @functools.lru_cache(maxsize=1)
 def cases() -> dict:
-    """Every node test of the onnx package, by name."""
+    """Return every node test of the onnx package, by name."""
     with warnings.catch_warnings():
-        # The cases compute their expected values when they are made, overflows and all.
+        # The cases compute their expected values when they are created, with overflow warnings.
         warnings.simplefilter("ignore")
         return {case.name: case for case in load_model_tests(kind="node")}
 
 
 def left_out(case) -> str:
-    """Why a case does not count: what it is of that is no inference on numbers of 8 bits or more; "" where it does."""
+    """Return why a case does not count: it is not inference on numbers of 8 bits or more; "" if it counts."""
     graphs = list(_graphs(case.model.graph))
     nodes = [node for graph in graphs for node in graph.node]
     values = [value for graph in graphs for value in (*graph.input, *graph.output, *graph.value_info)]
@@ -47,7 +47,7 @@ def left_out(case) -> str:
     types |= {attribute.i for attribute in attributes if attribute.name in ("to", "dtype", "output_dtype")}
     types |= {attribute.t.data_type for attribute in attributes if attribute.HasField("t")}
     operators = {node.op_type for node in nodes}
-    # Dropout's third input turns it on: random zeros.
+    # Dropout's third input enables it: random zeros.
     drops = any(node.op_type == "Dropout" and len(node.input) > 2 for node in nodes)
     reasons = {
         "training": drops or any("training" in node.domain for node in nodes),
@@ -62,7 +62,7 @@ def left_out(case) -> str:
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and those that its nodes hold."""
+    """Return a graph and its nested graphs."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
@@ -71,7 +71,7 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def array(value) -> np.ndarray:
-    """A value of a case, which comes as a TensorProto where NumPy lacks its type; a sequence as an array of arrays."""
+    """Return a value of a case, which is a TensorProto if NumPy lacks its type; a sequence as an array of arrays."""
     if isinstance(value, list):  # a sequence, of tensors of any shapes
         held = np.empty(len(value), object)
         for place, element in enumerate(value):
@@ -86,20 +86,20 @@ Run = Callable[[onnx.ModelProto, Arrays, Arrays], list[np.ndarray]]
 
 
 def by_default_build(model: onnx.ModelProto, params: Arrays, given: Arrays) -> list[np.ndarray]:
-    """Outputs by TVM's default build."""
+    """Return the outputs of TVM's default build."""
     imported = load_model(model, params=params)
     return run_default(imported, [given[name] for name in imported.input_names])
 
 
 def by_compile(model: onnx.ModelProto, params: Arrays, given: Arrays) -> list[np.ndarray]:
-    """Outputs by this package's passes, schedules and executable."""
+    """Return the outputs of this package's passes, schedules and executable."""
     executable = compile_model(model, params=params, cache=False)
     result = executable.run(*(given[name] for name in executable.signature.input_names))
     return list(result) if isinstance(result, tuple) else [result]
 
 
 def check(case, run: Run, *, fixed: Collection[str] = ()) -> None:
-    """One case run and compared. `fixed`: inputs whose values are given before the run."""
+    """Run and compare one case. `fixed`: inputs whose values are given before the run."""
     inputs, expected = ([array(value) for value in values] for values in case.data_sets[0])
     names = [value.name for value in case.model.graph.input]
     given = dict(zip(names, inputs, strict=True))
@@ -120,14 +120,14 @@ def _compare(result: np.ndarray, value: np.ndarray, rtol: float, atol: float) ->
 
 
 def deciding(case) -> list[str]:
-    """The inputs of a case of one node that decide its shapes or axes."""
+    """Return the inputs of a single-node case that determine its shapes or axes."""
     node = case.model.graph.node[0]
     places = VALUE_INPUTS.get(node.op_type, ())
     return [node.input[place] for place in places if place < len(node.input) and node.input[place]]
 
 
 def judged(case, run: Run, fixed: Collection[str] = ()) -> str:
-    """ "ok", "refused: <sentence>" or "wrong: <difference>"."""
+    """Return "ok", "refused: <sentence>" or "wrong: <difference>"."""
     try:
         check(case, run, fixed=fixed)
     except TilingError as error:
@@ -138,8 +138,8 @@ def judged(case, run: Run, fixed: Collection[str] = ()) -> str:
 
 
 def outcomes(names: list[str], run: Run) -> dict[str, str]:
-    """The outcome of each case, in a process of its own: "ok", "ok with params" where the refusal named inputs to give
-    before the run, or why not."""
+    """Return the outcome of each case, in a separate process: "ok", "ok with params" if the refusal named inputs to
+    give before the run, or the failure."""
     found = {}
     for name in names:
         case, fixed = cases()[name], set[str]()
@@ -156,7 +156,7 @@ def outcomes(names: list[str], run: Run) -> dict[str, str]:
 
 
 def cause(said: str) -> str:
-    """What kind of outcome it is, for counting."""
+    """Return the kind of an outcome, for counting."""
     if said.startswith(("ok", "crash", "slow")):
         return said
     if not said.startswith("refused"):

@@ -1,4 +1,4 @@
-"""Models of open sizes, compiled and run at given sizes."""
+"""Models with dynamic shapes, compiled and run at given sizes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Sizes = Mapping[str, int]
 
 
 def shapes_at(imported: ImportedModel, given: Sizes) -> list[tuple[int, ...]]:
-    """The shapes of the inputs where open sizes are `given`, which the model has to accept."""
+    """Return the shapes of the inputs for the `given` dynamic sizes, which the model has to accept."""
     imported.open_sizes.require(given)
     return [tuple(sizes.evaluated(extent, given) for extent in shape) for shape in imported.input_shapes]
 
 
 def random_inputs(imported: ImportedModel, given: Sizes, below: int = 2) -> list[np.ndarray]:
-    """Inputs of these sizes: normal floats, integers from 0 to `below`."""
+    """Return inputs of these sizes: normally distributed floats, integers from 0 to `below`."""
     random = np.random.default_rng(7)
     return [
         random.normal(size=shape).astype(dtype) if "float" in dtype else random.integers(0, below, shape).astype(dtype)
@@ -32,7 +32,7 @@ def random_inputs(imported: ImportedModel, given: Sizes, below: int = 2) -> list
 
 
 def runner(imported: ImportedModel) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """A function that runs the model."""
+    """Return a function that runs the model."""
     executable = _built(
         [imported],
         time.perf_counter(),
@@ -56,7 +56,7 @@ def check(
     wanted: Callable[[Sequence[np.ndarray]], Sequence[Any]],
     below: int = 2,
 ) -> None:
-    """At each of these sizes the model gives what `wanted` does."""
+    """At each of these sizes the model gives the results of `wanted`."""
     run = runner(imported)
     for given in at:
         arrays = random_inputs(imported, given, below)
@@ -68,5 +68,5 @@ def check(
 
 
 def guards(imported: ImportedModel) -> list[str]:
-    """What has to hold of the sizes, without what it is for."""
+    """Return the conditions on the sizes, without their reasons."""
     return [f"{guard.left} {guard.relation} {guard.right}" for guard in imported.open_sizes.guards]

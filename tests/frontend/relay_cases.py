@@ -1,4 +1,4 @@
-"""Expressions of Relay, many to a module, compiled at once and compared with what NumPy says."""
+"""Relay expressions, many per module, compiled at once and compared with NumPy."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tvm_tiling.frontend.relay.import_relay import read_relay
 
 @dataclass(frozen=True)
 class Case:
-    """`text` is an expression with inputs %a, %b and so on; `results` what it gives, one array or several. `constants`
-    are known before the run; `type` is what the file states, "" for nothing."""
+    """`text` is an expression with inputs %a, %b and so on; `results` its expected results, one array or several.
+    `constants` are known before the run; `type` is the type in the file, "" for none."""
 
     text: str
     inputs: Mapping[str, np.ndarray]
@@ -33,12 +33,12 @@ class Case:
 
 
 def type_text(array: np.ndarray) -> str:
-    """The type of an array as Relay writes it."""
+    """Return the type of an array in Relay's notation."""
     return f"Tensor[({', '.join(map(str, array.shape))}), {array.dtype}]"
 
 
 def program(cases: Sequence[Case], header: str = '#[version = "0.0.5"]') -> tuple[str, dict[str, np.ndarray]]:
-    """One module of all `cases`, whose inputs get the number of their case behind their name, and its constants."""
+    """Return one module of all `cases`, whose inputs have the number of their case appended, and its constants."""
     parameters, lines, constants = [], [], {}
     for number, case in enumerate(cases):
         for name, array in case.arrays.items():
@@ -52,7 +52,7 @@ def program(cases: Sequence[Case], header: str = '#[version = "0.0.5"]') -> tupl
 
 
 def outputs(module: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What a module gives, compiled without optimisation, as only the result counts."""
+    """Return the results of a module compiled without optimisation, because only results count."""
     built = tvm.compile(module, tvm.target.Target({"kind": "llvm", "opt-level": 0}))
     machine = relax.VirtualMachine(built, tvm.cpu())
     found = machine["main"](*(tvm.runtime.tensor(np.array(value, order="C")) for value in inputs))
@@ -60,7 +60,7 @@ def outputs(module: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarr
 
 
 def compiled_outputs(model: ImportedModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What a model gives when this package's schedules compile it."""
+    """Return the results of a model compiled with this package's schedules."""
     found = tt.compile(model.module, cache=False).run(*inputs)
     return list(found) if isinstance(found, tuple) else [found]
 
@@ -71,10 +71,10 @@ def check(
     by: Callable[[ImportedModel, Sequence[np.ndarray]], list[np.ndarray]] | None = None,
     release: str = "0.14.0",
 ) -> None:
-    """Every case gives what it should: integers exactly, others within its tolerance of the largest value. Their JSON
-    form is the same module.
+    """Every case gives the expected results: integers exactly, others within its tolerance of the largest value. Their
+    JSON form is the same module.
 
-    `by`: what compiles and runs them; left out: TVM alone. `release`: of the JSON form.
+    `by`: what compiles and runs them; default: TVM alone. `release`: that of the JSON form.
     """
     text, constants = program(cases, header)
     model = read_relay(text.encode(), shapes={}, batch=None, params=constants, where="cases").imported

@@ -1,4 +1,4 @@
-"""Relay files damaged at random: bytes changed, cut out, doubled, nodes of JSON rewired; what is damaged."""
+"""Randomly corrupted Relay files: bytes changed or removed, duplicated, nodes of JSON rewired; and the originals."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ GRAPH = json.dumps({"nodes": [{"op": "null", "name": name} for name in ("x", "p0
 
 
 def old_booleans(values: np.ndarray) -> bytes:
-    """A params file with an array %m of booleans of one bit, as releases up to 0.6 wrote them."""
+    """Return a params file with an array %m of one-bit booleans, as written by releases up to 0.6."""
     whole = params_bytes({"m": values})
     at = whole.index(b"\x06\x08\x01\x00")
     return whole[:at] + b"\x01\x01\x01\x00" + whole[at + 4 :]
 
 
 def files() -> dict[str, tuple[bytes, bytes]]:
-    """Every kind of file that is read, with parameters: (model, params)."""
+    """Return every kind of readable file with parameters: (model, params)."""
     return {
         "text": (DENSE.encode(), PARAMS),
         "varied text": ((VARIED + METADATA).encode(), b""),
@@ -83,7 +83,7 @@ def files() -> dict[str, tuple[bytes, bytes]]:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """`content` with one to four changes."""
+    """Return `content` with one to four changes."""
     found = bytearray(content)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(found) + 1)
@@ -102,7 +102,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def rewired(content: bytes, rng: random.Random) -> bytes:
-    """JSON with one to three values of its nodes changed, which stays JSON."""
+    """Return JSON with one to three changed values of its nodes, still valid JSON."""
     held = json.loads(content)
     nodes = held["nodes"]
     other = [*map(str, range(len(nodes))), "", "-1", "0.5", "1e400", "9" * 30, "9" * 5000, "float32", "None", "\ud800"]
@@ -121,7 +121,7 @@ def rewired(content: bytes, rng: random.Random) -> bytes:
 
 
 def read(model: bytes, params: bytes) -> bool:
-    """Whether a damaged file can still be read; anything but the two errors of a file passes through."""
+    """Return whether a corrupted file can still be read; any error other than the two for files is raised."""
     try:
         load_model(model, params=params or None)
     except (ModelFormatError, UnsupportedOperator) as error:
@@ -132,7 +132,7 @@ def read(model: bytes, params: bytes) -> bool:
 
 
 def damages(count: int, seed: int) -> Iterator[tuple[str, bytes, bytes]]:
-    """`count` damaged files, alternately of every kind: the model's bytes or the parameters' are changed."""
+    """Yield `count` corrupted files, alternately of every kind: the model's bytes or the parameters' are changed."""
     rng = random.Random(seed)
     kinds = files()
     for number in range(count):

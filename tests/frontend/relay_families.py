@@ -1,4 +1,4 @@
-"""The operators of Relay that the tests have cases of, by family."""
+"""The Relay operators that the tests have cases for, by family."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ FAMILIES = {
 
 
 def operators() -> set[str]:
-    """The names of the operators in all cases."""
+    """Return the names of the operators in all cases."""
     texts = " ".join(case.text for cases in FAMILIES.values() for case in cases)
     return set(re.findall(r"(?<![%@\w.])([a-z_][\w.]*)\(", texts))

@@ -1,4 +1,4 @@
-"""Relay models in the forms that files have: .params, JSON with nodes, tar archives. Written here byte by byte."""
+"""Relay models in file formats: .params, JSON with nodes, tar archives. Written here byte by byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ B = np.array([1, -1, 0.5, 2], "float32")
 
 
 def array_bytes(array: np.ndarray, old_boolean: bool = False) -> bytes:
-    """An array as a params file holds it."""
+    """Return an array as a params file contains it."""
     code, bits = CODES.get(array.dtype.kind, 6), array.dtype.itemsize * 8
     if old_boolean:
         code, bits = 1, 1
@@ -36,14 +36,14 @@ def array_bytes(array: np.ndarray, old_boolean: bool = False) -> bytes:
 
 
 def params_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A params file."""
+    """Return a params file."""
     names = [struct.pack("<Q", len(name.encode())) + name.encode() for name in arrays]
     head = struct.pack("<QQQ", 0xF7E58D4F05049CB7, 0, len(arrays)) + b"".join(names)
     return head + struct.pack("<Q", len(arrays)) + b"".join(map(array_bytes, arrays.values()))
 
 
 def tar_bytes(files: Mapping[str, bytes]) -> bytes:
-    """A tar archive."""
+    """Return a tar archive."""
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode="w") as archive:
         for name, content in files.items():
@@ -54,7 +54,7 @@ def tar_bytes(files: Mapping[str, bytes]) -> bytes:
 
 
 class JsonWriter:
-    """Nodes of TVM's old JSON, numbered as they are added; what they refer to is added first."""
+    """Nodes of TVM's old JSON, numbered as they are added; referenced nodes are added first."""
 
     def __init__(self, release: str = "0.14.0") -> None:
         self.nodes: list[dict] = [{"type_key": ""}]
@@ -62,7 +62,7 @@ class JsonWriter:
         self.release = release
 
     def add(self, kind: str, **fields: object) -> str:
-        """A node with attributes; the text of its number."""
+        """Add a node with attributes; return the text of its number."""
         node: dict = {"type_key": kind}
         if fields:
             node["attrs"] = {name: str(value) for name, value in fields.items()}
@@ -112,7 +112,7 @@ class JsonWriter:
         )
 
     def module(self, functions: Mapping[str, str]) -> bytes:
-        """The file, its root a module of `functions`."""
+        """Return the file, whose root is a module of `functions`."""
         pairs = []
         for name, function in functions.items():
             pairs += [int(self.add("GlobalVar", _checked_type_=0, name_hint=self.text(name), span=0)), int(function)]
@@ -131,7 +131,7 @@ class JsonWriter:
 
 
 def dense_json() -> bytes:
-    """DENSE as JSON."""
+    """Return DENSE as JSON."""
     writer = JsonWriter()
     x, w = writer.var("x", writer.tensor((2, 3))), writer.var("w", writer.tensor((4, 3)))
     b, out = writer.var("b", writer.tensor((4,))), writer.tensor((2, 4))

@@ -1,4 +1,4 @@
-"""The JSON form of Relay programs that are written as text: what tvm.ir.save_json gave of the same module."""
+"""The JSON form of Relay programs given as text, as tvm.ir.save_json wrote the same module."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tvm_tiling.frontend.relay.tree import (
 
 
 def json_of(text: str, release: str = "0.14.0") -> bytes:
-    """The module of `text`, which has no metadata, as a JSON file of that release: all attributes stated."""
+    """Return the module of `text`, which has no metadata, as a JSON file of that release, with all attributes."""
     module = parse_program(text, lambda kind, number: None, None)
     return AttributeWriter(release).module_of(module.functions)
 
 
 class AttributeWriter(JsonWriter):
-    """Writes expressions, each once, what they are made of first."""
+    """Writes expressions, each once, operands first."""
 
     def __init__(self, release: str) -> None:
         super().__init__(release)
@@ -53,7 +53,7 @@ class AttributeWriter(JsonWriter):
         return self.file(root)
 
     def string(self, value: str) -> str:
-        """A text: a literal until 0.6, a node from then on."""
+        """Return a string: a literal until 0.6, a node later."""
         return value if self.minor < 7 else self.text(value)
 
     def type(self, kind: Any) -> str:
@@ -103,7 +103,8 @@ class AttributeWriter(JsonWriter):
         return self.add("relay.Function", **of, attrs=attrs, body=body, params=params, ret_type=0, type_params=0)
 
     def attributes(self, op: str, stated: Mapping[str, Any]) -> str:
-        """The node of an operator's attributes. What has no default in common to all releases is stated or absent."""
+        """Return the node of an operator's attributes. Attributes without a common default of all releases are stated
+        or absent."""
         if op not in OPERATORS or not OPERATORS[op]:
             return "0"
         fields: dict[str, object] = {}
@@ -121,7 +122,7 @@ class AttributeWriter(JsonWriter):
         return self.add("relay.attrs.Attrs", **fields)
 
     def value(self, value: Any) -> str:
-        """A plain value as a node."""
+        """Return a plain value as a node."""
         if value is None:
             return "0"
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Expressions of Relay whose inputs leave dimensions open, compiled once and run at several sizes."""
+"""Relay expressions with dynamic input dimensions, compiled once and run at several sizes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tvm_tiling.sizes import Named
 
 
 def open_text(case: Case, *, first_alone: bool = False) -> tuple[str, dict[str, np.ndarray]]:
-    """A module of one case whose inputs, or the first of them alone, have no sizes, and its constants.
+    """Return a module of one case whose inputs, or only the first of them, have no sizes, and its constants.
 
-    It states no type of the result.
+    It does not state the type of the result.
     """
     text, constants = program([case])
     text = re.sub(r" /\* ty=.*? \*/", "", text)
@@ -30,7 +30,7 @@ def open_text(case: Case, *, first_alone: bool = False) -> tuple[str, dict[str, 
 
 
 def alike(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
-    """Whether a result is the wanted one."""
+    """Return whether a result is the expected one."""
     if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
         return False
     if wanted.dtype.kind in "iub":
@@ -40,9 +40,9 @@ def alike(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
 
 
 def judged(case: Case, more: int = 4, *, first_alone: bool = False) -> str:
-    """What becomes of a case: "right", "refused: why", "fixed" where the model fixes every size, or "wrong: where".
+    """Return the outcome of a case: "right", "refused: why", "fixed" if the model fixes every size, or "wrong: where".
 
-    Results at the case's own sizes have to be NumPy's, at `more` others those of the model of fixed sizes.
+    Results at the case's own sizes must be NumPy's, at `more` others those of the fixed-size model.
     """
     text, constants = open_text(case, first_alone=first_alone)
     try:
@@ -81,7 +81,7 @@ def judged(case: Case, more: int = 4, *, first_alone: bool = False) -> str:
 def _of_fixed_sizes(
     text: str, names: Mapping[str, np.ndarray], inputs: list[np.ndarray], constants: Mapping[str, np.ndarray]
 ) -> list[np.ndarray] | None:
-    """The results of the model with the sizes of these inputs; None where it is refused."""
+    """Return the results of the model with the sizes of these inputs; None if it is refused."""
     shapes = {f"{name}_0": array.shape for name, array in zip(names, inputs, strict=True)}
     try:
         model = read_relay(text.encode(), shapes=shapes, batch=None, params=constants, where="fixed").imported

@@ -1,4 +1,4 @@
-"""What layers compute, written plainly with NumPy: channels first, any number of dimensions of space."""
+"""Layers computed by plain NumPy: channels first, any number of spatial dimensions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def padded(x, before, behind, value=0):
-    """`x` with a border around its dimensions of space."""
+    """Return `x` with a border around its spatial dimensions."""
     return np.pad(x, [(0, 0), (0, 0), *zip(before, behind, strict=True)], constant_values=value)
 
 
 def convolution(x, w, strides, pads, dilation, groups=1):
-    """x [n, c, ...], w [o, c / groups, ...] in float64, or in the integers given."""
+    """x [n, c, ...], w [o, c / groups, ...] in float64, or in the given integers."""
     count = x.ndim - 2
     x = x.astype("int64" if x.dtype.kind in "iu" else "f8")
     wide = padded(x, pads[:count], pads[count:])
@@ -62,7 +62,7 @@ def transposed(x, w, strides, pads, more, groups=1):
 
 
 def pool(x, kind, size, strides, pads, ceil=False, include=False, dilation=None):
-    """Windows over the dimensions of space of x [n, c, ...]."""
+    """Return windows over the spatial dimensions of x [n, c, ...]."""
     count = x.ndim - 2
     dilation = dilation or [1] * count
     rounding = math.ceil if ceil else math.floor
@@ -90,7 +90,7 @@ def pool(x, kind, size, strides, pads, ceil=False, include=False, dilation=None)
 
 
 def requantized(x, scale, zero, out_scale, out_zero, dtype, rounding="UPWARD", axis=0):
-    """Integers of one scale as those of another, by the integers of 31 bits that TVM takes, one element at a time."""
+    """Convert integers from one scale to another, with TVM's 31-bit integer multipliers, one element at a time."""
     scale = np.broadcast_to(np.float32(scale), x.shape[axis : axis + 1]) if np.ndim(scale) else np.float32(scale)
     out = np.zeros(x.shape, "int64")
     for place in np.ndindex(x.shape):
@@ -111,7 +111,7 @@ def requantized(x, scale, zero, out_scale, out_zero, dtype, rounding="UPWARD", a
 
 
 def away_from_zero(x):
-    """Rounded to integers, halves away from zero."""
+    """Round to integers, halves away from zero."""
     return np.trunc(x) + np.where(np.abs(x - np.trunc(x)) >= 0.5, np.sign(x), 0)
 
 

@@ -1,4 +1,4 @@
-"""MatMulNBits, GroupQueryAttention and RotaryEmbedding as onnxruntime's tools write them, beside onnxruntime."""
+"""MatMulNBits, GroupQueryAttention and RotaryEmbedding as onnxruntime's tools emit them, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(nodes, inputs, outputs, constants):
 
 
 def session(proto, *, plain=False):
-    """onnxruntime's; `plain`: as the model is written, without its own quantisation of rows."""
+    """Return onnxruntime's result; `plain`: without its own quantisation of rows."""
     options = onnxruntime.SessionOptions()
     if plain:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -68,7 +68,7 @@ def compare(proto, k, dtype=np.float32, tolerance=6e-5):
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("zeros", [None, "packed"])
 @pytest.mark.parametrize("size", [(64, 256, 32, 4), (100, 96, 16, 4), (48, 130, 64, 8)], ids=str)
-def test_products_of_blocks(size, zeros, level):
+def test_gemms_of_blocks(size, zeros, level):
     n, k, block, bits = size
     compare(product(n, k, block, bits, zeros=zeros, bias=n == 100, level=level), k, tolerance=3e-6 if level else 6e-5)
 
@@ -105,7 +105,7 @@ def test_float16():
 
 @pytest.mark.parametrize(("least", "kept"), [(1.0, "float16"), (2.0**-30, "float32")])
 def test_scales_of_bfloat16_stay_in_two_bytes_where_float16_holds_them(least, kept):
-    """Beside the definition: onnxruntime has no such product on a CPU."""
+    """Compared with the definition: onnxruntime has no such kernel on CPUs."""
     proto = product(48, 100, 32, dtype=ml_dtypes.bfloat16)
     scales = (0.02 + 0.1 * RNG.random(48 * 4)).astype(ml_dtypes.bfloat16)
     scales[0] *= ml_dtypes.bfloat16(least)
@@ -197,7 +197,7 @@ def attention(
 
 
 def step(proto, batch, past, length):
-    """Random inputs of a step: `past` tokens seen, `length` new ones."""
+    """Return random inputs of a step: `past` tokens seen, `length` new ones."""
     sizes = {"batch": batch, "past": past, "length": length, "total": past + length}
     found = {}
     for value in proto.graph.input:
@@ -209,7 +209,7 @@ def step(proto, batch, past, length):
 
 
 def room_and_bias(columns):
-    """GroupQueryAttention of 3 rows behind 7 in caches with room for 20, with a bias, and its inputs."""
+    """Return GroupQueryAttention of 3 rows after 7 in caches with a capacity of 20, with a bias, and its inputs."""
     shapes = {"q": (1, 3, 64), "k": (1, 3, 32), "v": (1, 3, 32), "past_k": (1, 2, 20, 16), "past_v": (1, 2, 20, 16)}
     given = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     given["bias"] = RNG.standard_normal((1, 1, 3, columns)).astype(np.float32)
@@ -226,7 +226,7 @@ def test_a_bias_has_no_columns_for_room():
     proto, given = room_and_bias(10)
     for found, wanted in zip(tt.compile(proto, cache=False).run(**given), session(proto).run(None, given), strict=True):
         if found.ndim == 4:
-            found, wanted = found[:, :, :10], wanted[:, :, :10]  # behind is what nothing reads
+            found, wanted = found[:, :, :10], wanted[:, :, :10]  # followed by values that are not read
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(UnsupportedOperator, match=r"attention_bias has shape \[1, 1, 3, 8\]; expected \[1, 4, 3, 10\]"):
         tt.compile(room_and_bias(8)[0], cache=False)
@@ -249,14 +249,14 @@ def test_a_bias_has_no_columns_for_room():
 def test_attention_over_a_cache(given):
     proto = attention(**given)
     theirs, ours = session(proto), tt.compile(proto, cache=False, dims={"past": (0, 64)})
-    # Of 7, 10 and 31 keys, vectors at the end overlap: they once were normalised twice.
+    # For 7, 10 and 31 keys, vectors at the end overlap: they once were normalised twice.
     for sizes in ((1, 0, 7), (1, 7, 1), (2, 9, 1), (2, 0, 5), (1, 30, 1), (1, 12, 4)):
         values = step(proto, *sizes)
         for found, wanted in zip(ours.run(**values), theirs.run(None, values), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(sizes))
 
 
-def test_a_context_that_is_full_is_told_by_its_size():
+def test_a_context_that_is_full_is_identified_by_its_size():
     executable = tt.compile(attention(4, 2, 16), cache=False, dims={"past": (0, 64)})
     said = r"^the model's context of 64 tokens: position 64 at \[0, 1\] is out of range; expected 0 to 63$"
     with pytest.raises(tt.WorkloadError, match=said):

@@ -1,6 +1,6 @@
-"""Small models that ask for gigabytes or hours are refused within 2 s and 500 MB; limits can be raised.
+"""Small models that request gigabytes or hours are refused within 2 s and 500 MB; limits can be raised.
 
-What is counted is one call of tt.compile in a process that has imported all it needs: see bombs.py.
+Measured is one call of tt.compile in a process that has imported everything it needs: see bombs.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tvm_tiling.limits import VARIABLE, usual
 
 SECONDS, GROWN = 2.0, 500 << 20
 NAMES = list(bombs.bombs())
-OTHERS = {  # refused by another sentence than that of a limit
+OTHERS = {  # refused for another reason than a limit
     "batch_number": "batch = 1000000000000000000000000000000; expected a whole number from 1 to",
     "dims_number": "dims['width'] = 1000000000000000000000000000000; expected a whole number from 1 to",
     "shapes_number": "expected sizes from 0 to",
@@ -39,7 +39,7 @@ OTHERS = {  # refused by another sentence than that of a limit
 
 @pytest.fixture(scope="module")
 def results():
-    """What became of every bomb, by name."""
+    """The outcome of every case, by name."""
     program = Path(bombs.__file__)
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -94,7 +94,7 @@ def test_every_limit_can_be_raised_and_lowered():
 
 
 def test_weights_in_the_file_have_no_limit():
-    """What a model holds may be as large as it is, and what is computed from it eight times that."""
+    """Constants of a model may have any size, and results computed from them eight times that."""
     weights = np.ones((64, 64), "float32")
     module = bombs.relax_chain(1, 64, body=lambda x: relax.op.matmul(x, relax.op.permute_dims(relax.const(weights))))
     small = tt.Limits(tensor_bytes=1024, constant_bytes=1024)
@@ -107,7 +107,7 @@ def test_weights_in_the_file_have_no_limit():
 
 
 def test_attention_of_a_large_model_is_within_the_defaults():
-    """A layer of 7 billion parameters over 4,096 tokens in float32, its weights given at run time."""
+    """A layer with 7 billion parameters over 4,096 tokens in float32, with weights given at run time."""
 
     def body(x):
         heads = relax.op.permute_dims(relax.op.reshape(x, (1, 4096, 32, 128)), (0, 2, 1, 3))
@@ -134,7 +134,7 @@ def test_limits_are_read_from_the_environment(monkeypatch):
 @pytest.mark.parametrize(
     "text", ["nodes", "nodes=", "nodes=-1", "nodes=1e9", "nodes=5X", "nodes=" + "9" * 40, "=5", "nodes=²"]
 )
-def test_what_is_no_limit_is_quoted(text):
+def test_what_is_not_a_limit_is_quoted(text):
     with pytest.raises(WorkloadError) as refused:
         tt.Limits().with_text(text)
     assert "expected " in str(refused.value) and "\n" not in str(refused.value)
@@ -169,11 +169,11 @@ def test_a_limit_error_is_a_model_format_error():
 
 
 def test_shapes_are_followed_beside_vectors_that_are_long():
-    """What inference may not follow, for it may be long, hides neither types nor the shapes beside it."""
+    """A computation that inference skips because of its length hides neither types nor other shapes."""
     nodes = [
         bombs.node("NonZero", "x", out="places"),
         bombs.node("Shape", "places", out="s"),
-        bombs.node("Gather", "s", "first", out="one"),  # the length of s is known, one of its elements is
+        bombs.node("Gather", "s", "first", out="one"),  # the length of s is known, one of its elements is, too
         bombs.node("Concat", "one", "two", out="shape", axis=0),
         bombs.node("Add", "v", "v", out="vv"),
         bombs.node("Cast", "vv", out="wide", to=bombs.FLOAT),

@@ -1,4 +1,4 @@
-"""MultiHeadAttention and Attention of the domain com.microsoft, beside onnxruntime."""
+"""MultiHeadAttention and Attention of the domain com.microsoft, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def floats(*shape):
 
 
 def model(operator, given, outputs, shapes=None, **attributes):
-    """A node on `given`, inputs by name; None for one that is left out. `shapes`: of inputs, with names of sizes."""
+    """Return a node on `given`, inputs by name; None for one that is left out. `shapes`: of inputs, with names of
+    sizes."""
     inputs = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(value.dtype), (shapes or {}).get(name, value.shape)
@@ -62,7 +63,7 @@ def mask_of(kind, length, total, batch=BATCH):
         ("other", 0, "lengths", True, False, 0),
         ("other", PAST, "keys", False, True, 0),
         ("heads", 0, "keys", False, False, 0),
-        ("heads", 0, "begins", True, False, 0),  # of the bias what is of queries
+        ("heads", 0, "begins", True, False, 0),  # the queries' part of the bias
         ("wide values", 0, "", True, True, 1),
     ],
 )
@@ -106,7 +107,7 @@ def test_a_session_keeps_keys_and_values():
 
 
 def test_packed_operands_are_those_apart():
-    """onnxruntime computes them on GPUs alone."""
+    """onnxruntime computes them on GPUs only."""
     parts = [floats(BATCH, LENGTH, HEADS, WIDTH) for _ in range(3)]
     flat = dict(zip("qkv", (part.reshape(BATCH, LENGTH, HIDDEN) for part in parts), strict=True))
     (wanted,) = by_onnxruntime(model("MultiHeadAttention", flat, ["y"]), flat)
@@ -127,7 +128,7 @@ def test_packed_operands_are_those_apart():
         (PAST, "", False, 1),
     ],
 )
-def test_attention_with_its_products(past, mask, added, causal):
+def test_attention_with_its_gemms(past, mask, added, causal):
     total = LENGTH + past
     given = {
         "x": floats(BATCH, LENGTH, 12),

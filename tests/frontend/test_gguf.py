@@ -1,4 +1,5 @@
-"""GGUF files: tensors beside the package gguf, decoders beside their definition, damaged files refused."""
+"""GGUF files: tensors compared with the package gguf, decoders compared with their definition, corrupted files
+refused."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ IN_BLOCKS = [number for number, kind in TENSOR_TYPES.items() if kind.encoding is
 
 
 def stored(number, n=24, k=512):
-    """Random weights of a type, and the same as floats."""
+    """Return random weights of a type, and the same as floats."""
     data = random_rows(np.random.default_rng(number), n, k, TYPES(number))
     kind = TENSOR_TYPES[number]
     product = BlockedProduct(rows=1, n=n, k=k, encoding=kind.encoding)
@@ -115,14 +116,14 @@ def test_weights_are_packed_one_after_the_other_from_the_file(tmp_path, monkeypa
     monkeypatch.setattr(Panels, "pack", counted)
     monkeypatch.setattr(Panels, "_pack_some", measured)
     tt.compile(tmp_path / "model.gguf", cache=False)
-    # The table is packed once for the last product and for the rows that are taken from it.
+    # The table is packed once for the output layer and for the rows that are read from it.
     assert held == [*range(15, 0, -1)]
     assert max(pieces) < 3 << 19
 
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory):
-    """A file, and the logits of a prompt by its definition."""
+    """Return a file, and the logits of a prompt by definition."""
     path, sizes = tmp_path_factory.mktemp("gguf") / "decoder.gguf", Sizes(layers=1, most=8)
     return path, logits_of(write_decoder(path, sizes, TYPES.Q4_K), sizes, TOKENS)
 
@@ -180,7 +181,7 @@ def test_other_rows_and_logits_are_kept_apart_in_the_cache(decoder, tmp_path, mo
         assert tt.compile(decoder[0], **given).from_cache
 
 
-def test_a_context_that_is_full_is_told_by_its_size(decoder, tmp_path, capsys):
+def test_a_context_that_is_full_is_identified_by_its_size(decoder, tmp_path, capsys):
     executable = tt.compile(decoder[0], cache=False)
     said = r"^the model's context of 8 tokens: position 8 at \[0, 0\] is out of range; expected 0 to 7$"
     with pytest.raises(tt.WorkloadError, match=said):
@@ -248,7 +249,7 @@ def read(content):
 
 
 def patched(content, after, layout, *values, skip=0):
-    """`content` with numbers behind the first place of `after`."""
+    """Return `content` with numbers after the first occurrence of `after`."""
     at = content.index(after) + len(after) + skip
     made = struct.pack(layout, *values)
     return content[:at] + made + content[at + len(made) :]
@@ -262,7 +263,7 @@ def test_truncated_files_are_refused(small):
             tt.compile(small[:size], cache=False)
 
 
-def test_damaged_headers_are_refused_or_read(small):
+def test_corrupted_headers_are_refused_or_read(small):
     rng = np.random.default_rng(0)
     header = small.index(b"blk.0.ffn_down.weight") + 60
     for _ in range(2000):

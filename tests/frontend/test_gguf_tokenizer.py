@@ -1,7 +1,6 @@
-"""Tokenizers of GGUF files: byte-level BPE beside one that the package tokenizers trained, merges by score beside
-their definition, what cannot be built refused. The ids and texts of five trained tokenizers were those of llama.cpp, on
-726 texts each: prose, code, random characters.
-"""
+"""Tokenizers of GGUF files: byte-level BPE compared with one trained by the package tokenizers, merges by score
+compared with their definition, and refusals. The ids and texts of five trained tokenizers equalled llama.cpp's, on 726
+texts each: prose, code, random characters."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ TRAINED = [*TEXTS, "the world of tokens, said the token to the word; then the ot
 
 
 def written(path, model, tokens, types, **more):
-    """A file that holds a tokenizer alone."""
+    """Return a file that contains only a tokenizer."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model(model)
     writer.add_token_list(tokens)
@@ -58,7 +57,7 @@ def written(path, model, tokens, types, **more):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A tokenizer whose pieces are those of GPT-2, and its tokens and merges."""
+    """Return a tokenizer whose pieces are those of GPT-2, with its tokens and merges."""
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
@@ -87,7 +86,7 @@ def test_byte_level_tokens(trained, tmp_path):
 
 
 def test_pieces_of_letters_and_of_digits(trained, tmp_path):
-    """Of llama three digits are a piece, of qwen2 one; spaces go with what follows."""
+    """In llama three digits are a piece, in qwen2 one; spaces belong to the following piece."""
     end = len(trained[1])
     for pre, digits, begin in (("llama-bpe", ["123", "456", "7"], [end]), ("qwen2", list("1234567"), [])):
         found = tokenizer_of(of_trained(tmp_path / f"{pre}.gguf", trained, pre=pre))
@@ -110,7 +109,7 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def pieces_of(text, scores):
-    """By the definition: the best pair of neighbours is joined, the first of several."""
+    """By definition: the best pair of neighbours is merged, the first of several."""
     pieces = list(text)
     while True:
         joined = [a + b for a, b in itertools.pairwise(pieces)]

@@ -1,4 +1,4 @@
-"""ONNX models: what is fixed before compilation, forms of old versions, and what is refused with which words."""
+"""ONNX models: inputs fixed before compilation, variants of old versions, and refusals with their messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_models_that_come_with_onnx(path):
     assert len(LIGHT) == 9
     assert (model.source, model.input_shapes, model.input_dtypes) == ("onnx", ((1, 3, 224, 224),), ("float32",))
     assert len(model.module["main"].params) == len(model.input_names) == len(model.output_names) == 1
-    # Their weights are computed by nodes: none of these is left.
+    # Their weights are computed by nodes, none of which remains.
     assert "full" not in {getattr(binding.value.op, "name", "") for binding in bindings(model) if calls(binding)}
 
 
@@ -97,7 +97,7 @@ def test_a_model_given_is_left_as_it_is():
     assert model.SerializeToString() == before
 
 
-def test_every_operator_that_is_not_served_is_named_with_its_nodes():
+def test_every_operator_that_is_not_supported_is_named_with_its_nodes():
     nodes = [
         helper.make_node("Mystery", ["x"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"]),
@@ -166,7 +166,7 @@ def test_shapes_computed_in_the_graph_are_folded():
         nodes, [value("x", ["N", 2, 3])], [value("y", None)], {"zero": np.array([0]), "rest": np.array([-1])}
     )
     loaded = load_model(model, batch=4)
-    assert [calls(binding) for binding in bindings(loaded)] == [True, False]  # the output is another name
+    assert [calls(binding) for binding in bindings(loaded)] == [True, False]  # the output has another name
     x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype("float32")
     np.testing.assert_array_equal(run(loaded, [x])[0], x.reshape(4, -1))
 
@@ -217,7 +217,7 @@ def test_an_output_may_leave_out_its_type():
 
 X = np.random.default_rng(3).normal(size=(1, 2, 4, 6)).astype("float32")
 PARTS = np.array([0.5, 1.5], "float32")
-# Forms of old versions: what are attributes there became inputs, or the meaning changed.
+# Variants of old versions: attributes that became inputs, or a changed meaning.
 OLD_FORMS = {
     "batch norm 7": (7, "BatchNormalization", {"epsilon": 0.01}, {n: PARTS for n in ("s", "b", "m", "v")}),
     "batch norm 9": (9, "BatchNormalization", {"momentum": 0.8}, {n: PARTS for n in ("s", "b", "m", "v")}),
@@ -248,7 +248,7 @@ OLD_FORMS = {
 
 
 def expected(form, outputs):
-    """What onnxruntime says, or the formula where it serves that version no more."""
+    """Return onnxruntime's result, or the formula's if it no longer supports that version."""
     if form[1] == "Upsample":
         return [X.repeat(2, axis=2).repeat(3, axis=3)]
     runtime = pytest.importorskip("onnxruntime")
@@ -281,7 +281,7 @@ def test_versions_that_are_not_known_are_refused(version):
         load_model(model)
 
 
-def test_names_that_are_no_identifiers_are_kept():
+def test_names_that_are_not_identifiers_are_kept():
     node = helper.make_node("Add", ["gpu_0/data:0", "gpu_0.data_0"], ["1"])
     loaded = load_model(network([node], [value("gpu_0/data:0", [2]), value("gpu_0.data_0", [2])], [value("1", [2])]))
     assert (loaded.input_names, loaded.output_names) == (("gpu_0/data:0", "gpu_0.data_0"), ("1",))

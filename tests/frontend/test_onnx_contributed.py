@@ -1,4 +1,4 @@
-"""Operators of the domain com.microsoft, beside onnxruntime."""
+"""Operators of the domain com.microsoft, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAMMA, BETA, BIAS = (RNG.standard_normal(24).astype("float32") for _ in range(3)
 
 
 def model(operator, given, outputs, places=None, **attributes):
-    """A node on `given`, whose operands are called as `places` says, "" for one that is left out."""
+    """Return a node on `given`, whose operands have the names in `places`, "" for one that is left out."""
     node = helper.make_node(operator, places or list(given), [*outputs], domain="com.microsoft", **attributes)
     made = model_of([node], given, outputs, opset=17)
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
@@ -41,7 +41,7 @@ def test_skip_layer_normalization(places, dtype):
 
 
 def test_skip_layer_normalization_of_halves_is_rounded_once():
-    """The mean and the deviation are those of the sum before it is rounded."""
+    """Mean and deviation are those of the sum before rounding."""
     every = {"x": X, "skip": SKIP, "gamma": GAMMA, "beta": BETA, "bias": BIAS * 8}
     given = {name: value.astype("float16") for name, value in every.items()}
     made = model("SkipLayerNormalization", given, {"y": "float16", "m": "float32", "i": "float32", "sum": "float16"})
@@ -53,7 +53,7 @@ def test_skip_layer_normalization_of_halves_is_rounded_once():
 
 
 def test_the_mean_beside_an_infinity_is_infinite_as_in_the_standards_layer_normalization():
-    """onnxruntime has NaN there, by its way of summing."""
+    """onnxruntime returns NaN there, because of its order of summation."""
     given = {"x": np.array([[[-0.5, np.inf, 2]], [[-np.inf, 0.5, 1]]], "float32")}
     given |= {"skip": np.ones((2, 1, 3), "float32"), "gamma": GAMMA[:3], "beta": BETA[:3]}
     outputs = {"y": "float32", "m": "float32", "i": "float32", "sum": "float32"}
@@ -96,7 +96,7 @@ def test_activations():
 
 @pytest.mark.parametrize("operator", ["BiasGelu", "FastGelu", "Gelu", "QuickGelu"])
 def test_activations_of_halves_are_rounded_once(operator):
-    """No further from the same numbers in float32 than half a unit of the last place, nor than onnxruntime's halves."""
+    """Within half a unit in the last place of the float32 result, or of onnxruntime's float16 error."""
     given = {"x": (3 * X).astype("float16"), "bias": BIAS.astype("float16")}
     if operator in ("Gelu", "QuickGelu"):
         del given["bias"]
@@ -120,7 +120,7 @@ def test_fused_mat_mul(turned):
 
 
 @pytest.mark.parametrize("attributes", [{"transBatchA": 1}, {"transBatchA": 1, "transA": 1}, {"transBatchB": 1}])
-def test_fused_mat_mul_of_batches_behind_the_first_axis(attributes):
+def test_fused_mat_mul_of_batches_after_the_first_axis(attributes):
     given = {name: RNG.standard_normal((4, 4, 4)).astype("float32") for name in "ab"}
     check(model("FusedMatMul", given, {"y": "float32"}, **attributes), given)
 

@@ -1,4 +1,4 @@
-"""ONNX operators on tensors without elements, beside onnxruntime."""
+"""ONNX operators on tensors without elements, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def floats(*shape):
 
 
 def one(operator, given, constants=None, kind="float32", **attributes):
-    """A model of one operator, of inputs and then constants."""
+    """Return a model of one operator, with inputs followed by constants."""
     constants = constants or {}
     node = helper.make_node(operator, [*given, *constants], ["y"], **attributes)
     return model_of([node], given, {"y": kind}, constants)
@@ -76,7 +76,7 @@ def test_nothing(name):
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
 @pytest.mark.parametrize(("operator", "operands"), [("Mul", ["s", "v"]), ("Div", ["v", "s"]), ("Div", ["s", "v"])])
 def test_products_and_quotients_of_a_sum_of_nothing(operator, operands, kind):
-    """Which is a zero within the expression of the operator: infinities, NaN and signs stay."""
+    """It is a zero within the expression of the operator: infinities, NaN and signs stay."""
     numbers, zero = np.array([1.5, -2.0, 0.0, -0.0, np.inf, -np.inf, np.nan], kind), np.zeros((), kind)
     given = {"x": np.zeros((1, 0), kind), "w": np.zeros((0, 1), kind), "v": numbers}
     nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node(operator, operands, ["y"])]
@@ -118,13 +118,13 @@ def test_rows_of_nothing_before_version_13(operator):
 
 @pytest.mark.parametrize("operator", ["Max", "Min", "Sum", "Mean"])
 def test_several_operands_without_elements(operator):
-    """An extent of 1 becomes 0 beside 0."""
+    """An extent of 1 broadcasts to 0."""
     given = {"x": floats(2, 0, 3), "y": floats(1, 1)}
     check(model_of([helper.make_node(operator, ["x", "y", "x"], ["z"])], given, {"z": "float32"}), given)
 
 
 def test_a_shape_of_nothing_beside_another_use():
-    """One zero extent for two, which Relax takes for the extent of before."""
+    """One zero extent for two, which Relax would take for the previous extent."""
     given = {"x": floats(5, 0, 7)}
     nodes = [
         helper.make_node("Sigmoid", ["x"], ["s"]),

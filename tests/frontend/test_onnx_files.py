@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: cut short, of other formats, with weights that are missing, elsewhere or too large."""
+"""Untrusted files: truncated, of other formats, with weights that are missing, elsewhere or too large."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_weights_beside_the_model(tmp_path):
 
 @pytest.mark.parametrize("kind", ["INT4", "UINT4"])
 def test_weights_of_4_bits_beside_the_model(tmp_path, kind):
-    """Two in a byte; they stay so."""
+    """Two per byte; they stay packed."""
     low = -8 if kind == "INT4" else 0
     values = np.arange(64 * 40).reshape(64, 40) % 16 + low
     packed = onnx.numpy_helper.to_array(helper.make_tensor("q", getattr(TensorProto, kind), [64, 40], values.ravel()))

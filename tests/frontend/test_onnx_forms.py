@@ -1,4 +1,4 @@
-"""ONNX operators in forms that TVM's importer reads otherwise than the standard, beside onnxruntime."""
+"""ONNX operators in variants that TVM's importer reads differently from the standard, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_slices_with_an_empty_result_and_around_it(start, end, step):
     given = {"x": floats(4, 3)}
     bounds = {"s": [start], "e": [end], "a": [0], "t": [step]}
     check(model_of([node("Slice", "x,s,e,a,t", "a1"), node("Neg", "a1")], given, FLOAT, bounds), given)
-    # Of a constant, which is sliced before the run.
+    # For a constant, which is sliced before the run.
     nodes = [node("Slice", "c,s,e,a,t", "a1"), node("Add", "a1,x")]
     check(model_of(nodes, {"x": floats(1, 3)}, FLOAT, {**bounds, "c": floats(4, 3)}), {"x": floats(1, 3)})
     if step == 1:
@@ -152,7 +152,7 @@ def test_transposed_convolutions_with_more_output_than_windows_reach():
 @pytest.mark.parametrize("samples", [0, 2])
 @pytest.mark.parametrize("joined", ["avg", "max"])
 def test_roi_align_with_a_spatial_scale(mode, scale, samples, joined):
-    """Of regions inside of the image, partly and wholly outside of it, and of one without pixels."""
+    """Regions inside of the image, partly and completely outside of it, and one without pixels."""
     boxes = np.array([[1, 2, 5, 7], [0, 0, 3, 3.5], [2, 2, 2, 2], [-3, 4, 2, 11], [-9, -9, -4, -5]], "float32") / scale
     given = {"x": floats(2, 3, 8, 8), "r": boxes.astype("float32"), "b": np.array([0, 1, 1, 0, 1])}
     attributes = {"output_height": 3, "output_width": 2, "sampling_ratio": samples, "spatial_scale": scale}
@@ -253,7 +253,7 @@ def test_powers_of_integers(dtype, exponents):
 @pytest.mark.parametrize("exponents", ["int32", "int64", "uint8", "uint64"])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_large_powers_of_integers_are_exact_and_wrap(dtype, exponents):
-    """As NumPy's; onnxruntime's are those of float64, but of 2 and 3 for all of a row."""
+    """As in NumPy; onnxruntime computes in float64, except for 2 and 3 over a whole row."""
     exponent = np.array([35, 39, 41, 31, 63, 30, 0], exponents)
     given = {"x": np.array([[3], [-9], [2], [0], [-1]], dtype), "e": exponent}
     (result,) = by_package(model_of([node("Pow", "x,e")], given, {"y": dtype}), given)
@@ -281,7 +281,7 @@ def test_log_of_sums_of_exponentials_of_infinities(axes, keepdims):
 
 
 def test_log_of_sums_of_exponentials_of_integers_has_no_fraction():
-    """-2.69 is -2 as the standard's function has it; onnxruntime adds the largest to 0.31 without its fraction."""
+    """-2.69 becomes -2 by the standard's function; onnxruntime adds the maximum to the truncated 0.31."""
     given = {"x": np.array([[-4, -3], [0, -5], [4, -2]])}
     model = model_of([node("ReduceLogSumExp", "x,a", keepdims=0)], given, {"y": "int64"}, {"a": np.array([1])})
     (result,), (wanted,) = by_package(model, given), by_reference(model, given)
@@ -291,7 +291,7 @@ def test_log_of_sums_of_exponentials_of_integers_has_no_fraction():
 
 @pytest.mark.parametrize("reduction", ["min", "max"])
 def test_scattered_extremes_keep_nan(reduction):
-    """As those of ScatterND; onnxruntime forgets one that is not the first."""
+    """As in ScatterND; onnxruntime ignores one that is not the first."""
     given = {"x": np.array([[1, np.nan, 3]], "float32"), "u": np.array([[np.nan, 2, 7]], "float32")}
     operator = node("ScatterElements", "x,i,u", axis=1, reduction=reduction)
     model = model_of([operator], given, FLOAT, {"i": np.array([[0, 1, -1]])})
@@ -469,7 +469,7 @@ def test_pools_of_a_window_that_exceeds_the_image_with_ceil_mode(operator, kerne
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("pads", [[0, 0, 1, 1], [2, 1, 0, 0]])
 def test_a_pool_of_one_window_over_a_border(operator, pads):
-    """The image is followed by other numbers, which are no part of the window."""
+    """The image is followed by other numbers, which are not part of the window."""
     given = {"x": floats(1, 1, 3, 37)}
     nodes = [node(operator, "x", "a", kernel_shape=[4, 38], pads=pads, strides=[9, 9]), node("Neg", "a")]
     check(model_of(nodes, given, FLOAT), given)
@@ -487,7 +487,7 @@ def test_resize_with_aligned_corners_beside_an_axis_of_one(shape, mode):
 
 
 @pytest.mark.parametrize("shape", [[-5, 3], [2**31, 3], [3, 2**62]])
-def test_dimensions_that_are_no_sizes_are_refused(shape):
+def test_dimensions_that_are_not_sizes_are_refused(shape):
     model = model_of([node("Relu", "x")], {"x": floats(1, 3)}, FLOAT)
     for dim, extent in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
         dim.dim_value = extent
@@ -509,7 +509,7 @@ def test_dimensions_that_are_no_sizes_are_refused(shape):
         ("i->j->k,jk", "expected letters, commas"),
     ],
 )
-def test_equations_that_are_none_are_refused(equation, words):
+def test_invalid_equations_are_refused(equation, words):
     given = {"x": floats(2, 3), "w": floats(3, 4)}
     with pytest.raises(UnsupportedOperator, match=words):
         compile_model(model_of([node("Einsum", "x,w", equation=equation)], given, FLOAT), cache=False)
@@ -530,7 +530,7 @@ def test_means_of_nothing_are_what_the_reference_says():
     given = {"x": floats(2, 0, 3)}
     model = model_of([node("ReduceMean", "x,a")], given, FLOAT, {"a": np.array([1])})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of what is wanted here
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of intended values here
         wanted = by_reference(model, given)
     np.testing.assert_array_equal(by_package(model, given)[0], wanted[0])
 
@@ -575,7 +575,7 @@ def test_a_position_outside_of_a_sequence_is_refused():
 @pytest.mark.parametrize("sizes", [(7, 7), (9, 5), (3, 11)])
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil"])
 def test_the_nearest_of_two_that_are_as_near(sizes, rounding):
-    """2 pixels to 7: the fourth lies in the middle between both."""
+    """2 pixels to 7: the fourth lies halfway between both."""
     given = {"x": floats(1, 1, 2, 2)}
     resize = node("Resize", "x,,,n", mode="nearest", nearest_mode=rounding)
     check(model_of([resize], given, FLOAT, {"n": [1, 1, *sizes]}), given)
@@ -729,14 +729,14 @@ def test_largest_elements_of_a_tensor_whose_size_the_run_decides():
 
 @pytest.mark.parametrize("ordered", [0, 1])
 def test_different_elements_of_a_matrix(ordered):
-    """The places of all elements among them are of the flattened matrix."""
+    """The positions among all elements are those of the flattened matrix."""
     given = {"x": np.array([[3, 1, 3], [2, 1, 2], [3, 1, 3]])}
     outputs = dict.fromkeys(["y", "first", "places", "counts"], "int64")
     check(model_of([node("Unique", "x", ",".join(outputs), sorted=ordered)], given, outputs), given)
 
 
 def test_axes_that_are_a_number():
-    """As in the standard's own definition of AffineGrid; onnxruntime takes vectors alone."""
+    """As in the standard's own definition of AffineGrid; onnxruntime supports vectors only."""
     given = {"x": floats(2, 1, 3)}
     nodes = [node("Squeeze", "x,one", "s"), node("Unsqueeze", "s,last")]
     (result,) = by_package(model_of(nodes, given, FLOAT, {"one": np.array(1), "last": np.array(-1)}), given)
@@ -774,7 +774,7 @@ def test_constants_are_folded_to_what_operators_give(operator, constants):
 
 
 def test_a_triangle_of_what_attention_gives():
-    """Positions of 32 bits in the kernel are compared with a sum that the model has in 64."""
+    """32-bit positions in the kernel are compared with a 64-bit sum of the model."""
     given = {"q": floats(2, 2, 2, 4), "k": floats(2, 2, 3, 4), "v": floats(2, 2, 3, 4)}
     attention = helper.make_node("Attention", ["q", "k", "v"], ["t"], is_causal=1)
     triangle = helper.make_node("Trilu", ["t", "diagonal"], ["y"], upper=1)

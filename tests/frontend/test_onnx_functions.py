@@ -20,12 +20,12 @@ FLOAT = {"y": "float32"}
 
 
 def own(operator, inputs, outputs, **attributes):
-    """A call of a function of the model."""
+    """Return a call of a function of the model."""
     return helper.make_node(operator, inputs.split(","), outputs.split(","), domain="own", **attributes)
 
 
 def leaky(alpha="alpha"):
-    """A LeakyRelu whose slope is an attribute of the function that it is in."""
+    """Return a LeakyRelu whose slope is an attribute of its function."""
     node = helper.make_node("LeakyRelu", ["a"], ["b"])
     node.attribute.append(
         onnx.AttributeProto(name="alpha", ref_attr_name=alpha, type=onnx.AttributeProto.AttributeType.FLOAT)
@@ -34,7 +34,7 @@ def leaky(alpha="alpha"):
 
 
 def function(name, nodes, *, version=18, more=(), **defaults):
-    """A function of `a` that gives `b`; `defaults` of its attributes, which have none where it is None."""
+    """Return a function from `a` to `b`; `defaults` of its attributes, which have none if it is None."""
     protos = [helper.make_attribute(key, value) for key, value in defaults.items() if value is not None]
     named = [key for key, value in defaults.items() if value is None]
     opsets = [helper.make_opsetid("", version), helper.make_opsetid("own", 1), *more]
@@ -49,7 +49,7 @@ def model(nodes, functions, version=18):
 
 
 def test_attributes_that_a_call_leaves_out_have_the_functions_defaults():
-    """Also in a branch, and a second call of the same function gives another value."""
+    """Also in a branch, and with another value in a second call of the same function."""
     half = function("Half", [leaky()], alpha=0.5)
     nodes = [own("Half", "x", "z"), own("Half", "z", "y", alpha=0.25)]
     check(model(nodes, [half]), X)
@@ -95,7 +95,7 @@ def test_a_function_of_a_domain_that_the_model_does_not_name():
 @pytest.mark.parametrize("imported", ["", "ai.onnx"])
 @pytest.mark.parametrize("domain", ["", "ai.onnx"])
 def test_the_standards_domain_has_two_names(domain, imported):
-    """Softmax of version 11 is over all axes from 1 on; shapes are folded, and branches and loops taken."""
+    """Softmax of version 11 covers all axes from 1 on; shapes are folded, and branches and loops supported."""
     body = helper.make_graph(
         [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["c"], ["d"])],
         "body",

@@ -1,6 +1,7 @@
-"""Products and convolutions of 8-bit integers with constant weights, beside onnxruntime without its optimiser.
+"""8-bit matrix multiplications and convolutions with constant weights, compared with onnxruntime without optimisations.
 
-Weights have 7 bits: on CPUs without VNNI onnxruntime adds products of uint8 and int8 in pairs of 16 bits, and clips.
+Weights have 7 bits: on CPUs without VNNI onnxruntime adds products of uint8 and int8 in pairs of 16 bits, and
+saturates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ OF = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "uint8": TensorPro
 
 
 def model_of(nodes, given, constants, result=TensorProto.INT32):
-    """A model whose output is the last node's; inputs by name as arrays."""
+    """Return a model whose output is the last node's; inputs by name as arrays."""
     graph = helper.make_graph(
         nodes,
         "integers",
@@ -29,7 +30,7 @@ def model_of(nodes, given, constants, result=TensorProto.INT32):
 
 
 def both(model, given):
-    """(ours, onnxruntime's), and the executable."""
+    """Return (ours, onnxruntime's), and the executable."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -54,7 +55,7 @@ def weights_of(rng, dtype, *shape):
 @pytest.mark.parametrize("computed", [False, True], ids=["constant zero", "computed zero"])
 @pytest.mark.parametrize("columns", [False, True], ids=["one", "each column"])
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")], ids="-".join)
-def test_products_with_zero_points(types, columns, computed):
+def test_gemms_with_zero_points(types, columns, computed):
     rng = np.random.default_rng(3)
     given = {"a": eight_bits(rng, types[0], 2, 5, 37)}
     zero = np.asarray(7, types[0])
@@ -78,7 +79,7 @@ def test_convolutions_with_a_zero_point_that_is_computed(dtype, attributes):
     given = {"x": eight_bits(rng, dtype, 1, 8, 9, 10), "xz": np.asarray(11, dtype)}
     constants = {"w": weights_of(rng, "int8", 12, 8, 3, 3)}
     if dtype == "int8":
-        # onnxruntime convolves uint8 alone: the same numbers, and the zero point, 128 higher.
+        # onnxruntime supports uint8 only: the same numbers and zero point, shifted by 128.
         higher = {name: np.asarray(array.astype(int) + 128, "uint8") for name, array in given.items()}
     else:
         higher = given
@@ -88,7 +89,7 @@ def test_convolutions_with_a_zero_point_that_is_computed(dtype, attributes):
     np.testing.assert_array_equal(got, want)
 
 
-def test_dynamic_products_are_near():
+def test_dynamic_gemms_are_near():
     rng = np.random.default_rng(5)
     given = {"a": rng.standard_normal((6, 40)).astype(np.float32)}
     constants = {
@@ -99,7 +100,7 @@ def test_dynamic_products_are_near():
     node = helper.make_node("DynamicQuantizeMatMul", ["a", "b", "bs", "", "bias"], ["y"], domain="com.microsoft")
     got, want, executable = both(model_of([node], given, constants, TensorProto.FLOAT), given)
     assert "int8" in [o.workload["dtype"] for o in executable.report().operators if o.workload is not None]
-    # A number next to a half of a step may be rounded to the other side.
+    # A number next to a rounding boundary may be rounded to the other side.
     np.testing.assert_allclose(got, want, atol=2 * 0.02 * 63 * float(np.ptp(given["a"])) / 255)
 
 
@@ -119,7 +120,7 @@ def test_products_times_both_scales():
 @pytest.mark.parametrize("by_channel", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_lstm_of_8_bit_weights(stored, by_channel, direction):
-    """Beside the float LSTM of the weights that are stored, and not far from onnxruntime, which rounds inputs too."""
+    """Compared with the float LSTM of the stored weights, and close to onnxruntime, which rounds inputs too."""
     rng = np.random.default_rng(8)
     directions, hidden, inputs = 1 + (direction == "bidirectional"), 12, 10
     given = {"x": rng.standard_normal((5, 2, inputs)).astype(np.float32)}
@@ -146,7 +147,7 @@ def test_lstm_of_8_bit_weights(stored, by_channel, direction):
 
 @pytest.mark.parametrize("opset", [13, 17, 19, 21, 23])
 @pytest.mark.parametrize("operator", ["Gemm", "MatMul", "Conv"])
-def test_pairs_around_a_product_are_integers_at_any_version(operator, opset):
+def test_pairs_around_a_gemm_are_integers_at_any_version(operator, opset):
     rng = np.random.default_rng(9)
     shape, kernel = ((2, 12, 7, 6), (20, 12, 3, 3)) if operator == "Conv" else ((6, 12), (12, 20))
     given = {"x": rng.standard_normal(shape).astype(np.float32)}
@@ -179,7 +180,7 @@ def test_pairs_around_a_product_are_integers_at_any_version(operator, opset):
     model.opset_import[0].version, model.ir_version = opset, 10
     got, want, executable = both(model, given)
     assert [o.workload["dtype"] for o in executable.report().operators if o.workload is not None] == ["int8"]
-    np.testing.assert_allclose(got, want, atol=0.05 * 1.001)  # a step, where a number lies next to a half
+    np.testing.assert_allclose(got, want, atol=0.05 * 1.001)  # one step, next to a rounding boundary
     assert np.mean(got != want) < 0.05
 
 

@@ -1,4 +1,4 @@
-"""Loop and Scan of ONNX of a known number of iterations, beside onnxruntime."""
+"""ONNX Loop and Scan with a known number of iterations, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def node(operator, inputs, outputs, **attributes):
 
 
 def counted(*nodes, constants=()):
-    """A body that multiplies its state by 1.5, adds the number of the iteration, and scans the state before."""
+    """Return a body that multiplies its state by 1.5, adds the number of the iteration, and scans the previous
+    state."""
     own = [
         node("Identity", "go_in", "go_out"),
         node("Cast", "number", "float_number", to=TensorProto.FLOAT),
@@ -44,7 +45,7 @@ def counted(*nodes, constants=()):
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize("condition", ["", "go"])
 def test_a_loop_of_four_iterations(condition, opset):
-    """The body reads a tensor from outside; two loops may have bodies of equal names."""
+    """The body reads an outer tensor; two loops may have bodies with equal names."""
     loop = node("Loop", f"n,{condition},s", "y,rows", body=counted())
     second = node("Loop", f"n,{condition},y", "z,unused", body=counted())
     given = {"x": FLOATS, "s": FLOATS * 2}
@@ -138,7 +139,7 @@ def test_a_loop_whose_end_the_run_decides_is_refused():
 @pytest.mark.parametrize("back", [0, 1])
 @pytest.mark.parametrize("lengths", [None, [3, 3]])
 def test_a_scan_of_version_8_has_a_batch(lengths, back):
-    """Two sequences of three rows each; the state and what is scanned are of each sequence."""
+    """Two sequences of three rows each; state and scanned tensors belong to each sequence."""
     nodes = [node("Add", "s_in,row", "s_out"), node("Mul", "s_out,other", "product")]
     inputs = [info(name, shape=[4]) for name in ("s_in", "row", "other")]
     body = helper.make_graph(nodes, "body", inputs, [info("s_out", shape=[4]), info("product", shape=[4])])
@@ -169,7 +170,7 @@ def test_an_output_that_is_a_sequence_is_refused():
 
 
 def test_a_scan_of_a_constant():
-    """In a branch that the run decides."""
+    """In a run-time branch."""
     body = helper.make_graph(
         [node("Add", "before,slice", "after")], "body", [info("before"), info("slice")], [info("after")]
     )

@@ -1,11 +1,11 @@
-"""Some of the node tests that come with the onnx package; all of them are run by tests/slow/test_onnx_node_tests.py."""
+"""Some of the onnx package's node tests; tests/slow/test_onnx_node_tests.py runs all of them."""
 
 from __future__ import annotations
 
 import pytest
 from onnx_nodes import by_default_build, cases, check, deciding
 
-# One or two for what this package writes itself, and for what has to be known before the run.
+# One or two for each converter of this package, and for each input that must be known before the run.
 PLAIN = [
     "add",
     "attention_23_fullymasked_qk_matmul_output_mode3_zero",

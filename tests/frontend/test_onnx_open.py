@@ -1,4 +1,4 @@
-"""ONNX operators behind those whose result has a shape that data decides: right, or refused in one sentence."""
+"""ONNX operators after those with data-dependent result shapes: correct, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ TWO = {"l": np.array([0, 2]), "z": np.zeros((1, 2, 3), "int64")}
 
 
 def behind(*nodes, constants=None, given=GIVEN, kind="float32", opset=18):
-    """A model of nodes behind a Compress of the last axis, whose result is `n`; each is (operator, inputs, more)."""
+    """Return a model of nodes after a Compress of the last axis, whose result is `n`; each is (operator, inputs,
+    more)."""
     made = [helper.make_node("Compress", ["x", "c"], ["n"], axis=2)]
     for place, (operator, inputs, more) in enumerate(nodes):
         output = "y" if place == len(nodes) - 1 else f"b{place}"
@@ -43,7 +44,7 @@ SERVED = {
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_shapes_that_are_proved_to_fit_are_served(name):
+def test_shapes_that_are_proved_to_fit_are_supported(name):
     nodes, constants = SERVED[name]
     check(behind(*nodes, constants=constants), GIVEN)
 

@@ -1,4 +1,5 @@
-"""Pools of ONNX with auto_pad whose steps exceed their windows, beside onnxruntime and the standard's reference."""
+"""ONNX pools with auto_pad whose strides exceed their windows, compared with onnxruntime and the reference
+evaluator."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_a_pool_whose_steps_exceed_its_windows_is_refused_where_others_disagree(
 @pytest.mark.parametrize("dilations", [[2, 1], [3, 2]])
 @pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])
 def test_max_pool_of_dilated_windows_has_a_result_for_every_stride(side, dilations, dtype):
-    """As the standard has it; onnxruntime pads for windows that are not dilated."""
+    """As in the standard; onnxruntime pads for windows that are not dilated."""
     given = {"x": np.random.default_rng(0).integers(-9, 9, (2, 2, 4, 7)).astype(dtype)}
     attributes = {"kernel_shape": [2, 3], "strides": [1, 2], "dilations": dilations, "auto_pad": side}
     model = model_of([node("MaxPool", "x", **attributes)], given, {"y": dtype})

@@ -1,4 +1,4 @@
-"""Constants that follow from shapes: of the shapes that tensors have, not of those that inference or a file gives."""
+"""Constants derived from shapes: from the actual shapes of tensors, not from inferred or declared ones."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_sizes_of_what_is_inferred_wrongly(name, behind):
     check(model, GIVEN)
 
 
-def test_wrong_shapes_behind_one_another():
-    """Each shrinks what the next one reads, and the result takes its shape from the last."""
+def test_wrong_shapes_after_one_another():
+    """Each shrinks the next one's input, and the result takes its shape from the last."""
     pools = [
         helper.make_node("AveragePool", [f"p{i}"], [f"p{i + 1}"], kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1)
         for i in range(3)
@@ -84,7 +84,7 @@ def test_a_chain_of_shapes_that_decide_one_another_is_inferred_a_few_times(kind,
 
 
 def test_what_is_inferred_wrongly_within_a_chain_of_shapes():
-    """The shape of a pool's image is known from a constant that was made in the same walk."""
+    """The shape of a pool's result is known from a constant created in the same pass."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Neg", ["s"], ["n"]),
@@ -121,13 +121,13 @@ def test_a_shape_that_is_inferred_wrongly_without_a_declaration_is_refused(decla
 
 
 @pytest.mark.parametrize("axes", [[-2], [4, -5, -6], [-1, 0]])
-def test_sizes_behind_negative_axes_of_old_versions(axes):
+def test_sizes_after_negative_axes_of_old_versions(axes):
     nodes = [helper.make_node("Unsqueeze", ["x"], ["a"], axes=axes), helper.make_node("Shape", ["a"], ["y"])]
     check(model_of(nodes, GIVEN, {"y": "int64"}, opset=9), GIVEN)
 
 
 def reversed_rows(lengths, *, kept):
-    """Rows of a matrix, those of a mask where `kept`, each reversed as far as its length says."""
+    """Return rows of a matrix, those of a mask where `kept`, each reversed up to its length."""
     given = {"x": np.arange(12, dtype="float32").reshape(3, 4)}
     axes = {"batch_axis": 0, "time_axis": 1}
     nodes = [helper.make_node("ReverseSequence", ["rows" if kept else "x", "lengths"], ["y"], **axes)]
@@ -150,7 +150,7 @@ def test_lengths_of_other_sequences_than_there_are(lengths, kept, said):
 
 
 def test_a_norm_of_one_number_that_has_no_axes():
-    """A sum of one product, whose operand has no axis that channels could lie along."""
+    """A sum of one product, whose operand has no axis for channels."""
     given = {"x": np.array(-3.0, "float32")}
     node = helper.make_node("ReduceL2", ["x"], ["y"], keepdims=1, noop_with_empty_axes=1)
     check(model_of([node], given, {"y": "float32"}, opset=20), given)
@@ -161,7 +161,7 @@ def test_a_norm_of_one_number_that_has_no_axes():
 @pytest.mark.parametrize("operator", ["ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceProd"])
 @pytest.mark.parametrize("axes", [[0], [-3, -1]])
 def test_sums_over_rows_of_which_the_run_may_leave_none(operator, axes, mask):
-    """A sum of nothing is what it starts from, and not what the memory held."""
+    """An empty sum is its initial value, not uninitialised memory."""
     given = {"x": np.arange(1, 25, dtype="float32").reshape(3, 2, 4), "mask": np.array(mask)}
     nodes = [
         helper.make_node("Compress", ["x", "mask"], ["rows"], axis=0),

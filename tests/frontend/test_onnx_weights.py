@@ -1,4 +1,4 @@
-"""Weights left out of an ONNX file before it is parsed: the same model comes of it, also of corrupted files."""
+"""Weights removed from an ONNX file before parsing: the resulting model is the same, also for corrupted files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST = 1024
 
 
 def model(*tensors: TensorProto) -> onnx.ModelProto:
-    """A graph that returns its constants' sums."""
+    """Return a graph that returns its constants' sums."""
     nodes = [helper.make_node("ReduceSum", [t.name], [f"sum_{t.name}"], keepdims=0) for t in tensors]
     outputs = [helper.make_tensor_value_info(f"sum_{t.name}", t.data_type, []) for t in tensors]
     graph = helper.make_graph(nodes, "g", [], outputs, tensors)
@@ -30,7 +30,7 @@ def weights(*shape: int, dtype: str = "float32", seed: int = 0) -> TensorProto:
 
 @pytest.fixture
 def several() -> onnx.ModelProto:
-    """Large weights of several types between small ones, of raw bytes and of numbers."""
+    """Large weights of several types between small ones, as raw bytes and as numbers."""
     listed = helper.make_tensor("listed", TensorProto.FLOAT, [500], np.arange(500.0))
     half = [weights(40, 40, dtype="float16", seed=3), weights(3, seed=4), weights(600, seed=5)]
     return model(weights(20, 30), weights(5, seed=1), listed, weights(7, 200, dtype="int64", seed=2), *half)
@@ -64,7 +64,7 @@ def test_a_weight_that_is_not_dense_and_large_stays(change):
 
 
 def test_files_that_protobuf_puts_together_are_left_whole():
-    """A file may hold a field several times: of two graphs protobuf makes one, of two values the last counts."""
+    """A file may contain a field several times: protobuf merges two graphs, and uses the last of two values."""
     data = model(weights(20, 30)).SerializeToString()
     assert outline(memoryview(data), LEAST) is not None
     assert outline(memoryview(data + data), LEAST) is None
@@ -81,7 +81,7 @@ def test_files_that_protobuf_puts_together_are_left_whole():
 
 
 def constants(data: bytes) -> dict[str, np.ndarray] | str:
-    """What the file's constants are, or the kind of error."""
+    """Return the file's constants, or the kind of error."""
     try:
         return file.parse_onnx(Contents(data), "m.onnx").constants()
     except ModelFormatError:
@@ -89,7 +89,7 @@ def constants(data: bytes) -> dict[str, np.ndarray] | str:
 
 
 def test_a_corrupted_file_means_the_same_with_its_weights_and_without(several, monkeypatch):
-    """The parser alone is the judge: bytes changed, put in, taken away and cut off."""
+    """The parser alone is the reference: bytes changed, inserted, removed and truncated."""
     data = several.SerializeToString()
     places = outline(memoryview(data), LEAST).weights.values()
     heads = [byte for place in places for byte in range(place.start - 40, place.start + 3)]

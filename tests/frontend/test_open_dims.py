@@ -1,4 +1,4 @@
-"""Dimensions that a model leaves open: settled by batch and by name, everything else refused with a sentence."""
+"""Dynamic dimensions of a model: set by batch and by name, everything else refused with a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX operators on tensors of open sizes, compiled once and compared with onnxruntime's results at several sizes."""
+"""ONNX operators with dynamic shapes, compiled once and compared with onnxruntime's results at several sizes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def floats(*shape):
 
 
 def model(nodes, inputs, constants=None, opset=18):
-    """Nodes are (operator, inputs, outputs, attributes), whose results are all outputs; inputs are shapes by name, of
-    which the first letter says the type."""
+    """Nodes are (operator, inputs, outputs, attributes), whose results are all outputs; inputs are shapes by name,
+    whose first letter gives the type."""
     graph = helper.make_graph(
         [helper.make_node(op, ins.split(","), outs.split(","), **more) for op, ins, outs, more in nodes],
         "graph",
@@ -33,7 +33,7 @@ def model(nodes, inputs, constants=None, opset=18):
 
 
 def check(made, *at, below=2, **options):
-    """At each of these sizes one executable gives what onnxruntime does."""
+    """At each of these sizes one executable gives onnxruntime's results."""
     executable, session = tt.compile(made, cache=False, **options), session_of(made)
     random = np.random.default_rng(7)
     for sizes in at:
@@ -177,7 +177,7 @@ def test_integer_convolutions_of_any_size():
 
 
 def cache():
-    """A step of attention over what was before and what is new, with positions that follow it."""
+    """A step of attention over previous and new rows, with positions that follow from it."""
     nodes = [
         ("Shape", "f", "x_shape", {}),
         ("Gather", "x_shape,i1", "new", {}),
@@ -256,7 +256,7 @@ def test_attention_beside_elements_whose_number_the_data_decides():
 
 
 def test_a_reshape_that_tvm_cannot_simplify_copies():
-    """Of an image whose extents are sums of products of sizes."""
+    """An image whose extents are sums of products of sizes."""
     more = {"strides": [1, 3], "group": 2, "pads": [2, 2, 1, 0], "dilations": [1, 2]}
     made = model([("ConvTranspose", "f,w", "y", more)], {"f": [2, 2, "h", "v"]}, {"w": floats(2, 3, 2, 3)})
     check(made, {"h": 3, "v": 7}, {"h": 5, "v": 13})

@@ -1,4 +1,4 @@
-"""ONNX models whose sizes stay open: shapes of variables, guards, and onnxruntime's results at several sizes."""
+"""ONNX models with dynamic shapes: symbolic shapes, guards, and onnxruntime's results at several sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def floats(*shape):
 
 
 def model(nodes, inputs, outputs, constants=None, opset=17):
-    """Nodes are (operator, inputs, outputs, attributes); inputs are shapes by name, integers where it begins with i."""
+    """Nodes are (operator, inputs, outputs, attributes); inputs are shapes by name, integers if it starts with i."""
     graph = helper.make_graph(
         [helper.make_node(op, ins.split(",") if ins else [], outs.split(","), **more) for op, ins, outs, more in nodes],
         "graph",
@@ -360,7 +360,7 @@ def test_elements_whose_number_the_data_decides():
     judged(model(nodes, {"x": ["b", "s"]}, "places,z"), {"b": 2, "s": 5}, {"b": 4, "s": 1})
 
 
-def test_quantised_products():
+def test_quantised_gemms():
     nodes = [
         ("QuantizeLinear", "x,scale,zero", "q", {}),
         ("DequantizeLinear", "q,scale,zero", "d", {}),
@@ -393,7 +393,7 @@ def test_a_batch_of_images_of_fixed_size():
 
 
 def test_declared_shapes_that_are_fixed_become_guards():
-    """A file whose inputs were opened, but not what is declared of its tensors."""
+    """A file with dynamic inputs but fixed declarations of its tensors."""
     made = model([("Relu", "x", "r", {}), ("Shape", "r", "n", {}), ("Reshape", "r,n", "z", {})], {"x": ["b", 3]}, "z")
     made.graph.value_info.append(helper.make_tensor_value_info("r", KINDS["f"], [4, 3]))
     assert guards(loaded(made)) == ["b == 4"]
@@ -412,7 +412,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_served_is_one_sentence(name):
+def test_what_is_not_supported_is_one_sentence(name):
     nodes, inputs = REFUSED[name]
     with pytest.raises(TilingError) as refused:
         loaded(model(nodes, inputs, "z", {"first": ZERO, "one": ONE, "t": np.array([4])}))

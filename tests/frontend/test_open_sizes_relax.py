@@ -1,4 +1,4 @@
-"""Relax modules whose sizes stay open."""
+"""Relax modules with dynamic shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_tiling.sizes import Named, Operation
 
 
 def module_of(build, *shapes):
-    """A module whose function makes `build` of parameters of these shapes."""
+    """Return a module whose function is the result of `build` for parameters of these shapes."""
     builder = relax.BlockBuilder()
     given = [relax.Var(f"x{place}", relax.TensorType(shape, "float32")) for place, shape in enumerate(shapes)]
     with builder.function("main", given):

@@ -1,4 +1,4 @@
-"""Relay models whose dimensions stay open."""
+"""Relay models with dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvm_tiling.sizes import Named
 RNG = np.random.default_rng(3)
 W = RNG.normal(size=(4, 8)).astype("float32")
 B = RNG.normal(size=4).astype("float32")
-# Attention as exporters write it: shapes are computed of shapes.
+# Attention as exporters emit it: shapes are computed from shapes.
 ATTENTION = """def @main(%x: Tensor[(?, ?, 8), float32], %y: Tensor[(?, ?, 8), float32], %w: Tensor[(4, 8), float32]) {
   %0 = add(%x, %y);
   %1 = shape_of(%0, dtype="int32");

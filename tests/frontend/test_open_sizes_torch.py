@@ -1,4 +1,4 @@
-"""Exported programs whose sizes stay open: symbols as variables, PyTorch's conditions as guards, eager's results."""
+"""Exported programs with dynamic shapes: symbols as variables, PyTorch's conditions as guards, eager results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AUTO = Dim.AUTO
 
 
 class Function(nn.Module):
-    """A function as a module."""
+    """Return a function as a module."""
 
     def __init__(self, function, *parts):
         super().__init__()
@@ -95,7 +95,7 @@ def test_caches_that_grow():
 
 
 def at_each_size(function, examples, dynamic, at, **ranges):
-    """One executable of ranges that begin with 0, and eager's results for inputs of these shapes."""
+    """One executable of ranges that start at 0 gives eager results for inputs of these shapes."""
     module = Function(function).eval()
     executable = tt.compile(export(module, examples, dynamic_shapes=(dynamic,)), cache=False, **ranges)
     for shapes in at:
@@ -207,7 +207,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_served_is_one_sentence(name):
+def test_what_is_not_supported_is_one_sentence(name):
     with pytest.raises(TilingError) as refused:
         loaded(Function(REFUSED[name]), (torch.randn(3, 6, 4),), ({0: AUTO, 1: AUTO},))
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A refusal is one sentence: TVM's warnings of functions that were never finished do not come with it."""
+"""A refusal is one sentence, without TVM's warnings about unfinished functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_tiling.frontend import load_model
 from tvm_tiling.model.passes.dataflow import rewrite
 
 
-def test_an_onnx_node_that_is_not_served_in_its_form(capfd):
+def test_an_onnx_node_that_is_not_supported_in_its_form(capfd):
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(

@@ -1,4 +1,4 @@
-"""Relax modules, taken as they are."""
+"""Relax modules are used unchanged."""
 
 from __future__ import annotations
 

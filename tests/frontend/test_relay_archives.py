@@ -1,4 +1,4 @@
-"""Archives from strangers: nothing is unpacked, no name and no link leads out, no length that lies costs memory."""
+"""Untrusted archives: nothing is unpacked, no name or link leads outside, no false length costs memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODEL = DENSE.encode()
 
 
 def entry(kind: bytes, name: str = "model.relay", **fields: object) -> bytes:
-    """The block of one member of a tar archive; its size may lie."""
+    """Return the block of one member of a tar archive; its size may be wrong."""
     found = tarfile.TarInfo(name)
     found.type = kind
     for field, value in fields.items():
@@ -27,7 +27,7 @@ def entry(kind: bytes, name: str = "model.relay", **fields: object) -> bytes:
 
 
 def refused(data: bytes, said: str) -> None:
-    """`data` is refused, and less than a megabyte is taken for it."""
+    """`data` is refused, using less than a megabyte."""
     tracemalloc.start()
     try:
         with pytest.raises(ModelFormatError, match=said) as raised:
@@ -49,7 +49,7 @@ def test_names_that_lead_out(name):
     [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE],
     ids=["symbolic link", "hard link", "character device", "block device", "pipe", "sparse file"],
 )
-def test_what_is_no_plain_file(kind):
+def test_what_is_not_a_plain_file(kind):
     refused(entry(kind, linkname="/etc/passwd") + bytes(1024), r"'model\.relay' is a link or not a regular file")
 
 

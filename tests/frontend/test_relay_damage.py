@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: cut short, changed at random, with lengths that lie. The answer is always an error."""
+"""Untrusted files: truncated, changed at random, with false lengths. They always give an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_whole_files_can_be_read():
 
 def test_every_prefix_of_a_text_is_refused():
     text = VARIED.rstrip()
-    whole = text.index("def @main")  # what is before it is a module of its own
+    whole = text.index("def @main")  # what precedes it is a complete module
     for length in (*range(whole - 40), *range(whole + 1, len(text))):
         with pytest.raises((ModelFormatError, UnsupportedOperator)):
             parse_program(text[:length], lambda kind, number: np.zeros(()), None)
@@ -48,13 +48,13 @@ def test_every_prefix_of_params_is_refused():
 @pytest.mark.parametrize("name", files())
 def test_prefixes_of_files_are_refused(name):
     model, params = files()[name]
-    # An archive ends with blocks of zeros, which nobody misses.
+    # An archive ends with blocks of zeros, which are optional.
     end = len(model.rstrip(b"\0").rstrip())
     for length in range(0, end, max(1, end // 60)):
         assert not read(model[:length], params)
 
 
-def test_random_damage():
+def test_random_corruption():
     survived = sum(read(model, params) for _, model, params in damages(300, seed=0))
     assert 0 < survived < 200
 

@@ -1,4 +1,4 @@
-"""Relay's operators on elements, pairs of elements and their reductions, beside NumPy."""
+"""Relay's unary and binary element-wise operators and reductions, compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms in which Relay models come: text, JSON, two kinds of archives, with their parameters."""
+"""Formats of Relay models: text, JSON, two kinds of archives, with parameters."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_inputs_of_one_name_are_numbered():
     assert model.input_names == ("data", "data1", "data2")
 
 
-def test_operators_that_are_not_served_are_named_all_at_once():
+def test_operators_that_are_not_supported_are_named_all_at_once():
     text = """def @main(%x: Tensor[(2), float32]) {
   %0 = my.thing(%x);
   %1 = nn.relu(%0);

@@ -1,4 +1,4 @@
-"""Relay's operators on images and boxes, beside NumPy."""
+"""Relay's operators on images and boxes, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def last(x):
 
 
 def along(x, axis, size, mode):
-    """One axis brought to `size` by straight lines between neighbours."""
+    """Resize one axis to `size` by linear interpolation."""
     extent = x.shape[axis]
     places = np.arange(size, dtype="f8")
     if mode == "half_pixel":
@@ -80,7 +80,7 @@ SIZES = [
         {"x": X3},
         linear(X3, [4, 4, 6]),
     ),
-    # 0.7 called the methods otherwise.
+    # 0.7 had other names for the methods.
     Case('image.resize(%x, size=[7, 9], method="bilinear")', {"x": X2}, linear(X2, [7, 9])),
     Case(
         'image.resize(%x, size=[7, 9], coordinate_transformation_mode="asymmetric")',
@@ -194,7 +194,7 @@ def test_anchors_are_constants():
     )
     boxes = constants[0].value.numpy()
     assert boxes.shape == (1, 2 * 4 * 3, 4)
-    # The middle of the first place is (1/8, 1/4); the height of the second kind is 1/4, its width half of that in
-    # pixels that are twice as wide as high.
+    # The centre of the first cell is (1/8, 1/4); the height of the second kind is 1/4, its width half of that in pixels
+    # that are twice as wide as high.
     np.testing.assert_allclose(boxes[0, 1], [0.125 - 0.0625, 0.25 - 0.125, 0.125 + 0.0625, 0.25 + 0.125])
     np.testing.assert_allclose(boxes[0, 2], [0.125 - 0.25, 0.25 - 0.125, 0.125 + 0.25, 0.25 + 0.125])

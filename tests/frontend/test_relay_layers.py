@@ -1,4 +1,4 @@
-"""Relay's layers beside plain NumPy: convolutions, products, pools, normalisation."""
+"""Relay's layers compared with plain NumPy: convolutions, matrix multiplications, pools, normalisation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CONVOLUTIONS = [
         {"x": last(X2), "w": np.ascontiguousarray(D2.transpose(2, 3, 0, 1))},
         last(f32(convolution(X2, D2, [1, 1], [0] * 4, [1, 1], groups=4))),
     ),
-    # Two outputs for each channel, which Relay also writes as [rows, columns, channels, outputs for each].
+    # Two outputs per channel, which Relay also writes as [rows, columns, channels, outputs per channel].
     Case(
         'nn.conv2d(%x, %w, groups=4, channels=8, data_layout="NHWC", kernel_layout="HWOI")',
         {"x": last(X2), "w": np.ascontiguousarray(D4[:, 0].transpose(1, 2, 0).reshape(3, 3, 4, 2))},

@@ -1,4 +1,4 @@
-"""Attributes of Relay's text form that are in the metadata, as a whole or one by one: as JSON holds them."""
+"""Attributes in the metadata of Relay's text form, as a whole or individually: as in JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = "def @main(%x: Tensor[(3, 4), float32]) {\n"
 
 
 def with_metadata(writer: AttributeWriter, body: str, **items: list[str]) -> bytes:
-    """A text whose metadata has `items` by their kinds, dots of which are written as __."""
+    """Return a text whose metadata has `items` by their kinds, with dots written as __."""
     held = [int(writer.array(listed)) for listed in items.values()]
     keys = [kind.replace("__", ".") for kind in items]
     root = writer.put({"type_key": "Map", "keys": keys, "data": held})
@@ -67,12 +67,12 @@ def test_every_attribute_of_every_operator(release):
 
 
 def read_attributes(text: bytes) -> list[dict]:
-    """The attributes of the calls in the tuple that a text gives."""
+    """Return the attributes of the calls in the tuple of a text."""
     return [dict(call.attrs) for call in parsed(memoryview(text), "text").functions["main"].body.fields]
 
 
 def _plain(value):
-    """A value so that floats that were written as text are equal to what they were."""
+    """Return a value in which floats that were written as text compare equal."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return float(value) if isinstance(value, int | float) else value

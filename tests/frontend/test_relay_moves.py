@@ -1,4 +1,4 @@
-"""Relay's operators that move, cut, create, index and sort, beside NumPy."""
+"""Relay's operators that move, slice, create, index and sort, compared with NumPy."""
 
 from __future__ import annotations
 

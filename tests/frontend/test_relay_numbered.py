@@ -1,4 +1,4 @@
-"""Parameters that the compiler numbered p0, p1 and so on: found again in the model as it was written."""
+"""Parameters that the compiler numbered p0, p1 and so on: matched with the original model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def real(*shape: int) -> np.ndarray:
 
 
 def graph_of(names: list[str]) -> bytes:
-    """The graph of a compiled model, of which only the inputs and the parameters are read."""
+    """Return the graph of a compiled model, of which only inputs and parameters are read."""
     nodes = [{"op": "null", "name": name, "inputs": []} for name in names]
     return json.dumps({"nodes": [*nodes, {"op": "tvm_op", "name": "fused", "inputs": []}]}).encode()
 
 
 def library(text: str, arrays: list[np.ndarray], names: list[str] | None) -> bytes:
-    """A model in Model Library Format with numbered parameters; `names`: what its graph lists, None for no graph."""
+    """Return a model in Model Library Format with numbered parameters; `names`: those in its graph, None without a
+    graph."""
     files = {"src/default.relay": text.encode()}
     files["parameters/default.params"] = params_bytes({f"p{number}": array for number, array in enumerate(arrays)})
     if names is not None:
@@ -50,7 +51,7 @@ def test_parameters_of_a_library_beside_the_text():
 
 
 def test_the_graph_tells_inputs_from_parameters_of_one_shape():
-    """Operands of a product that have one shape: without the graph either could be the parameter."""
+    """Operands of a matrix multiplication with equal shapes: without the graph either could be the parameter."""
     text = "def @main(%a: Tensor[(3, 3), float32], %b: Tensor[(3, 3), float32]) { subtract(%a, %b) }"
     a, b = real(3, 3), real(3, 3)
     with pytest.raises(ModelFormatError, match=r"p0 to p0 are those of the compiled model and cannot be matched"):
@@ -65,7 +66,7 @@ def test_the_graph_tells_inputs_from_parameters_of_one_shape():
 
 def test_what_the_compiler_computed_beforehand_is_taken_as_it_is():
     """A transposed weight, a bias with dimensions of size 1, a constant of the metadata that the text lacks; a number
-    in the text is part of a kernel and has no number."""
+    in the text is part of a kernel and is not numbered."""
     text = """def @main(%x: Tensor[(1, 4, 5, 5), float32], %w: Tensor[(4, 6), float32], %b: Tensor[(6), float32]) {
   %0 = transpose(%w, axes=[1, 0]) /* ty=Tensor[(6, 4), float32] */;
   %1 = reshape(%0, newshape=[6, 4, 1, 1]) /* ty=Tensor[(6, 4, 1, 1), float32] */;
@@ -101,7 +102,7 @@ def test_a_model_may_itself_have_such_names():
     np.testing.assert_allclose(outputs(model.module, [X])[0], dense_result(X), rtol=1e-5, atol=1e-6)
 
 
-def test_a_graph_that_is_damaged_is_refused():
+def test_a_graph_that_is_corrupted_is_refused():
     for graph in (b"", b"{}", b'{"nodes": 3}', b'{"nodes": [{}]}', b"[" * 100_000):
         files = {"src/relay.txt": DENSE.encode(), "parameters/default.params": params_bytes({"p0": W, "p1": B})}
         with pytest.raises(

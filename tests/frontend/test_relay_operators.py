@@ -1,4 +1,4 @@
-"""Which operators of Relay are served, that each has a case in the tests, and how the others are refused."""
+"""Supported Relay operators, each with a test case, and refusals of the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.frontend import load_model
 from tvm_tiling.frontend.relay.operators import OPERATORS
 
-# Tested by themselves, as their results are constants, or close to those of the reals and no integer's.
+# Tested separately, because their results are constants, or approximate real numbers.
 TESTED_ELSEWHERE = {
     "nn.deformable_conv2d",
     "vision.multibox_prior",
@@ -20,7 +20,7 @@ TESTED_ELSEWHERE = {
         for name in ["abs", "erf", "exp", "hardswish", "log", "rsqrt", "sigmoid", "softmax", "sqrt", "tanh"]
     ),
 }
-# Of release 0.19, and not served: sizes that the values tell, random numbers, layouts of one machine, and the rare.
+# Of release 0.19, and unsupported: sizes that depend on values, random numbers, layouts of one machine, and rare ones.
 REFUSED = [
     "argwhere",
     "unique",
@@ -61,7 +61,7 @@ REFUSED = [
 ]
 
 
-def test_at_least_120_operators_are_served_and_each_has_a_case():
+def test_at_least_120_operators_are_supported_and_each_has_a_case():
     assert len(OPERATORS) >= 120
     assert operators() | TESTED_ELSEWHERE == set(OPERATORS)
 

@@ -1,4 +1,4 @@
-"""Relay's quantised operators, integer for integer, beside NumPy."""
+"""Relay's quantised operators, integer for integer, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDE = RNG.integers(-200000, 200000, (1, 4, 5, 6)).astype("int32")
 WEIGHT = RNG.integers(-128, 128, (3, 4, 3, 3)).astype("int8")
 SCALES = np.array([0.011, 0.5, 0.0003, 0.07], "float32")
 F = np.float32
-# Ratios of exactly 1/2 and 1/4, where the two ways of rounding differ.
+# Ratios of exactly 1/2 and 1/4, where the two rounding modes differ.
 HALVES = np.array([-7, -6, -5, -3, -2, -1, 1, 2, 3, 5, 6, 7], "int32")
 
 
@@ -146,7 +146,7 @@ LAYERS = [
 
 
 FLAT = WEIGHT.reshape(-1)[:72].reshape(3, 24)
-# Zero points of 0, and those that a known weight makes a constant of.
+# Zero points of 0, and those that a known weight makes constant.
 LAYERS += [
     Case(
         'qnn.conv2d(%x, %w, 0, 0, 0.1f, 0.2f, padding=[1, 1], out_dtype="int32")',

@@ -1,6 +1,6 @@
-"""What changed between the releases of TVM, each change a test: old files mean what they meant when they were written.
+"""Changes between TVM releases, one test each: old files keep their original meaning.
 
-Where only the way of writing changed, the old way gives the very module that the new one gives; text and JSON both.
+Where only the notation changed, the old notation gives the same module as the new one, in text and JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def module(model: str | bytes) -> tvm.IRModule:
 
 
 def program(inputs: dict[str, str], body: str, header: str = "") -> str:
-    """A text with inputs of types such as "(2, 3) float32"."""
+    """Return a text with inputs of types such as "(2, 3) float32"."""
     listed = []
     for name, kind in inputs.items():
         shape, _, dtype = kind.rpartition(" ")
@@ -36,7 +36,7 @@ def program(inputs: dict[str, str], body: str, header: str = "") -> str:
 
 
 def check_same(inputs: dict[str, str], old: str, new: str, release: str) -> None:
-    """An expression of `release` and one of today give the same module, the old one from text and from JSON."""
+    """An expression of `release` and a current one give the same module, the old one from text and from JSON."""
     wanted = module(program(inputs, new))
     tvm.ir.assert_structural_equal(module(program(inputs, old)), wanted)
     tvm.ir.assert_structural_equal(module(json_of(program(inputs, old), release)), wanted)
@@ -45,15 +45,16 @@ def check_same(inputs: dict[str, str], old: str, new: str, release: str) -> None
 def test_batch_matmul_had_no_flags_before_0_8():
     a, b, square = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 5, 4)), RNG.normal(size=(2, 4, 4))
     a, b, square = (np.asarray(value, "float32") for value in (a, b, square))
-    # The shapes tell that nothing but A B^T can be meant.
+    # By the shapes, only A B^T is possible.
     check([Case("nn.batch_matmul(%a, %b)", {"a": a, "b": b}, a @ b.transpose(0, 2, 1))], release="0.7.0")
-    # A square operand: as it stands from 0.8 on, transposed before.
+    # A square operand: unchanged since 0.8, transposed before.
     check([Case("nn.batch_matmul(%a, %b)", {"a": a, "b": square}, a @ square)])
     check([Case("nn.batch_matmul(%a, %b)", {"a": a, "b": square}, a @ square.transpose(0, 2, 1))], OLD, release="0.7.0")
 
 
 def test_transposed_weights_had_another_name_before_0_12():
-    """Until 0.11 the layout was called OIHW and the inputs came first; a square weight is what its release says."""
+    """Until 0.11 the layout was called OIHW with inputs first; the release determines the meaning of a square
+    weight."""
     x, w = RNG.normal(size=(1, 3, 4, 4)), RNG.normal(size=(3, 3, 2, 2))
     x, w = np.asarray(x, "float32"), np.asarray(w, "float32")
     for release, weight in (("0.11.0", w), ("0.12.0", w.transpose(1, 0, 2, 3))):
@@ -122,7 +123,7 @@ def test_thresholds_of_boxes_were_attributes_before_0_8():
     )
     inputs = {"x": "(1, 4, 6) float32", "n": "(1) int32", "i": "(1, 4) int32"}
     new = "vision.non_max_suppression(%x, %n, %i, 3, 0.25f, return_indices=False)"
-    # The greatest number of boxes became an operand in 0.7, the threshold in 0.8.
+    # The maximum number of boxes became an operand in 0.7, the threshold in 0.8.
     attributes = "max_output_size=3, iou_threshold=0.25f, return_indices=False"
     check_same(inputs, f"vision.non_max_suppression(%x, %n, %i, {attributes})", new, "0.6.0")
     check_same(
@@ -146,7 +147,7 @@ def test_thresholds_of_boxes_were_attributes_before_0_8():
     ],
 )
 def test_codes_of_reshape(codes, shape):
-    """0 keeps, -1 is what is left, -2 the rest, -3 two in one, -4 one as two."""
+    """0 keeps, -1 is the remainder, -2 all remaining, -3 merges two, -4 splits one in two."""
     check_same(
         {"x": "(2, 3, 4) float32"}, f"reshape(%x, newshape=[{codes}])", f"reshape(%x, newshape=[{shape}])", "0.7.0"
     )
@@ -165,7 +166,7 @@ def test_slices_had_no_mode_before_0_7_and_no_axes_before_0_8():
 def test_where_chose_rows_before_0_8():
     rows, columns = np.array([True, False]), np.array([False, True, True])
     by_row, by_column = np.where(rows[:, None], X, -X), np.where(columns, X, -X)
-    # A vector that fits one way only is used that way.
+    # A vector that fits only one way is used that way.
     check([Case("where(%c, %a, %b)", {"c": rows, "a": X, "b": -X}, by_row)], release="0.7.0")
     check([Case("where(%c, %a, %b)", {"c": columns, "a": X, "b": -X}, by_column)])
     square = X[:, :2]

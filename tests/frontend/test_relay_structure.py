@@ -1,4 +1,4 @@
-"""How Relay models are put together: functions that call each other, let, tuples, choices, names, types, metadata."""
+"""Structure of Relay models: functions that call each other, let, tuples, branches, names, types, metadata."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_metadata_that_is_missing():
         ("fn (%v: float32) { %v }", "returns a function"),
     ],
 )
-def test_what_is_no_graph_of_tensors_is_refused(body, said):
+def test_what_is_not_a_graph_of_tensors_is_refused(body, said):
     with pytest.raises((ModelFormatError, UnsupportedOperator), match=said):
         load_model(f"def @main(%x: float32) {{ {body} }}".encode())
 
@@ -181,7 +181,7 @@ def test_names_that_an_importer_noted_in_json():
 
 
 def test_attributes_in_json():
-    """What the text leaves out is stated in JSON: literals and numbers of nodes, by the kind of each attribute."""
+    """JSON states what the text omits: literals and node numbers, by the kind of each attribute."""
     for release in ("0.7.0", "0.14.0"):
         writer = JsonWriter(release)
         x, w = writer.var("x", writer.tensor((1, 5, 6, 2))), writer.var("w", writer.tensor((3, 3, 2, 4)))

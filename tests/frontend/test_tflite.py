@@ -17,7 +17,7 @@ B = np.array([1, -1, 0.5, 2], "float32")
 
 
 def table(builder, name, **fields):
-    """A table of the schema with the fields given; what is in them has to be written before."""
+    """Write a table of the schema with the given fields; their contents must be written before."""
     getattr(tflite, f"{name}Start")(builder)
     for field, entry in fields.items():
         getattr(tflite, f"{name}Add{field}")(builder, entry)
@@ -70,7 +70,7 @@ def dense(code=tflite.BuiltinOperator.FULLY_CONNECTED, signature=None):
     return bytes(builder.Output())
 
 
-def test_a_file_is_told_by_its_content(tmp_path):
+def test_a_file_is_identified_by_its_content(tmp_path):
     path = tmp_path / "network.onnx"
     path.write_bytes(dense())
     loaded = load_model(path)
@@ -98,7 +98,7 @@ def test_files_config_short_are_refused():
         assert "\n" not in str(raised.value)
 
 
-def test_operators_that_are_not_served_are_named():
+def test_operators_that_are_not_supported_are_named():
     with pytest.raises(UnsupportedOperator, match="DELEGATE"):
         load_model(dense(code=tflite.BuiltinOperator.DELEGATE))
 

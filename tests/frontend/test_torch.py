@@ -146,7 +146,7 @@ def test_options_that_a_program_cannot_take_are_refused(option):
         load_model(network, example_inputs=inputs, **option)
 
 
-def test_a_module_of_another_kind_is_no_module():
+def test_a_module_of_another_kind_is_not_a_module():
     with pytest.raises(ModelFormatError, match="expected a path"):
         load_model(object())
     assert isinstance(load_model(seeded("unet")[0], example_inputs=seeded("unet")[1]).module, tvm.IRModule)

@@ -1,4 +1,4 @@
-"""Arithmetic of PyTorch programs: types, roundings, and edges as PyTorch has them."""
+"""Arithmetic of PyTorch programs: types, rounding, and special cases as in PyTorch."""
 
 from __future__ import annotations
 
@@ -169,10 +169,10 @@ def test_sixteen_bit_floats_are_computed_in_float32():
 
 
 def test_complex_numbers_of_float16_parts():
-    """The sizes and angles of complex numbers are functions of C's library, which has none of float16."""
+    """Sizes and angles of complex numbers are functions of the C library, which has none for float16."""
     generator = torch.Generator().manual_seed(0)
     size, angle = 5 * torch.rand(20, generator=generator).half(), 3 * torch.randn(20, generator=generator).half()
-    if torch.__version__ >= (2, 14):  # before, PyTorch itself has no polar of them
+    if torch.__version__ >= (2, 14):  # earlier PyTorch releases have no polar for them
         compare(lambda a, b: torch.view_as_real(torch.polar(a, b)), size, angle, rtol=2e-3, atol=1e-3)
     compare(lambda a, b: torch.complex(a, b).abs(), size, angle, rtol=2e-3)
 

@@ -1,6 +1,7 @@
-"""Convolutions of PyTorch along one to three axes, transposed or not, in every type of floats: what PyTorch computes.
+"""PyTorch convolutions along one to three axes, transposed or not, in every float type.
 
-The reference is PyTorch's own result in float64; accepted is a few roundings of the type beside the largest element.
+The reference is PyTorch's own result in float64; a few roundings of the type relative to the largest element are
+accepted.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def check(name, dtype):
     generator = torch.Generator().manual_seed(len(name))
     with torch.no_grad():
         for parameter in layer.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator).bfloat16())  # known to every type
+            parameter.copy_(torch.randn(parameter.shape, generator=generator).bfloat16())  # representable in every type
         x = torch.randn(shape, generator=generator).bfloat16()
         expected = layer.double()(x.double())
         layer.to(dtype)

@@ -1,4 +1,4 @@
-"""Operators that this package decomposes: what attention calls in inference, which PyTorch leaves whole, and losses."""
+"""Operators that this package decomposes: attention in inference, which PyTorch leaves whole, and losses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CAUSAL = torch.ones(4, 4).triu(1).bool()
 
 
 def served(run, x):
-    """What torch.compile serves without PyTorch's help, beside what PyTorch computes; PyTorch's export takes the slow
-    way of these modules, torch.compile the fast one."""
+    """Supported by torch.compile without PyTorch's help, compared with PyTorch; torch.export uses the slow path of
+    these modules, torch.compile the fast one."""
     with torch.no_grad():
         expected = run(x)
         results = torch.compile(run, backend="tvm_tiling", fullgraph=True, options={"fallback": False})(x)
@@ -54,7 +54,7 @@ def test_attention_in_inference_gives_its_weights():
     served(run, random(2, 4, 8))
 
 
-def test_labels_behind_the_first_minus_one_do_not_count():
+def test_labels_after_the_first_minus_one_do_not_count():
     """PyTorch's decomposition counts them, and gives the loss of one row an axis."""
     several = torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [0, 1, 2, 3]])
 

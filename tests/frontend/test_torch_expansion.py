@@ -1,4 +1,4 @@
-"""Programs are expanded node by node only where that means the same: each beside PyTorch run eagerly."""
+"""Programs are expanded node by node only if that is equivalent: each is compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvm_tiling.frontend.torch.refusals import full_name  # noqa: E402
 
 
 class Function(nn.Module):
-    """A function of tensors as a module, with weights that it may use."""
+    """Return a function of tensors as a module, with weights that it may use."""
 
     def __init__(self, function):
         super().__init__()

@@ -1,5 +1,5 @@
-"""Exported programs as people write them: arguments that are no tensors, keywords, nested arguments and results, sizes
-that PyTorch names, inputs that are changed."""
+"""Typical exported programs: non-tensor arguments, keywords, nested arguments and results, sizes named by PyTorch,
+changed inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_tiling.frontend import load_model  # noqa: E402
 
 
 class Nested(torch.nn.Module):
-    """Takes and gives containers, and arguments that are no tensors."""
+    """Takes and returns containers, and takes non-tensor arguments."""
 
     def __init__(self):
         super().__init__()
@@ -103,7 +103,7 @@ def test_containers_of_other_libraries_have_names_too():
     assert [shape for shape, _ in model.outputs] == [(1, 3), (3, 3), (1, 3)]
 
 
-def test_names_that_pytorch_would_give_twice_are_told_apart():
+def test_names_that_pytorch_would_give_twice_are_distinguished():
     class Sums(torch.nn.Module):
         def forward(self, a_b, a, *rest, **options):
             return a_b * 2 + a["b"] + rest[0] * 3 + options["k"] * 5
@@ -116,7 +116,7 @@ def test_names_that_pytorch_would_give_twice_are_told_apart():
 
 
 class Grown:
-    """A container that computes when it is made, as caches of transformers do."""
+    """A container that computes when it is created, like caches of transformers."""
 
     def __init__(self, keys):
         self.keys = torch.cat([torch.tensor([]), keys], dim=-2)
@@ -287,7 +287,7 @@ def test_a_number_that_only_the_run_knows_is_refused_where_more_than_an_assertio
 
 
 class Moved(torch.nn.Module):
-    """A module that moves its table where its input is."""
+    """A module that moves its table to the device of its input."""
 
     def __init__(self):
         super().__init__()

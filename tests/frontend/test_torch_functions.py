@@ -1,4 +1,4 @@
-"""Functions of one number, and activations, of PyTorch programs."""
+"""Unary functions and activations of PyTorch programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows times the matrices of their groups: a group without rows, rows behind all groups, 16-bit floats."""
+"""Grouped matrix multiplication: a group without rows, rows after all groups, 16-bit floats."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_transformers_operator(dtype):
     compare(lambda *given: GROUPED(*given), rows, MATRICES, ENDS.to(dtype), rtol=1e-4, atol=1e-5)
 
 
-if hasattr(torch.nn.functional, "grouped_mm"):  # from PyTorch 2.10 on
+if hasattr(torch.nn.functional, "grouped_mm"):  # since PyTorch 2.10
 
     def test_pytorchs_operator():
         rows, matrices = ROWS[:8].bfloat16(), MATRICES.bfloat16()

@@ -1,4 +1,4 @@
-"""Factors of symmetric matrices that are not definite, and equations solved by them."""
+"""Factorisations of symmetric indefinite matrices, and systems solved by them."""
 
 from __future__ import annotations
 

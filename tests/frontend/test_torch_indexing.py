@@ -1,4 +1,4 @@
-"""Reads and writes at places of PyTorch programs: types and sums as PyTorch has them."""
+"""Indexed reads and writes of PyTorch programs: types and sums as in PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def put(x, indices, values):
     return torch.ops.aten.index_put(x, indices, values, True)
 
 
-def test_sums_of_bools_at_places_are_any_and_products_all():
+def test_sums_of_bools_at_places_are_any_and_gemms_all():
     compare(
         lambda x, i, y: (
             x.scatter_add(0, i, y),
@@ -40,7 +40,7 @@ def test_sums_of_bools_at_places_are_any_and_products_all():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_many_sums_in_half_precision_are_rounded_once(dtype):
-    # A running sum in the type itself stops at 256 or 2048.
+    # A running sum in the type itself would stop at 256 or 2048.
     compare(
         lambda x, i, y: (
             x.scatter_add(0, i, y),

@@ -1,4 +1,4 @@
-"""Losses that PyTorch computes by operators of their own."""
+"""Losses that PyTorch computes by dedicated operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of PyTorch that move, index, multiply, pool, resample and normalise: what PyTorch gives, type included.
+"""PyTorch operators that move, index, multiply, pool, resample and normalise: PyTorch's results, including types.
 
 The cases of a subject share one module, so that a subject is compiled once.
 """
@@ -29,7 +29,8 @@ def module_of(function):
 
 
 def compare(function, *inputs, compiled=False):
-    """`compiled`: by this package instead of TVM's default pipeline, whose extremes know neither NaN nor infinities."""
+    """`compiled`: by this package instead of TVM's default pipeline, whose maximum and minimum ignore NaN and
+    infinities."""
     torch.manual_seed(0)
     network = function if isinstance(function, torch.nn.Module) else module_of(function)
     with torch.no_grad():
@@ -163,7 +164,7 @@ def test_a_mask_whose_count_is_not_known_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int8, torch.float16, torch.float64], ids=str)
-def test_products_keep_their_type(dtype):
+def test_gemms_keep_their_type(dtype):
     left, right, start = ((seeded(*shape) * 9).to(dtype) for shape in ((3, 4), (4, 5), (3, 5)))
     compare(
         lambda a, b, c: (a @ b, torch.addmm(c, a, b, beta=2, alpha=3), a[0] @ b, torch.dot(a[0], a[1]), a[None] @ b),
@@ -175,7 +176,7 @@ def test_linear_in_half_precision_without_bias_keeps_its_type():
     compare(torch.nn.Linear(5, 3, bias=False).half(), seeded(2, 5, dtype=torch.float16))
 
 
-def test_products_of_a_batch():
+def test_gemms_of_a_batch():
     compare(
         lambda x, y, v: (
             torch.baddbmm(x, y, y, beta=0.5, alpha=2),
@@ -235,7 +236,7 @@ def test_convolutions_keep_their_type(dtype):
 
 
 def test_output_padding_that_dilation_allows():
-    """TVM wants it less than the stride; PyTorch, less than the stride or the dilation."""
+    """TVM requires it to be less than the stride; PyTorch, less than the stride or the dilation."""
     compare(
         lambda x, w: (
             F.conv_transpose2d(x, w, stride=1, dilation=2, output_padding=1),
@@ -272,7 +273,7 @@ IMAGE = seeded(2, 3, 9, 10)
 
 
 def test_averages():
-    """divisor_override was dropped; windows that ceil_mode adds count what they cover."""
+    """divisor_override was dropped; windows added by ceil_mode count the elements that they cover."""
     compare(
         lambda x: (
             F.avg_pool2d(x, 3, 2, 1),
@@ -359,8 +360,9 @@ def test_grid_sample_of_volumes_and_grids():
     )
 
 
-def test_nearest_places_are_not_folded_into_a_product():
-    """With one neighbour the sum looks like a product; folding reflected places into it kept TVM busy for minutes."""
+def test_nearest_places_are_not_folded_into_a_gemm():
+    """With one neighbour the sum looks like a product; folding reflected positions into it kept TVM busy for
+    minutes."""
     from tvm_tiling.match.function import sum_of_products
 
     program = torch.export.export(
@@ -382,7 +384,7 @@ def test_grid_sample_reads_nothing_outside_of_the_image():
 
 
 def roi_align(image, boxes, size, scale, ratio):
-    """Averages over bins of boxes by index tensors: a composition as in torchvision's Python."""
+    """Averages over bins of boxes by index tensors: a composition as in torchvision's Python code."""
     start = boxes[:, 1:3] * scale - 0.5
     extent = boxes[:, 3:5] * scale - 0.5 - start
     steps = (torch.arange(size * ratio) + 0.5) / (size * ratio)
@@ -441,8 +443,8 @@ def test_norms(dtype):
     compare(Norms(), seeded(2, 4, 5, 6, dtype=dtype))
 
 
-def test_a_product_and_what_is_padded():
-    """A mask with a padded axis that is added to scores: places of one type were compared with sizes of another."""
+def test_a_gemm_and_what_is_padded():
+    """A mask with a padded axis that is added to scores: positions of one type were compared with sizes of another."""
     compare(
         lambda x, y, m: (
             torch.baddbmm(F.pad(m, (0, 1)), x, y),
@@ -502,7 +504,7 @@ def test_parameters_that_are_shared_views_or_not_contiguous():
 
 
 def test_what_programs_return():
-    """An input, the same tensor twice, constants, None and numbers beside tensors."""
+    """An input, the same tensor twice, constants, None and numbers next to tensors."""
     compare(lambda x: (x, x, x * 2, torch.ones(3)), X)
     assert len(load_model(module_of(lambda x: (x * 2, None, 3)), example_inputs=(X,)).output_names) == 1
 

@@ -1,4 +1,4 @@
-"""Quantised programs of PyTorch, as pt2e writes them: integers where they can be, and PyTorch's results."""
+"""Quantised PyTorch programs in pt2e's representation: integers where possible, and PyTorch's results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANGES = [(torch.int8, -128, 127), (torch.int8, -127, 127), (torch.uint8, 0, 255
 
 
 def both(module, *args):
-    """(ours, PyTorch's, the executable)."""
+    """Return (ours, PyTorch's, the executable)."""
     with torch.no_grad():
         right = module.eval()(*args)
     made = tt.compile(torch.export.export(module, args), cache=False)
@@ -56,7 +56,7 @@ def test_there_and_back(dtype, low, high, channels):
 
 
 def network(activation=(torch.uint8, 0, 255)):
-    """Two convolutions with a residual sum, and a product; weights of int8 by channel."""
+    """Two convolutions with a residual sum, and a matrix multiplication; per-channel int8 weights."""
     torch.manual_seed(1)
     dtype, low, high = activation
 
@@ -86,7 +86,7 @@ def network(activation=(torch.uint8, 0, 255)):
 
 
 @pytest.mark.parametrize("activation", [(torch.uint8, 0, 255), (torch.int8, -128, 127)])
-def test_convolutions_and_products_multiply_integers(activation):
+def test_convolutions_and_gemms_multiply_integers(activation):
     ours, right, made = both(network(activation), torch.randn(2, 3, 10, 10))
     assert dtypes(made) == ["int8"] * 3
     assert (ours - right).abs().max() <= 0.02 * right.abs().max()
@@ -108,8 +108,8 @@ def test_scales_that_the_run_computes():
         assert torch.allclose(ours[1], right[1], atol=float(right[2]) * 1.01)
 
 
-def test_a_product_of_integers_as_dynamic_quantisation_writes_it():
-    """Rows with a scale each, int8 by int8 in int32, and both scales behind it."""
+def test_a_gemm_of_integers_as_dynamic_quantisation_writes_it():
+    """Rows with a scale each, int8 by int8 in int32, followed by both scales."""
     torch.manual_seed(3)
 
     def function(self, x):

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of every type of floats, with projections, and cells."""
+"""LSTM, GRU and RNN of every float type, with projections, and cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOLERANCE = {torch.float64: (1e-9, 1e-12), torch.float16: (4e-3, 2e-3), torch.bf
 
 
 def flat(module, *inputs):
-    """The module's outputs and states as tensors beside each other."""
+    """Return the module's outputs and states as a flat tuple of tensors."""
     return torch.utils._pytree.tree_leaves(module(*inputs))
 
 

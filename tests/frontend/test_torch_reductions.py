@@ -1,4 +1,4 @@
-"""Sums, extremes, running sums, orders and created tensors of PyTorch programs."""
+"""Sums, extremes, running sums, sorting and tensor creation in PyTorch programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_sums_and_means_of_types():
     compare(lambda x: (x.mean(), x.mean((0, 2), keepdim=True), x.sum(-1), x.sum(dtype=torch.float64), x.prod()), X)
 
 
-def test_sums_and_products_of_bools_as_bools_are_any_and_all():
+def test_sums_and_gemms_of_bools_as_bools_are_any_and_all():
     i = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
     compare(
         lambda x: (

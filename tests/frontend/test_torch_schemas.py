@@ -1,4 +1,4 @@
-"""Converters take what their operators' schemas name."""
+"""Converters take the arguments that their operators' schemas name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tvm_tiling.frontend.torch.translation import STORAGE  # noqa: E402
 
 
 def schema_arguments(name):
-    """The arguments of an operator of the installed PyTorch, but for those about storage; None where it has it not."""
+    """Return the arguments of an operator of the installed PyTorch, except those about storage; None if it is
+    missing."""
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     try:
@@ -24,7 +25,7 @@ def schema_arguments(name):
 
 
 def takes(converter, arguments):
-    """Whether a converter takes these arguments by their names, and needs no others."""
+    """Return whether a converter accepts these arguments by name, and requires no others."""
     try:
         inspect.signature(converter).bind(None, **dict.fromkeys(arguments))
     except TypeError:

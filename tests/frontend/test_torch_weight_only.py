@@ -1,4 +1,4 @@
-"""Linear layers of PyTorch whose weights are whole numbers of few bits: kept so, and PyTorch's results."""
+"""PyTorch linear layers with low-bit integer weights: kept in that form, with PyTorch's results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def far(found, right):
 
 
 def checked(module, x):
-    """The encodings of the products of a module whose results are PyTorch's."""
+    """Return the encodings of the matrix multiplications of a module whose results are PyTorch's."""
     with torch.no_grad():
         right = module.eval()(x)
     made = tt.compile(module, example_inputs=(x,), cache=False)
@@ -61,7 +61,7 @@ def test_unpacked_values_are_those_that_were_packed():
 
 @pytest.mark.parametrize("dtype", MOST)
 def test_weights_of_8_bits(dtype):
-    """PyTorch 2.14 is wrong, or ends the process, where bfloat16 has a k that 32 does not divide."""
+    """PyTorch 2.14 is wrong, or ends the process, for bfloat16 with a k that is not a multiple of 32."""
     torch.manual_seed(1)
     k = 192 if dtype == torch.bfloat16 else 200
     values = torch.randint(-128, 128, (33, k), dtype=torch.int8)
@@ -74,7 +74,7 @@ def test_weights_of_8_bits(dtype):
     assert encoding.startswith("int8:256:")
 
 
-def test_integers_that_change_their_type_before_the_product():
+def test_integers_that_change_their_type_before_the_gemm():
     torch.manual_seed(2)
     values = torch.randint(-128, 128, (70, 100), dtype=torch.int8)
     scales = torch.rand(70)

@@ -1,4 +1,4 @@
-"""Operators that nobody has yet, added as docs/design.md says: a row in a frontend's table each, and nothing else."""
+"""New operators added as docs/design.md describes: one row each in a frontend's table suffices."""
 
 import numpy as np
 import onnx
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(7)
 
 
 class ToySquash(OnnxOpConverter):
-    """x / (1 + |x|), of Relax operators that are there: element-wise, and fused with its neighbours."""
+    """x / (1 + |x|), from existing Relax operators: element-wise, and fused with its neighbours."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -27,7 +27,7 @@ class ToySquash(OnnxOpConverter):
 
 
 class ToyHinge(OnnxOpConverter):
-    """max(0, 1 - x y), of a tensor expression of its own."""
+    """max(0, 1 - x y), from a tensor expression."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -39,7 +39,7 @@ class ToyHinge(OnnxOpConverter):
 
 @T.prim_func(s_tir=True, private=True)
 def running_mean(x: T.Buffer((ROWS, STEPS), "float32"), y: T.Buffer((ROWS, STEPS), "float32")):
-    """y[t] = (y[t - 1] + x[t]) / 2 along each row: a step needs the one before."""
+    """y[t] = (y[t - 1] + x[t]) / 2 along each row: each step needs the previous one."""
     for i in range(ROWS):
         with T.sblock("rows"):
             row = T.axis.spatial(ROWS, i)
@@ -48,7 +48,7 @@ def running_mean(x: T.Buffer((ROWS, STEPS), "float32"), y: T.Buffer((ROWS, STEPS
 
 
 class ToyRunningMean(OnnxOpConverter):
-    """A scan, as a function of its own."""
+    """A scan, as a separate function."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
@@ -85,7 +85,7 @@ def test_an_element_wise_operator_of_relax_operators():
     assert len(exe.report().operators) == 1  # one kernel with its neighbour
 
 
-def test_an_element_wise_operator_behind_a_matrix_multiplication():
+def test_an_element_wise_operator_after_a_matrix_multiplication():
     x, w = (RNG.standard_normal((64, 64)).astype("float32") for _ in range(2))
     nodes = [helper.make_node("MatMul", ["x0", "x1"], ["m"]), helper.make_node("ToySquash", ["m"], ["y"], domain="toy")]
     exe = tt.compile(model(nodes, 2, (64, 64)))

@@ -6,7 +6,7 @@ import torch
 
 
 class Called(torch.nn.Module):
-    """A function of itself and of tensors as a module; `held` become buffers."""
+    """Return a function of itself and of tensors as a module; `held` become buffers."""
 
     def __init__(self, function, **held):
         super().__init__()

@@ -13,7 +13,7 @@ import tvm_tiling
 
 
 class Function(torch.nn.Module):
-    """A function as a module."""
+    """Return a function as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class Function(torch.nn.Module):
 
 
 def compiled(function: Callable[..., Any], *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """What the compiled function returns. Errors as tvm_tiling.compile."""
+    """Return the compiled function's results. Raises the errors of tvm_tiling.compile."""
     executable = tvm_tiling.compile(torch.export.export(Function(function), tensors))
     returned = executable.run(*(_array(tensor) for tensor in tensors))
     return [_tensor(value) for value in (returned if isinstance(returned, tuple) else (returned,))]
 
 
 def compare(function: Callable[..., Any], *tensors: torch.Tensor, rtol: float = 1e-5, atol: float = 0.0) -> None:
-    """AssertionError where the compiled function returns other values, shapes or types than PyTorch."""
+    """Raise AssertionError if the compiled function returns other values, shapes or types than PyTorch."""
     with torch.no_grad():
         expected = function(*tensors)
     expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)

@@ -1,4 +1,4 @@
-"""Small networks of PyTorch with seeded weights: an encoder, attention with masks, a U-Net, a detector."""
+"""Small PyTorch networks with seeded weights: an encoder, attention with masks, a U-Net, a detector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Encoder(nn.Module):
-    """Two layers of a transformer encoder over embedded tokens."""
+    """Two layers of a transformer encoder on embedded tokens."""
 
     def __init__(self, width: int = 32, norm_first: bool = False, activation: str = "gelu") -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Encoder(nn.Module):
 
 
 class MaskedAttention(nn.Module):
-    """Causal attention that also leaves out padded keys, by torch's fused operator and by products."""
+    """Causal attention with padded keys masked, by torch's fused operator and by matrix multiplications."""
 
     def __init__(self, width: int = 24, heads: int = 3) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class MaskedAttention(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two levels down and up, with skips; up by transposed convolution and by interpolation."""
+    """Two levels down and up, with skip connections; upsampling by transposed convolution and by interpolation."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A random case: all of it is drawn before anything is compiled, so that it is known of one that ends the process."""
+"""A random case: all of it is drawn before anything is compiled, so that it is known even if it ends the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """`name` tells it from every other of its family; `check` raises if it is wrong."""
+    """`name` identifies it within its family; `check` raises if it is wrong."""
 
     name: str
     check: Callable[[], None]

@@ -1,4 +1,4 @@
-"""The families of random cases, each a function that draws a case from a source of chance."""
+"""The families of random cases, each a function that draws a case from a source of randomness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from random_values import random_value  # noqa: E402
 
 
 def random_product(rng: random.Random) -> Case:
-    """A product of any type, layout, form and epilogue, with gaps between rows, on one core or more."""
+    """A matrix multiplication of any type, layout, kernel variant and epilogue, with gaps between rows, on one core or
+    more."""
     p, hardware, options = random_products.random_case(rng, most=200)
     seed = rng.randrange(1000)
     return Case(
@@ -46,5 +47,5 @@ FAMILIES: dict[str, Callable[[random.Random], Case]] = {
     "damage": random_damage,
     "values": random_value,
 }
-# Run in a process of their own: an access beside a tensor ends it, and so does a division that traps.
+# Run in a separate process: an access outside of a tensor ends it, and so does a trapping division.
 WALLED = ("indices", "coordinates", "integers")

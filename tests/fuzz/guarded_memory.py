@@ -1,6 +1,6 @@
-"""A model run operator by operator, each of its tensors between pages that no program may touch.
+"""A model run operator by operator, with each of its tensors between guard pages.
 
-A kernel that reads or writes beside a tensor ends the process, and bytes that share a page with a tensor are compared.
+A kernel that reads or writes outside of a tensor ends the process; bytes that share a page with a tensor are compared.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tvm_tiling.temporary import temporary_folder
 
 GUARD = 16 * mmap.PAGESIZE  # bytes on each side
 PROT_NONE = 0
-ALIGNMENT = 64  # bytes, as kernels expect: so much may lie between the end of a tensor and of its page
+ALIGNMENT = 64  # bytes, as kernels expect: the maximum gap between the end of a tensor and of its page
 
 
 class Walled:
-    """An array whose first byte (`at_end` False) or last bytes lie where accessible memory begins or ends."""
+    """Return an array whose first byte (`at_end` False) or last bytes are at the boundary of accessible memory."""
 
     def __init__(self, shape: Sequence[int], dtype: str, at_end: bool) -> None:
         kind = np.dtype(dtype)
@@ -50,12 +50,12 @@ class Walled:
         self.tensor = tvm_ffi.from_dlpack(self.array, require_alignment=ALIGNMENT)
 
     def check(self) -> None:
-        """Raise AssertionError if a byte beside the array was written."""
+        """Raise AssertionError if a byte outside of the array was written."""
         assert (self._page[self._beside] == 0xFF).all(), "a byte beside a tensor was written"
 
 
 class WalledModel:
-    """A Relax module of fixed shapes, lowered by this package, each of its kernels called on walled tensors."""
+    """A Relax module with fixed shapes, lowered by this package, whose kernels are called on guarded tensors."""
 
     def __init__(self, module: tvm.IRModule, hardware: Hardware) -> None:
         lowered, _ = lower(module, hardware)
@@ -70,7 +70,7 @@ class WalledModel:
         self._kernels = {name: library[name] for name in functions}
 
     def run(self, arrays: Sequence[np.ndarray], at_end: bool) -> list[np.ndarray]:
-        """The outputs for these inputs."""
+        """Return the outputs for these inputs."""
         made: list[Walled] = []
 
         def walled(shape: Sequence[Any], dtype: Any) -> Walled:

@@ -1,4 +1,5 @@
-"""Random convolutions of one to three dimensions in any layout, type and form, on machines of one core and more."""
+"""Random convolutions in one to three dimensions, in any layout, type and algorithm, on machines with one core and
+more."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ LAYOUTS[3] = (("NDHWC", "DHWIO"), ("NCDHW", "OIDHW"))
 DRAWN = ("float32", "float32", "float32", "int8", "uint8", "float16", "bfloat16", "float64")
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
 MOST_WORK = 3e7  # multiplications
-WINOGRAD = 1e-3  # of the largest result; other forms are exact, sums of small whole numbers being so
+WINOGRAD = 1e-3  # of the largest result; other algorithms are exact for sums of small integers
 
 
 def random_source(rng: random.Random) -> tuple[Conv, Source, str]:
-    """A convolution that is possible, how a front end writes it, and the name of its kind."""
+    """Return a valid convolution, how a frontend emits it, and the name of its kind."""
     kind = rng.choice(("plain", "plain", "plain", "grouped", "depthwise", "blocked", "transposed"))
     while True:
         dims = 2 if kind == "blocked" else rng.choice((1, 2, 2, 2, 3))
@@ -53,7 +54,7 @@ def random_source(rng: random.Random) -> tuple[Conv, Source, str]:
             dtype=rng.choice(DRAWN),
             transposed=transposed,
         )
-        # What reads nothing but padding is refused as no convolution, which it says.
+        # A convolution that reads only padding is refused, with that reason.
         if conv.possible and conv.reads and work(conv) <= MOST_WORK:
             break
     if kind == "transposed":
@@ -66,13 +67,13 @@ def random_source(rng: random.Random) -> tuple[Conv, Source, str]:
 
 
 def work(conv: Conv) -> float:
-    """Multiplications."""
+    """Number of multiplications."""
     places = conv.space if conv.transposed else conv.points
     return float(conv.n * np.prod(places) * np.prod(conv.kernel) * conv.ci * conv.co / conv.groups)
 
 
 def random_conv(rng: random.Random) -> Case:
-    """A convolution, its form, a machine, and how weights arrive."""
+    """A convolution, its algorithm, a machine, and the storage of weights."""
     conv, source, kind = random_source(rng)
     hardware = rng.choice((native, native, avx2))(cores=rng.choice((1, 1, 2, 5, 16)))
     form, packed = rng.choice((None, None, None, *FORMS)), rng.random() < 0.5
@@ -82,7 +83,7 @@ def random_conv(rng: random.Random) -> Case:
 
 
 def check(conv: Conv, source: Source, hardware: tt.Hardware, *, form: str | None, packed: bool) -> None:
-    """A convolution against NumPy."""
+    """Compare a convolution with NumPy."""
     inputs, exact = arrays(conv, source)
     # topi's depthwise convolution stores the type it reads: int8 wraps, bfloat16 rounds.
     want = exact.astype(DTYPES[str(source.out.dtype)]).astype(np.float64)
@@ -93,7 +94,7 @@ def check(conv: Conv, source: Source, hardware: tt.Hardware, *, form: str | None
     except TilingError:
         if form is None:
             raise
-        return  # a form that is not possible there says so
+        return  # an algorithm that does not apply says so
     library = tvm.compile(sch.mod, target=tt.llvm_target(hardware))
     arguments = [operand.tensor for operand in operands]
     if packed:

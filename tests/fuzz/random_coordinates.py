@@ -1,6 +1,6 @@
-"""Random kernels whose addresses are made of data: NaN, infinities, huge coordinates, indices that nobody checked.
+"""Random kernels whose addresses depend on data: NaN, infinities, huge coordinates, unchecked indices.
 
-What they give is not compared; no run may touch memory beside its tensors, which lie between guard pages.
+Results are not compared; no run may access memory outside of its tensors, which lie between guard pages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INTEGERS = (0, 1, 2, 3, -1, -2, 5, 8, 64, -64, 2**31 - 1, -(2**31), 2**32, 2**40
 
 @dataclass(frozen=True)
 class Kernel:
-    """`inputs`: shapes and types; `expr`: of their variables."""
+    """`inputs`: shapes and types; `expr`: an expression of their variables."""
 
     text: str
     inputs: tuple[tuple[tuple[int, ...], str], ...]
@@ -99,7 +99,7 @@ def _crop(rng: random.Random) -> Kernel:
 
 
 def _unchecked(rng: random.Random) -> Kernel:
-    """TVM's own kernels on indices as they come."""
+    """TVM's own kernels on unchecked indices."""
     shape = tuple(rng.randint(1, 7) for _ in range(rng.randint(1, 3)))
     axis, dtype = rng.randrange(len(shape)), rng.choice(("int32", "int64"))
     data, places = (shape, "float32"), (shape, dtype)
@@ -159,7 +159,7 @@ KERNELS = (_grid_sample, _regions, _regions_unchecked, _crop, _unchecked, _unche
 
 
 def random_coordinates(rng: random.Random) -> Case:
-    """One kernel and a few sets of hostile data."""
+    """One kernel with several sets of hostile data."""
     kernel, seed = rng.choice(KERNELS)(rng), rng.randrange(2**32)
 
     def check() -> None:

@@ -1,5 +1,5 @@
-"""Files of every kind with bytes changed, cut out, doubled or swapped: they are read as before, or refused by one
-sentence; nothing else happens, and nothing takes memory that the file does not account for."""
+"""Files of every kind with bytes changed, removed, duplicated or swapped: they are read as before, or refused with one
+sentence; nothing else happens, and memory use is bounded by the file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.frontend import load_model
 
 Read = Callable[[Path], object]
-MOST_GROWTH = 512 << 20  # bytes, of the process by one file
+MOST_GROWTH = 512 << 20  # bytes used by the process for one file
 
 
 def _onnx() -> bytes:
-    """A network with a weight of every kind of storage, attributes, a branch of constants and named dimensions."""
+    """Return a network with weights in every kind of storage, attributes, a constant branch and named dimensions."""
     weights = [
         numpy_helper.from_array(np.arange(24, dtype="float32").reshape(4, 6), "w"),
         helper.make_tensor("b", TensorProto.FLOAT, [6], [0.5] * 6),
@@ -48,7 +48,7 @@ def _onnx() -> bytes:
 
 @functools.cache
 def files() -> dict[str, tuple[bytes, Read]]:
-    """By the name of a kind, a whole file of it and what reads it."""
+    """Return, by kind, an intact file and its reader."""
     with tempfile.TemporaryDirectory() as folder:
         program, executable, shapes = (Path(folder) / name for name in ("p.vsim", "m.tar", "s.jsonl"))
         hardware = tt.Hardware.load("vta")
@@ -74,7 +74,7 @@ def _imported(path: Path) -> None:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """The content with one to four pieces of damage."""
+    """Return the content with one to four corruptions."""
     data = bytearray(content)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(data) + 1)
@@ -95,7 +95,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def random_damage(rng: random.Random) -> Case:
-    """A damaged file."""
+    """A corrupted file."""
     kind = rng.choice(sorted(files()))
     content, read = files()[kind]
     changed = damaged(content, rng)
@@ -104,7 +104,7 @@ def random_damage(rng: random.Random) -> Case:
 
 
 def check(kind: str, changed: bytes, read: Read) -> None:
-    """A damaged file is refused or read."""
+    """A corrupted file is refused or read."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"damaged{'.toml' if kind == 'machine' else ''}"

@@ -1,4 +1,4 @@
-"""Small random graphs: each node is built in Relax and computed by NumPy in float64 at once, then all is compared."""
+"""Small random graphs: each node is built in Relax and computed by NumPy in float64, then all results are compared."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import tvm_tiling as tt
 
 op = relax.op
 MOST_ELEMENTS = 40_000
-ERROR = 2e-5  # of the largest number that was met
+ERROR = 2e-5  # of the largest number that occurred
 
 
 class Graph:
-    """Values that exist so far, each as a Relax variable and as NumPy's array."""
+    """Values so far, each as a Relax variable and as NumPy's array."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.arrays = rng, np.random.default_rng(rng.randrange(1000))
@@ -53,7 +53,7 @@ def _binary(g: Graph, x: relax.Expr, v: np.ndarray) -> None:
     if g.rng.random() < 0.5:
         y, w = g.rng.choice(same)
     else:
-        wider = g.rng.randint(2, 5) if g.rng.random() < 0.3 else 1  # than what it is done to, where that is 1
+        wider = g.rng.randint(2, 5) if g.rng.random() < 0.3 else 1  # than its operand, if that is 1
         y, w = g.constant(*(max(extent, wider) if g.rng.random() < 0.5 else 1 for extent in v.shape))
         if any(1 < extent < size for extent, size in zip(v.shape, w.shape, strict=True)):
             y, w = g.constant(*v.shape)

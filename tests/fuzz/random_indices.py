@@ -1,8 +1,8 @@
 """Random operators that take positions from tensors, in ONNX, Relax and Relay, with indices in and out of range.
 
-NumPy judges: where it raises IndexError the model has to be refused by one sentence that names the operator, in
-compilation if the indices are constants, else in its run; everywhere else its results are NumPy's. Each kernel runs
-between guard pages (guarded_memory.py), so that an access beside a tensor ends the process.
+NumPy is the reference: where it raises IndexError, the model must be refused with a sentence that names the operator,
+at compile time if the indices are constants, else at run time; otherwise results equal NumPy's. Each kernel runs
+between guard pages (guarded_memory.py), so that an access outside of a tensor ends the process.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tvm_tiling.frontend.source import load_model
 from tvm_tiling.schedule import hardware_of
 
 op = relax.op
-DRAWS = 4  # sets of indices for each model that is compiled
-WHOLE = 0.3  # share of the models that are compiled and run as users do, too
+DRAWS = 4  # sets of indices for each compiled model
+WHOLE = 0.3  # share of the models that are also compiled and run as users do
 FAR = (2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**32, 2**40, -(2**33))
 
 
 @dataclass(frozen=True)
 class Indices:
-    """A tensor of positions in axes of `extents`, one for each of its columns if they are several."""
+    """A tensor of positions in axes of `extents`, one for each of its columns if there are several."""
 
     shape: tuple[int, ...]
     extents: tuple[int, ...]
     dtype: str = "int64"
     wraps: bool = True
-    is_first: bool = False  # the axes are those of the first dimension, and not of the last
+    is_first: bool = False  # the axes are those of the first dimension, not of the last
 
     def drawn(self, rng: random.Random, inside: bool) -> np.ndarray:
-        """Values that are positions, but for one of them unless `inside`."""
+        """Return valid positions, except for one of them unless `inside`."""
         arrays = np.random.default_rng(rng.randrange(2**32))
         extents = np.array(self.extents if len(self.extents) > 1 else self.extents[0])
         extents = extents.reshape(-1, *[1] * (len(self.shape) - 1)) if self.is_first else extents
@@ -58,8 +58,8 @@ class Indices:
 
 @dataclass(frozen=True)
 class Operator:
-    """`operands` in order, arrays or Indices; `reference` raises IndexError for what is out of range. `named`: how an
-    error names it, in Relax and in Relay. A frontend that does not serve it is None."""
+    """`operands` in order, arrays or Indices; `reference` raises IndexError for indices out of range. `named`: the
+    operator's name in errors of Relax and of Relay. An unsupported frontend is None."""
 
     text: str
     operands: tuple[np.ndarray | Indices, ...]
@@ -114,7 +114,7 @@ def _take(rng: random.Random) -> Operator:
 
 
 def _along(rng: random.Random, x: np.ndarray) -> tuple[int, Indices]:
-    """An axis, and indices along it that are smaller than the data off it."""
+    """An axis, and indices along it that are smaller than the data in the other axes."""
     axis = rng.randrange(x.ndim)
     shape = tuple(rng.randint(1, 4) if a == axis else rng.randint(1, extent) for a, extent in enumerate(x.shape))
     return axis, Indices(shape, (x.shape[axis],), _type(rng))
@@ -340,7 +340,7 @@ def _as_relax(chosen: Operator, arrays: Sequence[np.ndarray], constant: set[int]
             ]
             assert chosen.relax is not None
             result = builder.emit(chosen.relax(*given))
-            if sums:  # which is fused to what gathers
+            if sums:  # which is fused with the gather
                 result = builder.emit(op.add(result, relax.const(1.0, "float32")))
             output = builder.emit_output(result)
         builder.emit_func_output(output)
@@ -396,7 +396,7 @@ def _same(found: Sequence[np.ndarray], expected: np.ndarray) -> None:
 
 
 def random_indices(rng: random.Random) -> Case:
-    """One operator in one frontend, with several sets of indices, or one that is constant."""
+    """One operator in one frontend, with several sets of indices, or one constant set."""
     chosen = rng.choice(OPERATORS)(rng)
     frontend = rng.choice([name for name in FRONTENDS if getattr(chosen, name) is not None])
     is_constant, sums, is_whole = rng.random() < 0.25, rng.random() < 0.5, rng.random() < WHOLE

@@ -1,8 +1,8 @@
-"""Random chains of integer arithmetic on values at the edges of their types: sums that wrap around, zero divisors, the
-lowest number, shifts too far.
+"""Random chains of integer arithmetic on values at the limits of their types: overflowing sums, zero divisors, the
+lowest number, oversized shifts.
 
-NumPy judges: a chain that divides by zero has to be refused by one sentence, when it is compiled if the divisors are
-constants, else in its run. Every other gives NumPy's results, which keep the lowest bits of what is too large.
+NumPy is the reference: a chain that divides by zero must be refused with one sentence, at compile time if the divisors
+are constants, else at run time. All others give NumPy's results, which keep the lowest bits of overflowing values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tvm import relax
 import tvm_tiling as tt
 
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DRAWS = 4  # sets of inputs for each model that is compiled
+DRAWS = 4  # sets of inputs for each compiled model
 
 
 def _towards_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -29,7 +29,7 @@ def _towards_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 Function = Callable[..., Any]
 
-# Of NumPy, of Relax.
+# In NumPy, in Relax.
 BINARY: dict[str, tuple[Function, Function]] = {
     "add": (np.add, relax.op.add),
     "subtract": (np.subtract, relax.op.subtract),
@@ -49,7 +49,7 @@ BINARY: dict[str, tuple[Function, Function]] = {
 
 
 def _chosen(name: str) -> tuple[Function, Function]:
-    """One operand where the comparison `name` holds, the other where it does not."""
+    """Select one operand where the comparison `name` holds, the other elsewhere."""
     compared, in_relax = getattr(np, name), getattr(relax.op, name)
     return (
         lambda a, b: np.where(compared(a, b), b, a),
@@ -90,7 +90,7 @@ class Leaf:
     has_zeros: bool
 
     def drawn(self, rng: random.Random) -> np.ndarray:
-        """Values of which most are at an edge."""
+        """Return values of which most are at a limit."""
         limits, bits = np.iinfo(self.dtype), 8 * np.dtype(self.dtype).itemsize
         edges = [
             limits.min,
@@ -118,14 +118,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Step:
-    """The value so far by one operator, with another operand if it takes two; in which order."""
+    """Apply one operator to the value so far, with another operand in either order if it takes two."""
 
     name: str
     leaf: int
     is_behind: bool  # the leaf is the second operand
 
     def apply(self, which: int, value: Any, leaves: list[Any]) -> Any:
-        """By NumPy (0) or by Relax (1)."""
+        """Evaluate by NumPy (0) or by Relax (1)."""
         if self.name in UNARY:
             return UNARY[self.name][which](value)
         function = BINARY[self.name][which]
@@ -133,7 +133,7 @@ class Step:
 
 
 def _expected(steps: list[Step], leaves: list[np.ndarray]) -> np.ndarray | None:
-    """NumPy's result; None where an operator divides by zero."""
+    """Return NumPy's result; None if an operator divides by zero."""
     value = leaves[0]
     for step in steps:
         if step.name in DIVISIONS and not (leaves[step.leaf] if step.is_behind else value).all():

@@ -1,4 +1,4 @@
-"""Random recurrent layers: every cell and variant, batch, share of the cores, prepacked weights or not."""
+"""Random recurrent layers: every cell and variant, batch, share of the cores, with prepacked weights or without."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_tiling.schedules.rnn import schedule_recurrence
 import tvm_tiling as tt
 from tvm_tiling.decide.rnn.recurrence import GATES, Recurrence
 
-ROUNDING = 5e-6  # of states, which are below 1; a plain RNN's ReLU adds up, and is compared with its own size
+ROUNDING = 5e-6  # of states, which are below 1; a plain RNN with ReLU grows, and is compared relative to its size
 
 
 def random_layer(rng: random.Random) -> Recurrence:
@@ -36,7 +36,7 @@ def random_layer(rng: random.Random) -> Recurrence:
 
 
 def random_recurrence(rng: random.Random) -> Case:
-    """A layer with its numbers, how weights arrive and how many cores there are."""
+    """A layer with its numbers, the storage of weights and the number of cores."""
     r, prepacked = random_layer(rng), rng.random() < 0.5
     hardware, seed = native(cores=rng.choice((1, 1, 2, 3))), rng.randrange(1000)
     name = f"{r} ahead {prepacked} {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
@@ -44,7 +44,7 @@ def random_recurrence(rng: random.Random) -> Case:
 
 
 def check(r: Recurrence, hardware: tt.Hardware, *, seed: int, prepacked: bool) -> None:
-    """A layer against float64."""
+    """Compare a layer with float64."""
     values = numbers(r, seed=seed)
     scheduled = schedule_recurrence(r, "layer", hardware.cpu, prepacked=prepacked)
     functions = {"layer": scheduled.main}

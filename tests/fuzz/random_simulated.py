@@ -1,4 +1,4 @@
-"""Random products and convolutions on random accelerators: the simulator's integers equal LLVM's, bit for bit."""
+"""Random GEMMs and convolutions on random accelerators: the simulator's integers equal LLVM's, bit for bit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PRESETS = ("vta", "wfold16", "neartile", "dla3")
 
 
 def random_machine(rng: random.Random) -> tt.Hardware:
-    """A preset, a machine of page 01 with small buffers, so that operands do not fit, or one of page 05 with buffers of
-    any size."""
+    """A preset, a near-tile machine whose buffers are too small for operands, or a W-fold machine with buffers of any
+    size."""
     if rng.random() < 0.5:
         return tt.Hardware.load(rng.choice(PRESETS))
     if rng.random() < 0.3:
@@ -76,7 +76,7 @@ def random_simulated(rng: random.Random) -> Case:
 
 
 def check(op: Any, hardware: tt.Hardware) -> None:
-    """The operator on the machine beside LLVM; one that has not the buffers for any configuration of it says so."""
+    """Compare the operator on the machine with LLVM; a machine whose buffers fit no configuration says so."""
     try:
         func, _, _, inputs, result = simulated(op, hardware)
     except TilingError:

@@ -1,7 +1,7 @@
-"""Files whose form is right and one value of which is not: numbers that nothing holds, other types, deep nesting.
+"""Well-formed files with one invalid value: numbers that no type holds, other types, deep nesting.
 
-Each is read as before, or refused by one sentence. Forms with a checksum get the one that fits, so that what is behind
-it is reached; a database gets its values by SQL.
+Each is read as before, or refused with one sentence. Formats with a checksum get the matching one, so that the code
+behind it is reached; databases get their values by SQL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tvm_tiling.accel.program.disassembler import disassemble
 from tvm_tiling.tuning.shapes.schema import METADATA
 
 DEEP = 100_000
-# Values that a file of JSON may have anywhere, as they are written there.
+# Values that a JSON file may contain anywhere, as they are written there.
 JSON = (
     *("10" + "0" * 29, "-1", "0", "1", "1" * 5000, "1e400", "-1e400", "1.5", "1e-320", "NaN", "Infinity", "-Infinity"),
     *("9223372036854775808", "true", "false", "null", '""', '"x"', '"\\ud800"', '"\\u0000"', '"' + "x" * 3000 + '"'),
@@ -56,7 +56,7 @@ _MARK = "the value that is replaced"
 
 
 def replaced(plain: Any, rng: random.Random, value: str) -> str:
-    """JSON text in which one value is another text."""
+    """Return JSON text in which one value is replaced."""
     copy = json.loads(json.dumps(plain))
     holders: list[tuple[Any, Any]] = []
     left = [copy]
@@ -71,7 +71,7 @@ def replaced(plain: Any, rng: random.Random, value: str) -> str:
 
 
 def program(rng: random.Random) -> bytes:
-    """The file of a program, its header changed and its checksum right."""
+    """Return a program file with a changed header and a valid checksum."""
     content, _ = files()["program"]
     end = 24 + struct.unpack_from("<Q", content, 16)[0]
     header = json.loads(content[24:end])
@@ -83,7 +83,7 @@ def program(rng: random.Random) -> bytes:
 
 
 def executable(rng: random.Random) -> bytes:
-    """A saved executable, its description changed."""
+    """Return a saved executable with a changed description."""
     content, _ = files()["executable"]
     changed = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(content)) as archive, tarfile.open(fileobj=changed, mode="w") as copy:
@@ -97,7 +97,7 @@ def executable(rng: random.Random) -> bytes:
 
 
 def shapes(rng: random.Random) -> bytes:
-    """Exported shapes, one line changed."""
+    """Return exported shapes with one changed line."""
     lines = files()["shapes"][0].decode().splitlines()
     at = rng.randrange(len(lines))
     lines[at] = replaced(json.loads(lines[at]), rng, rng.choice(JSON))
@@ -105,7 +105,7 @@ def shapes(rng: random.Random) -> bytes:
 
 
 def machine(rng: random.Random) -> bytes:
-    """A machine description, one field changed."""
+    """Return a machine description with one changed field."""
     text = files()["machine"][0].decode()
     places = list(re.finditer(r"(?m)^(\w+) = (.*)$", text))
     place = rng.choice(places)
@@ -114,7 +114,7 @@ def machine(rng: random.Random) -> bytes:
 
 @functools.cache
 def program_text() -> str:
-    """A program as its disassembler writes it."""
+    """Return a program as disassembled text."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.vsim"
         path.write_bytes(files()["program"][0])
@@ -122,7 +122,7 @@ def program_text() -> str:
 
 
 def words(rng: random.Random) -> bytes:
-    """The text of a program, one number or word changed."""
+    """Return the text of a program with one changed number or word."""
     text = program_text()
     place = rng.choice(list(re.finditer(r"[\w.]+", text)))
     value = rng.choice([value for value in (*JSON, *TOML) if "\n" not in value])
@@ -135,7 +135,7 @@ def _assembled(path: Path) -> None:
 
 @functools.cache
 def database_file() -> bytes:
-    """A database of one entry, closed."""
+    """Return a closed database with one entry."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.db"
         source = Path(folder) / "s.jsonl"
@@ -149,7 +149,7 @@ def database_file() -> bytes:
 
 
 def database(rng: random.Random) -> bytes:
-    """A database, one column of its rows, a table or a byte changed."""
+    """Return a database with a changed column of its rows, table or byte."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.db"
         path.write_bytes(database_file())
@@ -182,7 +182,7 @@ FILLED = ("tvm_tiling_about", "fingerprints", "shape_keys", "entries")
 
 
 def _used(path: Path) -> None:
-    """Everything that reads a database."""
+    """Call everything that reads a database."""
     workload, hardware = tt.GemmWorkload(m=64, n=64, k=64), tt.Hardware.detect()
     refusals = []
     for use in (
@@ -216,7 +216,7 @@ KINDS: dict[str, tuple[Callable[[random.Random], bytes], Callable[[Path], object
 
 
 def random_value(rng: random.Random) -> Case:
-    """A file with a wrong value."""
+    """A file with an invalid value."""
     kind = rng.choice(sorted(KINDS))
     make, read = KINDS[kind]
     changed = make(rng)

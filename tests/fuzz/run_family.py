@@ -1,7 +1,7 @@
-"""Check so many random cases of a family; hypothesis shrinks what fails.
+"""Check random cases of a family; hypothesis shrinks failures.
 
-A program of its own: python run_family.py FAMILY SEED CASES. Its last line of output names the case it was at, so that
-one which ends the process is known; the same seed draws the same cases.
+A separate program: python run_family.py FAMILY SEED CASES. Its last line of output names the current case, so that one
+that ends the process is known; the same seed draws the same cases.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from families import FAMILIES
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-FEWEST = 10  # to be drawn at a time: the first is always the smallest case there is
+FEWEST = 10  # to be drawn at a time: the first is always the smallest case
 
 
 def run(family: str, number: int, cases: int, show: bool = False) -> None:
-    """Check at least so many different cases; raise for the smallest that is wrong.
+    """Check at least `count` different cases; raise for the smallest wrong one.
 
-    Half of what hypothesis draws for these generators it has drawn before, so it is asked again until there are enough.
+    Half of the cases that hypothesis draws for these generators are repetitions, so that it is called until there are
+    enough.
     """
     right: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""No model touches memory beside its tensors or ends its process: random indices, coordinates and divisors."""
+"""No model accesses memory outside of its tensors or ends its process: random indices, coordinates and divisors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from families import WALLED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages as Linux does")
 FOLDER = Path(__file__).parent
-CASES = {"indices": 8, "coordinates": 8, "integers": 8}  # tests/slow/test_random_cases_10k.py takes thousands
+CASES = {"indices": 8, "coordinates": 8, "integers": 8}  # tests/slow/test_random_cases_10k.py runs thousands
 
 WITHOUT_BOUNDS = """
 import numpy as np

@@ -1,4 +1,4 @@
-"""A few random cases of every family; tests/slow/test_random_cases_10k.py takes thousands."""
+"""A few random cases of every family; tests/slow/test_random_cases_10k.py runs thousands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inner loops of kernels for AArch64: what is in them, and what llvm-mca says of them."""
+"""Inner loops of AArch64 kernels: their instructions, and llvm-mca's analysis of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ITERATIONS = 200
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop without a loop inside: its instructions."""
+    """A loop without inner loops: its instructions."""
 
     lines: tuple[str, ...]
 
@@ -32,12 +32,12 @@ class Loop:
 
     @property
     def spills(self) -> list[str]:
-        """What moves vectors between registers and the stack, or between registers."""
+        """Instructions that move vectors between registers and the stack, or between registers."""
         moves = r"(ldr|ldp|str|stp|ldur|stur)\s+[qds]\d.*\[sp|mov\s+v\d"
         return [line for line in self.lines if re.match(moves, line)]
 
     def cycles(self, processor: str) -> float:
-        """Cycles of an iteration by llvm-mca."""
+        """Cycles per iteration according to llvm-mca."""
         body = "\n".join(line for line in self.lines if not re.match(r"b\.|cbn?z|tbn?z", line))
         command = [mca(), "-mtriple=aarch64", f"-mcpu={processor}", f"-iterations={ITERATIONS}"]
         command += ["-mattr=+dotprod,+bf16,+i8mm,+fullfp16"]
@@ -48,12 +48,12 @@ class Loop:
 
 
 def mca() -> str:
-    """LLVM 19's or later, which know Neoverse V1; empty where there is none."""
+    """Return llvm-mca of LLVM 19 or later, which supports Neoverse V1; empty if there is none."""
     return next((path for release in (22, 21, 20, 19) if (path := shutil.which(f"llvm-mca-{release}"))), "")
 
 
 def inner_loops(assembly: str) -> list[Loop]:
-    """Every stretch from a block's label to a jump back to it with no other such label between."""
+    """Return every stretch from a block's label to a jump back to it without another such label in between."""
     found: list[Loop] = []
     label, lines = "", []
     for line in assembly.splitlines():
@@ -70,7 +70,7 @@ def inner_loops(assembly: str) -> list[Loop]:
 def product_loops(
     m: int, n: int, k: int, machine: tt.Hardware, dtype: str, **options: Any
 ) -> tuple[dict[str, Any], list[Loop]]:
-    """(the decision, the loops) of one product."""
+    """Return (the decision, the loops) of one matrix multiplication."""
     a, b, acc = te.placeholder((m, k), dtype, "A"), te.placeholder((k, n), dtype, "B"), SUMS.get(dtype, "int32")
     x = te.reduce_axis((0, k), "x")
     op = te.compute((m, n), lambda i, j: te.sum(a[i, x].astype(acc) * b[x, j].astype(acc), x))
@@ -80,7 +80,7 @@ def product_loops(
 
 
 def microkernel(taken: dict[str, Any], loops: list[Loop], multiply: str) -> tuple[Loop, int]:
-    """The loop of a whole register tile, and how many steps of the reduction axis it has."""
+    """Return the loop of a whole register tile, and its number of steps along the reduction axis."""
     tile = taken["mr"] * taken["nr"] // taken["lanes"]
     for loop in loops:
         multiplied = loop.count(multiply)

@@ -1,6 +1,6 @@
-"""What LLVM makes of the microkernels for Neoverse N1 and V1: every sum in a register, one multiply-add or dot product
-each, elements of A taken from a lane (but for bfdot), nothing spilled. And what llvm-mca says they take, beside the
-formulas."""
+"""LLVM's code for the microkernels on Neoverse N1 and V1: every accumulator in a register, one multiply-accumulate or
+dot instruction each, elements of A taken from a lane (except for bfdot), no spills. llvm-mca's cycles are compared with
+the formulas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES = [(512, 512, 512), (64, 768, 300)]
 
 
 def multiply(name: str, dtype: str) -> str:
-    """N1 has no instruction for bfloat16."""
+    """N1 has no bfloat16 instructions."""
     return "fmla" if (name, dtype) == ("neoverse-n1", "bfloat16") else MULTIPLY[dtype]
 
 
@@ -34,7 +34,7 @@ def test_the_chosen_kernel(name, dtype, weights, shape):
     assert rows * vectors > 8
     assert loop.spills == []
     assert loop.count(r"bl\s") == 0
-    # Vectors of B one by one or in pairs; elements of A by themselves or, one of them, into all lanes.
+    # Vectors of B one by one or in pairs; elements of A one by one or broadcast to all lanes.
     assert loop.count(r"ldu?r\s+q") + 2 * loop.count(r"ldp\s+q") <= steps * vectors
     copied = rows if multiply(name, dtype) == "bfdot" else 1
     assert loop.count(r"ld1r|dup") <= steps * copied

@@ -1,4 +1,4 @@
-"""What the TIR of a convolution for the accelerator looks like: buffers on the chip, blocks given to engines."""
+"""TIR of a convolution for the accelerator: on-chip buffers, blocks assigned to engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the TIR of a product for the accelerator looks like: loops in the decision's order, blocks given to engines."""
+"""TIR of a matrix multiplication for the accelerator: loops in the decision's order, blocks assigned to engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def script(m, n, k, **machine) -> tuple[str, tt.GemmTiling]:
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Names and engines of the blocks, in order."""
+    """Return names and engines of the blocks, in order."""
     return re.findall(
         r'with T\.sblock\("(\w+(?:\.\w+)?)"\):(?:(?!with T\.sblock).)*?"vsim\.engine": "(\w+)"', text, re.S
     )
@@ -48,7 +48,7 @@ def test_a_split_k_keeps_its_sums_over_the_loop_over_k():
     over_k = re.search(r"^( *)for (?:\w+, )*k_0 in", text, re.M) or re.search(r"^( *)for .*k_0", text, re.M)
     assert over_k is not None
     assert indent["C"] == indent["A_global.a"] > len(over_k[1])
-    # The store stands beside the loop over k, not within it.
+    # The store is next to the loop over k, not inside it.
     after = text[text.index('T.sblock("C")') :]
     store_loop = re.search(r"^( *)for [^\n]*\n(?:\s+for [^\n]*\n)*\s+with T\.sblock\(\"C_global\.acc\"\)", after, re.M)
     assert store_loop is not None

@@ -1,4 +1,4 @@
-"""What LLVM makes of the microkernel: every accumulator in a register, one multiply-add each, nothing spilled."""
+"""LLVM's code for the microkernel: every accumulator in a register, one multiply-accumulate each, no spills."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop without a loop inside: its instructions."""
+    """A loop without inner loops: its instructions."""
 
     lines: tuple[str, ...]
 
@@ -33,7 +33,7 @@ class Loop:
 
 
 def inner_loops(assembly: str) -> list[Loop]:
-    """Every stretch from a block's label to a jump back to it with no other such label between."""
+    """Return every stretch from a block's label to a jump back to it without another such label in between."""
     found: list[Loop] = []
     label, lines = "", []
     for line in assembly.splitlines():
@@ -60,11 +60,12 @@ def compiled(m, n, k, machine, dtype="float32", **options) -> tuple[dict[str, ob
 
 
 def check_float32(m, n, k, machine, register, **options):
-    """The full tile's loop holds m*z multiply-adds on whole vectors a step, z loads of B, and touches no stack."""
+    """The full tile's loop has m*z multiply-accumulates of whole vectors per step, z loads of B, and does not use the
+    stack."""
     taken, loops = compiled(m, n, k, machine, **options)
     rows, vectors = taken["mr"], taken["nr"] // taken["lanes"]
     multiplied = [loop.count(rf"^vfmadd\w+ps\s.*%{register}") for loop in loops]
-    # LLVM may unroll the loop, or make a step before it.
+    # LLVM may unroll the loop, or peel a step.
     kernels = [(loop, found // (rows * vectors)) for loop, found in zip(loops, multiplied, strict=True) if found]
     kernels = [(loop, steps) for loop, steps in kernels if loop.count("^vfmadd") == steps * rows * vectors]
     assert kernels, f"no loop of {rows} x {vectors} multiply-adds, but {multiplied}"
@@ -96,7 +97,7 @@ def test_forced_tiles(tile, form):
 
 
 def test_edges_are_multiplied_in_vectors_of_their_own():
-    """m = 17 and n = 40 in tiles of 8 by 2 vectors: the tail of one row and of half a vector are loops too."""
+    """m = 17 and n = 40 in tiles of 8 by 2 vectors: the tails of one row and of half a vector are loops, too."""
     machine = tt.Hardware.load("icelake-server-2c")
     one = replace(machine, cpu=replace(machine.cpu, cores=1, threads=1))
     _, loops = compiled(17, 40, 200, one, form="normal", microkernel=(8, 2))
@@ -122,7 +123,7 @@ def test_the_reader_of_assembly_sees_spills():
 
 @pytest.mark.parametrize("shape", [(16, 1024, 1024), (127, 509, 257)])
 def test_edge_tiles_spill_nothing_either(shape):
-    """Every loop with multiply-adds, that of the last rows and of the last columns included."""
+    """Return every loop with multiply-accumulates, including those of the last rows and columns."""
     _, loops = compiled(*shape, tt.Hardware.load("zen4-server-8c"), microkernel=(6, 4), weights="packed")
     kernels = [loop for loop in loops if loop.count("^vfmadd")]
     assert len(kernels) >= 2

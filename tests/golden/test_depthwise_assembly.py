@@ -1,4 +1,4 @@
-"""What LLVM makes of a depthwise register tile: sums and weights in registers, whole vectors, nothing spilled."""
+"""LLVM's code for a depthwise register tile: sums and weights in registers, whole vectors, no spills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def compiled(layout: str, channels: int, size: int, kernel: int, stride: int, machine: str) -> tuple[dict, list[str]]:
-    """(decision, instructions) of one layer with a border of half the kernel."""
+    """Return (decision, instructions) of one layer with a border of half the kernel."""
     known = tt.Hardware.load(machine)
     shapes = {
         "NHWC": ((1, size, size, channels), (kernel, kernel, 1, channels), "HWIO"),
@@ -44,7 +44,9 @@ def test_sums_stay_in_registers(layout, channels, size, kernel, stride, machine)
     assert [line for line in vectors if "(%rsp" in line] == []
     wide = [line for line in vectors if line.startswith("vfmadd")]
     points = taken["tile_rows"] * taken["tile_columns"] * taken["vectors"]
-    assert len(wide) >= points * (kernel - 1) // (16 if layout == "NCHW" else 1)  # at a border some taps are left out
+    assert len(wide) >= points * (kernel - 1) // (
+        16 if layout == "NCHW" else 1
+    )  # at a border some kernel positions are left out
     assert [line for line in lines if line.startswith("vgather") or line.startswith("vscatter")] == []
 
 

@@ -1,4 +1,4 @@
-"""What the TIR of element-wise work, reductions and pooling looks like: no copies, no scalar calls, few threads."""
+"""TIR of element-wise operators, reductions and pooling: no copies, no scalar calls, few threads."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_short_axis_is_woven():
     assert ", [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11])" in script(x, topi.transpose(x))
 
 
-def test_functions_that_are_not_served_keep_their_meaning():
+def test_functions_that_are_not_supported_keep_their_meaning():
     x = te.placeholder((1, 4, 7, 7), name="x")
     func = te.create_prim_func([x, topi.nn.adaptive_pool(x, (3, 3), "avg")])
     scheduled = schedule_fallback(func, "pool", ICE_LAKE)

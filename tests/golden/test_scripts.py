@@ -1,6 +1,6 @@
-"""The TIR that is written for small products on fixed machines, whole and in its details.
+"""TIR generated for small matrix multiplications on fixed machines, as a whole and in detail.
 
-After a wanted change: pytest tests/golden --update-golden, and read the difference before committing it.
+After an intended change: pytest tests/golden --update-golden, and review the difference before committing it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SKYLAKE = tt.Hardware.load("skylake-desktop-8c")
 
 
 def slower(machine: tt.Hardware) -> tt.Hardware:
-    """At a clock at which a start of the thread pool costs so few cycles that little work is shared."""
+    """Use a clock at which starting the thread pool takes so few cycles that little work is shared."""
     return replace(machine, cpu=replace(machine.cpu, clock_mhz=2600.0))
 
 
@@ -48,7 +48,7 @@ def product(m, n, k, dtype="float32", *, trans_b=False, bias=False, batch=0):
     return te.compute((m, n), lambda i, j: te.max(c[i, j] + d[j], tirx.const(0, total)), "relu")
 
 
-# Three rows of four fit the share of the 12 ways that this machine leaves to rows in place.
+# Three rows of four fit the share of the 12 ways that this machine reserves for rows in place.
 THREE_IN_PLACE = one_core(ICE_LAKE, priority_ratio=0.25)
 
 # name: (operator, machine, options)
@@ -67,7 +67,7 @@ GOLDEN = {
 
 
 def script(name: str) -> str:
-    """The TVMScript without the decision's predictions, which a change of the cost model moves."""
+    """Return the TVMScript without the decision's predictions, which depend on the cost model."""
     operator, machine, options = GOLDEN[name]
     text = tt.tiling_schedule(operator, machine, **options).mod.script()
     return re.sub(r', "tvm_tiling.decision": "(?:[^"\\]|\\.)*"', "", text).strip() + "\n"
@@ -105,7 +105,7 @@ def decision(mod) -> dict[str, object]:
 
 
 def allocations(text: str) -> list[int]:
-    """Elements of every buffer that the text allocates."""
+    """Return the number of elements of every buffer that the text allocates."""
     return [int(size) for size in re.findall(r"T\.alloc_buffer\(\((\d+),\)", text)]
 
 
@@ -147,7 +147,7 @@ def test_weights_packed_prepacked_change_the_arguments_shape():
 
 @pytest.mark.parametrize(("m", "n"), [(17, 37), (16, 37), (17, 32), (3, 5)])
 def test_edges_are_kernels_of_their_own_size(m, n):
-    """Tiles of 4 by 2 vectors of 8: each (rows, columns) that occurs has registers of its own, and no other."""
+    """Tiles of 4 by 2 vectors of 8: each (rows, columns) that occurs has its own registers, and there are no others."""
     text = scheduled(product(m, n, 19), one_core(SKYLAKE), form="normal", microkernel=(4, 2)).script()
     heights = ([4] if m >= 4 else []) + ([m % 4] if m % 4 else [])
     widths = ([16] if n >= 16 else []) + ([n % 16] if n % 16 else [])

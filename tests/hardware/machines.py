@@ -1,4 +1,4 @@
-"""Made-up systems: /proc and /sys trees as the kernels of real machines write them."""
+"""Simulated systems: /proc and /sys trees as written by the kernels of real machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEOVERSE_V1_FLAGS = (
     "fp asimd evtstrm aes crc32 atomics fphp asimdhp cpuid asimdrdm asimddp sve i8mm svei8mm bf16 svebf16"
 )
 
-# (level, type, size, ways, processors that share it, threads included)
+# (level, type, size, ways, processors that share it, hardware threads included)
 ICE_LAKE_CACHES = ((1, "Data", "48K", 12, 2), (1, "Instruction", "32K", 8, 2), (2, "Unified", "1280K", 20, 2))
 ICE_LAKE_SERVER_CACHES = (*ICE_LAKE_CACHES, (3, "Unified", "49152K", 12, 64))
 ZEN4_CACHES = (
@@ -66,14 +66,14 @@ def add_cpuinfo(root: Path, text: str) -> None:
 
 
 def add_topology(root: Path, cores: int, threads_per_core: int = 1) -> None:
-    """Processors numbered as Linux does: thread t of core c is processor c + t * cores."""
+    """Number processors as Linux does: thread t of core c is processor c + t * cores."""
     for cpu in range(cores * threads_per_core):
         siblings = ",".join(str(cpu % cores + thread * cores) for thread in range(threads_per_core))
         write(root / f"sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list", siblings)
 
 
 def add_caches(root: Path, caches: tuple[tuple[int, str, str, int, int], ...], cpu: int = 0) -> None:
-    """`caches` of processor `cpu`; it shares them with as many processors as each row says."""
+    """Write the `caches` of processor `cpu`, each shared with the number of processors in its row."""
     for number, (level, kind, size, ways, sharing) in enumerate(caches):
         index = root / f"sys/devices/system/cpu/cpu{cpu}/cache/index{number}"
         write(index / "level", str(level))
@@ -85,7 +85,7 @@ def add_caches(root: Path, caches: tuple[tuple[int, str, str, int, int], ...], c
 
 
 def add_cgroup_v2(root: Path, group: str, limits: dict[str, str]) -> None:
-    """This process in `group`; `limits` maps a group to the text of its cpu.max."""
+    """Put this process in `group`; `limits` maps a group to the text of its cpu.max."""
     write(root / "proc/self/cgroup", f"0::{group}")
     write(
         root / "proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
@@ -96,7 +96,7 @@ def add_cgroup_v2(root: Path, group: str, limits: dict[str, str]) -> None:
 
 
 def add_cgroup_v1(root: Path, quota: int, period: int = 100000, mounted: str = "/docker/abc") -> None:
-    """A container under version 1, whose mount shows its own group only."""
+    """A container under cgroup version 1, whose mount shows its own group only."""
     write(root / "proc/self/cgroup", "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc")
     write(
         root / "proc/self/mountinfo",

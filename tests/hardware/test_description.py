@@ -1,4 +1,4 @@
-"""Descriptions: what is refused and how it is said, files, presets, fingerprints."""
+"""Hardware descriptions: refusals and their messages, files, presets, fingerprints."""
 
 from __future__ import annotations
 
@@ -306,9 +306,9 @@ def test_fingerprint_is_stable_and_tells_machines_apart():
     ("machine", "fingerprint"),
     [
         ("neartile", "aa3febc224508457"),
-        ("wfold", "fe82b483df8d1281"),  # since it is timed by its buffers
+        ("wfold", "fe82b483df8d1281"),  # because its buffers determine its timing
         ("icelake-server-2c", "74841d1d7384c0fc"),
-        ("neoverse-v1-16c", "0b11d2dc7d16002b"),  # since its kernels leave two registers free
+        ("neoverse-v1-16c", "0b11d2dc7d16002b"),  # because its kernels leave two registers free
     ],
 )
 def test_fingerprints_outlast_units_and_fields_that_came_later(machine, fingerprint):

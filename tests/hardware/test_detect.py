@@ -1,4 +1,4 @@
-"""Detection on made-up systems, each written as a real machine's kernel would."""
+"""Detection on simulated systems, each written as a real machine's kernel would."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_affinity_counts_cores_not_threads(tmp_path):
     two_cores = detect(tmp_path, cpus=(0, 1))
     assert (both_threads_of_one_core.cores, both_threads_of_one_core.threads) == (1, 2)
     assert (two_cores.cores, two_cores.threads) == (2, 2)
-    # Sharing is a matter of the machine: it does not change with what this process may use.
+    # Sharing is a property of the machine: it does not depend on what this process may use.
     assert two_cores.caches == both_threads_of_one_core.caches
     assert two_cores.caches[2].cores == 32
 
@@ -101,7 +101,7 @@ def test_zen2_has_avx2_only(tmp_path):
         (6, 85, f"{machines.AVX2_FLAGS} avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni", "cascadelake", 2),
         (6, 140, machines.ICE_LAKE_FLAGS, "tigerlake", 1),
         (6, 143, f"{machines.ZEN4_FLAGS} avx512_fp16 avx_vnni amx_tile", "sapphirerapids", 2),
-        # Seen in a virtual machine: the number of a Rocket Lake, and what that core never had.
+        # Seen in a virtual machine: the model number of a Rocket Lake, with features that core never had.
         (6, 167, f"{machines.ZEN4_FLAGS} avx512_fp16 avx_vnni amx_tile", "sapphirerapids", 2),
         (6, 167, machines.ICE_LAKE_FLAGS, "rocketlake", 1),
     ],
@@ -166,7 +166,7 @@ def test_hidden_ways_and_a_hidden_level_are_named(tmp_path):
     assert [c.level for c in cpu.caches] == [1, 2, 3]
 
 
-def test_impossible_geometry_is_mended_and_named(tmp_path):
+def test_impossible_geometry_is_fixed_and_named(tmp_path):
     ice_lake(tmp_path)
     machines.add_caches(tmp_path, ((1, "Data", "50K", 7, 1), (2, "Unified", "1280K", 20, 1)))
     cpu = detect(tmp_path)

@@ -1,4 +1,4 @@
-"""Single fields changed by their dotted path."""
+"""Changes of single fields by their dotted path."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_field_is_changed_and_nothing_else(preset, path, value):
         ("neartile", "", 1, "unknown field ''"),
     ],
 )
-def test_what_is_no_field_or_no_value_is_refused(preset, path, value, part):
+def test_what_is_not_a_field_or_no_value_is_refused(preset, path, value, part):
     with pytest.raises(HardwareError) as caught:
         with_field(Hardware.load(preset), path, value)
     assert part in str(caught.value) and "\n" not in str(caught.value)

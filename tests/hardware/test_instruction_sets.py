@@ -1,4 +1,4 @@
-"""Instruction set extensions of made-up systems, and what machine code finds lacking there."""
+"""Instruction set extensions of simulated systems, and those that machine code lacks there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HASWELL = "fpu sse2 pni ssse3 sse4_1 sse4_2 movbe popcnt fma avx f16c bmi1 avx2 
 
 @pytest.fixture
 def on(monkeypatch, tmp_path):
-    """A system of an architecture with these flags."""
+    """Create a system of an architecture with these flags."""
 
     def made(arch: str, flags: str, cores: int = 2):
         monkeypatch.setattr(instruction_sets.platform, "machine", lambda: arch)

@@ -1,4 +1,4 @@
-"""What kernels cost beside arithmetic and arrival: one record, with units and measurements, that decisions read."""
+"""Costs of kernels other than arithmetic and loads: one record with units and measurements, which decisions read."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def test_costs_that_are_not_stated_leave_fingerprints_as_they_were():
 
 
 def test_starts_of_threads_are_times():
-    """The same start takes more cycles of a faster clock, so that less work is shared."""
+    """The same start-up takes more cycles on a faster clock, so that less work is shared."""
     work = tt.GemmWorkload(m=64, n=64, k=64)
 
     def cores(machine: tt.Hardware) -> int:

@@ -1,4 +1,4 @@
-"""The accelerator that a description means: its parts, and what is filled in."""
+"""The accelerator of a description: its parts and defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def changed(machine, unit, **fields):
     return Machine(dataclasses.replace(machine, **{unit: dataclasses.replace(getattr(machine, unit), **fields)}))
 
 
-def test_page_01s_machine_costs_what_page_01_counts():
+def test_near_tile_costs_match_the_analytical_counts():
     machine = Machine(TILE)
     assert machine.engines == machine.queues == ("load_a", "load_b", "matrix", "vector", "store")
     assert [machine.capacity(name) for name in ("a", "b", "acc", "out")] == [200, 400, 300, None]
@@ -90,7 +90,7 @@ def test_dla3_has_three_levels():
     assert (machine.memory("unit.a").bytes_per_cycle, machine.memory("unit.a").latency) == (64, 8)
     assert (machine.macs(1), machine.macs(2)) == (4096, 2048)
     assert (machine.byte_pj("unit.b"), machine.byte_pj("external")) == (4.0, 162.5)
-    # An array is what near_tile says: its double-buffered blocks fill it.
+    # The array follows from near_tile: its double-buffered blocks fill it.
     assert [machine.capacity(name) for name in ("a", "b", "acc")] == [
         machine.capacity(f"array.{name}") for name in ("a", "b", "out")
     ]
@@ -106,7 +106,7 @@ def test_page_04s_machines(name, multipliers):
 
 
 def cycles_per_step(column, hidden, columns):
-    """Page 04's formula for a sequence of an LSTM with as many inputs as hidden units."""
+    """Formula for a sequence of an LSTM with as many inputs as hidden units."""
     rows = min(4 * hidden, column.multipliers // columns)
     product = -(-hidden // columns) * -(-4 * hidden // rows)
     return product + max(product, column.latency(columns)), column.latency(columns)

@@ -1,4 +1,4 @@
-"""The units of an accelerator: what is refused and how it is said, and any of them through a file and back."""
+"""The units of an accelerator: refusals and their messages, and round trips through a file."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_refusals_of_files(tmp_path, text, part):
 
 
 def test_the_area_of_a_machine_by_hand():
-    """VTA: 256 multipliers of bytes, 16 lanes, 2 x 16 and 2 x 128 KiB of inputs, 128 of sums, 32 of results."""
+    """VTA: 256 int8 multipliers, 16 lanes, 2 x 16 and 2 x 128 KiB of inputs, 128 of sums, 32 of results."""
     area = Machine(Hardware.load("vta")).area
     assert area == pytest.approx(
         {

@@ -29,7 +29,7 @@ def test_fractions_round_up(limit, cpus):
     assert whole_cpus(limit) == cpus
 
 
-def test_no_control_groups_is_no_limit(tmp_path):
+def test_no_control_groups_is_not_a_limit(tmp_path):
     assert cpu_limit(tmp_path) is None
 
 

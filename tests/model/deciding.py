@@ -1,6 +1,6 @@
-"""Print digests of what follows from inputs alone: decisions, schedule texts, a program file, a model's bits.
+"""Print digests of everything that depends on inputs alone: decisions, schedule texts, a program file, a model's bits.
 
-A program of its own, started by test_determinism.py with different seeds of Python's hashes.
+A separate program, started by test_determinism.py with different hash seeds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Divisions and shifts that no process may end at, each compiled and run here.
+"""Divisions and shifts that must not end the process, each compiled and run here.
 
-python divisions.py prints a line of JSON for each: its name, and either the result or what was said. It prints the name
-before, so that a trap is known by it.
+python divisions.py prints a line of JSON for each: its name, and the result or the error. The name is printed first, so
+that a trap can be identified.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NODES = (("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1}))
 
 
 def edges(dtype: str, zero: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of a number at an edge of the type and one that divides it; with `zero`, 0 among these."""
+    """Return all pairs of a number at a limit of the type and a divisor; with `zero`, including 0."""
     limits = np.iinfo(dtype)
     values = [limits.min, limits.min + 1, limits.max, limits.max - 1, -3, -2, -1, 0, 1, 2, 3, 7]
     values = sorted({value for value in values if limits.min <= value <= limits.max})
@@ -37,7 +37,7 @@ def edges(dtype: str, zero: bool = False) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shifts(dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of a number and how far it is shifted, too far among them."""
+    """Return all pairs of a number and a shift distance, including excessive ones."""
     limits, bits = np.iinfo(dtype), 8 * np.dtype(dtype).itemsize
     places = [place for place in (0, 1, bits - 1, bits, bits + 1, 100, -1, -bits) if limits.min <= place <= limits.max]
     pairs = list(itertools.product((limits.min, limits.max, 1, 77), places))
@@ -45,7 +45,7 @@ def shifts(dtype: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model(make: Callable[..., relax.Expr], *inputs: np.ndarray) -> tvm.IRModule:
-    """A Relax function: what `make` makes of a builder and its inputs, that are like these."""
+    """Return a Relax function: the result of `make` for a builder and inputs like these."""
     builder = relax.BlockBuilder()
     variables = [relax.Var(f"x{i}", relax.TensorType(x.shape, str(x.dtype))) for i, x in enumerate(inputs)]
     with builder.function("main", variables):
@@ -56,7 +56,7 @@ def model(make: Callable[..., relax.Expr], *inputs: np.ndarray) -> tvm.IRModule:
 
 
 def node(kind: str, given: dict[str, np.ndarray], constants: dict[str, np.ndarray], **attributes: Any) -> Any:
-    """An ONNX model of one node called "quotient"."""
+    """Return an ONNX model with one node called "quotient"."""
     made = helper.make_node(kind, [*given, *constants], ["y"], name="quotient", **attributes)
     kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in (given | constants).items()}
     graph = helper.make_graph(
@@ -70,7 +70,7 @@ def node(kind: str, given: dict[str, np.ndarray], constants: dict[str, np.ndarra
 
 
 def relay(text: str, dtype: str, count: int) -> bytes:
-    """A Relay model of one expression over %a and %b."""
+    """Return a Relay model of one expression over %a and %b."""
     kind = f"Tensor[({count}), {dtype}]"
     return f'#[version = "0.0.5"]\ndef @main(%a: {kind}, %b: {kind}) {{\n  {text}\n}}\n'.encode()
 
@@ -84,7 +84,7 @@ KERNELS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def kernel(function: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
-    """An expression whose kernel divides without a check, as a frontend may write one."""
+    """Return an expression whose kernel divides without a check, as a frontend may emit it."""
 
     def divided(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return te.compute(a.shape, lambda i: function(a[i], b[i]), name="divided")
@@ -93,19 +93,19 @@ def kernel(function: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
 
 
 def by_loop(builder: relax.BlockBuilder, a: relax.Expr) -> relax.Expr:
-    """Numbers divided by their places, the first of which is 0."""
+    """Divide numbers by their positions, the first of which is 0."""
     return builder.call_te(lambda x: te.compute(x.shape, lambda i: tirx.truncdiv(x[i], tirx.Cast("int32", i))), a)
 
 
 def chain(builder: relax.BlockBuilder, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """Twelve times divided."""
+    """Divide twelve times."""
     for _ in range(12):
         a = builder.emit(op.floor_divide(a, b))
     return a
 
 
 def cases() -> Iterator[tuple[str, Any, tuple[np.ndarray, ...]]]:
-    """Name, model, inputs."""
+    """Yield name, model, inputs."""
     for dtype in DTYPES:
         a, b = edges(dtype)
         for name in DIVISIONS:

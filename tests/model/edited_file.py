@@ -1,4 +1,4 @@
-"""A saved model with another description, as if a release that writes other records had saved it."""
+"""A saved model with a changed description, as if saved by a release that writes other records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_tiling.model import saved
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
-    """The file with a changed description, whose digest is right."""
+    """Return the file with a changed description and a valid digest."""
     with tarfile.open(path) as archive:
         contents = {member.name: archive.extractfile(member).read() for member in archive}
     known = json.loads(contents[saved.DESCRIPTION])

@@ -1,4 +1,4 @@
-"""An operator of another library, which no converter can exist for: PyTorch runs it wherever it stands."""
+"""An operator of another library without a converter: PyTorch always runs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Run models whose inputs and outputs lie at the end of memory, and beside onnxruntime: a read or write beyond either
-end, or a write to an input, is a segmentation fault.
+"""Run models whose inputs and outputs are at the end of accessible memory, and compare with onnxruntime: an access
+beyond either end, or a write to an input, is a segmentation fault.
 
-Started as a program by test_in_and_out.py; its argument is what goes wrong on purpose, or nothing.
+Started as a program by test_in_and_out.py; its argument is a deliberate fault, or nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def protect(address: int, size: int, mode: int) -> None:
 
 
 class Walled:
-    """An array between two pages that nobody may touch, at the end or at the start of what lies between. Where its size
-    is not a multiple of 64 bytes, what is left before or behind it is poisoned, and must stay so."""
+    """Return an array between two guard pages, at the end or at the start of the accessible memory. If its size is not
+    a multiple of 64 bytes, the gap before or after it is poisoned, and must stay so."""
 
     def __init__(self, shape, dtype, at_end: bool) -> None:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -1,4 +1,4 @@
-"""A quantised graph computed by NumPy, operator by operator: plain code that shares nothing with the compiler."""
+"""A quantised graph computed by NumPy, operator by operator, independently of the compiler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import relax
 
 
 def reference(mod: tvm.IRModule, *inputs: np.ndarray):
-    """The outputs of the function "main" of a Relax module."""
+    """Return the outputs of the function "main" of a Relax module."""
     main = mod["main"]
     values = dict(zip(main.params, inputs, strict=True))
 
@@ -43,14 +43,14 @@ def ints(values):
 
 
 def convolution(attrs, x, w):
-    """Sums in int64, which are those in int32 as long as none wraps round."""
+    """Accumulate in int64, which equals int32 as long as nothing wraps."""
     assert str(attrs.data_layout) == "NCHW" and str(attrs.kernel_layout) == "OIHW"
     top, left, bottom, right = ints(attrs.padding)
     (sh, sw), (dh, dw), groups = ints(attrs.strides), ints(attrs.dilation), int(attrs.groups)
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     co, ci, kh, kw = w.shape
     ho, wo = (x.shape[2] - dh * (kh - 1) - 1) // sh + 1, (x.shape[3] - dw * (kw - 1) - 1) // sw + 1
-    out = np.zeros((x.shape[0], co, ho, wo), np.float64)  # holds whole numbers up to 2^53
+    out = np.zeros((x.shape[0], co, ho, wo), np.float64)  # represents integers up to 2^53
     each = co // groups
     for g, i, j in itertools.product(range(groups), range(kh), range(kw)):
         part = x[

@@ -1,4 +1,4 @@
-"""The networks that come with the onnx package: as they are, with the outputs beside them, and with random weights."""
+"""The networks of the onnx package: unmodified, with recorded outputs, and with random weights."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from benchmarks.onnx_networks import NETWORKS, with_random_weights
 FOLDER = Path(onnx.backend.test.__file__).parent / "data" / "light"
 QUICK = ("shufflenet", "squeezenet")
 SLOW = tuple(name for name in NETWORKS if name not in QUICK)
-# As the onnx package compares these; Winograd's form rounds more than a plain sum, which 1e-3 leaves room for.
+# Tolerance of the onnx package's own comparison; Winograd rounds more than a direct sum, which 1e-3 allows.
 RTOL, ATOL = 1e-3, 1e-7
 # Of the largest output, through all layers.
 TOLERANCE = 1e-3
 
 
 def check_expected_output(name: str) -> None:
-    """The network as it is gives the output that lies beside it, for the onnx package's own input."""
+    """The unmodified network gives the recorded output for the onnx package's own input."""
     model = onnx.load(str(FOLDER / f"light_{name}.onnx"))
     initialised = {tensor.name for tensor in model.graph.initializer}
     inputs = {
@@ -37,7 +37,7 @@ def check_expected_output(name: str) -> None:
 
 
 def check_beside_onnxruntime(name: str) -> None:
-    """With random weights in the place of its constants the network gives what onnxruntime gives, for two inputs."""
+    """With random weights instead of its constants the network gives onnxruntime's results, for two inputs."""
     import onnxruntime
 
     model = with_random_weights(name)

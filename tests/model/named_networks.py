@@ -1,4 +1,4 @@
-"""ONNX models whose nodes have names, as those of exporters do."""
+"""ONNX models with named nodes, like those of exporters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHAPE = (1, 3, 32, 32)
 
 
 class Nodes:
-    """Nodes and weights as they are added; `called` gives what a node is called from its own name."""
+    """Nodes and weights as they are added; `called` returns a node's name for its own part."""
 
     def __init__(self, called: Callable[[str], str] = str) -> None:
         self.called, self.rng = called, np.random.default_rng(0)
@@ -28,7 +28,7 @@ class Nodes:
         return self.constant(self.rng.uniform(-0.5, 0.5, shape).astype("float32"))
 
     def add(self, operator: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
-        """A node of one result, whose name it gives."""
+        """Add a node with one result, and return the result's name."""
         result = f"{name}:0"
         self.nodes.append(helper.make_node(operator, inputs, [result], self.called(name), **attributes))
         return result
@@ -45,7 +45,7 @@ class Nodes:
 
 
 def squeezing(called: Callable[[str], str] = str) -> onnx.ModelProto:
-    """Convolutions that squeeze and expand as SqueezeNet's, one with a batch norm, and a softmax."""
+    """Convolutions that squeeze and expand like SqueezeNet's, one with a batch norm, and a softmax."""
     net = Nodes(called)
 
     def conv(x: str, ci: int, co: int, kernel: int, name: str) -> str:
@@ -64,7 +64,7 @@ def squeezing(called: Callable[[str], str] = str) -> onnx.ModelProto:
 
 
 def attention() -> onnx.ModelProto:
-    """Two heads of 32 over 16 places, written as products."""
+    """Two heads of 32 over 16 positions, as matrix multiplications."""
     net = Nodes()
     heads, flat = net.constant(np.array([1, 16, 2, 32])), net.constant(np.array([1, 16, 64]))
     turned = {}

@@ -1,4 +1,4 @@
-"""Small Relax networks with weights inside, and what TVM's default makes of them."""
+"""Small Relax networks with constant weights, and the results of TVM's default pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ op = relax.op
 
 
 class Network:
-    """A function "main" built step by step; `c` makes a constant of random weights."""
+    """Builder of a function "main"; `c` creates a constant with random weights."""
 
     def __init__(self, *shapes: tuple[int, ...], seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
@@ -22,7 +22,7 @@ class Network:
         return relax.const(self.rng.uniform(-0.5, 0.5, shape).astype("float32"))
 
     def module(self, body) -> tvm.IRModule:
-        """`body(network, *inputs)` returns the output; calls that it makes are bound by `emit`."""
+        """`body(network, *inputs)` returns the output; `emit` binds the calls that it makes."""
         with self.builder.function("main", self.inputs):
             with self.builder.dataflow():
                 out = self.builder.emit_output(body(self, *self.inputs))
@@ -37,7 +37,7 @@ class Network:
 
 
 def conv_bn_relu(net: Network, x: relax.Expr, ci: int, co: int, kernel: int = 3, stride: int = 1, groups: int = 1):
-    """The usual three, channels first."""
+    """Convolution, batch norm and ReLU, channels first."""
     weights = net.c(co, ci // groups, kernel, kernel)
     pad = kernel // 2
     y = net.emit(op.nn.conv2d(x, weights, strides=stride, padding=pad, groups=groups))
@@ -49,7 +49,7 @@ def conv_bn_relu(net: Network, x: relax.Expr, ci: int, co: int, kernel: int = 3,
 
 
 def residual_network(net: Network, x: relax.Expr):
-    """A stem, a pool, two residual blocks, one of them depthwise, a classifier."""
+    """A stem, pooling, two residual blocks, one of them depthwise, a classifier."""
     y = conv_bn_relu(net, x, 3, 16, kernel=7, stride=2)
     y = net.emit(op.nn.max_pool2d(y, (3, 3), (2, 2), (1, 1, 1, 1)))
     left = conv_bn_relu(net, conv_bn_relu(net, y, 16, 16), 16, 16)
@@ -65,7 +65,7 @@ def residual_network(net: Network, x: relax.Expr):
 
 
 def attention(net: Network, x: relax.Expr):
-    """One head of attention over 17 tokens of 24 numbers, a layer norm and a feed-forward part behind it."""
+    """One attention head over 17 tokens of 24 numbers, followed by a layer norm and a feed-forward part."""
     q, k, v = (net.emit(op.matmul(x, net.c(24, 24))) for _ in range(3))
     scores = net.emit(op.matmul(q, net.emit(op.permute_dims(k, (0, 2, 1)))))
     weights = net.emit(op.nn.softmax(net.emit(op.multiply(scores, relax.const(0.2, "float32"))), axis=-1))
@@ -76,6 +76,6 @@ def attention(net: Network, x: relax.Expr):
 
 
 def default(mod: tvm.IRModule, arrays: list[np.ndarray]) -> np.ndarray:
-    """The output of TVM's default build."""
+    """Return the output of TVM's default build."""
     machine = relax.VirtualMachine(relax.build(mod, target="llvm"), tvm.cpu())
     return machine["main"](*(tvm.runtime.tensor(a) for a in arrays)).numpy()

@@ -1,6 +1,6 @@
-"""Compile networks of every kind and save them: a program of its own, so that two processes can be compared.
+"""Compile and save networks of every kind: a separate program, so that two processes can be compared.
 
-python saving.py FOLDER LINKED|OBJECTS. OBJECTS is the form without a C compiler.
+python saving.py FOLDER LINKED|OBJECTS. OBJECTS is the format without a C compiler.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import tvm_tiling as tt
 
 
 def odd_convolutions(net: Network, x: relax.Expr) -> relax.Expr:
-    """Channels that fill no register: packed weights have gaps."""
+    """Channels that do not fill a register: packed weights have gaps."""
     return conv_bn_relu(net, conv_bn_relu(net, x, 3, 13), 13, 19, groups=1)
 
 
 def lstm() -> onnx.ModelProto:
-    """One layer of 9 inputs and 11 hidden elements."""
+    """One layer with 9 inputs and 11 hidden units."""
     rng = np.random.default_rng(0)
     weights = {"w": (1, 44, 9), "r": (1, 44, 11), "b": (1, 88)}
     graph = helper.make_graph(
@@ -40,7 +40,7 @@ def lstm() -> onnx.ModelProto:
 
 
 def integers() -> onnx.ModelProto:
-    """A product of 8-bit integers with constant weights of 13 columns."""
+    """A matrix multiplication of 8-bit integers with constant weights of 13 columns."""
     weights = np.random.default_rng(0).integers(-9, 9, (17, 13)).astype("int8")
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
@@ -53,7 +53,7 @@ def integers() -> onnx.ModelProto:
 
 
 def accelerated() -> object:
-    """An encoder whose products run on a simulated accelerator."""
+    """An encoder whose matrix multiplications run on a simulated accelerator."""
     net = Network((1, 17, 24))
     module = net.module(attention)
     return tt.compile(module, target="vsim/vta", calibration=[net.arrays()[0]], cache=False)
@@ -66,7 +66,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "encoder": lambda: tt.compile(Network((1, 17, 24)).module(attention), cache=False),
     "accelerated": accelerated,
 }
-# By form. What is in objects does not depend on how they are kept, so that the kinds whose packing differs are enough.
+# By format. Object files do not depend on how they are stored, so that the kinds with different packing suffice.
 SAVED = {"linked": tuple(KINDS), "objects": ("convolutions", "integers")}
 
 

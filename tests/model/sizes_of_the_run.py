@@ -1,4 +1,4 @@
-"""Runs models that compute sizes of sizes that the data decides; prints a line of JSON for each."""
+"""Run models that compute sizes from data-dependent sizes; print a line of JSON for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES = {
     "remainder": lambda p: op.full((N % M, 3), relax.const(2.0), "float32"),
     "truncated": lambda p: op.full((tirx.truncdiv(N, M),), relax.const(2.0), "float32"),
     "quotient of a quotient": lambda p: op.zeros((N // (N // M), 3), "float32"),
-    # With none of M 81 * 2**64 bytes, and 81 * 2**64 elements, so 0 in 64 bits.
+    # If M is 0: 81 * 2**64 bytes, and 81 * 2**64 elements, so 0 in 64 bits.
     "bytes": lambda p: op.zeros((L * N * N * N * 2**54,), "float32"),
     "elements": lambda p: op.full((L * N * N * N * 2**56,), relax.const(2.0), "float32"),
     "bytes of several axes": lambda p: op.zeros((L * N, L * N * 2**26, L * 2**26), "float32"),
@@ -28,7 +28,7 @@ CASES = {
 
 
 def places(builder: relax.BlockBuilder, values: relax.Var, count: tirx.Var) -> relax.Var:
-    """The positions where `values` are not 0; there are `count`."""
+    """The positions at which `values` are nonzero; there are `count`."""
     found = builder.match_cast(builder.emit(op.nonzero(values)), relax.TensorType((1, count), "int64"))
     return builder.emit(op.reshape(found, (count,)))
 

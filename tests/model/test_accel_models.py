@@ -1,4 +1,4 @@
-"""Whole models on simulated accelerators: quantised, divided, bit for bit what NumPy makes of the same graph."""
+"""Whole models on simulated accelerators: quantised, partitioned, bit for bit NumPy's results for the same graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NETWORKS = {"attention": (attention, (1, 17, 24)), "residual": (residual_network
 
 
 def made(name):
-    """(module, calibration data) of a network."""
+    """Return (module, calibration data) of a network."""
     body, shape = NETWORKS[name]
     network = Network(shape)
     module = network.module(body)
@@ -50,7 +50,7 @@ def test_results_are_close_to_those_in_floats(compiled):
         assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
-def test_products_run_on_the_accelerator_and_are_reported(compiled):
+def test_gemms_run_on_the_accelerator_and_are_reported(compiled):
     _, data, executable, _ = compiled
     _, sim = executable.simulate(data[0])
     assert sim.lower_bound <= sim.cycles <= sim.upper_bound

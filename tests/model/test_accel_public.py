@@ -1,5 +1,5 @@
-"""Models and operators on the simulated accelerator as their users call them (page 09): every kind of model, the report
-and its files, the program apart from the model, and input that cannot be served."""
+"""Public API for models and operators on the simulated accelerator: every kind of model, the report and its files, the
+program by itself, and unsupported input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def product():
 
 
 def layers(folder):
-    """An ONNX file of two layers, 16 x 32 in, 16 x 24 out."""
+    """An ONNX file with two layers, 16 x 32 in, 16 x 24 out."""
     weights = {"w0": (32, 48), "w1": (48, 24)}
     nodes = [
         helper.make_node("MatMul", ["x", "w0"], ["h"]),
@@ -53,7 +53,7 @@ def layers(folder):
 
 @pytest.fixture(scope="module")
 def model():
-    """A network with attention, quantised for vta: (executable, an input)."""
+    """Return a network with attention, quantised for vta: (executable, an input)."""
     network = Network((1, 17, 24))
     module = network.module(attention)
     data = [network.rng.uniform(-1, 1, (1, 17, 24)).astype("float32") for _ in range(2)]
@@ -61,7 +61,7 @@ def model():
 
 
 def check_names(executable, sim, *inputs):
-    """What page 09 promises of a run, and of its program apart from the model."""
+    """Documented properties of a run, and of its program by itself."""
     assert sim.lower_bound <= sim.cycles <= sim.upper_bound
     assert 0 < sim.utilisation <= 1 and sim.energy_pj >= 0
     assert sim.bytes["a"] > 0 and sim.bytes["b"] > 0 and sim.bytes["out"] > 0
@@ -163,7 +163,7 @@ def test_inputs_of_another_shape_or_type_are_named(model):
         operator.simulate(X, W.astype(np.float32))
 
 
-def test_machines_that_are_none_are_refused_with_the_nearest_name(model):
+def test_invalid_machines_are_refused_with_the_nearest_name(model):
     with pytest.raises(tt.HardwareError, match="did you mean 'neartile'"):
         tt.compile(product(), target="vsim/neartyle")
     with pytest.raises(tt.HardwareError, match=r"none\.toml"):

@@ -1,4 +1,4 @@
-"""What a run gives belongs to its caller, wherever the model took it from; inputs may lie anywhere."""
+"""Results of a run belong to the caller, wherever they come from; inputs may be anywhere in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHT = np.arange(96, dtype="float32").reshape(SHAPE)
 
 @pytest.fixture(scope="module")
 def compiled():
-    """x itself, x in another shape, a constant, x plus the constant, and that in another shape."""
+    """x itself, x reshaped, a constant, x plus the constant, and that reshaped."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):

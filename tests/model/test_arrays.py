@@ -1,4 +1,4 @@
-"""What a model can be called with: arrays, tensors of PyTorch, anything with DLPack, lists."""
+"""Arguments of a model: arrays, PyTorch tensors, any DLPack tensor, lists."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_anything_with_dlpack_is_taken(model):
         ([[10**400] * 3] * 2, "input 'x' is"),
     ],
 )
-def test_what_is_no_array_is_refused_by_name(model, given, said):
+def test_what_is_not_an_array_is_refused_by_name(model, given, said):
     with pytest.raises(WorkloadError, match=said):
         model.run(given)
 
@@ -71,7 +71,7 @@ def test_tensors_of_pytorch_are_taken(model, half):
 
 
 @pytest.mark.parametrize("kind", ["sparse", "meta", "quantised", "complex", "nested"])
-def test_tensors_that_are_no_arrays_are_refused(model, kind):
+def test_tensors_that_are_not_arrays_are_refused(model, kind):
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(VALUES)
     given = {

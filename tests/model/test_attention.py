@@ -1,4 +1,4 @@
-"""Attention as one kernel: recognised however it is written, equal to NumPy, left alone where it is something else."""
+"""Attention as one kernel: recognised in all notations, equal to NumPy, and not applied to anything else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ op = relax.op
 
 
 def run(net: Network, body, arrays: list[np.ndarray]) -> tuple[np.ndarray, list[str]]:
-    """The result of a network on these arrays, and the decisions' kinds of operator."""
+    """Return the result of a network on these arrays, and the kinds of operators in the decisions."""
     scheduled, _ = lower(net.module(body), this_cpu())
     decisions = [f.attrs.get(DECISION) for f in scheduled.functions.values() if isinstance(f, tirx.PrimFunc)]
     machine = relax.VirtualMachine(relax.build(scheduled, target=llvm_target()), tvm.cpu())
@@ -56,7 +56,7 @@ def test_equals_numpy_at_awkward_sizes(shape):
     q, k, v = arrays = net.arrays()
     result, kinds = run(net, body, arrays)
     np.testing.assert_allclose(result, softmax(3 * q @ np.swapaxes(k, -1, -2)) @ v, rtol=2e-5, atol=1e-5)
-    # One column of values is a product with a vector, for which there is no tile of registers.
+    # A single column of values is a matrix-vector multiplication, which has no register tile.
     assert kinds == ["attention"] if width > 1 else "attention" not in kinds
 
 
@@ -76,7 +76,7 @@ def test_reads_parts_of_a_projection_and_writes_rows_of_heads():
     wanted = (softmax(q @ k.transpose(0, 2, 1)) @ v).transpose(1, 0, 2).reshape(tokens, -1)
     result, kinds = run(net, body, arrays)
     np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=1e-5)
-    # Nothing is copied before or behind the kernel.
+    # Nothing is copied before or after the kernel.
     assert kinds == ["attention"]
 
 

@@ -1,4 +1,4 @@
-"""What is no model, cannot be served, or cannot be written: one sentence that says so, and nothing left behind."""
+"""Invalid models, unsupported ones, and unwritable outputs: one sentence each, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ W = np.arange(12, dtype="float32").reshape(3, 4)
 
 
 def model_of(nodes, inputs, outputs, constants=()):
-    """A model of ONNX nodes; inputs and outputs are (name, type, shape)."""
+    """Return a model of ONNX nodes; inputs and outputs are (name, type, shape)."""
     values = [[helper.make_tensor_value_info(*value) for value in side] for side in (inputs, outputs)]
     graph = helper.make_graph(nodes, "net", *values, list(constants))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
@@ -70,7 +70,7 @@ def test_a_missing_external_weight(product, tmp_path):
     assert "'w.bin' does not exist" in refusal(ModelFormatError, lambda: tt.compile(tmp_path / "net.onnx", cache=False))
 
 
-def test_every_operator_that_is_not_served_is_named():
+def test_every_operator_that_is_not_supported_is_named():
     names = ["TfIdfVectorizer", "Relu", "StringNormalizer", "NoSuchOperator"]
     nodes = [helper.make_node(name, [f"t{i}"], [f"t{i + 1}"], name=f"n{i}") for i, name in enumerate(names)]
     model = model_of(nodes, [("t0", FLOAT, [3])], [("t4", FLOAT, [3])])
@@ -114,7 +114,7 @@ def test_constants_that_do_not_fit(product, params, said):
     assert said in refusal(ModelFormatError, lambda: tt.compile(product, params=params, cache=False))
 
 
-def test_a_module_of_pytorch_that_is_not_served():
+def test_a_module_of_pytorch_that_is_not_supported():
     torch = pytest.importorskip("torch")
     from foreign_operator import foreign
 
@@ -160,7 +160,7 @@ def test_nan_goes_in_and_comes_out():
     assert np.isfinite(exe.run(x)).all()
     assert np.isnan(exe.run(np.full_like(x, np.nan))).all()
     x[0, 0, 16, 16] = np.nan
-    assert np.isnan(exe.run(x)).all()  # behind it lie means over the whole image
+    assert np.isnan(exe.run(x)).all()  # followed by means over the whole image
     assert np.isfinite(exe.run(net.arrays()[0])).all()
 
 

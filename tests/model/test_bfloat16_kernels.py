@@ -1,5 +1,5 @@
-"""bfloat16 as kernels read and write it, beside ml_dtypes: roundings, not-a-numbers, functions behind a product, and
-convolutions that are transformed in float32."""
+"""bfloat16 in kernels compared with ml_dtypes: rounding, NaN, functions after a matrix multiplication, and convolutions
+that are transformed in float32."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SPECIAL = (
 
 
 def numbers(count: int) -> np.ndarray:
-    """float32 of any bits, the special ones among them."""
+    """float32 of arbitrary bits, including special values."""
     bits = np.random.default_rng(0).integers(0, 2**32, count - len(SPECIAL), dtype=np.uint32)
     return np.concatenate([bits, np.array(SPECIAL, np.uint32)]).view(np.float32)
 
 
 def compiled(shapes, build):
-    """A model of float32 inputs of these shapes."""
+    """Return a model of float32 inputs of these shapes."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{number}", relax.TensorType(shape, "float32")) for number, shape in enumerate(shapes)]
     with builder.function("main", inputs):
@@ -39,7 +39,7 @@ def compiled(shapes, build):
 
 
 def equal(ours: np.ndarray, right: np.ndarray) -> bool:
-    """Bit for bit, but for what is no number."""
+    """Bit for bit, except for NaN."""
     same = ours.view(np.uint16) == right.view(np.uint16)
     return bool((same | (np.isnan(ours.astype(np.float32)) & np.isnan(right.astype(np.float32)))).all())
 
@@ -58,13 +58,15 @@ def test_every_number_is_rounded_to_the_nearest_and_what_is_none_stays_none(behi
     ours = compiled([shape], build).run(x.reshape(shape)).reshape(-1)
     right = x.astype(ml_dtypes.bfloat16)
     if behind_a_product:
-        small = (np.abs(x) < np.finfo(np.float32).tiny) & (x != 0)  # sums are flushed or not, by the processor's mode
+        small = (np.abs(x) < np.finfo(np.float32).tiny) & (
+            x != 0
+        )  # sums are flushed or not, depending on the processor's mode
         ours, right = ours[~small], right[~small]
     assert equal(ours, right)
 
 
 @pytest.mark.parametrize("activation", [op.nn.gelu, op.nn.silu, op.tanh, op.nn.relu])
-def test_functions_behind_a_product_are_rounded_once(activation):
+def test_functions_after_a_gemm_are_rounded_once(activation):
     rng = np.random.default_rng(1)
     x, w = rng.standard_normal((37, 65)).astype(np.float32), rng.standard_normal((65, 47)).astype(np.float32) / 8
 
@@ -74,7 +76,7 @@ def test_functions_behind_a_product_are_rounded_once(activation):
     wide = compiled([x.shape], lambda b, v: op.add(product(b, v), relax.const(np.float32(0)))).run(x)
     ours = compiled([x.shape], lambda b, v: op.astype(product(b, v), "bfloat16")).run(x)
     assert ours.dtype == ml_dtypes.bfloat16
-    # Another schedule may sum in another order, and so end on the other side of a half.
+    # Another schedule may sum in another order, and cross a rounding boundary.
     assert np.abs(ours.astype(np.float32) - wide).max() <= np.abs(wide).max() * 2.0**-8
     assert np.mean(ours == wide.astype(ml_dtypes.bfloat16)) > 0.99
 
@@ -84,8 +86,8 @@ def test_functions_behind_a_product_are_rounded_once(activation):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("size", "channels", "outputs"), [(14, 32, 64), (13, 20, 33), (7, 128, 48)])
 def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels, outputs, ahead):
-    """The result is the float32 form's on the same numbers; nothing but the operands has been rounded, and the weights
-    that are transformed `ahead` are float32."""
+    """The result is that of the float32 algorithm on the same numbers; only the operands have been rounded, and weights
+    transformed `ahead` are float32."""
     rng = np.random.default_rng(2)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     x = rng.standard_normal((1, size, size, channels)).astype(kind)
@@ -104,7 +106,7 @@ def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("part", ["image", "weights"])
 def test_winograd_of_floats_of_which_one_operand_lies_in_16_bits(dtype, part):
-    """The product is one of float32, and what memory holds is widened as it is read."""
+    """The matrix multiplication is computed in float32, and memory contents are widened when they are read."""
     shapes = {"image": (1, 12, 12, 16), "weights": (3, 3, 16, 16)}
     kinds = {name: dtype if name == part else "float32" for name in shapes}
     tensors = [te.placeholder(shape, name=name, dtype=kinds[name]) for name, shape in shapes.items()]
@@ -135,7 +137,7 @@ def test_weights_of_half_precision_are_packed_as_the_form_takes_them(machine, di
 
 
 def convolution(image, kernels, padding, dtype):
-    """A convolution of `dtype`, summed in float32."""
+    """A convolution of `dtype`, accumulated in float32."""
     tensors = [te.placeholder(shape, name=name, dtype=dtype) for shape, name in ((image, "X"), (kernels, "W"))]
     wide = [topi.cast(tensor, "float32") for tensor in tensors]
     return te.create_prim_func([*tensors, topi.nn.conv(*wide, 1, padding, 1, 1, "NHWC", "HWIO")])
@@ -161,7 +163,7 @@ def as_tensor(array, dtype):
 
 
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float16")])
-def test_operands_that_are_rounded_on_their_way_into_a_product(dtypes):
+def test_operands_that_are_rounded_on_their_way_into_a_gemm(dtypes):
     shapes = (18, 5), (5, 3)
     a, b = (te.placeholder(shape, dtype, name) for shape, dtype, name in zip(shapes, dtypes, "ab", strict=True))
     k = te.reduce_axis((0, 5), "k")
@@ -214,7 +216,7 @@ def padded_product(computed):
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-def test_operands_that_are_chosen_and_computed_on_their_way_into_a_product(name):
+def test_operands_that_are_chosen_and_computed_on_their_way_into_a_gemm(name):
     kernel = tvm.compile(tt.tiling_schedule(padded_product(COMPUTED[name])).mod, target=tt.llvm_target())["main"]
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((10, 16), (16, 9)))
@@ -227,7 +229,7 @@ def test_operands_that_are_chosen_and_computed_on_their_way_into_a_product(name)
     )
 
 
-def test_what_cannot_be_computed_on_its_way_into_a_product_is_refused():
+def test_what_cannot_be_computed_on_its_way_into_a_gemm_is_refused():
     hardware = tt.Hardware.load("zen4-server-8c")  # which multiplies pairs of bfloat16
     functions = tvm.IRModule({"main": padded_product(te.sqrt), "other": padded_product(COMPUTED["as it is"])})
     with pytest.raises(UnsupportedOperator, match=r"type bfloat16 is computed by [a-z.]*sqrt; expected"):

@@ -1,4 +1,4 @@
-"""Branches of the run: both sides are computed, one is chosen."""
+"""Run-time branches: both sides are computed, one is selected."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_branches_hold_is_refused_by_name():
 
 
 def test_branches_hold_functions_divisions_and_equal_names():
-    """Both Ifs have branches whose tensors are called alike, of other shapes."""
+    """Both Ifs have branches whose tensors have the same names and other shapes."""
 
     def sides(extent):
         held = onnx.numpy_helper.from_array(np.full((extent, 3), 3, "float32"), "c")

@@ -1,4 +1,4 @@
-"""What is broadcast to a reshaped tensor is broadcast to the tensor before, where no axis is broadcast in part."""
+"""Broadcasts to a reshaped tensor become broadcasts to the original tensor, if no axis is broadcast in part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tvm_tiling.model.passes.views import _broadcast_before
         ((1, 6), (4, 6), (2, 2, 6), (1, 1, 6)),
     ],
 )
-def test_the_same_sum_before_and_behind_the_reshape(own, shape, before, moved):
+def test_the_same_sum_before_and_after_the_reshape(own, shape, before, moved):
     assert _broadcast_before(own, shape, before) == moved
     if moved is not None:
         rng = np.random.default_rng(0)

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose cases a
 
 pytest.importorskip("onnx")
 
-# One or two of each kind of schedule, and what was wrong once: scalars, nothing to compute, shapes that the data
-# decides, sums to a single number, functions of functions.
+# One or two of each kind of schedule, and former faults: scalars, nothing to compute, data-dependent shapes, sums to a
+# single number, functions of functions.
 PLAIN = [
     "add_bcast",
     "argmax_no_keepdims_random_select_last_index",

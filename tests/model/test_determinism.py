@@ -1,4 +1,4 @@
-"""The same input, machine and version give the same decision, schedule, program and, on one thread, the same bits."""
+"""Equal input, machine and version give the same decision, schedule and program and, on one thread, the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Divisions and shifts of integers end no process: by zero they are refused, at other edges they are NumPy's."""
+"""Integer divisions and shifts end no process: division by zero is refused, other limits give NumPy's results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOWEST = np.array([-(2**31), 7, -7, 5], "int32")
 
 @pytest.fixture(scope="module")
 def found():
-    """What became of every case, by its name; all run in one process, which has to live."""
+    """The outcome of each case, by name; all run in one process, which must survive."""
     done = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", PROGRAM], capture_output=True, text=True, timeout=600
     )
@@ -88,7 +88,7 @@ def test_constants_are_divided_as_in_the_run(found, name):
     assert found[f"constants {name}"]["result"] == reference(REFERENCES[name], LOWEST, -LOWEST | 1)
 
 
-def test_a_loop_variable_that_is_zero_is_no_trap(found):
+def test_a_loop_variable_that_is_zero_is_not_a_trap(found):
     assert found["divided by its place"]["result"] == reference(towards_zero, LOWEST, np.arange(4, dtype="int32"))
 
 

@@ -1,4 +1,4 @@
-"""Executables: run, time, report, save and load, several threads, and what bad input is told."""
+"""Executables: run, time, report, save and load, several threads, and errors for invalid input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_mapping_is_inputs_by_name(compiled):
     assert exe.benchmark({"x0": x}, seconds=0).runs >= 5
 
 
-def test_repr_tells_inputs_and_outputs(compiled):
+def test_repr_reports_inputs_and_outputs(compiled):
     shown = repr(compiled[0])
     assert shown.startswith("<Executable: ") and "input x0: 1 x 3 x 33 x 33 float32" in shown and "outputs: " in shown
 
@@ -96,13 +96,13 @@ def test_the_report_names_every_operator_its_decision_and_its_share(compiled):
     assert str(report).count("\n") == len(report.operators) + 3
     outside = [record for record in report.operators if record.kind not in ("convolution", "product")]
     assert report.outside == pytest.approx(sum(report.share(record) for record in outside))
-    assert f"outside convolutions and products: {report.outside:.1%} of the time" in str(report)
+    assert f"outside convolutions and matrix multiplications: {report.outside:.1%} of the time" in str(report)
 
 
 def test_eight_threads_at_once(compiled, tmp_path):
     exe, x, want = compiled
     exe.save(tmp_path / "model.tar")
-    # Loaded anew, so that every thread makes its machine while the others do.
+    # Loaded again, so that every thread creates its virtual machine concurrently.
     again = tt.load(tmp_path / "model.tar")
     together, results, failures = threading.Barrier(8), [], []
 
@@ -150,7 +150,7 @@ def test_running_saving_and_loading_print_nothing(compiled, tmp_path, capfd):
 
 @pytest.mark.parametrize("runtime_only", ["0", "1"])
 def test_loading_needs_no_part_that_reads_decides_or_schedules(compiled, tmp_path, runtime_only):
-    """Nor TVM's compiler: with TVM_USE_RUNTIME_LIB its library is not even loaded."""
+    """Nor is TVM's compiler: with TVM_USE_RUNTIME_LIB its library is not loaded."""
     exe, x, _ = compiled
     exe.save(tmp_path / "model.tar")
     np.savez(tmp_path / "x.npz", x=x, want=exe.run(x))
@@ -222,7 +222,7 @@ def test_without_a_c_compiler_a_model_is_saved_as_objects(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("objects", [b"x" * 999, tar(**{"0_o": b"no object"}), tar()])
-def test_objects_that_are_none_are_refused(objects, tmp_path):
+def test_invalid_objects_are_refused(objects, tmp_path):
     libraries = [hashlib.sha256(objects).hexdigest()]
     members = {"model_json": description(libraries=libraries), "model=0_objects": objects, "constants_bin": b""}
     (tmp_path / "bad.tar").write_bytes(tar(**members))
@@ -288,7 +288,7 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path)
         ),
     ],
 )
-def test_what_is_no_executable_is_refused_before_it_is_loaded(content, said, tmp_path):
+def test_what_is_not_an_executable_is_refused_before_it_is_loaded(content, said, tmp_path):
     path = tmp_path / "bad.tar"
     path.write_bytes(content)
     with pytest.raises(ModelFormatError) as refused:
@@ -333,7 +333,7 @@ LIES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 def changed_description(source: Path, target: Path, change: Callable[[dict[str, Any]], None], honest: bool) -> None:
-    """A saved executable with another description, whose digest is its own if `honest`."""
+    """Return a saved executable with another description, with a matching digest if `honest`."""
     with tarfile.open(source) as old, tarfile.open(target, "w") as new:
         for member in old:
             content = old.extractfile(member).read()
@@ -350,7 +350,7 @@ def changed_description(source: Path, target: Path, change: Callable[[dict[str, 
 
 @pytest.fixture(scope="module")
 def two_constants(tmp_path_factory):
-    """A saved model of two constants."""
+    """Return a saved model of two constants."""
     path = tmp_path_factory.mktemp("saved") / "model.tar"
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((3, 4), "float32"))
     with builder.function("main", [x]):
@@ -399,7 +399,7 @@ def test_a_second_compilation_comes_from_the_cache(tmp_path, monkeypatch):
     tt.compile(Network(SHAPE, seed=1).module(residual_network))
     tt.compile(mod, winograd=False)
     assert len(list(tmp_path.glob("*.tar"))) == 3
-    # A damaged file counts as absent, and is replaced.
+    # A corrupted file counts as missing, and is replaced.
     content = kept.read_bytes()
     kept.unlink()  # for `first` runs from its pages
     kept.write_bytes(content[:1000])

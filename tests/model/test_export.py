@@ -1,4 +1,4 @@
-"""Exported C libraries: built by CMake or by a compiler alone, run beside the executable and onnxruntime."""
+"""Exported C libraries: built by CMake or by a compiler alone, compared with the executable and onnxruntime."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def done(*command: object, folder: Path | None = None) -> str:
 
 
 def built(folder: Path, into: Path, *options: str) -> Path:
-    """The example in C, by the compiler alone."""
+    """Build the example in C with the compiler alone."""
     program, name = into / "example", next(folder.glob("*.weights")).stem
     sources = [folder / each for each in (f"{name}.c", "plan.c", "launch.c", "main.c")]
     objects = sorted(folder.glob("*.o"))
@@ -50,7 +50,7 @@ def built(folder: Path, into: Path, *options: str) -> Path:
 
 
 def results(program: Path, folder: Path, executable, given, into: Path) -> list[np.ndarray]:
-    """What the program writes for these inputs."""
+    """Return what the program writes for these inputs."""
     files = []
     for number, array in enumerate(given):
         files.append(into / f"input_{number}.bin")
@@ -86,7 +86,7 @@ def test_the_c_library_gives_what_the_executable_gives(name, tmp_path):
 
 
 def test_cmake_builds_libraries_and_examples_in_c_and_cpp(tmp_path):
-    """And installs them with a file for pkg-config; the example in C++ runs two models at once."""
+    """CMake also installs them with a file for pkg-config; the example in C++ runs two models at once."""
     cmake = shutil.which("cmake")
     if cmake is None:
         pytest.skip("no C compiler's CMake")
@@ -109,7 +109,7 @@ def test_cmake_builds_libraries_and_examples_in_c_and_cpp(tmp_path):
 
 
 def symbols(library: Path, *options: str) -> set[str]:
-    """What a library defines for others to link with."""
+    """Return the symbols that a library exports."""
     lines = done("nm", "-g", "--defined-only", *options, library).splitlines()
     return {line.split()[-1] for line in lines if len(line.split()) == 3}
 
@@ -149,7 +149,7 @@ int main(int count, char** arguments) {
 
 
 def test_two_static_libraries_in_one_program(tmp_path):
-    """Whose kernels have equal names: every symbol begins with its model's name."""
+    """Kernels have equal names in both: every symbol starts with its model's name."""
     archiver = compiler("ar")
     models = {"first": MODELS["residual"], "second": MODELS["encoder"]}
     executables = {name: tt.compile(model(), cache=False) for name, model in models.items()}
@@ -212,7 +212,7 @@ def with_instructions(executable, extensions):
 
 
 def test_a_cpu_that_lacks_instructions_is_an_error_and_no_end(tmp_path):
-    """The processor itself is asked, and says of every extension what the system says of it."""
+    """The check asks the processor itself, and agrees with the system about every extension."""
     own = instruction_set_of_this_cpu()
     every = [each.name for each in EXTENSIONS[own.arch]]
     lacking = [name for name in every if name not in own.extensions]

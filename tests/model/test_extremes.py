@@ -1,4 +1,4 @@
-"""Largest, smallest and their places among NaN and infinities, as NumPy, ONNX and PyTorch define them."""
+"""Maximum, minimum and their positions with NaN and infinities, as in NumPy, ONNX and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ op = relax.op
 
 
 def several(values: dict, shape: tuple[int, ...], dtype: str = "float32"):
-    """An executable of one input that computes each of `values`, functions of (builder, input)."""
+    """Return an executable of one input that computes each of `values`, functions of (builder, input)."""
     x, builder = relax.Var("x", relax.TensorType(shape, dtype)), relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
@@ -24,7 +24,7 @@ def several(values: dict, shape: tuple[int, ...], dtype: str = "float32"):
 
 
 def special_inputs(shape: tuple[int, ...], dtype: str = "float32"):
-    """(what it is, array) of numbers, NaN and infinities, alone and among each other."""
+    """Yield (description, array) of numbers, NaN and infinities, alone and mixed."""
     rng = np.random.default_rng(0)
     plain = rng.standard_normal(shape).astype(dtype)
     yield "plain", plain
@@ -138,7 +138,7 @@ def test_softmax_of_rows_with_nan_and_infinities():
         np.testing.assert_allclose(executable.run(x), reference(x), rtol=1e-5, atol=1e-7, err_msg=kind)
 
 
-def test_relu_behind_a_convolution_keeps_nan():
+def test_relu_after_a_convolution_keeps_nan():
     rng = np.random.default_rng(0)
     weights = relax.const(rng.standard_normal((8, 3, 3, 3)).astype("float32"))
     values = {"y": lambda builder, x: op.nn.relu(builder.emit(op.nn.conv2d(x, weights, padding=1)))}

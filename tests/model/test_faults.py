@@ -1,4 +1,4 @@
-"""What goes wrong around a compilation: no room, no right to write, Ctrl-C, another process with the same cache."""
+"""Faults during a compilation: full disk, missing permissions, Ctrl-C, another process with the same cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import tvm_tiling as tt
 
-# A model, its input and its result, for processes of their own.
+# A model, its input and its result, for separate processes.
 PRELUDE = """
 import os, resource, signal, tempfile
 from pathlib import Path
@@ -57,7 +57,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def test_no_room_where_files_are_written(tmp_path):
-    """A limit on the size of files, which every writer meets as it meets a full disk."""
+    """A limit on file sizes has the same effect on writers as a full disk."""
     code = """
 exe = tt.compile(module(), cache=False)
 exe.save("old.tar")
@@ -88,7 +88,7 @@ print("whole")
 
 
 def test_a_disk_that_fills_up_during_a_compilation(tmp_path):
-    """LLVM would end the process; what it writes lies in memory."""
+    """LLVM would end the process; it writes to memory instead."""
     code = """
 import tvm_tiling.model.kernels as kernels
 kernels.require_space = lambda: None  # others take what there is
@@ -125,7 +125,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_compilations(place, tm
 
 
 def test_two_processes_compile_into_one_cache(tmp_path):
-    """The same models, at once, with room for less than all of them."""
+    """The same models, concurrently, with space for less than all of them."""
     code = """
 for turn in range(2):
     for scale in (1.0, 2.0, 3.0):
@@ -143,7 +143,7 @@ print("right")
 
 
 def test_a_kill_at_any_time_leaves_no_folder_to_the_next_compilation(tmp_path):
-    """SIGKILL after more and more time of a compilation, of the C compiler, too."""
+    """SIGKILL at increasing times of a compilation, including the C compiler's."""
     code = """
 import time
 left = 0
@@ -170,7 +170,7 @@ print(left)
 
 
 def test_an_interrupt_at_any_time_leaves_nothing_half_done(tmp_path):
-    """Ctrl-C after more and more time, from the first pass to the last file; then all works as before."""
+    """Ctrl-C at increasing times, from the first pass to the last file; afterwards everything works."""
     code = """
 import time
 def timed(scale):

@@ -1,4 +1,4 @@
-"""Indices of quotients and remainders keep their values on their way to machine code."""
+"""Index quotients and remainders keep their values through code generation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def term(draw: random.Random, v):
 
 
 def index(seed: int, v):
-    """Of a variable of TIR, or of numbers; // and % round down in both."""
+    """Of a TIR variable, or of numbers; // and % round down in both."""
     draw = random.Random(seed)
     total = term(draw, v)
     for _ in range(draw.randrange(2)):
@@ -40,7 +40,7 @@ def index(seed: int, v):
 
 
 class Floor:
-    """A variable of TIR whose // and % round down."""
+    """A TIR variable whose // and % round down."""
 
     def __init__(self, value):
         self.value = value

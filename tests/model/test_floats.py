@@ -1,4 +1,4 @@
-"""Floats are no real numbers: rounded sums, infinities and NaN in one kernel give what NumPy gives, step by step."""
+"""Floats are not real numbers: rounded sums, infinities and NaN in one kernel give NumPy's step-by-step results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def double(x):
     return op.multiply(x, number(2.0))
 
 
-# What is computed of x, by Relax and by NumPy.
+# Functions of x, by Relax and by NumPy.
 CASES = {
     "a number added and taken away": (
         lambda x: op.subtract(op.add(x, number(1e8)), number(1e8)),
@@ -56,7 +56,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def found():
-    """The results of all cases by name. Each case has an input, and so a kernel, of its own."""
+    """Return the results of all cases by name. Each case has its own input, and therefore its own kernel."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{place}", relax.TensorType(NUMBERS.shape, "float32")) for place in range(len(CASES))]
     with builder.function("main", inputs):

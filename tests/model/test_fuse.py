@@ -1,4 +1,5 @@
-"""Operators behind a product that are no part of its write-back: of another number of elements, or too many in one."""
+"""Operators after a matrix multiplication that are not part of its epilogue: of another number of elements, or too
+many."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tvm_tiling.errors import UnsupportedOperator
 op = relax.op
 GREATER = np.random.default_rng(1).uniform(-1, 1, (3, 6, 5)).astype("float32")
 
-# Columns of the product of 6 rows; what is done to it, in Relax and in NumPy.
+# Columns of the GEMM with 6 rows; the following operators, in Relax and in NumPy.
 RESIZED = {
     "rows behind": (5, lambda e: op.nn.pad(e, [0, 2, 0, 0]), lambda r: np.pad(r, [(0, 2), (0, 0)])),
     "columns behind": (5, lambda e: op.nn.pad(e, [0, 0, 0, 1]), lambda r: np.pad(r, [(0, 0), (0, 1)])),
@@ -28,7 +29,7 @@ RESIZED = {
 
 @pytest.mark.parametrize("kind", RESIZED)
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "behind relu"])
-def test_what_resizes_a_product_is_a_kernel_of_its_own(kind, between):
+def test_what_resizes_a_gemm_is_a_kernel_of_its_own(kind, between):
     columns, resize, by_numpy = RESIZED[kind]
     net = Network((6, 7))
     weights = net.rng.uniform(-1, 1, (7, columns)).astype("float32")
@@ -47,7 +48,7 @@ def test_what_resizes_a_product_is_a_kernel_of_its_own(kind, between):
     assert len(forms) == 2 and sum(form is not None for form in forms) == 1
 
 
-def test_a_convolutions_border_is_no_part_of_its_write_back():
+def test_a_convolutions_border_is_not_part_of_its_write_back():
     net = Network((1, 4, 6, 6))
     weights = net.c(5, 4, 3, 3)
 
@@ -72,8 +73,8 @@ def test_a_block_that_writes_more_or_less_than_the_sums_is_refused(columns):
         tt.tiling_schedule(te.create_prim_func([a, b, last]))
 
 
-def test_a_chain_that_would_double_at_every_link_is_no_part_of_a_write_back():
-    # Written out in one expression, 8 links read 256 elements for each of the result's.
+def test_a_chain_that_would_double_at_every_link_is_not_part_of_a_write_back():
+    # In one expression, 8 links read 256 elements for each element of the result.
     net = Network((6, 7), (6, 5))
     weights = net.rng.uniform(-1, 1, (7, 5)).astype("float32")
 

@@ -1,5 +1,4 @@
-"""Memory of inputs and outputs: which addresses kernels get, what is refused, what is made right, what stays
-untouched."""
+"""Memory of inputs and outputs: addresses in kernels, refusals, copies, and what stays untouched."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from tvm_tiling.errors import WorkloadError
 from tvm_tiling.runtime.plan_runner import PlanInstance
 
 SHAPE = (6, 16)
-# Of plan.c: where an instance holds the address of its DLTensors, and the bytes of each; its memory comes first in it.
+# From plan.c: where an instance holds the address of its DLTensors, and the bytes of each; its memory is first in it.
 TENSORS, TENSOR_BYTES = 72, 48
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"]
 
@@ -38,7 +37,8 @@ def numpy_kind(dtype: str) -> np.dtype:
 
 
 def place(shape, dtype: str, offset: int, gap: int = 1) -> np.ndarray:
-    """An array that begins `offset` elements behind a multiple of 64 bytes, its last axis of every `gap`-th element."""
+    """Return an array that starts `offset` elements after a multiple of 64 bytes, with every `gap`-th element as last
+    axis."""
     wide = (*shape[:-1], shape[-1] * gap)
     raw = tt.aligned_empty(int(np.prod(wide)) + offset + 8, dtype)
     return raw[offset : offset + int(np.prod(wide))].reshape(wide)[..., ::gap]
@@ -50,7 +50,7 @@ def values(shape, dtype: str, seed: int = 0) -> np.ndarray:
 
 
 def elements(dtype: str) -> tvm.IRModule:
-    """x itself; what x and y make, and a view of it."""
+    """x itself; a function of x and y, and a view of it."""
     builder = relax.BlockBuilder()
     x, y = (relax.Var(name, relax.TensorType(SHAPE, dtype)) for name in "xy")
     with builder.function("main", [x, y]):
@@ -82,7 +82,7 @@ def outputs(dtype: str = "float32") -> list[np.ndarray]:
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Addresses of all that kernels are called with."""
+    """Return the addresses of all kernel arguments."""
     found: list[int] = []
 
     run = PlanInstance.run

@@ -1,4 +1,5 @@
-"""Saved models say which instructions their kernels need, and are refused by a CPU that lacks some before they run."""
+"""Saved models record the instructions that their kernels need, and a CPU that lacks some refuses them before they
+run."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def test_a_file_for_another_architecture_is_refused(executable, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [[], [7], [{}], [{"arch": "x86_64", "extensions": [1]}], 7])
-def test_a_record_that_is_none_is_refused(wrong, executable, tmp_path):
+def test_an_invalid_record_is_refused(wrong, executable, tmp_path):
     executable.save(tmp_path / "model.tar")
     edited(tmp_path / "model.tar", lambda known: known.update(instructions=wrong))
     with pytest.raises(ModelFormatError, match="its description is corrupted"):
@@ -108,7 +109,7 @@ def test_a_file_without_the_record_loads_as_before(executable, tmp_path):
 
 
 def test_the_cache_does_not_load_what_this_cpu_cannot_run(executable, tmp_path):
-    """Such as a model that was compiled here for another CPU: it may be saved and exported."""
+    """For example, a model compiled here for another CPU can be saved and exported."""
     cache = CompileCache(tmp_path / "cache")
     cache.put("a" * 64, executable)
     assert cache.get("a" * 64) is not None

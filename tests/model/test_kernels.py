@@ -1,4 +1,4 @@
-"""Kernels: compiled once for equal functions, kept by content, named afterwards; who checks arguments."""
+"""Kernels: compiled once for equal functions, stored by content, named afterwards; checks of arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def module(seed=0):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """The names of functions that LLVM was given, while the test runs."""
+    """Record the names of functions that LLVM compiles during the test."""
     names, lock, make = [], threading.Lock(), kernels_module.object_of
 
     def noted(func, target):
@@ -73,8 +73,8 @@ def test_another_model_takes_the_kernels_that_it_shares(compiled, tmp_path, monk
     x = Network(SHAPE).arrays()[0]
     first = tt.compile(module())
     made, kept = len(compiled), sorted(tmp_path.glob("*.kernel"))
-    assert 2 < made <= len(kept)  # the plan's runner is kept there too, by the first model of a process
-    second = tt.compile(module(seed=1))  # other weights: another model of the same kernels
+    assert 2 < made <= len(kept)  # the plan's runner is cached, too, by the first model of a process
+    second = tt.compile(module(seed=1))  # other weights: another model with the same kernels
     assert len(compiled) == made and not second.from_cache
     assert sorted(tmp_path.glob("*.kernel")) == kept
     alone = tt.compile(module(seed=1), cache=False)
@@ -89,15 +89,15 @@ def test_calibration_takes_kernels_of_the_cache(compiled, tmp_path, monkeypatch)
     x = Network(SHAPE).arrays()[0]
     tt.compile(module(), precision="int8", calibration=[x])
     made = len(compiled)
-    tt.compile(module(), precision="int8", calibration=[x / 2])  # another model: its scales are others
+    tt.compile(module(), precision="int8", calibration=[x / 2])  # another model: its scales differ
     uncached = len(compiled) - made
     tt.compile(module(), precision="int8", calibration=[x / 4], cache=False)
     alone = len(compiled) - made - uncached
-    assert uncached < alone - 2  # what runs the model in floats, twice, is not compiled again
+    assert uncached < alone - 2  # the calibration model, which runs twice in floats, is not compiled again
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "everybody's"])
-def test_a_damaged_or_foreign_kernel_counts_as_absent(damage, tmp_path):
+def test_a_corrupted_or_foreign_kernel_counts_as_absent(damage, tmp_path):
     cache = KernelCache(CacheFolder(tmp_path, limit=1 << 20))
     key = cache.key("x")
     cache.put(key, b"machine code")
@@ -117,13 +117,13 @@ def test_a_cache_of_size_0_keeps_nothing(compiled, tmp_path, monkeypatch):
     assert compiled and not list(tmp_path.iterdir())
 
 
-def test_progress_is_told_of_every_kernel(capfd):
+def test_progress_is_reported_for_every_kernel(capfd):
     told: list[BuildProgress] = []
     tt.compile(module(), cache=False, progress=told.append)
     assert [progress.done for progress in told] == list(range(1, len(told) + 1))
     assert told[-1].of == told[-1].done > 2 and all(progress.done <= progress.of for progress in told)
     tt.compile(module(), cache=False, progress=True)
-    assert capfd.readouterr() == ("", "")  # which is no terminal
+    assert capfd.readouterr() == ("", "")  # which is not a terminal
 
 
 def test_an_error_of_a_kernel_is_raised_and_ends_the_threads(monkeypatch):

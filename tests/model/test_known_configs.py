@@ -1,5 +1,4 @@
-"""Models compiled with a database: its configurations are taken, told of in the report, and part of what the cache
-keeps."""
+"""Models compiled with a database: its configurations are used, reported, and part of the cache key."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def small(net: Network, x: relax.Expr):
 
 
 class Configs:
-    """A source that answers with the configuration of rank `rank` in the neighbourhood, for workloads that `known`
+    """A database that returns the configuration of rank `rank` in the neighbourhood, for workloads that `known`
     names."""
 
     def __init__(self, rank: int, known=lambda workload: True) -> None:
@@ -51,7 +50,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_configs_are_taken_and_told_of(network):
+def test_configs_are_taken_and_reported(network):
     mod, x, want = network
     source = Configs(7, known=lambda w: isinstance(w, ConvWorkload))
     exe = tt.compile(mod, database=source, cache=False)
@@ -77,7 +76,7 @@ def test_the_cache_keeps_apart_what_other_configs_made(network, folder):
     assert tt.compile(mod, database=Configs(5)).from_cache
 
 
-def test_a_damaged_list_of_questions_costs_a_compilation(network, folder):
+def test_a_corrupted_list_of_questions_costs_a_compilation(network, folder):
     mod, _, _ = network
     tt.compile(mod, database=Configs(3))
     (asked,) = folder.glob("*.asked.json")

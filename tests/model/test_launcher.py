@@ -1,4 +1,4 @@
-"""launch.c, which shares the tasks of parallel loops among threads: every task once, whoever calls."""
+"""launch.c, which distributes the tasks of parallel loops among threads: every task runs once, whoever calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
 )
 
-# Callers in several threads, jobs of different counts of tasks, some within tasks; each task of a job must run once.
+# Callers in several threads, jobs with different numbers of tasks, some nested; each task of a job must run once.
 STRESS = r"""
 #include "launch.c"
 #include <stdio.h>
@@ -73,7 +73,7 @@ int main(void) {
 """
 
 
-# The helper is made with the caller's core alone, then has two: it is to be seen on the other one.
+# The helper starts with the caller's core alone, then gets two: it must move to the other one.
 LEAVING = r"""
 #include "launch.c"
 #include <stdlib.h>
@@ -106,7 +106,7 @@ int main(int count, char** names) {
 """
 
 
-# A process is forked while another thread holds the pool's lock, before any helper was started: the child shares, runs.
+# A process is forked while another thread holds the pool's lock, before any helper has started: the child shares, runs.
 FORKED = r"""
 #include "launch.c"
 #include <sys/wait.h>
@@ -192,7 +192,7 @@ def test_a_forked_process_runs_models():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
+def test_a_compiler_that_fails_is_reported(tmp_path, monkeypatch):
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho 'launch.c:1: error: no such thing' >&2\nexit 1\n")
     compiler.chmod(0o700)
@@ -224,5 +224,5 @@ def test_without_a_compiler_models_run_in_the_pool_of_tvm(monkeypatch):
     x = np.random.default_rng(0).standard_normal(executable.signature.input_shapes[0]).astype("float32")
     assert not executable.variants[0].launched
     monkeypatch.undo()
-    other = tt.compile(small_network(), cache=False).run(x)  # whose weights were packed with other roundings
+    other = tt.compile(small_network(), cache=False).run(x)  # whose weights were packed with other rounding
     np.testing.assert_allclose(executable.run(x), other, rtol=1e-5, atol=2e-6)

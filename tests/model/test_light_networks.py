@@ -1,4 +1,4 @@
-"""Two of the networks that come with the onnx package; the other seven are in tests/slow."""
+"""Two of the onnx package's networks; the other seven are in tests/slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that start at another number than 0, or rise by more than 1, with bounds of inner loops that depend on them."""
+"""Loops with a nonzero start or a step above 1, with bounds of inner loops that depend on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: caches in place, recurrent states, and tokens by a small decoder, beside onnxruntime."""
+"""Sessions: caches in place, recurrent states, and tokens of a small decoder, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def executable(decoder):
 
 @pytest.fixture(scope="module")
 def theirs(decoder):
-    """Greedy tokens and logits of 30 steps by onnxruntime, caches passed on."""
+    """Return greedy tokens and logits of 30 steps by onnxruntime, with caches passed on."""
     sizes, proto = decoder
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [f"past_key_values.{number}.{name}" for number in range(sizes.layers) for name in ("key", "value")]
@@ -50,7 +50,7 @@ def test_caches_in_place(executable, theirs):
     session = executable.session(room=40)
     assert session.in_place
     assert session.states["present.1.value"] == "past_key_values.1.value"
-    for _ in range(2):  # the second time behind a reset
+    for _ in range(2):  # the second time after a reset
         new, length = list(PROMPT), len(PROMPT)
         for token, wanted in zip(*theirs, strict=True):
             mask = np.ones((1, length), np.int64)
@@ -171,7 +171,7 @@ def test_recurrent_states():
 
 
 def test_caches_that_the_model_joins_itself():
-    """As exporters without contributed operators write them: Concat of the past and what is new."""
+    """As exporters without contributed operators emit them: Concat of the past and the new rows."""
     node = helper.make_node("Concat", ["past_key", "x"], ["present_key"], axis=2)
     total = helper.make_node("ReduceSum", ["present_key"], ["y"], keepdims=1)
     past, whole = [1, 2, "past", 4], [1, 2, "total", 4]
@@ -188,7 +188,7 @@ def test_caches_that_the_model_joins_itself():
         assert float(total.reshape(())) == 16 * count
 
 
-def test_a_model_without_states_is_told():
+def test_a_model_without_states_is_reported():
     proto = graph([helper.make_node("Relu", ["x"], ["y"])], [("x", [2])], [("y", [2])], {})
     executable = tt.compile(proto, cache=False)
     with pytest.raises(tt.WorkloadError, match="no output is named as a state: 'y'; expected states="):

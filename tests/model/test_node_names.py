@@ -1,4 +1,4 @@
-"""Operators of compiled models know the nodes that they come from, whatever the passes make of these."""
+"""Operators of compiled models record the nodes that they come from through all passes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ OF_SQUEEZING = {
 
 
 def nodes_of(model, **options):
-    """The nodes of every operator that a model becomes, in the order of the operators."""
+    """Return the nodes of every operator of a model, in the order of the operators."""
     (explanation,) = explain_model(model, **options)
     return [operator.nodes for operator in explanation.operators]
 
 
 def model(nodes, inputs, outputs, constants=(), functions=(), opset=17):
-    """An ONNX model; inputs and outputs are (name, shape), of bool where the shape is a single number."""
+    """Return an ONNX model; inputs and outputs are (name, shape), bool if the shape is a single number."""
     kinds = {name: TensorProto.FLOAT if shape else TensorProto.BOOL for name, shape in (*inputs, *outputs)}
     infos = {n: helper.make_tensor_value_info(n, kinds[n], shape) for n, shape in (*inputs, *outputs)}
     graph = helper.make_graph(
@@ -80,14 +80,14 @@ def test_nodes_without_names_are_called_by_what_they_give():
     assert wanted <= set(nodes_of(squeezing(lambda name: "")))
 
 
-def test_attention_is_called_by_its_products_first():
+def test_attention_is_called_by_its_gemms_first():
     found = nodes_of(attention())
     assert ("q", "k", "v") in found
     fused = next(nodes for nodes in found if "shares" in nodes)
     assert fused[:2] == ("scores", "mixed") and {"scale", "q/turned", "k/turned", "v/turned"} <= set(fused)
 
 
-def test_what_is_folded_into_weights_is_behind_its_convolution():
+def test_what_is_folded_into_weights_is_after_its_convolution():
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
         helper.make_node("Mul", ["a", "s"], ["b"], "scale"),
@@ -151,7 +151,7 @@ def test_all_iterations_of_a_loop_have_the_names_of_its_body():
     assert [(o.nodes, o.calls) for o in explanation.operators] == [(("body/product", "next"), 3)]
 
 
-def test_nodes_of_functions_are_behind_the_node_that_calls_them():
+def test_nodes_of_functions_are_after_the_node_that_calls_them():
     inner = [helper.make_node("Erf", ["a"], ["e"], "erf"), helper.make_node("Mul", ["a", "e"], ["b"])]
     act = helper.make_function("own", "Act", ["a"], ["b"], inner, [helper.make_opsetid("", 17)])
     calls = [helper.make_node("MatMul", ["a", "w"], ["t"], "mm"), helper.make_node("Act", ["t"], ["b"], "act")]

@@ -1,4 +1,4 @@
-"""Models whose sizes stay open: one executable for every batch and length."""
+"""Models with dynamic shapes: one executable for every batch and length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACES = RNG.uniform(-1, 1, (1, 64, 24)).astype("float32")
 
 
 def tokens():
-    """softmax(relu((x + places[:, :length]) w)), and the sum of x: (batch, length, 24), at most 64 long."""
+    """softmax(relu((x + places[:, :length]) w)), and the sum of x: (batch, length, 24), length at most 64."""
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
         helper.make_node("Gather", ["shape", "one"], ["length"]),
@@ -231,8 +231,8 @@ def test_bad_ranges(options, said):
 
 @pytest.mark.parametrize("sliced", ["x", "places"])
 def test_memory_follows_the_size_and_not_the_end_of_a_slice(sliced):
-    """In a model that the virtual machine runs, since the data decides how many elements are not 0: of an open size,
-    and of that number."""
+    """In a model that the virtual machine runs because the number of nonzero elements depends on the data: with a
+    dynamic size, and with that number."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["found"]),
         helper.make_node("Transpose", ["found"], ["turned"], perm=[1, 0]),
@@ -262,7 +262,7 @@ def test_memory_follows_the_size_and_not_the_end_of_a_slice(sliced):
 
 
 def test_extents_of_which_tvm_concludes_too_much():
-    """26 w - 13 is at least 0, and w is not at least 13: with w = 1 there is no room for a vector."""
+    """26 w - 13 is at least 0, but w is not at least 13: with w = 1 there is no space for a vector."""
     constants = {"repeats": np.array([1, 26, 1]), "start": np.array([0]), "end": np.array([-13]), "axis": np.array([1])}
     nodes = [
         helper.make_node("Tile", ["x", "repeats"], ["many"]),
@@ -297,7 +297,7 @@ def test_open_sizes_need_a_cpu(compiled, tmp_path):
         compiled.export(tmp_path / "library")
 
 
-def test_the_cache_tells_ranges_apart(tmp_path, monkeypatch):
+def test_the_cache_distinguishes_ranges(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
     first = tt.compile(tokens(), batch=(1, 4))
     assert not first.from_cache and tt.compile(tokens(), batch=(1, 4)).from_cache
@@ -347,7 +347,7 @@ def test_the_file_holds_the_weights_once(compiled, tmp_path):
 
 
 def images():
-    """Three layers over images of any size: stride 2 over 3 channels, a pool, stride 1; the last two have extents that
+    """Three layers over images of any size: stride 2 over 3 channels, pooling, stride 1; the extents of the last two
     follow from those of the image."""
     rng = np.random.default_rng(3)
     first, second = (rng.uniform(-1, 1, shape).astype("float32") for shape in ((32, 3, 5, 5), (32, 32, 3, 3)))

@@ -1,6 +1,6 @@
-"""Output files go only where nothing or a regular file is; links to files stay, and what they lead to is written.
+"""Output files replace nothing but regular files; links to files stay, and their targets are written.
 
-Pipes and sockets in a temporary folder stand for everything else that is no file, devices included.
+Pipes and sockets in a temporary folder stand for everything else that is not a file, including devices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write(path, content=b"new"):
 
 
 def refusal(path) -> str:
-    """What both ways to ask say, which change nothing."""
+    """Return the result of both queries, which change nothing."""
     before = sorted(Path(path).parent.iterdir()) if Path(path).parent.is_dir() else None
     said = []
     for ask in (refuse_unwritable, write):
@@ -69,7 +69,7 @@ def test_links_to_pipes_are_refused(pipe, tmp_path):
 
 
 def test_sockets_are_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # for the name of a socket may not be long
+    monkeypatch.chdir(tmp_path)  # because the name of a socket has a length limit
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("socket")
         assert "it is a socket" in refusal(tmp_path / "socket")
@@ -130,7 +130,7 @@ def test_links_in_a_circle_are_refused(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="streams have names under /proc")
 def test_streams_of_the_process_are_refused(tmp_path):
-    """As /dev/stdout leads to /proc/self/fd/1: even where that is a regular file, replacing it would lose its rest."""
+    """As /dev/stdout leads to /proc/self/fd/1: even if that is a regular file, replacing it would lose its rest."""
     with open(tmp_path / "open", "wb") as file:
         (tmp_path / "stream").symlink_to(f"/proc/self/fd/{file.fileno()}")
         with pytest.raises(OSError, match="it is a stream of a process"):
@@ -139,7 +139,7 @@ def test_streams_of_the_process_are_refused(tmp_path):
 
 
 def test_links_of_others_in_shared_folders_are_refused(tmp_path, monkeypatch):
-    """As Linux refuses to follow them where protected_symlinks is set."""
+    """As Linux refuses to follow them with protected_symlinks."""
     tmp_path.chmod(0o1777)
     (tmp_path / "link").symlink_to("file")
     write(tmp_path / "link")

@@ -1,4 +1,4 @@
-"""Graph passes: what they make of a network, and that its results stay what they were."""
+"""Graph passes: their effect on a network, and unchanged results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_batch_norm_in_training_takes_the_statistics_of_its_data(scale, center, 
 
 
 def test_a_long_chain_whose_links_read_the_one_before_twice():
-    """Written into one expression, it would read its input 2^30 times."""
+    """In one expression, it would read its input 2^30 times."""
     net = Network((3, 20))
 
     def body(net, x):
@@ -118,7 +118,7 @@ def test_a_whole_region_is_channels_last_with_transpositions_at_its_borders():
         for binding in block.bindings:
             if is_op(binding.value, "nn.conv2d"):
                 assert str(binding.value.attrs.data_layout) == "NHWC"
-    # One at the input; behind the mean only one pixel is left, and the reshape asks for channels first.
+    # One at the input; after the mean only one pixel is left, and the reshape needs channels first.
     assert calls(last)["permute_dims"] <= 2
     same(mod, last, net.arrays())
 
@@ -179,7 +179,7 @@ def test_constant_weights_are_packed_once():
             assert f"{operator.name}_packed" in names and operator.name not in names
 
 
-def test_helpers_tell_constants_and_shapes():
+def test_helpers_report_constants_and_shapes():
     value = constant(np.arange(6, dtype="float32").reshape(2, 3))
     assert shape_of(value) == (2, 3)
     np.testing.assert_array_equal(array(value), np.arange(6).reshape(2, 3))

@@ -1,4 +1,4 @@
-"""Execution plans: what a plan says, that it gives what TVM's virtual machine gives, and what has none."""
+"""Execution plans: their contents, results equal to TVM's virtual machine, and models without one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def graph(nodes, inputs, outputs, constants=()) -> onnx.ModelProto:
-    """A model of ONNX; inputs and outputs are (name, type, shape)."""
+    """Return an ONNX model; inputs and outputs are (name, type, shape)."""
     made = helper.make_graph(
         nodes,
         "graph",
@@ -132,8 +132,8 @@ def test_a_plan_gives_what_the_virtual_machine_gives(name, monkeypatch, tmp_path
                 np.testing.assert_array_equal(one, other)
 
 
-def test_reports_tell_the_memory_that_an_instance_allocates(monkeypatch, tmp_path):
-    """Which is less than TVM's virtual machine allocates; files of older releases say that."""
+def test_reports_have_the_memory_that_an_instance_allocates(monkeypatch, tmp_path):
+    """Less than TVM's virtual machine allocates, which files of older releases state."""
     model = Network((1, 3, 32, 32)).module(residual_network)
     planned = tt.compile(model, cache=False)
     arena = planned.variants[0].library.plan.arena
@@ -196,7 +196,7 @@ def test_plans_and_machines_beside_each_other(monkeypatch):
     plain = tt.compile(Network((1, 17, 24)).module(attention), cache=False)
     runs = [(planned, inputs_of(planned, seed)) for seed in range(5)] + [(plain, inputs_of(plain, 1))] * 3
     wanted = [executable.run(*given) for executable, given in runs]
-    for _ in range(40):  # in turn at first, then beside each other
+    for _ in range(40):  # alternately at first, then concurrently
         for found, right in zip(tt.run_many(runs), wanted, strict=True):
             np.testing.assert_array_equal(found, right)
 
@@ -347,7 +347,7 @@ def test_memory_is_packed_without_overlaps():
 
 
 def numbers_in(plain, path=()):
-    """The places of all numbers in plain values."""
+    """Return the paths of all numbers in plain values."""
     if isinstance(plain, dict):
         for key, value in plain.items():
             yield from numbers_in(value, (*path, key))
@@ -359,7 +359,7 @@ def numbers_in(plain, path=()):
 
 
 def test_numbers_that_lead_out_of_memory_are_refused():
-    """Each number of a plan in turn is changed; what check() lets through stays in the memory that there is."""
+    """Each number of a plan in turn is changed; what check() accepts stays within the memory."""
     plan = residual_plan()
     constants = sizes_of_constants(plan)
     refused = 0
@@ -480,7 +480,7 @@ def test_a_model_of_the_cache_is_found_without_tvm(tmp_path, monkeypatch):
     assert not tt.compile(path, weights="int8").from_cache
     done = subprocess.run([sys.executable, "-c", KEPT, str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    # Options that no compilation accepts are refused beside a model that is kept.
+    # Options that no compilation accepts are refused even if the model is cached.
     with pytest.raises(tt.WorkloadError, match="block = 24"):
         tt.compile(path, block=24)
     with pytest.raises(tt.HardwareError, match="calibration has no effect"):
@@ -488,7 +488,7 @@ def test_a_model_of_the_cache_is_found_without_tvm(tmp_path, monkeypatch):
 
 
 def test_a_saved_model_without_a_plan_brings_tvm(tmp_path):
-    """In a process that has imported nothing else."""
+    """In a process without other imports."""
     executable = tt.compile(topk(), cache=False)
     executable.save(tmp_path / "model.tar")
     given = "numpy.eye(5, 4, dtype='float32')"

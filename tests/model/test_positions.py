@@ -1,4 +1,4 @@
-"""Indices that are out of range end a compilation or a run with one sentence, however the model is compiled and run."""
+"""Indices out of range end a compilation or a run with one sentence, however the model is compiled and run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SENTENCE = "node 'words' (Gather): index 7 at [1] is out of range; expected -5 t
 
 
 def gather_model(constant: np.ndarray | None = None):
-    """Rows of a table, plus one; an ONNX model."""
+    """An ONNX model: rows of a table, plus one."""
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["rows"], name="words"),
         helper.make_node("Add", ["rows", "one"], ["out"], name="sum"),
@@ -54,7 +54,7 @@ def executable():
 
 
 def refused(call) -> str:
-    """What the TilingError of `call` says."""
+    """Return the message of the TilingError that `call` raises."""
     with pytest.raises(tt.TilingError) as raised:
         call()
     assert raised.value.__cause__ is None

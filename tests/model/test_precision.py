@@ -1,4 +1,4 @@
-"""Models in another precision than float32: how far they are from it, what is told of that, and what is refused."""
+"""Models in another precision than float32: their error, its report, and refusals."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tvm_tiling.decide.rnn.recurrence import Recurrence
 from tvm_tiling.frontend.recurrent_layer import DirectionWeights, recurrent_direction
 from tvm_tiling.model.precision.record import PrecisionRecord
 
-# The norm of the difference from float32 beside its own: a few units in the last place of each type.
+# Norm of the difference from float32 relative to its own: a few units in the last place of each type.
 FAR = {"bfloat16": 2e-2, "float16": 2e-3, "int8": 8e-2}
 
 
 def function(shapes, body, dtype="float32"):
-    """A model of inputs of these shapes."""
+    """Return a model of inputs of these shapes."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{number}", relax.TensorType(shape, dtype)) for number, shape in enumerate(shapes)]
     with builder.function("main", inputs):
@@ -35,7 +35,7 @@ def weights(rng, *shape):
 
 
 def images(n=1):
-    """A network with a residual sum, a depthwise convolution, pooling, and a product at its end."""
+    """A network with a residual sum, a depthwise convolution, pooling, and a final matrix multiplication."""
 
     def body(builder, x):
         rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def images(n=1):
 
 
 def text(rows=12):
-    """Products, an activation, and attention between two of them."""
+    """Matrix multiplications, an activation, and attention between two of them."""
 
     def body(builder, x):
         rng = np.random.default_rng(1)
@@ -68,7 +68,7 @@ def text(rows=12):
 
 
 def sequence(steps=6):
-    """A recurrent layer, and a product behind its last state."""
+    """A recurrent layer, and a matrix multiplication on its last state."""
     rng = np.random.default_rng(4)
     recurrence = Recurrence(cell="gru", steps=steps, batch=2, hidden=24, order="rzn")
 
@@ -127,7 +127,8 @@ def test_what_is_multiplied_lies_in_memory_in_that_type(precision):
     made = tt.compile(model, precision=precision, calibration=given(model), cache=False)
     multiplying = [o for o in made.operators if o.kind in ("convolution", "product")]
     assert len(multiplying) == 5
-    # Depthwise convolutions, which use a number once for each tap, are widened in 16 bits: they stay in float32.
+    # Depthwise convolutions, which use a number once per kernel position, would be widened in 16 bits: they stay in
+    # float32.
     narrow = [o for o in multiplying if precision == "int8" or o.workload.get("groups", 1) == 1]
     assert {o.workload["dtype"] for o in narrow} == {precision}
     if precision == "int8":
@@ -143,7 +144,7 @@ def test_float32_is_exact_and_says_nothing():
     assert left.precision == PrecisionRecord() and "precision" not in str(left.report())
 
 
-def test_without_inputs_no_error_is_told():
+def test_without_inputs_no_error_is_reported():
     made = tt.compile(text(), precision="bfloat16", cache=False)
     assert made.precision == PrecisionRecord(precision="bfloat16")
     assert "error not measured" in str(made.precision)
@@ -179,7 +180,7 @@ def test_a_layer_whose_numbers_8_bits_do_not_hold_stays_in_floats_by_name():
         spread[0, 7] = 3e4
         far = builder.emit(op.multiply(x, relax.const(spread)))
         kept = rng.standard_normal((64, 32)).astype(np.float32)
-        kept[7] = 0  # what is large says nothing
+        kept[7] = 0  # the large values are irrelevant
         first = builder.emit(op.nn.relu(builder.emit(op.matmul(far, relax.const(kept)))), "spoilt")
         return op.matmul(first, weights(rng, 32, 8))
 
@@ -193,7 +194,7 @@ def test_a_layer_whose_numbers_8_bits_do_not_hold_stays_in_floats_by_name():
     assert f"in float32 for their accuracy: {made.precision.left[0]}" in str(made.precision)
 
 
-def test_a_view_of_what_is_no_product_is_quantised_too():
+def test_a_view_of_what_is_not_a_gemm_is_quantised_too():
     def body(builder, x):
         shares = builder.emit(op.reshape(builder.emit(op.nn.softmax(x)), (8, 48)))
         return op.matmul(shares, weights(np.random.default_rng(5), 48, 16))
@@ -345,6 +346,6 @@ def test_nothing_to_quantise_is_refused():
         {"precision": "int8", "error": None, "inputs": 1, "tolerance": None, "left": [], "compared": [{}]},
     ],
 )
-def test_a_record_that_is_none_is_refused(plain):
+def test_an_invalid_record_is_refused(plain):
     with pytest.raises((ValueError, KeyError)):
         PrecisionRecord.from_dict(plain)

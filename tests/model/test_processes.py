@@ -1,4 +1,4 @@
-"""Processes that end or fork while threads run a model: they end as they should, and the children work."""
+"""Processes that end or fork while threads run a model: they end properly, and the children work."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_end_by_an_error_while_daemon_threads_run_a_model():
 
 
 def test_a_model_runs_at_the_end():
-    """What the program registered before runs after the gate is closed, and may use models."""
+    """Exit handlers registered earlier run after the gate is closed, and may use models."""
     done = program(
         "import atexit\natexit.register(lambda: print(net.run(x)[0, 0]))\n" + MODEL + "time.sleep(0.05)\nprint('end')"
     )

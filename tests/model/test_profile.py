@@ -44,7 +44,7 @@ def test_steps_come_in_turn_and_tasks_lie_within_them(compiled):
     by_thread = found.busy()
     for thread in range(found.threads):
         own = [(start, end) for each, _, start, end in by_thread if each == thread]
-        assert all(one[1] <= two[0] for one, two in itertools.pairwise(own))  # one thing after the other
+        assert all(one[1] <= two[0] for one, two in itertools.pairwise(own))  # sequential
     operators = found.operators()
     assert math.isclose(sum(each.seconds for each in operators.values()), sum(s.end - s.start for s in found.steps))
     assert all(0 < each.efficiency <= 1 for each in operators.values())
@@ -153,7 +153,7 @@ def test_counters_are_those_of_the_thread_that_reads_them(compiled):
     assert 0 < spent <= 1.1 * wall and after[2] > before[2]
 
 
-def test_counters_that_are_refused_are_none_and_told():
+def test_counters_that_are_refused_are_none_and_reported():
     profiler = Profiler([Counter("nonsense", 999, 0)])
     profiler.begin(0)
     assert profiler.sample()[1] == -1
@@ -182,7 +182,7 @@ def test_a_step_reads_from_whoever_wrote_its_bytes_last():
         tensor(INPUT, 0),
         tensor(ARENA, 0),
         tensor(ARENA, 64),
-        tensor(ARENA, 0, 32),  # both of the above, seen as one
+        tensor(ARENA, 0, 32),  # both of the above, merged
         tensor(OUTPUT, 0),
         tensor(CONSTANT, 0),
         tensor(INPUT, 1),
@@ -190,7 +190,7 @@ def test_a_step_reads_from_whoever_wrote_its_bytes_last():
     steps = [
         Step("a", (0, 5, 1)),
         Step("b", (6, 2)),
-        Step("c_packed", (3, 1)),  # writes over what a wrote
+        Step("c_packed", (3, 1)),  # overwrites what a wrote
         Step("b", (1, 2)),
         Step("d", (3, 4)),
     ]

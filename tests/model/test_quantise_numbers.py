@@ -1,4 +1,4 @@
-"""The numbers of quantisation: scales, multipliers between shifts, weights; and operators in integers beside floats."""
+"""Numbers of quantisation: scales, multipliers between shifts, weights; integer operators compared with floats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_multiplier_between_shifts_is_the_factor(factors, bits, seed):
     first = (x + half) >> numbers.before
     assert np.abs(first * numbers.multipliers.astype(np.int64)).max() + ((1 << numbers.after) >> 1) < 2**31
     got, want = numbers.apply(x), x * factors
-    # Within a sixteenth and a half of a step, and what the multiplier of the largest factor leaves out.
+    # Within a sixteenth and a half of a step, and the error of the multiplier of the largest factor.
     near = np.abs(want) < 300
     step = 2.0 ** -(numbers.before + numbers.after)
     slack = np.abs(x) * step * 0.5000001 + factors * half * 1.001 + 0.5000001

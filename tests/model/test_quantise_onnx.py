@@ -1,4 +1,5 @@
-"""ONNX models that are quantised already: pairs of operators and QLinear forms, beside onnxruntime and NumPy."""
+"""ONNX models that are already quantised: pairs of operators and QLinear operators, compared with onnxruntime and
+NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ SHAPE = (1, 3, 12, 12)
 
 
 def float_network() -> onnx.ModelProto:
-    """Convolutions with a residual, a pool and a classifier."""
+    """Convolutions with a residual, pooling and a classifier."""
     rng = np.random.default_rng(0)
     weights = {
         "w0": rng.standard_normal((8, 3, 3, 3)) * 0.3,
@@ -50,7 +51,7 @@ def inputs(count):
 
 
 def quantised_by_onnxruntime(folder, form, per_channel, activations):
-    """The network as onnxruntime quantises it."""
+    """Return the network as onnxruntime quantises it."""
     ort = pytest.importorskip("onnxruntime.quantization")
 
     class Data(ort.CalibrationDataReader):
@@ -101,5 +102,5 @@ def test_quantised_models_are_taken_as_they_are(tmp_path, form, per_channel, act
     for x in inputs(3):
         got, want = executable.run(x), by_onnxruntime(model, x)
         np.testing.assert_array_equal(got, reference(integers, x))
-        # Rounding by another rule may differ by a step here and there, of a result of 8 bits.
+        # With another rounding rule, an 8-bit result may differ by a step here and there.
         assert np.abs(got - want).max() <= 0.03 * np.abs(want).max()

@@ -1,4 +1,4 @@
-"""Quantised ONNX models on the CPU, computed in integers, beside onnxruntime without its optimiser."""
+"""Quantised ONNX models on the CPU, computed in integers, compared with onnxruntime without optimisations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TYPES = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
 
 
 class Graph:
-    """An ONNX graph of one layer between integers, which is written node by node."""
+    """Builder of an ONNX graph of one layer between integers, node by node."""
 
     def __init__(self, dtype, seed=0):
         self.dtype, self.rng = dtype, np.random.default_rng(seed)
@@ -26,14 +26,14 @@ class Graph:
         return name
 
     def scale(self, scale, zero=None, dtype=None):
-        """Names of a scale and a zero point; a random one for activations."""
+        """Return names of a scale and a zero point; a random one for activations."""
         dtype = dtype or self.dtype
         if zero is None:
             zero = self.rng.integers(-20, 20) + (128 if dtype == "uint8" else 0)
         return self.constant(np.float32(scale)), self.constant(np.asarray(zero, dtype))
 
     def given(self, *shape):
-        """An input of integers, and what it is dequantised to."""
+        """Return an integer input, and its dequantised value."""
         name = f"x{len(self.inputs)}"
         self.inputs.append(helper.make_tensor_value_info(name, TYPES[self.dtype], shape))
         limits = np.iinfo(self.dtype)
@@ -49,7 +49,7 @@ class Graph:
         return self.add("DequantizeLinear", [self.given(*shape), *self.scale(scale)])
 
     def weights(self, *shape, axis=0, dtype="int8"):
-        """Dequantised weights with a scale for each place along an axis."""
+        """Return dequantised weights with a scale for each position along an axis."""
         values = self.constant(self.rng.integers(-127, 127, shape, endpoint=True).astype(dtype))
         count = shape[axis]
         scales = self.rng.uniform(0.002, 0.02, count).astype(np.float32)
@@ -83,7 +83,7 @@ def depthwise_convolution(graph):
 
 
 def residual(graph):
-    """A sum of what a convolution gave, in 8 bits, and of another tensor."""
+    """Return the 8-bit sum of a convolution's result and another tensor."""
     total = graph.add("Conv", [graph.real(1, 16, 6, 6), graph.weights(24, 16, 1, 1)])
     scale = graph.scale(0.2)
     stored = graph.add("DequantizeLinear", [graph.add("QuantizeLinear", [total, *scale]), *scale])
@@ -142,7 +142,7 @@ MULTIPLYING = LAYERS[:7]
 
 
 def without_optimiser(model, arrays):
-    """onnxruntime's result, computed in floats: its kernels for uint8 and int8 clip sums on CPUs without VNNI."""
+    """onnxruntime's result, computed in floats: its uint8 and int8 kernels saturate sums on CPUs without VNNI."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -150,7 +150,7 @@ def without_optimiser(model, arrays):
 
 
 def assert_near(model, arrays):
-    """Equal to onnxruntime's numbers, but for results next to a half, which may be rounded to the other side."""
+    """Equal to onnxruntime's numbers, except next to a rounding boundary, where they may round to the other side."""
     want = without_optimiser(model, arrays)
     executable = tt.compile(model)
     got = executable.run(**arrays)
@@ -170,8 +170,8 @@ def test_layers_are_within_a_step(layer, dtype):
 
 
 @pytest.mark.parametrize("dtype", sorted(TYPES))
-def test_products_of_two_activations_of_open_sizes(dtype):
-    """Those of a fixed number of terms are of integers; sums of an open one might leave int32."""
+def test_gemms_of_two_activations_of_open_sizes(dtype):
+    """Sums with a fixed number of terms are computed in integers; dynamic ones might overflow int32."""
     for shapes, kind in (((("b", "n", 33), ("b", 33, "m")), "int8"), ((("b", 5, "n"), ("b", "n", 7)), "float32")):
         graph = Graph(dtype)
         fixed = [[extent if isinstance(extent, int) else 2 for extent in shape] for shape in shapes]
@@ -191,8 +191,8 @@ def test_products_of_two_activations_of_open_sizes(dtype):
             assert off.max() <= 1 and np.count_nonzero(off) <= max(1, off.size // 50)
 
 
-def test_a_long_chain_behind_a_product_is_compiled_in_time():
-    """Each step is quantised by itself, as a GELU that is quantised operation by operation."""
+def test_a_long_chain_after_a_gemm_is_compiled_in_time():
+    """Each step is quantised by itself, like a GELU that is quantised operation by operation."""
     graph = Graph("uint8")
     value = graph.add("MatMul", [graph.real(3, 32), graph.weights(32, 24, axis=1)])
     for step in range(8):
@@ -231,7 +231,8 @@ CONTRIBUTED = {
         lambda g: [
             g.given(5, 33),
             *g.scale(0.05),
-            # 7 bits: on CPUs without VNNI onnxruntime adds products of uint8 and int8 in pairs of 16 bits, and clips.
+            # 7 bits: on CPUs without VNNI onnxruntime adds products of uint8 and int8 in pairs of 16 bits, and
+            # saturates.
             g.constant(g.rng.integers(-63, 63, (19, 33), endpoint=True).astype("int8")),
             *g.scale(np.float32(0.01), np.int8(0), "int8"),
             g.constant(g.rng.integers(-3000, 3000, 19).astype("int32")),

@@ -1,4 +1,4 @@
-"""Recurrent layers of ONNX and PyTorch reach the kernel of a whole sequence, and equal what these packages compute."""
+"""Recurrent layers of ONNX and PyTorch use the kernel for a whole sequence, and equal these packages' results."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ SHAPES = {"W": (1, 16, 3), "R": (1, 16, 4), "B": (1, 32)}
 
 
 def lstm_weights():
-    """Of an LSTM of 4 units on 3 inputs."""
+    """Weights of an LSTM with 4 units on 3 inputs."""
     rng = np.random.default_rng(1)
     return {name: rng.normal(size=shape).astype("float32") for name, shape in SHAPES.items()}
 
 
 def lstm_model(**attributes):
-    """It as a model of 3 steps of 2 sequences."""
+    """The LSTM as a model of 3 steps of 2 sequences."""
     constants = [onnx.numpy_helper.from_array(value, name) for name, value in lstm_weights().items()]
     node = helper.make_node("LSTM", ["x", *SHAPES], ["y"], hidden_size=4, **attributes)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (3, 2, 3)), ("y", (3, 1, 2, 4))))

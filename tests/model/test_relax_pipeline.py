@@ -1,4 +1,5 @@
-"""relax_pipeline="tvm_tiling" of tvm.compile: one function or several, weights inside or passed, open shapes."""
+"""relax_pipeline="tvm_tiling" of tvm.compile: one function or several, constant weights or parameters, dynamic
+shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells that exporters unroll become recurrent layers again: results are those of the loop, and the count shows it."""
+"""Unrolled cells of exporters become recurrent layers again: results are those of the loop, and the count shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS, BATCH, INPUTS, HIDDEN = 5, 2, 3, 8
 
 
 def recurrences(mod):
-    """Steps of the recurrences that the rolled module calls."""
+    """Return the steps of the recurrences that the rolled module calls."""
     mod = relax.transform.DeadCodeElimination(["main"])(roll_cells(mod))
     names = [b.value.args[0] for block in mod["main"].body.blocks for b in block.bindings if called(b.value)]
     return sorted(recurrence_of(mod[name]).steps for name in names)
@@ -31,7 +31,7 @@ def called(value):
 
 
 class Loop(torch.nn.Module):
-    """A Python loop over torch's cells: layers, the last one's states, c where there is one."""
+    """A Python loop over torch's cells: layers, the last one's states, c if there is one."""
 
     def __init__(self, cell, layers=1, backwards=False, bias=True):
         super().__init__()
@@ -59,7 +59,8 @@ def inputs(seed=0):
 
 
 def compare(net, given, layers):
-    """The compiled model has so many recurrences, no other products than those of the inputs, and torch's results."""
+    """The compiled model has this many recurrences, no matrix multiplications except those of the inputs, and torch's
+    results."""
     exe = tt.compile(net.eval(), example_inputs=given, cache=False)
     check(exe, net, given, layers)
 
@@ -118,8 +119,8 @@ def test_layers_that_tvms_own_frontend_unrolls(layer, bidirectional):
 
 
 class Projected(torch.nn.Module):
-    """The inputs' products of all steps come first; a GRU whose reset gate multiplies the state, gates in one matrix
-    of [z, r] and one of the candidate."""
+    """All steps' input GEMMs come first; a GRU whose reset gate multiplies the state, with gates in one matrix of [z,
+    r] and one of the candidate."""
 
     def __init__(self):
         super().__init__()
@@ -143,7 +144,7 @@ def test_a_hand_written_gru_of_projected_inputs():
 
 
 class Beside(torch.nn.Module):
-    """Each step multiplies x and h beside each other, as textbooks have it; batch first, one matrix a gate."""
+    """Each step multiplies x and h concatenated, as in textbooks; batch first, one matrix per gate."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +171,7 @@ def steps_of(net, given=None):
 
 
 class Asking(Loop):
-    """Gives c of the third step too."""
+    """Returns c of the third step, too."""
 
     def forward(self, x, h):
         state, kept = (h, h), None
@@ -190,7 +191,7 @@ def test_a_chain_is_config_where_c_is_asked_for():
 
 
 class Feeding(Loop):
-    """What a step gives is the input of the next one."""
+    """The result of a step is the input of the next one."""
 
     def forward(self, x, h):
         below = x[0]

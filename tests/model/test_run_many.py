@@ -1,4 +1,4 @@
-"""Independent runs that share the cores, or come in turn."""
+"""Independent runs that share the cores, or run sequentially."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ native = pytest.mark.skipif(
 
 @pytest.fixture(params=[True, False], ids=["beside", "in turn"])
 def way(request, monkeypatch):
-    """Runs go the one way, and the other."""
+    """Runs use one way, and the other."""
     monkeypatch.setattr(sharing, "next_way", lambda policies: (request.param, True))
     return "beside" if request.param else "in_turn"
 
@@ -34,7 +34,7 @@ def beside(monkeypatch):
 
 
 def product(columns, seed):
-    """A model that multiplies by a constant and adds another input, and the constant."""
+    """Return a model that multiplies by a constant and adds another input, and the constant."""
     weights = np.random.default_rng(seed).normal(size=(64, columns)).astype("float32")
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((48, 64), "float32"))
     y = relax.Var("y", relax.TensorType((48, columns), "float32"))
@@ -46,7 +46,7 @@ def product(columns, seed):
 
 
 def function_of_python(function):
-    """A model of one call of a function of Python; it gives the function's result and its own input."""
+    """A model with one call of a Python function; it returns the function's result and its own input."""
     name = f"tvm_tiling_test.{function.__name__}"
     tvm_ffi.register_global_func(name, function, override=True)
     builder, kind = relax.BlockBuilder(), relax.TensorType((4,), "float32")
@@ -99,7 +99,7 @@ def test_as_many_runs_are_under_way_as_there_are_cores_and_one_is_the_callers(be
     exe.cores = 2
     results = tt.run_many([(exe, np.full(4, value, "float32")) for value in range(6)])
     assert [out[0] for out, _ in results] == [-0.0, -1, -2, -3, -4, -5]
-    assert [given[0] for _, given in results] == list(range(6))  # an input that is an output is each run's own
+    assert [given[0] for _, given in results] == list(range(6))  # an input that is an output belongs to each run
     assert len(threads) == 2 and threading.get_ident() in threads
 
 
@@ -117,7 +117,7 @@ def test_the_error_of_a_run_is_raised(way):
     assert [out[0] for out, _ in results] == [2, 3, 4]
 
 
-def test_wrong_inputs_and_what_is_no_run_are_refused(models, way):
+def test_wrong_inputs_and_what_is_not_a_run_are_refused(models, way):
     exe, _ = models[0]
     x, y = np.zeros((48, 64), "float32"), np.zeros((48, 32), "float32")
     with pytest.raises(tt.WorkloadError, match="missing"):

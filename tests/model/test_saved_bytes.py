@@ -1,4 +1,4 @@
-"""Equal models give equal files, and nothing gets into a file that does not come from the model."""
+"""Equal models give equal files, and files contain nothing that does not come from the model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEEDS = ("17", "99")  # of hashes; also the byte that freed memory is filled wit
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="MALLOC_PERTURB_ is of the GNU C library")
 @pytest.mark.parametrize("form", SAVED)
 def test_two_processes_give_equal_files(form, tmp_path):
-    """Whose hashes are in different orders, and whose fresh memory holds different bytes."""
+    """Their hashes are in different orders, and their fresh memory holds different bytes."""
     if form == "linked" and cc.get_cc() is None:
         pytest.skip("no C compiler")
     folders = [tmp_path / name for name in ("first", "second")]
@@ -64,7 +64,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def test_saved_files_hold_nothing_that_lay_in_freed_memory(tmp_path, monkeypatch):
-    """A pattern in memory of every size that packed weights may be given, freed just before they are packed."""
+    """A pattern in memory of every possible size of packed weights, freed just before they are packed."""
 
     kept = []
 
@@ -80,7 +80,7 @@ def test_saved_files_hold_nothing_that_lay_in_freed_memory(tmp_path, monkeypatch
 
 
 def plant() -> list[tvm.runtime.Tensor]:
-    """Freed memory that holds the pattern: holes between tensors that have to be kept."""
+    """Freed memory with the pattern: gaps between tensors must be cleared."""
     made = [tvm.runtime.tensor(pattern(size)) for size in range(64, 1 << 15, 64) for _ in range(6)]
     return made[::2]
 
@@ -112,7 +112,7 @@ def test_memory_for_packed_weights_is_zeros(dtype):
     assert not packed._create_view((size,), "uint8").numpy().any()
 
 
-def test_a_loaded_executable_tells_no_compile_time(tmp_path):
+def test_a_loaded_executable_reports_no_compile_time(tmp_path):
     executable = tt.compile(Network((1, 3, 17, 17)).module(odd_convolutions), cache=False)
     assert executable.compile_seconds > 0 and "compiled in" in str(executable.report())
     executable.save(tmp_path / "model.tar")
@@ -124,7 +124,7 @@ def test_a_loaded_executable_tells_no_compile_time(tmp_path):
     "value", ["0", "-1", "true", "1.5", '"4"', "1" + "0" * 30, "5000", "NaN", "[" * 100_000, "null"]
 )
 def test_a_description_with_a_wrong_number_of_cores_is_refused(value, tmp_path):
-    """For it is how many threads are started when the file is loaded."""
+    """It determines how many threads start when the file is loaded."""
     executable = tt.compile(Network((2, 3)).module(lambda net, x: relax.op.matmul(x, net.c(3, 4))), cache=False)
     executable.save(tmp_path / "model.tar")
     with tarfile.open(tmp_path / "model.tar") as archive, tarfile.open(tmp_path / "other.tar", "w") as copy:
@@ -144,7 +144,7 @@ def test_a_description_with_a_wrong_number_of_cores_is_refused(value, tmp_path):
 @pytest.mark.parametrize("bit", [0, 6])
 @pytest.mark.parametrize("place", [0, 1 << 20, -1])
 def test_a_bit_of_the_weights_that_changed_is_refused(place, bit, tmp_path):
-    """Which no shape tells: the model would run, and be wrong."""
+    """No shape shows this: the model would run, and be wrong."""
     path = tmp_path / "model.tar"
     tt.compile(Network((1, 600)).module(lambda net, x: relax.op.matmul(x, net.c(600, 512))), cache=False).save(path)
     tt.load(path)

@@ -1,5 +1,5 @@
-"""Sizes computed of what the data decides: a divisor of 0, what no memory holds and what is negative end the run with a
-sentence, not the process."""
+"""Sizes computed from data-dependent sizes: a divisor of 0, excessive and negative sizes end the run with a sentence,
+not the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "sizes_of_the_run.py"
 SAID = "WorkloadError: a size in the model: integer division by zero; expected divisors other than 0"
-# The shape of every case's result where 12 values are other than 0 in one input and 3 in the other.
+# The shape of every case's result where 12 values are nonzero in one input and 3 in the other.
 SHAPES = {
     "zeros": [4, 3],
     "remainder": [0, 3],
@@ -39,7 +39,7 @@ SENTENCES = {name: LARGE if name.startswith(("bytes", "elements")) else SAID for
 
 @pytest.fixture(scope="module")
 def found():
-    """What became of every case, by its name; all run in one process, which has to live."""
+    """The outcome of each case, by name; all run in one process, which must survive."""
     done = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, timeout=300)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, f"exit code {done.returncode} behind {lines[-1:]}: {done.stderr[-2000:]}"
@@ -47,5 +47,5 @@ def found():
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_size_that_is_none_is_refused(found, name):
+def test_an_invalid_size_is_refused(found, name):
     assert found[name] == {"name": name, "shape": SHAPES[name], "said": SENTENCES[name], "again": SHAPES[name]}

@@ -1,6 +1,6 @@
-"""How many threads a model runs on: told at compilation, at loading, for a run, by the environment, by the affinity.
+"""Number of threads of a model: set at compilation, at loading, for a run, by the environment, by the affinity.
 
-Helpers are counted in a process of its own, as they stay once they are started.
+Helpers are counted in a separate process, because they persist once they are started.
 """
 
 from __future__ import annotations

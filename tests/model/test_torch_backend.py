@@ -20,7 +20,7 @@ from tvm_tiling.model.torch_backend import backend  # noqa: E402
 STRICT = {"fallback": False}
 # Before 2.9 PyTorch records a wrong shape for the states of an LSTM on several sequences, which it then runs itself.
 SEQUENCES = (2,) if torch.__version__ >= (2, 9) else ()
-# Before PyTorch 2.5 each instance of a class has a graph of its own, which holds its parameters.
+# Before PyTorch 2.5 each instance of a class has its own graph, which holds its parameters.
 GRAPHS_ARE_SHARED = getattr(torch._dynamo.config, "inline_inbuilt_nn_modules", True)
 
 
@@ -37,7 +37,7 @@ class Net(torch.nn.Module):
 
 
 class Layer(torch.nn.Module):
-    """One of a stack of layers of one class; `break_graph` splits its graph."""
+    """A stack of layers of one class; `break_graph` splits its graph."""
 
     def __init__(self, width=12, break_graph=False):
         super().__init__()
@@ -61,7 +61,7 @@ def fresh(tmp_path, monkeypatch):
 
 @pytest.fixture
 def compilations(monkeypatch):
-    """The executables made so far."""
+    """Return the executables created so far."""
     made = []
     compile_imported = torch_backend.compile_imported
 
@@ -245,7 +245,7 @@ def test_statistics_of_training_are_counted():
     assert_equal(net.norm.running_mean, other.norm.running_mean)
 
 
-def test_an_operator_that_is_not_served_is_left_to_torch():
+def test_an_operator_that_is_not_supported_is_left_to_torch():
     x = torch.rand(3, 3) + 1
     with torch.no_grad(), pytest.warns(LeftToTorch, match="foreign"):
         assert_equal(torch.compile(lambda x: foreign(x) + 1, backend=backend)(x), foreign(x) + 1)
@@ -327,7 +327,7 @@ def test_inputs_need_not_be_contiguous():
 
 
 def test_results_under_autocast_have_the_types_of_an_eager_run():
-    """Also of operators of several, einsum for instance, within which PyTorch casts."""
+    """This includes composite operators, such as einsum, within which PyTorch casts."""
     weights = torch.randn(4, 16, 16) / 4
 
     def function(x):
@@ -344,7 +344,7 @@ def test_results_under_autocast_have_the_types_of_an_eager_run():
 
 
 def test_weights_that_other_tensors_make_are_left_to_torch_by_name():
-    """As those of torchao are, which kernels would have to be told of."""
+    """As torchao's are, which kernels would have to know."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     net = torch.nn.Linear(6, 5)

@@ -38,7 +38,7 @@ class Net(torch.nn.Module):
 
     def forward(self, x, image):
         y = unsupported(self.first(x).relu() + 2)
-        # What PyTorch runs here depends on the strides of what runs before it.
+        # Operators run by PyTorch here depend on the strides of their inputs.
         channels = unsupported(self.conv(image).abs() + 1).permute(0, 2, 3, 1).reshape(-1)
         return self.last(y).softmax(-1), channels, y
 
@@ -48,7 +48,8 @@ def copies(values):
 
 
 def compare(function, *inputs, calls=2, **options):
-    """Compiled and eager calls on equal inputs give equal tensors, strides and changed inputs; the graphs' reports."""
+    """Compiled and eager calls on equal inputs give equal tensors, strides and changed inputs; return the graphs'
+    reports."""
     ours, eager = copies(inputs), copies(inputs)
     other = copy.deepcopy(function)
     compiled = torch.compile(function, backend=backend, options=options)
@@ -343,7 +344,7 @@ def test_both_sides_of_a_branch_are_computed_here():
         torch.testing.assert_close(torch.compile(function, backend=backend)(x), function(x))
 
 
-def test_a_branch_that_is_not_served_stays_with_pytorch():
+def test_a_branch_that_is_not_supported_stays_with_pytorch():
     def function(x):
         chosen = torch.cond(x.sum() > 0, lambda x: torch.bernoulli(x) @ x, lambda x: torch.cos(x) @ x, (x,))
         return chosen.relu() + x @ x @ x

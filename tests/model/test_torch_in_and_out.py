@@ -1,4 +1,4 @@
-"""Tensors of PyTorch in and out of a run: their memory, their types, and what is refused."""
+"""PyTorch tensors as inputs and outputs of a run: memory, types, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks exported from PyTorch: what they compute compiled is what PyTorch computes, at small and awkward sizes."""
+"""Networks exported from PyTorch give PyTorch's results, at small and awkward sizes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_compiled_networks_compute_what_pytorch_computes(name):
     assert ("attention" in kinds) == (name in ("encoder", "encoder, vectors of tokens", "vision transformer"))
 
 
-def test_functions_behind_a_product_are_written_out():
+def test_functions_after_a_gemm_are_written_out():
     a, b = te.placeholder((7, 30), name="A"), te.placeholder((30, 45), name="B")
     r = te.reduce_axis((0, 30), name="k")
     product = te.compute((7, 45), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")

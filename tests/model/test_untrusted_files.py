@@ -1,4 +1,4 @@
-"""Saved executables and the compile cache where strangers had a hand in the files: owners, modes, links, sizes."""
+"""Saved executables and the compile cache with files that others may have modified: owners, modes, links, sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = np.ones((2, 3), "float32")
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A small executable, its file, and its result."""
+    """Return a small executable, its file, and its result."""
     module = Network((2, 3)).module(lambda net, x: relax.op.matmul(x, net.c(3, 4)))
     exe = tt.compile(module, cache=False)
     path = tmp_path_factory.mktemp("saved") / "model.tar"
@@ -82,7 +82,7 @@ def test_whose_files_are_trusted():
     assert "another user" in foreign(status(own + 4242, group, 0o600))
 
 
-def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
+def test_what_is_not_a_plain_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.tar")
     assert "not a regular file" in refusal(tmp_path / "pipe.tar")
     assert "cannot be read" in refusal(tmp_path / "none.tar")
@@ -163,7 +163,7 @@ def test_what_was_used_least_recently_goes_first(tmp_path):
 
 def test_a_clock_that_was_set_back_does_not_make_the_latest_use_the_oldest(tmp_path):
     folder = CacheFolder(tmp_path, limit=150)
-    a, b = kept(folder, "a", 100, age=-86400), kept(folder, "b", 100, age=-86300)  # of tomorrow
+    a, b = kept(folder, "a", 100, age=-86400), kept(folder, "b", 100, age=-86300)  # dated in the future
     folder.used(a)
     folder.make_space()
     assert a.exists() and not b.exists()
@@ -216,7 +216,7 @@ def test_the_limit_that_the_user_sets(text, size, monkeypatch):
     assert cache_limit() == size
 
 
-def test_a_limit_that_is_no_size(monkeypatch):
+def test_a_limit_that_is_not_a_size(monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "much")
     with pytest.raises(TilingError, match=r"TVM_TILING_CACHE_SIZE = 'much'; expected bytes"):
         cache_limit()

@@ -1,4 +1,4 @@
-"""Models compiled for several sizes: the run takes the variant that its inputs have, a saved file keeps all."""
+"""Models compiled for several sizes: the run uses the variant of its inputs, a saved file contains all."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_combinations_in_order():
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, (), "4", (1, 2.5), 1.0])
-def test_what_is_no_size_is_refused(wrong):
+def test_what_is_not_a_size_is_refused(wrong):
     with pytest.raises(WorkloadError, match="expected a whole number from 1 to 2147483647, or several"):
         tt.compile(open_product(), batch=wrong)
     with pytest.raises(WorkloadError, match=r"dims\['seq'\] = .*expected"):
@@ -103,6 +103,6 @@ def test_too_many_combinations_are_refused():
         tt.compile(open_product(), batch=tuple(range(1, 66)))
 
 
-def test_what_knows_no_configs_is_no_database():
+def test_what_knows_no_configs_is_not_a_database():
     with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db'; expected a ShapeDatabase"):
         tt.compile(open_product(), database="sqlite:///shapes.db", batch=1)

@@ -1,4 +1,4 @@
-"""Reshapes, transpositions and slices: what is left of them, and that results stay what they were."""
+"""Reshapes, transpositions and slices: what remains of them, and unchanged results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def moves(mod: tvm.IRModule) -> Counter[str]:
 
 
 def joined(net: Network, body) -> tvm.IRModule:
-    """The module of `body` after the pass; it computes what it did."""
+    """Return the module of `body` after the pass, whose results are unchanged."""
     mod = net.module(body)
     after = join_views(mod)
     arrays = net.arrays()
@@ -60,11 +60,11 @@ def test_parts_of_a_projection_are_slices_of_it():
         return op.multiply(*heads)
 
     after = joined(Network((7, 12)), body)
-    # Nothing but the projection lies before the slices: the transposition of all three parts is gone.
+    # Only the projection precedes the slices: the transposition of all three parts is gone.
     assert moves(after)["take"] == 0 and moves(after)["strided_slice"] == 2 and moves(after)["permute_dims"] == 2
 
 
-def test_work_behind_a_reshape_joins_the_product_before_it():
+def test_work_after_a_reshape_joins_the_gemm_before_it():
     def body(net, x):
         y = net.emit(op.reshape(net.emit(op.matmul(net.emit(op.reshape(x, (10, 8))), net.c(8, 6))), (1, 10, 6)))
         y = net.emit(op.nn.gelu(net.emit(op.add(y, net.c(1, 1, 6)))))

@@ -1,4 +1,4 @@
-"""Weights of float32 models in blocks: how far they are, what runs, what is refused."""
+"""Block-quantised weights of float32 models: errors, kernels, refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 
 @pytest.fixture(scope="module")
 def model():
-    """An embedding, a product with a bias and one by transposed weights."""
+    """An embedding, a matrix multiplication with a bias and one by transposed weights."""
     rng = np.random.default_rng(0)
     sizes = {"table": (90, 64), "w": (64, 96), "bias": (96,), "v": (70, 96)}
     constants = {name: rng.standard_normal(size, np.float32) for name, size in sizes.items()}
@@ -37,7 +37,7 @@ def model():
 
 
 def rounded(weights, bits, block):
-    """Weights [n, k] as they come back from blocks."""
+    """Return weights [n, k] quantised in blocks and dequantised."""
     n, k = weights.shape
     product = BlockedProduct(rows=1, n=n, k=k, encoding=Encoding(format=f"int{bits}", block=block))
     padded = np.zeros((n, product.blocks * block), np.float32)

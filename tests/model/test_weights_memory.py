@@ -1,5 +1,5 @@
-"""Constants in the pages of files: equal results, shared by processes, there when the file is gone. And how much memory
-a compilation takes."""
+"""Memory-mapped constants: equal results, shared by processes, valid after the file is removed. And the memory of a
+compilation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fi
 
 MIB = 1 << 20
 WEIGHTS = 64 * MIB
-# Beside weights: what LLVM takes, and its pages, which no import has touched.
+# In addition to weights: LLVM's memory and pages, which no import has touched.
 BESIDE = 90 * MIB
 ROWS, INNER, COLUMNS = 3, 600, 512
 SIZE = 4 * INNER * COLUMNS
@@ -32,7 +32,7 @@ SIZE = 4 * INNER * COLUMNS
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
-    """A model of 64 MiB of weights, the same saved, and what its compilation took."""
+    """Return a model with 64 MiB of weights, its saved file, and the memory that its compilation took."""
     folder = tmp_path_factory.mktemp("big")
     write_matmuls(folder / "model.onnx", WEIGHTS // 4)
     return folder, compile_use(folder / "model.onnx", folder / "model.tar")
@@ -40,7 +40,7 @@ def big(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A saved model, an input and the result."""
+    """Return a saved model, an input and the result."""
     path = tmp_path_factory.mktemp("saved") / "model.tar"
     executable, x = compiled(cache=False)
     executable.save(path)
@@ -57,7 +57,7 @@ def compiled(**options):
 
 
 def test_a_compilation_holds_each_weight_once(big):
-    """From a file that is mapped to packed form, one after the other."""
+    """From a mapped file to packed form, one by one."""
     used = big[1]
     assert used["planned"]["weights"] == WEIGHTS
     assert used["most"] <= WEIGHTS + BESIDE
@@ -94,7 +94,7 @@ def test_two_processes_share_weights(big):
 def test_constants_that_are_mapped_give_equal_results(saved):
     path, x, want = saved
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    # Panels are as wide as the register tile of this CPU; the last one may be filled up.
+    # Panels are as wide as the register tile of this CPU; the last one may be padded.
     size = tt.load(path, copy=True).report().memory.weights
     assert SIZE <= size < SIZE * 1.1
     for options, mapped in (({}, size), ({"copy": True}, 0), ({"digest": digest}, 0)):
@@ -188,7 +188,7 @@ def test_memory_for_constants_is_aligned_zeros(size):
 
 
 def test_a_callers_module_keeps_its_constants():
-    """Those that the compilation lets go of are its own."""
+    """Those that the compilation releases are its own."""
     net = Network((ROWS, INNER))
     module, x = net.module(lambda net, x: relax.op.matmul(x, net.c(INNER, COLUMNS))), net.arrays()[0]
     [first, second] = [tt.compile(module, cache=False) for _ in range(2)]
@@ -196,7 +196,7 @@ def test_a_callers_module_keeps_its_constants():
 
 
 def test_no_model_is_left_when_its_weights_are_packed(big, monkeypatch):
-    """Every name that still led to the module would keep all of its weights beside the packed ones."""
+    """Any remaining reference to the module would keep all of its weights in addition to the packed ones."""
     import gc
 
     from tvm_tiling.model import operators

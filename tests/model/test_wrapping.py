@@ -1,4 +1,4 @@
-"""Integers that leave their type keep its lowest bits, also where TVM or LLVM could reason that they stay within it."""
+"""Overflowing integers keep the lowest bits, also where TVM or LLVM could assume that they do not overflow."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_what_wraps_around_already_stays(dtype):
 
 
 @pytest.mark.parametrize("dtype", ("int8", "int32"))
-def test_products_keep_the_form_that_schedules_know(dtype):
+def test_gemms_keep_the_form_that_schedules_know(dtype):
     a, b = (te.placeholder((4, 4), dtype, name=name) for name in "ab")
     k = te.reduce_axis((0, 4), "k")
     product = te.compute((4, 4), lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), k))

@@ -1,4 +1,4 @@
-"""One drawn function: what this package schedules of it beside TVM's plain build of the same function."""
+"""One random function: this package's schedules compared with TVM's plain build of the same function."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import tvm_tiling as tt
 from tvm_tiling.errors import TilingError
 from tvm_tiling.schedule import this_cpu
 
-# What rounding may add to the error of the plain build, which is not the only right one: of the magnitude of what is
-# summed on the way.
+# What rounding may add to the error of the plain build, which is not the only correct one: relative to the magnitude of
+# the summed values.
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TIMES, STEPS = 4.0, 8.0  # of the plain build's error; of rounding the magnitude
 
@@ -31,7 +31,8 @@ class NotJudged(Exception):
 
 
 def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list[int]]:
-    """How the function that choices (and behind them a seed) stand for came out, and its choices; AssertionError."""
+    """Check the function for these choices (followed by those of a seed); return the outcome and all choices. Raises
+    AssertionError."""
     draw = Choices(given, None if seed is None else random.Random(str(seed)))
     function = draw_function(draw)
     stop = len(draw.taken)
@@ -63,7 +64,7 @@ def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list
 
 
 def drawn(given: Sequence[int], seed: object = None) -> tuple[Function, Choices]:
-    """The function that choices stand for, all that check() chooses behind it chosen too."""
+    """Return the function for these choices, including those that check() makes after it."""
     draw = Choices(given, None if seed is None else random.Random(str(seed)))
     function = draw_function(draw)
     numbers(function, draw)
@@ -72,7 +73,7 @@ def drawn(given: Sequence[int], seed: object = None) -> tuple[Function, Choices]
 
 
 def text_of(given: Sequence[int]) -> str:
-    """The function that choices stand for, as TIR."""
+    """Return the function for these choices, as TIR."""
     function = draw_function(Choices(given))
     return str(te.create_prim_func([*function.inputs, *function.outputs]).script())
 
@@ -107,7 +108,7 @@ def _array(tensor: tvm.runtime.Tensor) -> np.ndarray:
 
 
 def _exactly(exact: Function, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results where every float is of 64 bits."""
+    """Return the results with all floats in 64 bits."""
     func = te.create_prim_func([*exact.inputs, *exact.outputs]).with_attr("global_symbol", "main")
     wide = [a.astype(np.float64) if k in EPSILON else a for a, k in zip(arrays, exact.kinds, strict=True)]
     kinds = tuple("float64" if k in EPSILON else k for k in exact.kinds)
@@ -115,7 +116,7 @@ def _exactly(exact: Function, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _bounds(function: Function, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """How large each element of the results may become on the way."""
+    """Return how large each element of the results may become on the way."""
     inputs, outputs = magnitudes(function.inputs, function.outputs)
     func = te.create_prim_func([*inputs, *outputs]).with_attr("global_symbol", "main")
     bounds = replace(function, outputs=tuple(outputs), kinds=("float64",) * len(inputs))
@@ -136,7 +137,7 @@ def _compare(
             np.testing.assert_array_equal(got[defined], want[defined], err_msg=f"output {number}")
             continue
         got, want, true = (array.astype(np.float64) for array in (got, want, true))
-        # Where the plain build alone exceeds its type, another order of sums need not.
+        # Where only the plain build exceeds its type, another order of summation need not.
         meant = defined & (np.isnan(want) == np.isnan(true)) & (np.isinf(want) == np.isinf(true))
         known = meant & np.isfinite(true)
         assert (np.isnan(got) == np.isnan(want))[meant].all(), f"output {number}: NaN where none is, or the reverse"

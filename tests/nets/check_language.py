@@ -1,4 +1,4 @@
-"""One drawn node of a language model: what this package computes of it beside onnxruntime."""
+"""One random node of a language model: this package compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class NotJudged(Exception):
 
 
 def drawn(given: Sequence[int], seed: object = None) -> tuple[Case, Choices]:
-    """The case that choices (and behind them a seed) stand for."""
+    """Return the case for these choices (followed by those of a seed)."""
     draw = Choices(given, None if seed is None else random.Random(str(seed)))
     return draw_case(draw), draw
 
 
 def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list[int]]:
-    """How the case came out, of fixed sizes and of open ones, and its choices; AssertionError where it is wrong."""
+    """Return the outcome of the case, with fixed and with dynamic sizes, and its choices. Raises AssertionError if it
+    is wrong."""
     case, draw = drawn(given, seed)
     results, wanted = Counter[str](), _wanted(case)
     for opened in (False, True) if case.named else (False,):
@@ -46,7 +47,7 @@ def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list
 
 
 def text_of(given: Sequence[int]) -> str:
-    """The case in words."""
+    """Describe the case."""
     case, _ = drawn(given)
     shapes = {name: f"{v.dtype}{list(v.shape)}" for name, v in case.given.items() if v is not None}
     return f"{case.domain}.{case.operator} {case.attributes} {shapes} -> {case.outputs}"
@@ -67,7 +68,7 @@ def _wanted(case: Case) -> list[np.ndarray]:
 
 
 def _hidden(scores: np.ndarray) -> np.ndarray:
-    """Scores that a mask hides as infinities, for which onnxruntime has the lowest number of a type."""
+    """Scores masked as infinities, for which onnxruntime has the lowest number of a type."""
     return np.where(scores < -1e38, -np.inf, scores)
 
 

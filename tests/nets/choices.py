@@ -1,4 +1,4 @@
-"""Chance as a list of whole numbers: a random case is what they choose, so that it can be repeated, or made smaller."""
+"""Randomness as a list of integers: a random case is determined by them, so that it can be repeated, or shrunk."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class Choices:
-    """Numbers `given` and, behind them, those of `rng`, or 0 without one; `taken` is what was chosen so far."""
+    """The numbers `given` and, after them, those of `rng`, or 0 without one; `taken` is what was chosen so far."""
 
     def __init__(self, given: Sequence[int] = (), rng: random.Random | None = None) -> None:
         self.given, self.rng, self.taken = list(given), rng, list[int]()
 
     def below(self, count: int) -> int:
-        """A number from 0 on, less than `count`; the smaller, the simpler is what it stands for."""
+        """Return a number from 0 on, below `count`; smaller numbers stand for simpler choices."""
         place = len(self.taken)
         if place < len(self.given):
             number = self.given[place] % count
@@ -26,16 +26,16 @@ class Choices:
         return number
 
     def one(self, options: Sequence[T]) -> T:
-        """One of the options, the simplest of which stands first."""
+        """Return one of the options, the simplest of which is first."""
         return options[self.below(len(options))]
 
     def often(self, percent: int) -> bool:
-        """True in so many cases of a hundred; the simple case is False."""
+        """Return True with this percentage; the simple case is False."""
         return self.below(100) >= 100 - percent
 
 
 def smaller(taken: Sequence[int], fails: Callable[[list[int]], bool], attempts: int) -> list[int]:
-    """Fewer and smaller numbers that still fail, after at most so many attempts."""
+    """Return fewer and smaller numbers that still fail, after at most `attempts` attempts."""
     best = list(taken)
     left = attempts
 

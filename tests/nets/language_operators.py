@@ -1,8 +1,8 @@
-"""Random nodes of language models: weights in blocks, attention in all its forms, positions as angles, and what lies
-between.
+"""Random nodes of language models: block-quantised weights, attention in all variants, rotary positions, and the
+operators in between.
 
-A case is a model of one node and its inputs; sizes that may be open have names. The smaller a choice, the simpler the
-node.
+A case is a model of one node and its inputs; sizes that may be dynamic have names. The smaller a choice, the simpler
+the node.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MICROSOFT = "com.microsoft"
 @dataclass
 class Case:
     """`given`: inputs by name; `fixed`: those that are constants of the model; `named`: shapes with names of sizes.
-    `tolerance` of the largest element; `valid`: of results, by number, the axis of rows and how many of these mean
-    something, by batch."""
+    `tolerance` relative to the largest element; `valid`: for results, by number, the axis of rows and the number of
+    meaningful ones, by batch."""
 
     operator: str
     given: dict[str, np.ndarray | None]
@@ -36,7 +36,7 @@ class Case:
     valid: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)
 
     def model(self, *, opened: bool) -> ModelProto:
-        """The model; `opened`: with names for sizes."""
+        """Return the model; `opened`: with names for sizes."""
         last = max(number for number, value in enumerate(self.given.values()) if value is not None)
         names = [name if value is not None else "" for name, value in list(self.given.items())[: last + 1]]
         node = helper.make_node(self.operator, names, self.outputs, domain=self.domain, **self.attributes)
@@ -63,12 +63,12 @@ class Case:
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
-        """What a run is given."""
+        """Return the inputs of a run."""
         return {name: v for name, v in self.given.items() if v is not None and name not in self.fixed}
 
 
 def draw_case(draw: Choices) -> Case:
-    """A node and its inputs."""
+    """Return a node and its inputs."""
     return draw.one(OPERATORS)(draw, np.random.default_rng(draw.below(1 << 16)))
 
 
@@ -76,7 +76,7 @@ def draw_case(draw: Choices) -> Case:
 
 
 def _scales(draw: Choices, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Scales of blocks; sometimes of any sign, or none of a block."""
+    """Return scales of blocks; sometimes of any sign, or 0 for a block."""
     found = rng.random(shape) * 0.2 + 0.01
     if draw.often(30):
         found *= rng.integers(-1, 2, shape)
@@ -162,7 +162,7 @@ def _dequantised(draw: Choices, rng: np.random.Generator) -> Case:
         "scales": _scales(draw, rng, blocks).astype(np.float32),
         "zeros": rng.integers(low, high, blocks).astype(dtype) if draw.often(50) else None,
     }
-    fours = dtype.name.endswith("4")  # only constants are of such types
+    fours = dtype.name.endswith("4")  # only constants have such types
     fixed = {"data", "zeros", "scales"} if fours else {"data", "zeros"} if draw.often(50) else set[str]()
     attributes = {"axis": axis - 2 * draw.one((0, 1)), "block_size": block}
     return Case("DequantizeLinear", given, ["y"], attributes, domain="", fixed=fixed, tolerance=1e-6)
@@ -176,7 +176,7 @@ def _grouped(draw: Choices, rng: np.random.Generator) -> Case:
     heads = groups * shared
     batch, length, past = 1 + draw.below(3), 1 + draw.below(12), draw.one((0, 1 + draw.below(30)))
     if past and batch > 1:
-        length = 1  # onnxruntime takes several new rows behind a past for one batch alone
+        length = 1  # onnxruntime supports several new rows after a past for one batch only
     total, room = past + length, draw.below(20) if past and draw.often(30) else 0
     lengths = np.full(batch, total - 1, np.int32)
     if batch > 1 and draw.often(50):
@@ -335,7 +335,7 @@ def _standard(draw: Choices, rng: np.random.Generator) -> Case:
         shape = draw.one(((length, total), (1, 1, length, total), (batch, heads, length, total)))
         mask = rng.random(shape) < 0.7 if draw.often(40) else floats(*shape)
         if mask.dtype == bool:
-            mask[..., 0] = True  # a row that sees nothing is not defined
+            mask[..., 0] = True  # a fully masked row is not defined
     attributes: dict[str, object] = {}
     if flat:
         attributes |= {"q_num_heads": heads, "kv_num_heads": groups}
@@ -406,7 +406,7 @@ _BETWEEN = [
 
 
 def _between(draw: Choices, rng: np.random.Generator) -> Case:
-    """Activations, normalisations and products that onnxruntime fuses; halves too."""
+    """Activations, normalisations and matrix multiplications that onnxruntime fuses; also in float16."""
     rows, columns = (1 + draw.below(3), 1 + draw.below(12)), 1 + draw.below(70)
     half = draw.often(25)
     kind = np.float16 if half else np.float32
@@ -438,7 +438,7 @@ def _between(draw: Choices, rng: np.random.Generator) -> Case:
         inner = 1 + draw.below(50)
         shapes = [[*rows, columns, inner], [*rows, inner, n]]
         shapes = [[*s[:-2], s[-1], s[-2]] if turn else s for s, turn in zip(shapes, turned, strict=True)]
-        if moved:  # the first axis behind the other outer ones
+        if moved:  # the first axis after the other outer ones
             shapes = [[s[2], *s[:2], s[3]] for s in shapes]
         given, named = {"x": floats(*shapes[0]), "b": floats(*shapes[1])}, {}
         attributes = {"transA": turned[0], "transB": turned[1], "transBatchA": moved, "transBatchB": moved}

@@ -1,8 +1,8 @@
-"""How large what a function computes may become on the way: the scale of its rounding errors, and what overflows.
+"""How large intermediate values of a function may become: the scale of its rounding errors, and overflow.
 
-Every value is replaced by a bound of its magnitude, in float64: sums and differences by sums, whatever the signs. A
-bound of infinity says that the value may be undefined: integers of 32 and more bits that leave their range, which LLVM
-takes for impossible, and floats that overflow, which depends on the order of a sum. No bound is 0, whose product with
+Every value is replaced by a bound of its magnitude, in float64: sums and differences by sums, whatever the signs. An
+infinite bound means that the value may be undefined: integers of 32 and more bits that overflow, which LLVM considers
+impossible, and floats that overflow, which depends on the order of summation. No bound is 0, whose product with
 infinity is NaN, and none occurs twice in an expression, which would grow exponentially.
 """
 
@@ -26,7 +26,8 @@ NARROW = ("bool", "int8", "uint8", "int16", "uint16")  # integers that wrap
 
 
 def magnitudes(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[list[te.Tensor], list[te.Tensor]]:
-    """Inputs and outputs of the function that computes the bounds; it reads magnitudes of the inputs, as float64."""
+    """Return inputs and outputs of the function that computes the bounds; it reads magnitudes of the inputs, as
+    float64."""
     given = [te.placeholder(tuple(t.shape), KIND, t.op.name) for t in inputs]
     known = list(zip(inputs, given, strict=True))
 
@@ -41,7 +42,7 @@ def magnitudes(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tup
 
 
 def magnitude_of(array: np.ndarray) -> np.ndarray:
-    """What the function of bounds reads for an input; infinities and NaN are what they are, and count for nothing."""
+    """Return what the function of bounds reads for an input; infinities and NaN do not count."""
     return np.maximum(np.nan_to_num(np.abs(array.astype(np.float64)), nan=0.0, posinf=0.0), LEAST)
 
 
@@ -66,7 +67,7 @@ def _stage(tensor: te.Tensor, sources: list[tuple[te.Tensor, te.Tensor]]) -> te.
 
 
 def _bound(expr: Expr, sources: list[tuple[te.Tensor, te.Tensor]]) -> Expr:
-    """A bound of the magnitude of `expr`."""
+    """Return a bound of the magnitude of `expr`."""
 
     def of(part: Expr) -> Expr:
         return _bound(part, sources)
@@ -93,7 +94,7 @@ def _bound(expr: Expr, sources: list[tuple[te.Tensor, te.Tensor]]) -> Expr:
         return _within(of(expr.a) * of(expr.b), kind)
     if isinstance(expr, (tirx.Max, tirx.Min)):
         return tirx.Max(of(expr.a), of(expr.b))
-    # Divisions by constants, functions that grow no faster than their argument, truth values.
+    # Divisions by constants, functions that grow no faster than their argument, booleans.
     total = _real(1.0)
     for part in expr.args if isinstance(expr, Call) else [getattr(expr, name) for name in "ab" if hasattr(expr, name)]:
         total = total + of(part)
@@ -101,7 +102,7 @@ def _bound(expr: Expr, sources: list[tuple[te.Tensor, te.Tensor]]) -> Expr:
 
 
 def _within(bound: Expr, kind: str) -> Expr:
-    """`bound` of a computed value of a type: infinite where it may overflow, any that the type holds where it wraps."""
+    """Return `bound` for a computed value of a type: infinite if it may overflow, the type's maximum if it wraps."""
     if kind in NARROW:
         return _any(bound, kind)
     if kind == "float64":
@@ -111,7 +112,7 @@ def _within(bound: Expr, kind: str) -> Expr:
 
 
 def _any(bound: Expr, kind: str) -> Expr:
-    """The largest magnitude of a type of whole numbers; infinite where `bound` is."""
+    """Return the largest magnitude of an integer type; infinite where `bound` is."""
     return _real(_most(kind)) + bound * _real(1e-305)
 
 
@@ -127,5 +128,5 @@ def _real(value: float) -> Expr:
 
 
 def holds(array: np.ndarray) -> np.ndarray:
-    """Where bounds say that the value is defined."""
+    """Return where the bounds imply that the value is defined."""
     return np.isfinite(array)

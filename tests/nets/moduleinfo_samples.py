@@ -13,7 +13,7 @@ from torch_samples import Sample, chosen, described, sample_of, seeded
 
 @cache
 def modules() -> dict[str, Any]:
-    """ModuleInfo's entries by name, as in nn.Linear."""
+    """Return ModuleInfo's entries by name, as in nn.Linear."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_modules import module_db
@@ -21,14 +21,14 @@ def modules() -> dict[str, Any]:
 
 
 def a_tenth() -> list[str]:
-    """Every tenth module, always the same ones."""
+    """Return every tenth module, always the same ones."""
     return list(modules())[::10]
 
 
 def samples(name: str, dtype: str, seed: int, limit: int | None) -> list[Sample]:
-    """The samples of a module for a type, at most `limit`, spread over all.
+    """Return the samples of a module for a type, at most `limit`, spread over all.
 
-    ModuleInfo promises most modules for float32 and float64 only; samples of another type are taken where it makes
+    ModuleInfo declares most modules for float32 and float64 only; samples of other types are used where it creates
     them. The parameters of a sample depend on the seed and the sample alone.
     """
     info, kind = modules()[name], getattr(torch, dtype)
@@ -50,7 +50,7 @@ def _sample(info: Any, given: Any, kind: torch.dtype, seed: int) -> Sample:
     seeded(seed)
     module = info.module_cls(*made.args, **made.kwargs).to(kind).eval()
     if info.is_lazy:
-        with torch.no_grad(), contextlib.suppress(Exception):  # what it refuses has no expected result either
+        with torch.no_grad(), contextlib.suppress(Exception):  # refused samples have no expected result either
             module(*taken.args, **taken.kwargs)
     text = f"{info.name}{described(made.args)} {described(made.kwargs)} of "
     return sample_of(module, taken.args, taken.kwargs, text)

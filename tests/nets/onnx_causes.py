@@ -1,5 +1,5 @@
-"""Why a result differs from onnxruntime's where nothing is wrong: roundings of float16, what convolutions spread, and
-graphs of which float32 keeps nothing."""
+"""Explanations of differences from onnxruntime that are not faults: float16 rounding, spreading by convolutions, and
+graphs whose results are lost in float32."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ Judge = Callable[[onnx.ModelProto, Arrays], list[np.ndarray]]
 
 TYPES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_type")  # attributes that are types
 TRIES = 4
-HALF_UNIT = 2.0**-11  # of a float16, beside its value
-WORST = 4.0  # beside the worst of a few tries
+HALF_UNIT = 2.0**-11  # of a float16, relative to its value
+WORST = 4.0  # relative to the worst of a few tries
 
 
 def by_halves(model: onnx.ModelProto, given: Arrays, result: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether roundings of float16 explain how the model's one output differs from onnxruntime's, which keeps float32
-    between nodes.
+    """Return whether float16 rounding explains the difference of the model's one output from onnxruntime's, which keeps
+    float32 between nodes.
 
-    The same graph in float32 stands for what is exact, and again with a random rounding of what every node has of
-    float16. The result may be away from what is exact by four times what those are, and by no more than results of
-    float16 may.
+    The same graph in float32 serves as the exact result, and again with random rounding of every float16 result of a
+    node. The result may differ from the exact one by four times what those do, and by no more than float16 results may.
     """
     if (result.dtype, result.shape) != (wanted.dtype, wanted.shape) or result.dtype.kind != "f":
         return False
@@ -44,7 +43,7 @@ def by_halves(model: onnx.ModelProto, given: Arrays, result: np.ndarray, wanted:
         halves = {name: value for name, value in every_value(model, given).items() if value.dtype == np.float16}
         (exact,) = by_onnxruntime(*widened(model, given))
         rounded = [by_onnxruntime(*_rounded(model, given, halves, seed))[0] for seed in range(TRIES)]
-    except Exception:  # what onnxruntime has of float16 alone
+    except Exception:  # the float16 numbers that onnxruntime has
         return False
     if not halves or exact.shape != want.shape or not all(np.isfinite(one[finite]).all() for one in (exact, *rounded)):
         return False
@@ -56,7 +55,8 @@ def by_halves(model: onnx.ModelProto, given: Arrays, result: np.ndarray, wanted:
 def _rounded(
     model: onnx.ModelProto, given: Arrays, halves: Arrays, seed: int
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model in float32, what nodes have of float16 (`halves`) moved by up to half a unit of their last place."""
+    """Return the model in float32, with float16 results of nodes (`halves`) moved by up to half a unit in the last
+    place."""
     rng = np.random.default_rng(seed)
     wide, inputs = widened(model, given)
     nodes = []
@@ -78,7 +78,7 @@ def _rounded(
 def widened(
     model: onnx.ModelProto, given: Arrays, narrow: str = "float16", to: str = "float32"
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model and its inputs with float32 for float16, or with another type for a narrower one."""
+    """Return the model and its inputs with float32 for float16, or with another type for a narrower one."""
     old, new = (helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in (narrow, to))
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
@@ -93,7 +93,7 @@ def widened(
 
 
 def _messages(message: Message) -> Iterator[Message]:
-    """A message and those within."""
+    """Yield a message and its nested ones."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -105,12 +105,12 @@ def _messages(message: Message) -> Iterator[Message]:
 
 
 def by_doubles(model: onnx.ModelProto, given: Arrays, result: np.ndarray, wanted: np.ndarray, exact: Judge) -> bool:
-    """Whether the model's one output says nothing in float32, such as the deviations from a mean of equal numbers:
+    """Return whether the model's one output is lost in float32, such as deviations from a mean of equal numbers:
     onnxruntime differs from the same graph in float64 by more than is accepted, and the result at most twice as much.
     `exact` runs the graph in float64."""
     try:
         (right,) = exact(*widened(model, given, "float32", "float64"))
-    except Exception:  # what has no definition in float64
+    except Exception:  # operators without a float64 definition
         return False
     if result.dtype != np.float32 or not result.shape == wanted.shape == right.shape:
         return False
@@ -124,15 +124,15 @@ def by_doubles(model: onnx.ModelProto, given: Arrays, result: np.ndarray, wanted
 # ---- what convolutions spread ----------------------------------------------------------------------------------------
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
-WINDOWS = ("direct", "gemm", "depthwise")  # forms that multiply the pixels of a window and no others
+WINDOWS = ("direct", "gemm", "depthwise")  # algorithms that multiply only the pixels of a window
 
 
 def is_spread(model: onnx.ModelProto, given: Arrays, differs: Callable[[np.ndarray], str]) -> bool:
-    """Whether the model's one output differs because a convolution spreads an infinity or NaN beyond the windows that
-    hold it, as folded and Winograd's forms do.
+    """Return whether the model's one output differs because a convolution spreads an infinity or NaN beyond the windows
+    that contain it, as folded and Winograd convolutions do.
 
-    Such a number has to reach a convolution; nothing may differ where convolutions take forms that multiply the pixels
-    of their windows alone; and each convolution that it reaches has to be right of finite numbers, as it is compiled.
+    Such a number must reach a convolution; nothing may differ if convolutions use algorithms that multiply only the
+    pixels of their windows; and each affected convolution must be correct for finite numbers, as it is compiled.
     """
     try:
         values = {**every_value(model, given), **given}
@@ -158,7 +158,7 @@ def _floats(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
 
 
 def _differs_of_finite(model: onnx.ModelProto, given: Arrays) -> str:
-    """How a model differs from onnxruntime where infinities and NaN are replaced."""
+    """Return how a model differs from onnxruntime if infinities and NaN are replaced."""
 
     def finite(array: np.ndarray) -> np.ndarray:
         return np.nan_to_num(array, nan=1.0, posinf=2.0, neginf=-2.0) if array.dtype.kind == "f" else array

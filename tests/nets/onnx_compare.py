@@ -1,4 +1,4 @@
-"""Whether a result is another one but for rounding."""
+"""Whether two results are equal except for rounding."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import onnx
 from onnx import numpy_helper
 
 Arrays = Mapping[str, np.ndarray]
-# Relative to the largest number of a tensor; a graph is some twenty sums of up to some hundred terms deep, and the
+# Relative to the largest number of a tensor; a graph is about twenty sums deep, of up to about a hundred terms, and the
 # attributes of its nodes are float32.
 ERROR = {"float64": 1e-6, "float32": 2e-4, "float16": 3e-2}
-STEP = 2.0**-18  # by which inputs are moved, to see what rounding may change
+STEP = 2.0**-18  # by which inputs are moved, to determine the effect of rounding
 
 
 def moved(model: onnx.ModelProto, given: Arrays, seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model and its inputs with every float moved a little."""
+    """Return the model and its inputs with every float moved slightly."""
     rng, copy = np.random.default_rng(seed), onnx.ModelProto()
     copy.CopyFrom(model)
 
@@ -27,13 +27,13 @@ def moved(model: onnx.ModelProto, given: Arrays, seed: int) -> tuple[onnx.ModelP
 
     for tensor in copy.graph.initializer:
         array = numpy_helper.to_array(tensor)
-        if array.dtype.kind == "f" and array.ndim > 0 and len(array) != 4:  # scales of a Resize decide a shape
+        if array.dtype.kind == "f" and array.ndim > 0 and len(array) != 4:  # scales of a Resize determine a shape
             tensor.CopyFrom(numpy_helper.from_array(near(array), tensor.name))
     return copy, {name: near(array) for name, array in given.items()}
 
 
 def difference(result: np.ndarray, wanted: np.ndarray, variants: list[np.ndarray]) -> str:
-    """How a result differs from what is wanted; empty where no more than rounding may explain."""
+    """Return how a result differs from the expected one; empty if rounding explains it."""
     if (result.dtype, result.shape) != (wanted.dtype, wanted.shape):
         return f"{result.dtype}{list(result.shape)} in place of {wanted.dtype}{list(wanted.shape)}"
     if result.dtype.kind != "f":

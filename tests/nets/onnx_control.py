@@ -1,6 +1,6 @@
-"""How loops, scans, branches, functions, sequences and optional values of random graphs are drawn.
+"""Random loops, scans, branches, functions, sequences and optional values.
 
-What they hold is drawn as graphs are: a Body is a graph within a graph, whose nodes may read tensors from outside.
+Their contents are drawn like graphs: a Body is a graph within a graph, whose nodes may read outer tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WITHIN: list[Draw] = [
 
 
 class Body(Graph):
-    """A graph within a graph: `given` are its inputs, `outside` tensors that it may read by their names."""
+    """A graph within a graph: `given` are its inputs, `outside` outer tensors that it may read by name."""
 
     def __init__(self, outer: Graph, given: Sequence[Value], outside: Sequence[Value] = ()) -> None:
         self.rng, self.opset, self.plain, self.outer = outer.rng, outer.opset, outer.plain, outer
@@ -36,7 +36,7 @@ class Body(Graph):
         return self._as_value(array)
 
     def drawn(self, count: int) -> Body:
-        """With some nodes more."""
+        """Add some nodes."""
         tries = 0
         while count and tries < 20:
             tries += 1
@@ -49,7 +49,7 @@ class Body(Graph):
         return self
 
     def result(self, like: Value | None = None) -> Value:
-        """What a node of the body makes: of the shape and type of `like`, or the last one."""
+        """Return the result of a node of the body: with the shape and type of `like`, or the last one."""
         made = {name for node in self.nodes for name in node.output}
         fitting = [
             value
@@ -65,7 +65,7 @@ class Body(Graph):
         return self.values[-1]
 
     def graph(self, outputs: Sequence[Value], unshaped: Sequence[Value] = ()) -> onnx.GraphProto:
-        """The body as a graph with such outputs; `unshaped`: inputs whose shapes are not declared."""
+        """Return the body as a graph with these outputs; `unshaped`: inputs whose shapes are not declared."""
         return helper.make_graph(
             self.nodes,
             self.fresh("body"),
@@ -79,7 +79,7 @@ class Body(Graph):
         return [numpy_helper.from_array(value.array, value.name) for value in self.constants if value.name in read]
 
     def reads_outside(self) -> list[Value]:
-        """What it reads that is not its own."""
+        """Return the outer tensors that it reads."""
         read = {name for node in self.nodes for name in read_by(node)}
         own = {value.name for value in (*self.given, *self.constants)}
         own |= {name for node in self.nodes for name in node.output}
@@ -87,7 +87,7 @@ class Body(Graph):
 
 
 def _some(g: Graph, most: int) -> list[Value]:
-    """Tensors of the graph, other ones each time."""
+    """Return tensors of the graph, different ones each time."""
     few = [value for value in g.values if value.array.size <= 600]
     return [few[place] for place in g.rng.permutation(len(few))[:most]]
 
@@ -98,7 +98,7 @@ def _outputs(g: Graph, node: onnx.NodeProto, read: Sequence[Value], outputs: Seq
 
 
 def branch(g: Graph) -> None:
-    """An If: its condition known before the run or not, its branches of several nodes and results."""
+    """Draw an If: with a constant or run-time condition, and branches with several nodes and results."""
     known = g.chance(0.5)
     condition = (g.constant if known else g.input)(np.array(g.chance(0.5)))
     outside, count = _some(g, 3), g.number(1, 2)
@@ -114,7 +114,7 @@ def branch(g: Graph) -> None:
 
 
 def _apart(body: Body, outputs: Sequence[Value]) -> list[Value]:
-    """The outputs, none twice, each made by a node of the body."""
+    """Return the outputs, without duplicates, each the result of a node of the body."""
     made = {name for node in body.nodes for name in node.output}
     found: list[Value] = []
     for value in outputs:
@@ -126,13 +126,13 @@ def _apart(body: Body, outputs: Sequence[Value]) -> list[Value]:
 
 
 def loop(g: Graph) -> None:
-    """A Loop, mostly of a number of iterations that is known before the run."""
+    """Draw a Loop, usually with a known number of iterations."""
     states = [value for value in _some(g, 2) if value.kind in "fi"]
     states = [g.constant(value.array) if g.chance(0.2) else value for value in states]
     number, condition = Value(g.fresh("i"), np.array(0)), Value(g.fresh("c"), np.array(True))
     inner = [Value(g.fresh("v"), value.array, value.exact) for value in states]
     body = Body(g, [number, condition, *inner], _some(g, 2))
-    if g.chance(0.4) and inner and inner[0].kind == "f":  # the iteration's number decides something
+    if g.chance(0.4) and inner and inner[0].kind == "f":  # the iteration number determines something
         body.add(Node("Cast", [number], {"to": helper.np_dtype_to_tensor_dtype(inner[0].array.dtype)}, exact=True))
         body.add(Node("Mul", [inner[0], body.values[-1]]))
     body.drawn(g.number(1, 4))
@@ -143,7 +143,7 @@ def loop(g: Graph) -> None:
         results[0] = body.values[-1]
     results += [body.result() for _ in range(g.number(0 if states else 1, 2))]
     goes_on = condition
-    if g.chance(0.1):  # a condition that is computed
+    if g.chance(0.1):  # a computed condition
         bound = body.constant(np.array(g.number(0, 3)))
         body.add(Node("Less", [number, bound], exact=True))
         goes_on = body.values[-1]
@@ -157,7 +157,7 @@ def loop(g: Graph) -> None:
 
 
 def scan(g: Graph) -> None:
-    """A Scan over one or two tensors, along any axes, either way."""
+    """Draw a Scan over one or two tensors, along any axes, in both directions."""
     x = g.pick("fi", ranks=(1, 2, 3), least=1)
     axis = g.number(0, len(x.shape) - 1)
     length, scanned, axes = x.shape[axis], [x], [axis]
@@ -196,8 +196,8 @@ def scan(g: Graph) -> None:
 
 
 def function(g: Graph) -> None:
-    """A function that the model brings; an attribute of the node that calls it may be one of a node within, or be left
-    out where the function has a default."""
+    """Draw a function of the model; an attribute of the calling node may be one of an inner node, or be omitted if the
+    function has a default."""
     x = g.pick("f")
     formal = Value(g.fresh("a"), x.array, x.exact)
     body = Body(g, [formal]).drawn(g.number(1, 4))
@@ -221,7 +221,7 @@ def function(g: Graph) -> None:
 
 
 def sequence(g: Graph) -> None:
-    """A sequence that tensors are put into and taken from."""
+    """Draw a sequence to which tensors are added, and from which they are taken."""
     x = g.pick(g.one_of(ANY), ranks=(1, 2, 3))
     held, read, nodes = g.fresh("s"), [x], []
     if g.chance(0.5):
@@ -262,7 +262,7 @@ def sequence(g: Graph) -> None:
 
 
 def optional(g: Graph) -> None:
-    """A value that may be missing, and is not."""
+    """Draw an optional value that is present."""
     x = g.pick(g.one_of(ANY))
     held, made = g.fresh("o"), g.fresh("t")
     take = g.one_of(("OptionalGetElement", "OptionalHasElement"))
@@ -271,7 +271,7 @@ def optional(g: Graph) -> None:
 
 
 def mapped(g: Graph) -> None:
-    """A SequenceMap: a graph for each tensor of a sequence."""
+    """Draw a SequenceMap: a graph for each tensor of a sequence."""
     if g.opset < 17:
         return
     x = g.pick("f", ranks=(1, 2, 3))

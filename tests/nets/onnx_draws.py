@@ -1,4 +1,4 @@
-"""How nodes of random graphs are drawn, element by element and by moving elements; layers are in onnx_layers.py."""
+"""Random nodes: element-wise operators and data movement; layers are in onnx_layers.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from onnx_generator import Draw, Graph, Node, Value
 
 SMOOTH = "Sigmoid Tanh Relu Erf Sin Cos Atan Softplus Softsign Selu Elu LeakyRelu HardSigmoid Celu Exp Asinh HardSwish"
-KEPT = ("Identity", "Neg", "Abs", "Relu")  # what is exact stays so
+KEPT = ("Identity", "Neg", "Abs", "Relu")  # exact results stay exact
 CUTTING = ("Ceil", "Floor", "Round", "Sign", "IsNaN", "IsInf")
 REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare"
 
@@ -29,7 +29,7 @@ def cutting(g: Graph) -> Node:
 
 
 def guarded(g: Graph) -> Node:
-    """Functions of a positive part of the line."""
+    """Functions of positive numbers."""
     x = g.pick()
     if not g.add(Node("Abs", [x], exact=True)):
         return Node("Identity", [x], exact=True)
@@ -37,7 +37,7 @@ def guarded(g: Graph) -> Node:
 
 
 def broadcast(g: Graph, shape: tuple[int, ...]) -> list[int]:
-    """A shape that broadcasts with another."""
+    """Return a shape that broadcasts with another."""
     kept = [1 if g.chance(0.3) else extent for extent in shape]
     return kept[g.number(0, len(kept)) :] if g.chance(0.3) else kept
 
@@ -99,7 +99,7 @@ def clip(g: Graph) -> Node:
     x = g.pick(g.one_of(("f", "i")))
     least = 0 if x.array.dtype.kind == "u" else -2
     low, high = (g.constant(np.array(number, x.array.dtype)) for number in (g.number(least, 0), g.number(1, 3)))
-    # onnxruntime computes halves in float32 there, and keeps infinities that a bound left out clips.
+    # onnxruntime computes float16 in float32 there, and keeps infinities that a default bound clips.
     widened = x.array.dtype == np.float16 and g.opset in (11, 12)
     return Node("Clip", [x, low if widened or g.chance(0.8) else None, high], exact=True)
 
@@ -232,7 +232,7 @@ def sliced(g: Graph) -> Node:
     axes = [int(a) for a in g.rng.permutation(len(x.shape))[: g.number(1, len(x.shape))]]
     starts, ends = (g.numbers(len(axes), -9, 9) for _ in range(2))
     steps = [g.one_of((1, 1, 2, -1, -2)) for _ in axes]
-    if g.chance(0.6):  # mostly something is left
+    if g.chance(0.6):  # usually something is left
         starts, ends = [0 if s > 0 else -1 for s in steps], [2**40 if s > 0 else -(2**40) for s in steps]
         starts[0] += 1 if steps[0] > 0 else 0
     given = [g.constant(values, "int64") for values in (starts, ends, axes, steps)]
@@ -250,7 +250,7 @@ def padded(g: Graph) -> Node:
 
 
 def indices(g: Graph, shape: list[int], extent: int) -> np.ndarray:
-    """Indices within an axis, some from its end."""
+    """Return indices within an axis, some counted from its end."""
     return g.rng.integers(-extent if g.chance(0.5) else 0, extent, shape)
 
 
@@ -271,7 +271,7 @@ def gathered(g: Graph) -> Node:
 
 
 def points(g: Graph, x: Value, count: int, depth: int) -> Value:
-    """Coordinates of the first axes, no two alike."""
+    """Return coordinates of the first axes, all different."""
     extents = x.shape[:depth]
     chosen = g.rng.permutation(int(np.prod(extents)))[:count]
     return g.constant(np.stack(np.unravel_index(chosen, extents), -1), "int64")

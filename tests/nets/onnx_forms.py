@@ -1,5 +1,5 @@
-"""How rare forms of nodes are drawn, element by element and by moving elements: attributes and operands that most
-models leave out, all types, operators of one version of the standard alone."""
+"""Rare variants of element-wise nodes and data movement: attributes and operands that most models omit, all types,
+operators of single versions of the standard."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def whole_numbers(g: Graph) -> Node:
 
 
 def conversion(g: Graph) -> Node:
-    """Integers of every type become each other, and floats, wrapping where they do not fit."""
+    """Conversions between integers of every type and floats, with wrapping."""
     x = g.pick("iub")
     to = g.one_of((*WHOLE_TYPES, "bool", "float32", "float64", "float16"))
     attributes: dict[str, Any] = {"to": number_of(to)}
@@ -100,7 +100,7 @@ def bit_cast(g: Graph) -> Node:
 def unclipped(g: Graph) -> Node:
     x = g.pick("f")
     low, high = sorted(g.rng.normal(size=2))
-    # onnxruntime computes halves in float32 there, and keeps infinities that a bound left out clips.
+    # onnxruntime computes float16 in float32 there, and keeps infinities that a default bound clips.
     share = 1.0 if x.array.dtype == np.float16 and g.opset in (11, 12) else 0.5
     limits = [g.constant(np.array(v, x.array.dtype)) if g.chance(share) else None for v in (low, high)]
     if g.chance(0.1):
@@ -123,7 +123,7 @@ def several(g: Graph) -> Node:
 
 
 def reduced_types(g: Graph) -> Node:
-    """Reductions of every type, of bool where the version has it; negative axes; of empty tensors."""
+    """Reductions of every type, of bool if the version supports it; negative axes; of empty tensors."""
     x = g.pick(g.one_of(("f", "iu", "b")))
     name = g.one_of(("ReduceMax", "ReduceMin")) if x.kind == "b" else g.one_of([*REDUCTIONS.split(), "ReduceLogSum"])
     if name == "ReduceLogSum":
@@ -158,7 +158,7 @@ def running(g: Graph) -> Node:
 
 
 def best(g: Graph) -> Node:
-    """TopK with its defaults, of integers of several types, unsorted where all is taken by its place."""
+    """TopK with its defaults, of integers of several types, unsorted if all elements are taken."""
     x = g.pick(g.one_of(("f", "iu")), ranks=(1, 2, 3, 4), exact=True)
     axis = -1 if g.chance(0.4) else g.axis(x)
     k = g.constant([g.number(0, x.shape[axis])], "int64")
@@ -168,7 +168,7 @@ def best(g: Graph) -> Node:
 
 
 def scored(g: Graph) -> Node | None:
-    """Losses, whose definitions are written out."""
+    """Losses, whose definitions are expanded."""
     x = g.pick("f", ranks=(2, 3, 4), least=1)
     if g.opset < 12 or x.array.dtype == np.float16:
         return None
@@ -186,12 +186,12 @@ def scored(g: Graph) -> Node | None:
 
 
 def reshaped(g: Graph) -> Node:
-    """Zeros that copy an extent, or are one; -1."""
+    """Reshape with zeros that copy an extent, or are one; -1."""
     x = g.pick(g.one_of(ANY))
     shape = [0 if g.chance(0.4) else extent for extent in x.shape]
     if shape and g.chance(0.4):
         shape[g.number(0, len(shape) - 1)] = -1
-    if len(shape) > 1 and g.chance(0.4):  # the last two in one
+    if len(shape) > 1 and g.chance(0.4):  # merges the last two
         shape = [*shape[:-2], -1] if -1 not in shape[:-2] else shape
     return Node("Reshape", [x, g.constant(shape, "int64")], exact=True)
 
@@ -205,7 +205,7 @@ def axes_moved(g: Graph) -> Node:
 
 
 def cut_short(g: Graph) -> Node:
-    """Slices without axes or steps, by numbers of 32 bits, beyond the ends."""
+    """Slices without axes or steps, with 32-bit numbers, beyond the ends."""
     x = g.pick(g.one_of(ANY), ranks=(1, 2, 3, 4))
     rank, kind = len(x.shape), g.one_of(("int32", "int64"))
     count = g.number(1, rank)
@@ -228,14 +228,14 @@ def padded_axes(g: Graph) -> Node:
         return Node("Pad", [x, pads], {"mode": mode}, exact=True)
     count = g.number(1, rank)
     axes = g.rng.permutation(rank)[:count] - (rank if g.chance(0.4) else 0)
-    # Behind an end that is cut, onnxruntime wraps what is left, and the standard the whole tensor.
+    # After a truncated end, onnxruntime wraps the rest, and the standard the whole tensor.
     pads = g.constant(g.numbers(2 * count, 0 if mode == "wrap" else -1, 1), "int64")
     filler = g.constant(g.array([], x.array.dtype.name)) if mode == "constant" and g.chance(0.5) else None
     return Node("Pad", [x, pads, filler, g.constant(axes, g.one_of(("int32", "int64")))], {"mode": mode}, exact=True)
 
 
 def gathered_batch(g: Graph) -> Node:
-    """GatherND behind axes that all operands share."""
+    """GatherND with batch axes that all operands share."""
     x = g.pick(g.one_of(ANY), ranks=(2, 3, 4), least=1)
     shared = g.number(0, len(x.shape) - 1)
     depth = g.number(1, len(x.shape) - shared)
@@ -247,7 +247,7 @@ def gathered_batch(g: Graph) -> Node:
 
 
 def scattered_again(g: Graph) -> Node:
-    """Several updates of one element, where they are added or compared."""
+    """Several updates of one element, if they are added or compared."""
     x = g.pick(g.one_of(("f", "i")), ranks=(1, 2, 3), least=1)
     choices = ("add", "mul", "max", "min") if g.opset >= 18 else ("add", "mul")
     more = {"reduction": g.one_of(choices)} if g.opset >= 16 else {}
@@ -285,7 +285,7 @@ _HOT += [("int64", "float32", "int64"), ("int32", "float32", "int32"), ("float32
 
 
 def hot_anywhere(g: Graph) -> Node:
-    """Along any axis, of indices, values and depths of the types that onnxruntime has."""
+    """Along any axis, with indices, values and depths of the types that onnxruntime supports."""
     depth, rank = g.number(1, 5), g.number(0, 2)
     index, kind, number = g.one_of(_HOT)
     at = g.constant(indices(g, g.shape(rank), depth + 1), index)
@@ -333,7 +333,7 @@ def centred(g: Graph) -> Node | None:
 
 
 def filled(g: Graph) -> Node:
-    """Tensors from shapes and numbers alone, by every attribute that holds them."""
+    """Tensors from shapes and numbers alone, by every attribute for them."""
     kind = g.one_of(("Constant", "ConstantOfShape", "Range", "EyeLike"))
     if kind == "Constant":
         name, value = g.one_of(
@@ -369,7 +369,7 @@ def window(g: Graph) -> Node | None:
 
 
 def written(g: Graph) -> Node | None:
-    """A run of elements written into a cache."""
+    """A run of elements written to a cache."""
     if g.opset < 24:
         return None
     x = g.pick("f", ranks=(3, 4), least=1)
@@ -423,7 +423,7 @@ def whole_product(g: Graph) -> Node:
 
 
 def empty_product(g: Graph) -> Node:
-    """Products, some of no rows or of nothing to sum."""
+    """Matrix multiplications, some with zero rows or an empty reduction axis."""
     m, k, n = (0 if g.chance(0.3) else g.number(1, 5) for _ in range(3))
     kind = g.one_of(("float32", "float64"))
     left, right = g.input(g.array((m, k), kind)), g.constant(g.array((k, n), kind))

@@ -1,5 +1,5 @@
-"""How the other operators of random graphs are drawn: bits, trigonometry, tensors from shapes, 8-bit arithmetic,
-attention, transforms, boxes, sequences, and onnxruntime's own operators."""
+"""Further random operators: bits, trigonometry, tensors from shapes, 8-bit arithmetic, attention, transforms, boxes,
+sequences, and onnxruntime's own operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bits(g: Graph) -> Node:
 def trigonometry(g: Graph) -> Node:
     name = g.one_of(["Tan", "Sinh", "Cosh", "Acosh", "Asin", "Acos", "Atanh", "Asinh", "Atan"])
     x = g.pick()
-    if name in ("Asin", "Acos", "Atanh", "Tan"):  # inside of their range, and away from poles
+    if name in ("Asin", "Acos", "Atanh", "Tan"):  # within their domain, and away from poles
         if not g.add(Node("Sin", [x])):
             return Node("Identity", [x], exact=True)
         half = g.constant(np.array(0.5, g.values[-1].array.dtype))
@@ -74,7 +74,7 @@ def dropout(g: Graph) -> Node:
     more = [g.constant(np.float32(0.4))] if g.chance(0.5) else []
     if more and g.chance(0.5):
         more.append(g.constant(np.array(False)))
-    # onnxruntime's mask before version 12 is false, and the reference's not of the data's type.
+    # onnxruntime's mask before version 12 is false, and the reference's does not have the data's type.
     return Node("Dropout", [x, *more], outputs=g.number(1, 2) if g.opset >= 12 else 1, exact=True)
 
 
@@ -129,7 +129,7 @@ def quantised(g: Graph) -> Node | None:
     name = g.one_of(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
     dtype = g.one_of(("uint8", "int8"))
     if name == "DynamicQuantizeLinear":
-        x = g.pick("f", exact=True)  # a range without end has no zero point
+        x = g.pick("f", exact=True)  # an infinite range has no zero point
         fits = x.array.dtype == np.float32 and np.isfinite(x.array).all()
         return Node(name, [x], outputs=3, exact=False) if fits else None
     x = g.pick("f", exact=True, ranks=(1, 2, 3, 4)) if name == "QuantizeLinear" else g.pick("iu", ranks=(1, 2, 3, 4))
@@ -312,7 +312,7 @@ def short_fourier(g: Graph) -> Node | None:
 
 
 def sequence(g: Graph) -> Node | None:
-    """Tensors put into a sequence, and taken from it."""
+    """Tensors added to a sequence, and taken from it."""
     x = g.pick(g.one_of(ANY), ranks=(1, 2, 3))
     axis = g.axis(x)
     held = g.fresh("s")
@@ -370,7 +370,7 @@ def contributed(g: Graph) -> Node | None:
 
 
 def old_image(g: Graph) -> Node | None:
-    """A pool whose places are read: MaxPool's second result."""
+    """A pool whose positions are read: MaxPool's second result."""
     x = image(g)
     if not x.exact or not np.isfinite(x.array).all():
         return None

@@ -1,6 +1,6 @@
 """Random ONNX graphs that onnxruntime runs: each node is run as soon as it is drawn.
 
-So shapes, types and values of all tensors are known, and a node that onnxruntime does not serve is left out.
+Shapes, types and values of all tensors are therefore known, and a node that onnxruntime does not support is left out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ OPSETS = (*range(7, 29), *range(16, 27), 22, 23, 24, 24)
 MOST_ELEMENTS = 20_000
 FLOATS = ("float32", "float32", "float32", "float64", "float16")
 INTEGERS = ("int64", "int32", "int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
-LOCAL = "local"  # domain of the functions that a model brings
+LOCAL = "local"  # domain of the model's functions
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of a graph with what it holds. `exact`: no rounding led to it, so it may be cut, compared or sorted."""
+    """A tensor of a graph with its value. `exact`: it is not affected by rounding, so that it may be truncated,
+    compared or sorted."""
 
     name: str
     array: np.ndarray
@@ -41,8 +42,7 @@ class Value:
 
 @dataclass
 class Node:
-    """A node that was drawn: what it reads, and whether its results are as exact as what it reads. `unnamed`: the
-    places of results that nothing asks for."""
+    """A drawn node: its inputs, and whether its results are as exact as these. `unnamed`: indices of unused results."""
 
     operator: str
     inputs: Sequence[Value | None]
@@ -82,7 +82,7 @@ class Graph:
         return [self.number(low, high) for _ in range(count)]
 
     def array(self, shape: Sequence[int], dtype: str) -> np.ndarray:
-        """Values of a type: integers small, floats with few bits where there are to be ties."""
+        """Return values of a type: small integers, floats with few bits where ties are needed."""
         if dtype == "bool":
             return np.asarray(self.rng.random(shape) < 0.5)
         if np.dtype(dtype).kind in "iu":
@@ -123,7 +123,7 @@ class Graph:
     def pick(
         self, kinds: str = "f", ranks: Sequence[int] | None = None, exact: bool = False, least: int | None = None
     ) -> Value:
-        """A tensor of such a kind; a new input where there is none. `least`: the smallest extent of any axis."""
+        """Return a tensor of this kind; a new input if there is none. `least`: the smallest extent of any axis."""
         fitting = [
             value
             for value in self.values
@@ -148,7 +148,7 @@ class Graph:
         return value
 
     def like(self, value: Value, shape: Sequence[int]) -> Value:
-        """A constant or input of the type of a tensor."""
+        """Return a constant or input of the type of a tensor."""
         array = self.array(shape, value.array.dtype.name)
         return self.constant(array) if self.chance(0.6) else self.input(array)
 
@@ -159,7 +159,7 @@ class Graph:
     # ---- nodes ----
 
     def add(self, drawn: Node) -> bool:
-        """Run a node and keep it where onnxruntime does; whether it was kept."""
+        """Run a node and keep it if onnxruntime supports it; return whether it was kept."""
         names = ["" if place in drawn.unnamed else self.fresh("t") for place in range(drawn.outputs)]
         arrays = [value.array if value is not None else None for value in drawn.inputs]
         try:
@@ -180,7 +180,7 @@ class Graph:
         exact: bool,
         functions: Sequence[onnx.FunctionProto] = (),
     ) -> bool:
-        """The same of nodes that belong together; `made`: which of their results are tensors to go on with."""
+        """The same for nodes that belong together; `made`: which of their results further nodes may read."""
         given = {value.name: value.array for value in read}
         try:
             results = run_nodes(nodes, given, made, self.opset, [*self.functions, *functions])
@@ -195,7 +195,7 @@ class Graph:
         return True
 
     def model(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-        """The graph; what nothing reads are its outputs."""
+        """Return the graph; tensors that nothing reads are its outputs."""
         read = {name for node in self.nodes for name in read_by(node)}
         made = {name for node in self.nodes for name in node.output}
         outputs = [value for value in self.values if value.name in made and value.name not in read]
@@ -216,7 +216,7 @@ def info(name: str, array: np.ndarray, shaped: bool = True) -> onnx.ValueInfoPro
 
 
 def read_by(node: onnx.NodeProto) -> set[str]:
-    """The names that a node reads, those that the graphs within it read from outside among them."""
+    """Return the names that a node reads, including those that its inner graphs read from outside."""
     names = set(node.input)
     for entry in node.attribute:
         if entry.HasField("g"):
@@ -239,7 +239,7 @@ def run_nodes(
     opset: int,
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> list[np.ndarray]:
-    """What nodes make, by onnxruntime; inputs that decide shapes are constants."""
+    """Return the results of nodes by onnxruntime; inputs that determine shapes are constants."""
     outputs = [onnx.ValueInfoProto(name=name) for name in made]
     weights = [numpy_helper.from_array(array, name) for name, array in given.items()]
     graph = helper.make_graph(nodes, "part", [], outputs, weights)
@@ -251,12 +251,12 @@ Draw = Callable[[Graph], Node | None]
 
 
 def random_model(seed: int, draws: Sequence[Draw]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A graph of 5 to 25 nodes, and its inputs."""
+    """Return a graph of 5 to 25 nodes, and its inputs."""
     return filled(Graph(seed), draws, 5, 25)
 
 
 def filled(g: Graph, draws: Sequence[Draw], least: int, most: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A graph of so many nodes, and its inputs."""
+    """Return a graph with this number of nodes, and its inputs."""
     for _ in range(g.number(1, 3)):
         g.input(g.array(g.shape(), g.one_of((*FLOATS, *FLOATS, *INTEGERS, "bool"))))
     wanted, tries = g.number(least, most), 0

@@ -1,10 +1,10 @@
-"""Random ONNX graphs, compiled by this package and run beside onnxruntime.
+"""Random ONNX graphs, compiled by this package and compared with onnxruntime.
 
-A program of its own: python tests/nets/onnx_graphs.py --seed S --count N --out FILE. Each seed is a graph, drawn and
-judged in a process of its own, so that one that ends its process is a failure and costs no other. A refusal is a
-TilingError, and counted by its sentence. What differs from onnxruntime, and from the onnx package's reference too, is
-wrong; it is shrunk to the nodes that it takes, and printed. The file gets a line of JSON for each seed; seeds that it
-has are not judged again, so that a run goes on where it stopped.
+A separate program: python tests/nets/onnx_graphs.py --seed S --count N --out FILE. Each seed is a graph, drawn and
+checked in a separate process, so that one that ends its process is a failure without affecting others. A refusal is a
+TilingError, and counted by its message. A result that differs both from onnxruntime and from the onnx package's
+reference evaluator is wrong; the graph is shrunk to the necessary nodes, and printed. The file gets a line of JSON for
+each seed; seeds that it contains are skipped, so that a run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  load
 
 Arrays = Mapping[str, np.ndarray]
 Judge = Callable[[onnx.ModelProto, Arrays], str]
-SECONDS = 120  # of processor time, for one graph
+SECONDS = 120  # of processor time per graph
 BAD = ("wrong", "error", "crash", "slow", "raised")
 EXPLAINED = ("onnxruntime", "halves", "doubles", "spread", "range")
-# What graphs are drawn from, one after the other.
+# Sources of graphs, in turn.
 MIXTURES = (
     [*DRAWS, *LAYERS],
     LAYERS,
@@ -66,7 +66,8 @@ MIXTURES = (
 
 
 def referred(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
-    """Outputs by the onnx package's evaluator, but for the nodes that it does not run: those by onnxruntime."""
+    """Return the outputs of the onnx package's evaluator, except for nodes that it does not run: those of
+    onnxruntime."""
     try:
         return by_reference(model, given)
     except Exception:  # whatever NumPy raises: the evaluator checks nothing
@@ -83,12 +84,12 @@ def referred(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
 
 
 def judged(model: onnx.ModelProto, given: Arrays) -> str:
-    """ "right", "refused: <sentence>", "wrong: <difference>" or "error: <what>"; with a difference too "onnxruntime",
-    where that differs from the reference, "halves", where roundings of float16 explain it, "doubles", where float32
-    keeps nothing of it, and "spread", where a convolution spreads an infinity or NaN as README's limits say
-    (onnx_causes.py).
+    """Return "right", "refused: <sentence>", "wrong: <difference>" or "error: <what>"; with a difference also
+    "onnxruntime" if that differs from the reference, "halves" if float16 rounding explains it, "doubles" if float32
+    retains nothing of the result, and "spread" if a convolution spreads an infinity or NaN as described in README's
+    limits (onnx_causes.py).
 
-    "unjudged" where onnxruntime refuses a graph of nodes that it runs one by one, as its inference of shapes is wrong.
+    "unjudged" if onnxruntime refuses a graph of nodes that it runs individually, because its shape inference is wrong.
     """
     try:
         wanted = by_onnxruntime(model, given)
@@ -99,11 +100,11 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
 
 
 def ran(work: Callable[[], Any]) -> Any:
-    """What `work` returns, or of its error "refused: <sentence>" or "error: <what>"."""
+    """Return the result of `work`, or for an error "refused: <sentence>" or "error: <what>"."""
     try:
         return work()
     except TilingError as error:
-        # A valid graph that TVM refuses within is one that nobody here knew of.
+        # A valid graph that TVM refuses internally is one that this package did not anticipate.
         within = any(words in str(error) for words in ("TVM does not support lowering", "Check failed"))
         return f"{'error' if within else 'refused'}: {error}"
     except Exception as error:
@@ -112,7 +113,7 @@ def ran(work: Callable[[], Any]) -> Any:
 
 
 def compared(model: onnx.ModelProto, given: Arrays, wanted: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> str:
-    """What judged() says of results."""
+    """Return the outcome of results, as judged() does."""
     variants = []
     for seed in range(3):
         try:
@@ -143,12 +144,12 @@ def compared(model: onnx.ModelProto, given: Arrays, wanted: Sequence[np.ndarray]
 
 
 def judge_of(precision: str) -> Judge:
-    """What judges graphs that this package computes in a precision."""
+    """Return the check of graphs that this package computes in a precision."""
     return judged if precision == "float32" else functools.partial(judged_narrow, precision=precision)
 
 
 def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The graph of a seed."""
+    """Return the graph of a seed."""
     return random_model(seed, MIXTURES[seed % len(MIXTURES)])
 
 
@@ -161,7 +162,7 @@ def _told_apart(seed: int, precision: str) -> str:
 
 
 def every_operator(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a model, those of graphs within and of functions among them."""
+    """Yield the nodes of a model, including those of inner graphs and functions."""
     left = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while left:
         node = left.pop(0)
@@ -170,7 +171,7 @@ def every_operator(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def outcome(seed: int, precision: str = "float32") -> dict:
-    """What becomes of the graph of a seed, with its operators; "unjudged" where onnxruntime ends the process."""
+    """Return the outcome of the graph of a seed, with its operators; "unjudged" if onnxruntime ends the process."""
     ended = ("crash", "slow")
     said = apart(lambda: _told_apart(seed, precision), SECONDS)
     if said.startswith("{"):
@@ -189,7 +190,7 @@ def outcome(seed: int, precision: str = "float32") -> dict:
 def shrunk(
     model: onnx.ModelProto, given: Arrays, said: str, precision: str = "float32"
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The fewest nodes that fail in the same way: nodes become inputs that hold their results."""
+    """Return the smallest set of nodes that fails in the same way: removed nodes become inputs with their results."""
     kind = said.split(":")[0]
 
     def fails(model: onnx.ModelProto, given: Arrays) -> bool:
@@ -227,7 +228,7 @@ def shrunk(
 
 
 def told(model: onnx.ModelProto, given: Arrays) -> str:
-    """A model as text, with its inputs."""
+    """Format a model with its inputs."""
     arrays = "\n".join(f"{name} = {np.array2string(array, threshold=40, edgeitems=2)}" for name, array in given.items())
     return f"{onnx.printer.to_text(model)}\n{arrays}"
 
@@ -236,21 +237,21 @@ def told(model: onnx.ModelProto, given: Arrays) -> str:
 
 
 def sentence(said: str) -> str:
-    """A refusal without its names and numbers."""
+    """Return a refusal without names and numbers."""
     plain = re.sub(r"node '[^']*'|node \"[^\"]*\"", "node", said.removeprefix("refused: the model given: "))
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", plain))[:200]
 
 
 @dataclass(frozen=True)
 class Net:
-    """What becomes of the graph of a seed, as outcome() says it, and how its failure is told."""
+    """Return the outcome of the graph of a seed, as outcome() does, and the description of its failure."""
 
     outcome: Callable[[int], dict]
     told: Callable[[int, str], str]
 
 
 def net_of(precision: str) -> Net:
-    """The net of graphs of fixed sizes, computed in that precision."""
+    """Return the net of graphs with fixed shapes, computed in that precision."""
     return Net(
         lambda seed: outcome(seed, precision),
         lambda seed, said: told(*shrunk(*drawn(seed), said, precision)),
@@ -258,7 +259,8 @@ def net_of(precision: str) -> Net:
 
 
 def run(first: int, count: int, out: Path | None = None, shrink: bool = True, net: Net | None = None) -> Counter:
-    """Judge `count` graphs from seed `first` on, but those that the file `out` has; counts of what became of them."""
+    """Check `count` graphs from seed `first` on, except those that the file `out` contains; return counts of the
+    outcomes."""
     warnings.simplefilter("ignore")
     net = net or net_of("float32")
     seeds = range(first, first + count)
@@ -285,7 +287,7 @@ def run(first: int, count: int, out: Path | None = None, shrink: bool = True, ne
 
 
 def _lines(out: Path | None) -> dict[int, dict]:
-    """What a file has, by seed."""
+    """Return the contents of a file, by seed."""
     if out is None or not out.exists():
         return {}
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -309,7 +311,7 @@ def _summary(lines: Iterable[dict]) -> str:
 
 
 def main(text: str | None, net: Net | None = None) -> None:
-    """A net's command line, described by `text`."""
+    """The command line of a net, described by `text`."""
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph")
     parser.add_argument("--count", type=int, default=300, help="of graphs")

@@ -1,5 +1,4 @@
-"""How layers of random graphs are drawn: products, convolutions, pools, norms, samples between pixels, recurrent
-layers."""
+"""Random layers: matrix multiplications, convolutions, pools, norms, interpolation, recurrent layers."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from onnx_generator import Draw, Graph, Node, Value
 
 
 def weights(g: Graph, like: Value, *shape: int) -> Value:
-    """A constant of a tensor's type, small enough that sums of products stay near 1."""
+    """Return a constant of a tensor's type, small enough that sums of products stay near 1."""
     values = g.rng.normal(size=shape) / max(1.0, np.prod(shape[1:])) ** 0.5
     return g.constant(values.astype(like.array.dtype))
 
@@ -46,7 +45,7 @@ def image(g: Graph, least: int = 1) -> Value:
 
 
 def windows(g: Graph, x: Value, pool: bool) -> dict[str, Any]:
-    """Attributes of windows over the images of a tensor."""
+    """Return attributes of windows over the images of a tensor."""
     rank = len(x.shape) - 2
     kernel = g.numbers(rank, 1, 3)
     attributes: dict[str, Any] = {"kernel_shape": kernel}
@@ -64,7 +63,7 @@ def windows(g: Graph, x: Value, pool: bool) -> dict[str, Any]:
 
 
 def _fit(attributes: dict[str, Any], extents: tuple[int, ...]) -> None:
-    """Make windows no larger than the image with its pads: such are refused, and the rest of their graph with them."""
+    """Make windows no larger than the padded image: others are refused, together with the rest of their graph."""
     rank = len(extents)
     pads = attributes.get("pads", [0] * 2 * rank)
     kernel, dilations = attributes["kernel_shape"], attributes.get("dilations", [1] * rank)
@@ -95,15 +94,15 @@ def transposed(g: Graph) -> Node:
         attributes["output_padding"] = [g.number(0, stride - 1) for stride in strides]
     elif g.chance(0.3):
         spatial = zip(x.shape[2:], strides, strict=True)
-        # The onnx package's inference, and so onnxruntime, takes a smaller result for one of fewer axes.
+        # The onnx package's inference, and therefore onnxruntime, takes a smaller result for one with fewer axes.
         attributes["output_shape"] = [max(extent, extent * stride + g.number(-1, 1)) for extent, stride in spatial]
     inputs = [x, weights(g, x, x.shape[1], outputs, *attributes["kernel_shape"])]
     return Node("ConvTranspose", [*inputs, *([weights(g, x, outputs)] if g.chance(0.5) else [])], attributes)
 
 
 def _has_maximum(x: Value) -> bool:
-    """Whether onnxruntime gives the maximum of every window: it keeps or loses a NaN by its place, and has the lowest
-    finite number for windows of -inf."""
+    """Return whether onnxruntime computes the maximum of every window: it keeps or loses a NaN by its position, and has
+    the lowest finite number for windows of -inf."""
     return not (np.isnan(x.array) | np.isneginf(x.array)).any()
 
 
@@ -118,11 +117,13 @@ def pool(g: Graph) -> Node | None:
     if (name == "AveragePool" and g.opset < 19) or (name == "LpPool" and g.opset < 18):
         attributes.pop("dilations", None)
     if "auto_pad" in attributes:
-        attributes.pop("dilations", None)  # onnxruntime pads for kernels without them
+        attributes.pop("dilations", None)  # onnxruntime pads for kernels that are not dilated
     if name == "LpPool":
         attributes["p"] = g.number(1, 3)
         if "auto_pad" in attributes:
-            attributes.pop("strides", None)  # onnxruntime pads by negative numbers where they are larger than kernels
+            attributes.pop(
+                "strides", None
+            )  # onnxruntime pads by negative numbers where strides are larger than kernels
     if (name != "LpPool" or g.opset >= 18) and "auto_pad" not in attributes and g.chance(0.4):
         attributes["ceil_mode"] = 1
     places = name == "MaxPool" and x.exact and g.chance(0.3)
@@ -148,7 +149,7 @@ def norm(g: Graph) -> Node | None:
         return Node(name, [x, scale, shift], {"epsilon": 1e-2})
     if name == "LRN":
         if not np.isfinite(x.array).all():
-            return None  # onnxruntime keeps a NaN for the channels behind it
+            return None  # onnxruntime keeps a NaN for the following channels
         return Node(name, [x], {"size": g.one_of((1, 2, 3, 5)), "alpha": 0.1, "beta": 0.5})
     if name == "GroupNormalization" and g.opset >= 21:
         groups = g.one_of([d for d in range(1, channels + 1) if channels % d == 0] or [1])
@@ -169,7 +170,7 @@ def resized(g: Graph) -> Node | None:
     x = g.pick("f", ranks=(4,) if g.chance(0.8) else (3, 5), least=1)
     mode = g.one_of(("nearest", "linear", "linear", "cubic"))
     if mode != "nearest" and not np.isfinite(x.array).all():
-        return None  # an infinity of weight 0 is seen or not
+        return None  # an infinity with weight 0 may count or not
     where = g.one_of(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
     attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": where}
     if mode == "nearest":
@@ -180,7 +181,7 @@ def resized(g: Graph) -> Node | None:
         return Node("Resize", [x, None, None, sizes], attributes, exact=mode == "nearest")
     scales = g.constant([1, 1, *(g.one_of((0.5, 1.0, 2.0, 3.0, 1.5)) for _ in spatial)], "float32")
     if where == "align_corners" and (scales.array[2:] * spatial % 1).any():
-        # The standard takes the exact length for the result's, onnxruntime the whole number below it.
+        # The standard uses the exact length for the result's, onnxruntime the integer below it.
         attributes["coordinate_transformation_mode"] = "half_pixel"
     return Node("Resize", [x, None, scales], attributes, exact=mode == "nearest")
 
@@ -188,7 +189,7 @@ def resized(g: Graph) -> Node | None:
 def grid_sample(g: Graph) -> Node | None:
     x = g.pick("f", ranks=(4,), least=1)
     if not np.isfinite(x.array).all():
-        return None  # a weight that rounding makes 0 or not decides whether an infinity is seen
+        return None  # a weight that rounding may make 0 determines whether an infinity counts
     grid = g.rng.uniform(-1.5, 1.5, (x.shape[0], g.number(1, 3), g.number(1, 4), 2)).astype(x.array.dtype)
     names = ("linear", "nearest", "cubic") if g.opset >= 20 else ("bilinear", "nearest", "bicubic")
     attributes = {"mode": g.one_of(names), "padding_mode": g.one_of(("zeros", "border", "reflection"))}
@@ -198,7 +199,7 @@ def grid_sample(g: Graph) -> Node | None:
 def roi_align(g: Graph) -> Node | None:
     x, count = g.pick("f", ranks=(4,), least=1), g.number(1, 3)
     if not np.isfinite(x.array).all():
-        return None  # onnxruntime multiplies what is outside of an image by 0
+        return None  # onnxruntime multiplies values outside of an image by 0
     scale = g.one_of((1.0, 0.5, 0.25))
     corners = np.sort(g.rng.uniform(0, 8 / scale, (count, 2, 2)), axis=1).reshape(count, 4)
     batch = g.constant(g.numbers(count, 0, x.shape[0] - 1), "int64")

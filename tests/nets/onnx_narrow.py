@@ -1,8 +1,8 @@
-"""Whether a float32 graph computed in bfloat16 or float16 gives what roundings of that type explain.
+"""Whether rounding explains the result of a float32 graph computed in bfloat16 or float16.
 
-The graph runs in onnxruntime in float32, and again and again with every float32 number that it has between nodes moved
-by up to half a unit of the narrow type's last place: what these results differ by, a result may differ by, and
-positions and choices of them may be other ones. More than that is wrong.
+The graph runs in onnxruntime in float32, and repeatedly with every float32 number between nodes moved by up to half a
+unit in the last place of the narrow type: a result may differ by as much as these results do, and positions and choices
+may differ as theirs do. Larger differences are wrong.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from onnx_parts import every_value
 from tvm_tiling.errors import TilingError
 
 Arrays = Mapping[str, np.ndarray]
-UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half of the last place, beside a number's value
+UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half of the last place, relative to a number
 LEAST = {"bfloat16": 0.0, "float16": 2.0**-25}  # half of the last place of the smallest numbers
-LARGEST = {"bfloat16": 2.0**127, "float16": 2.0**15}  # numbers that roundings keep finite
-FEW, MANY = 6, 60  # times that numbers are moved; many where few do not explain a result
+LARGEST = {"bfloat16": 2.0**127, "float16": 2.0**15}  # numbers that rounding keeps finite
+FEW, MANY = 6, 60  # number of runs with moved numbers; many if few do not explain a result
 WORST = 4.0  # times the largest difference of an element
-AROUND = 0.5  # beside it, times the largest difference of any
+AROUND = 0.5  # in addition, times the largest difference of any
 CHOICES = 2.0  # times as many positions and choices
 
 
 def judged_narrow(model: onnx.ModelProto, given: Arrays, precision: str) -> str:
     """As onnx_graphs.judged: "right", "refused: <sentence>", "wrong: <difference>" or "error: <what>"; with infinities
-    "range" where a float16 cannot hold a number of the graph, and "onnxruntime" where it departs from this package's
-    float32 as well. "unjudged" where onnxruntime refuses the graph, or this package does in float32."""
+    "range" if float16 cannot represent a number of the graph, and "onnxruntime" if it differs from this package's
+    float32 as well. "unjudged" if onnxruntime refuses the graph, or this package does in float32."""
     try:
         wanted, values = by_onnxruntime(model, given), {**every_value(model, given), **given}
     except Exception:
@@ -65,7 +65,7 @@ def judged_narrow(model: onnx.ModelProto, given: Arrays, precision: str) -> str:
 def _first_difference(
     model: onnx.ModelProto, results: list[np.ndarray], wanted: list[np.ndarray], variants: list[list[np.ndarray]]
 ) -> str:
-    """Of the first output that differs, or empty."""
+    """Describe the first output that differs, or return an empty string."""
     told = (
         f"{value.name}: {said}"
         for place, value in enumerate(model.graph.output)
@@ -75,7 +75,7 @@ def _first_difference(
 
 
 def differs(result: np.ndarray, wanted: np.ndarray, variants: list[np.ndarray]) -> str:
-    """How a result differs from float32's; empty where no more than roundings may explain."""
+    """Return how a result differs from float32's; empty if rounding explains it."""
     if (result.dtype, result.shape) != (wanted.dtype, wanted.shape):
         return f"{result.dtype}{list(result.shape)} in place of {wanted.dtype}{list(wanted.shape)}"
     near = [variant for variant in variants if variant.shape == wanted.shape]
@@ -105,7 +105,7 @@ def differs(result: np.ndarray, wanted: np.ndarray, variants: list[np.ndarray]) 
 def _variants(
     model: onnx.ModelProto, given: Arrays, values: Arrays, precision: str, seeds: range
 ) -> list[list[np.ndarray]]:
-    """Results with numbers moved, one of each seed that onnxruntime runs."""
+    """Return results with numbers moved, one for each seed that onnxruntime runs."""
     found = []
     for seed in seeds:
         for within in (values, {}):  # moved numbers may change a shape, for which others are moved then
@@ -120,8 +120,8 @@ def _variants(
 def _moved(
     model: onnx.ModelProto, given: Arrays, values: Arrays, precision: str, seed: int
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model with every float32 tensor that is given, constant, or made by a node and among `values`, moved as a
-    rounding may, and with every float16 as one of its own."""
+    """Return the model with every float32 input, constant, and node result among `values` moved as rounding may move
+    it, and every float16 by its own type's."""
     rng, copy = np.random.default_rng(seed), onnx.ModelProto()
     copy.CopyFrom(model)
     kinds = {np.dtype("float32"): precision, np.dtype("float16"): "float16"}
@@ -135,7 +135,7 @@ def _moved(
 
     for tensor in copy.graph.initializer:
         array = numpy_helper.to_array(tensor)
-        if array.dtype in kinds and array.ndim > 0 and len(array) != 4:  # scales of a Resize decide a shape
+        if array.dtype in kinds and array.ndim > 0 and len(array) != 4:  # scales of a Resize determine a shape
             tensor.CopyFrom(numpy_helper.from_array(np.asarray(array * factors(array)), tensor.name))
     feeds = {
         name: np.asarray(array * factors(array)) if array.dtype in kinds else array for name, array in given.items()
@@ -151,7 +151,7 @@ def _moved(
                 feeds[f"{name} rounding"] = factors(values[name])
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
-    # Inputs without shapes, since those that onnxruntime infers of its operators are wrong of some.
+    # Inputs without shapes, because some of the shapes that onnxruntime infers for its operators are wrong.
     for name in feeds.keys() - given.keys():
         kind = helper.np_dtype_to_tensor_dtype(feeds[name].dtype)
         copy.graph.input.append(helper.make_tensor_value_info(name, kind, None))

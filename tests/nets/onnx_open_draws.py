@@ -1,4 +1,4 @@
-"""How nodes of random graphs compute shapes, places and numbers from sizes, as exporters write them."""
+"""Nodes that compute shapes, positions and numbers from sizes, as exporters emit them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_generator import Draw, Graph, Value
 
 
 def _shape_of(g: Graph, x: Value) -> Value | None:
-    """The shape of a tensor, as a tensor."""
+    """Return the shape of a tensor, as a tensor."""
     name = g.fresh("t")
     node = helper.make_node("Shape", [x.name], [name])
     return g.values[-1] if g.add_nodes([node], [x], [name], True) else None
@@ -23,7 +23,7 @@ class _Chain:
         self.g, self.nodes, self.read = g, [], []
 
     def node(self, operator: str, *inputs: str | Value | Sequence[int], **attributes: object) -> str:
-        """One more node; a list among its inputs is a constant."""
+        """Add a node; a list among its inputs is a constant."""
         names = []
         for given in inputs:
             if isinstance(given, str):
@@ -37,13 +37,13 @@ class _Chain:
         return name
 
     def axes(self, operator: str, data: str | Value, axes: Sequence[int]) -> str:
-        """A Squeeze or Unsqueeze in the form of the graph's version."""
+        """Add a Squeeze or Unsqueeze in the variant of the graph's version."""
         if self.g.opset < 13:
             return self.node(operator, data, axes=list(axes))
         return self.node(operator, data, list(axes))
 
     def size(self, x: Value, axis: int) -> str:
-        """The extent of an axis, as a vector of one."""
+        """Return the extent of an axis, as a vector of one."""
         shape = self.node("Shape", x)
         if self.g.chance(0.5):
             return self.node("Gather", shape, [axis])
@@ -51,16 +51,16 @@ class _Chain:
         return self.axes("Unsqueeze", self.node("Gather", shape, scalar), [0])
 
     def scalar(self, x: Value, axis: int) -> str:
-        """The extent of an axis, as a number."""
+        """Return the extent of an axis, as a number."""
         return self.node("Gather", self.node("Shape", x), self.g.constant(np.asarray(axis, "int64")))
 
     def keep(self, made: str, exact: bool = True) -> None:
-        """Run them, and keep them where onnxruntime does."""
+        """Run them, and keep them if onnxruntime supports them."""
         self.g.add_nodes(self.nodes, self.read, [made], exact)
 
 
 def flattened(g: Graph) -> None:
-    """Some axes as one, or one as two, by a shape that is computed."""
+    """Merge some axes, or split one, by a computed shape."""
     x, chain = g.pick("fi", (2, 3, 4)), _Chain(g)
     rank = len(x.shape)
     first = g.number(0, rank - 2)
@@ -81,7 +81,7 @@ def flattened(g: Graph) -> None:
 
 
 def parted(g: Graph) -> None:
-    """Heads: the last axis as two, one of them a number, exchanged with the axis before."""
+    """Split heads: the last axis in two, with a constant size, exchanged with the axis before."""
     x, chain = g.pick("f", (2, 3)), _Chain(g)
     divisors = [n for n in (2, 3, 4, 5) if x.shape[-1] % n == 0 and x.shape[-1]]
     if not divisors:
@@ -96,7 +96,7 @@ def parted(g: Graph) -> None:
 
 
 def expanded(g: Graph) -> None:
-    """To the shape of another tensor, or of an axis more."""
+    """Expand to the shape of another tensor, or with another axis."""
     x, y, chain = g.pick("fi"), g.pick("fi"), _Chain(g)
     if g.chance(0.5):
         chain.keep(chain.node("Expand", x, chain.node("Shape", y)))
@@ -119,7 +119,7 @@ def counted(g: Graph) -> None:
 
 
 def filled(g: Graph) -> None:
-    """A number everywhere, in the shape of a tensor."""
+    """A constant in the shape of a tensor."""
     x, chain = g.pick("fib"), _Chain(g)
     value = helper.make_tensor("value", g.one_of((1, 6, 7)), [1], [g.number(-2, 2)])
     chain.keep(chain.node("ConstantOfShape", chain.node("Shape", x), value=value))
@@ -145,7 +145,7 @@ def cut(g: Graph) -> None:
 
 
 def halved(g: Graph) -> None:
-    """Two halves of an axis, one of them negative, as rotary positions take them."""
+    """Two halves of an axis, one of them negated, as in rotary position embeddings."""
     if g.opset < 10:
         return
     x, chain = g.pick("f", (1, 2, 3, 4)), _Chain(g)
@@ -157,7 +157,7 @@ def halved(g: Graph) -> None:
 
 
 def resized(g: Graph) -> None:
-    """To sizes that are computed: those of another tensor, or some times as many."""
+    """Resize to computed sizes: those of another tensor, or a multiple."""
     if g.opset < 11:
         return
     x, chain = g.pick("f", (3, 4)), _Chain(g)
@@ -183,7 +183,7 @@ def resized(g: Graph) -> None:
 
 
 def widened(g: Graph) -> None:
-    """Padding that is computed, to an even number of elements."""
+    """Computed padding, to an even number of elements."""
     if g.opset < 11:
         return
     x = g.pick("f", (1, 2, 3))
@@ -194,7 +194,7 @@ def widened(g: Graph) -> None:
 
 
 def tiled(g: Graph) -> None:
-    """As often as another tensor has elements along an axis."""
+    """Repeat as often as another tensor has elements along an axis."""
     x, y = g.pick("fi", (1, 2, 3)), g.pick("fi", (1, 2, 3))
     chain = _Chain(g)
     place = g.number(0, len(x.shape) - 1)
@@ -204,7 +204,7 @@ def tiled(g: Graph) -> None:
 
 
 def largest(g: Graph) -> None:
-    """TopK of at most so many."""
+    """TopK with a computed k."""
     if g.opset < 11:
         return
     x = g.pick("f", (1, 2, 3), exact=True)
@@ -223,7 +223,7 @@ def largest(g: Graph) -> None:
 
 
 def scaled(g: Graph) -> None:
-    """Divided by a size, or by its root."""
+    """Divide by a size, or by its root."""
     x, chain = g.pick("f", (1, 2, 3, 4)), _Chain(g)
     size = chain.node("Cast", chain.scalar(x, g.number(0, len(x.shape) - 1)), to=_element(x))
     if g.chance(0.5):
@@ -236,7 +236,7 @@ def _element(x: Value) -> int:
 
 
 def attended(g: Graph) -> None:
-    """Attention: rows that meet rows, a mask of positions, what follows from both."""
+    """Attention: query and key rows, a mask of positions, and the weighted sum."""
     x, chain = g.pick("f", (3, 4)), _Chain(g)
     rank = len(x.shape)
     keys = chain.node("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
@@ -246,7 +246,7 @@ def attended(g: Graph) -> None:
 
 
 def chosen(g: Graph) -> None:
-    """The last of an axis, or one counted from its end by a size."""
+    """The last element of an axis, or one counted from its end by a size."""
     x = g.pick("fi", (1, 2, 3))
     chain, axis = _Chain(g), g.number(0, len(x.shape) - 1)
     place = chain.node("Sub", chain.size(x, axis), [1])

@@ -1,9 +1,8 @@
-"""Random ONNX graphs of open sizes, each compiled once and run at five of them beside onnxruntime.
+"""Random ONNX graphs with dynamic shapes, each compiled once, run at five sizes and compared with onnxruntime.
 
-A program of its own, as onnx_graphs.py is, whose graphs these are: python tests/nets/onnx_open_graphs.py --seed S
---count N --out FILE. Some of the extents of a graph's inputs become sizes that a run brings; what onnxruntime runs at
-other sizes too stays open. A size that the executable refuses in a sentence, where onnxruntime runs it, is counted as
-guarded.
+A separate program like onnx_graphs.py, whose graphs it uses: python tests/nets/onnx_open_graphs.py --seed S --count N
+--out FILE. Some extents of a graph's inputs become dynamic, as far as onnxruntime runs the graph at other sizes. A size
+that the executable refuses with a sentence, and onnxruntime runs, is counted as guarded.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ Runs = Sequence[Arrays]
 RUNS = 5
 EXTENTS = (1, 1, 2, 3, 5, 6, 7, 9, 11, 13, 16)
 EMPTY = (0, 0, 1, 2, 5)  # where sizes may be 0
-FACTORS = (0.5, 0.75, 1.0, 1.5)  # which change what elements are, and keep their few bits
-KEPT = ("error", "raised", "crash", "slow")  # these are outcomes of the first run that has them
+FACTORS = (0.5, 0.75, 1.0, 1.5)  # which change elements, and keep their small number of bits
+KEPT = ("error", "raised", "crash", "slow")  # outcomes of the first run that has them
 
 
 class OpenGraph(Graph):
@@ -49,7 +48,7 @@ class OpenGraph(Graph):
 
 
 def drawn(seed: int) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
-    """The graph of a seed and what it is run with; a single run where no size of it can be open."""
+    """Return the graph of a seed and the inputs of its runs; a single run if none of its sizes can be dynamic."""
     rng = np.random.default_rng([seed, 27])
     draws = [*MIXTURES[seed % len(MIXTURES)], *OPEN_DRAWS * (1 + seed // 2 % 2)]
     model, given = filled(OpenGraph(seed), draws, *((1, 4) if seed % 2 else (5, 20)))
@@ -75,12 +74,12 @@ def drawn(seed: int) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
 
 
 def is_empty(seed: int) -> bool:
-    """Whether sizes of the graph of a seed may be 0."""
+    """Return whether sizes of the graph of a seed may be 0."""
     return seed % 5 == 0
 
 
 def _open_dims(model: onnx.ModelProto, runs: Runs) -> Iterator[tuple[Any, int]]:
-    """The open dimensions of the inputs, each with its extent in each run."""
+    """Return the dynamic dimensions of the inputs, each with its extent in each run."""
     for value in model.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
@@ -95,12 +94,12 @@ Names = Mapping[tuple[str, int], str]
 
 
 def _open_names(model: onnx.ModelProto, given: Arrays, rng: np.random.Generator) -> Names:
-    """Names of axes whose sizes can be other ones: as many axes of one extent as go together."""
+    """Return names of axes whose sizes can vary: as many axes of one extent as vary together."""
     extents = sorted({extent for array in given.values() for extent in array.shape if extent})
     found: dict[tuple[str, int], str] = {}
 
     def runs(names: Names, extent: int) -> bool:
-        """Whether onnxruntime runs it at sizes that are neither 1 nor what they were, and at others."""
+        """Return whether onnxruntime runs it at sizes that are neither 1 nor the original ones, and at others."""
         session, others = session_of(_named(model, names)), [n for n in EXTENTS if n not in (1, extent)]
         found = 0
         for extents, tries in ((others, 4), (EXTENTS, 8)):
@@ -131,7 +130,7 @@ def _open_names(model: onnx.ModelProto, given: Arrays, rng: np.random.Generator)
 
 
 def _named(model: onnx.ModelProto, names: Names) -> onnx.ModelProto:
-    """The model with open sizes of these names."""
+    """Return the model with dynamic sizes of these names."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     for value in made.graph.input:
@@ -142,7 +141,7 @@ def _named(model: onnx.ModelProto, names: Names) -> onnx.ModelProto:
 
 
 def _resized(given: Arrays, names: Names, rng: np.random.Generator, extents: Sequence[int]) -> dict[str, np.ndarray]:
-    """Inputs of other sizes, whose elements are like those that are given."""
+    """Return inputs of other sizes, whose elements resemble the given ones."""
     sizes = {name: int(rng.choice(extents)) for name in dict.fromkeys(names.values())}
     found = {}
     for name, array in given.items():
@@ -158,7 +157,7 @@ def _resized(given: Arrays, names: Names, rng: np.random.Generator, extents: Seq
 
 
 def closed(model: onnx.ModelProto, given: Arrays) -> onnx.ModelProto:
-    """The model at the sizes of these inputs."""
+    """Return the model at the sizes of these inputs."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     for value in made.graph.input:
@@ -168,7 +167,8 @@ def closed(model: onnx.ModelProto, given: Arrays) -> onnx.ModelProto:
 
 
 def opened(model: onnx.ModelProto, runs: Runs) -> onnx.ModelProto:
-    """The model, whose inputs have the extents that are equal in all runs, and the same name where they vary alike."""
+    """Return the model, whose inputs have fixed extents where all runs agree, and the same name where they vary
+    alike."""
     made, names = onnx.ModelProto(), dict[tuple[int, ...], str]()
     made.CopyFrom(model)
     for value in made.graph.input:
@@ -186,8 +186,8 @@ def opened(model: onnx.ModelProto, runs: Runs) -> onnx.ModelProto:
 
 
 def judged(model: onnx.ModelProto, runs: Runs) -> str:
-    """What onnx_graphs.judged() says, of the worst run; also "guarded: <sentence>" where a size is refused, and
-    "fixed" where no size is open."""
+    """Return the outcome of onnx_graphs.judged() for the worst run; also "guarded: <sentence>" if a size is refused,
+    and "fixed" if no size is dynamic."""
     if len(runs) < 2:
         return "fixed"
     try:
@@ -223,7 +223,7 @@ def _told_apart(seed: int) -> str:
 
 
 def outcome(seed: int) -> dict:
-    """What becomes of the graph of a seed."""
+    """Return the outcome of the graph of a seed."""
     said = apart(lambda: _told_apart(seed), 2 * SECONDS)
     if said.startswith("{"):
         return json.loads(said)
@@ -235,7 +235,7 @@ def outcome(seed: int) -> dict:
 
 
 def shrunk(model: onnx.ModelProto, runs: Runs, said: str) -> tuple[onnx.ModelProto, Runs]:
-    """The node alone that fails in the same way, or the output."""
+    """Return the single node that fails in the same way, or the output."""
     kind = said.split(":")[0]
 
     def fails(model: onnx.ModelProto, runs: Runs) -> bool:

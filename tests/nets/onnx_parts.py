@@ -1,4 +1,4 @@
-"""Parts of a model: what an output takes, one node alone, and the values of all."""
+"""Parts of a model: what an output depends on, a single node, and the values of all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def needed(model: onnx.ModelProto, given: Arrays) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model without what its outputs do not take."""
+    """Return the model without nodes that its outputs do not depend on."""
     wanted = {value.name for value in model.graph.output}
     nodes = []
     for node in reversed(model.graph.node):
@@ -37,7 +37,7 @@ def needed(model: onnx.ModelProto, given: Arrays) -> tuple[onnx.ModelProto, dict
 def only(
     model: onnx.ModelProto, given: Arrays, output: onnx.ValueInfoProto
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model with one of its outputs, and what that takes."""
+    """Return the model with one of its outputs, and what it depends on."""
     alone = onnx.ModelProto()
     alone.CopyFrom(model)
     del alone.graph.output[:]
@@ -55,7 +55,7 @@ def infos(arrays: Arrays) -> list[onnx.ValueInfoProto]:
 def single(
     model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """One node with what it reads."""
+    """Return a single node with its inputs."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     known = {tensor.name for tensor in model.graph.initializer}
@@ -68,7 +68,7 @@ def single(
 
 
 def every_value(model: onnx.ModelProto, given: Arrays) -> dict[str, np.ndarray]:
-    """What every node of the graph gives by onnxruntime, but sequences."""
+    """Return the results of every node of the graph by onnxruntime, except sequences."""
     every = onnx.ModelProto()
     every.CopyFrom(model)
     del every.graph.output[:]

@@ -1,5 +1,5 @@
-"""How rare forms of layers are drawn: attributes and operands that most models leave out, images of no elements, types
-that few models have, and the operators of onnxruntime's own domain in every form that is served."""
+"""Rare variants of layers: attributes and operands that most models omit, empty images, types that few models have, and
+all supported variants of onnxruntime's own operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _normal(g: Graph, *shape: int) -> Value:
 
 
 def grouped(g: Graph) -> Node:
-    """Convolutions of groups, of one, two and three axes, without kernel_shape, some of no image or one pixel."""
+    """Convolutions with groups, along one, two and three axes, without kernel_shape, some of no image or one pixel."""
     kind, rank = g.one_of(("float32", "float32", "float64", "float16")), g.one_of((1, 2, 2, 3))
     groups, depth = g.number(1, 3), g.number(1, 2)
     empty = g.chance(0.1)
@@ -43,7 +43,7 @@ def grouped(g: Graph) -> Node:
 
 
 def small_pool(g: Graph) -> Node | None:
-    """Pools of 8 bits, and of images of no elements."""
+    """Pools of 8 bits, and of empty images."""
     if g.chance(0.5):
         x = g.input(g.array([g.number(1, 2), g.number(1, 3), *g.numbers(2, 3, 6)], g.one_of(("int8", "uint8"))))
         attributes = windows(g, x, pool=True)
@@ -122,14 +122,15 @@ def resized_further(g: Graph) -> Node | None:
         roi = g.constant(np.concatenate([low, high]).astype(g.one_of(("float32", x.array.dtype.name))))
         attributes |= {"extrapolation_value": -2.0} if g.chance(0.5) else {}
         if "axes" in attributes:
-            # onnxruntime crops no axis of scale 1, and the reference, which tells, takes no axes from the end.
+            # onnxruntime crops no axis of scale 1, and the reference, which decides, supports no axes counted from the
+            # end.
             attributes["axes"] = [axis % rank for axis in chosen]
     missing = None if g.opset >= 13 else g.constant(np.zeros(0, "float32"))
     if g.chance(0.5):
         sizes = [g.number(1, 8) if axis % rank in resized else x.shape[axis] for axis in chosen]
         if g.opset >= 18 and "axes" in attributes and g.chance(0.4):
             attributes["keep_aspect_ratio_policy"] = g.one_of(("stretch", "not_larger", "not_smaller"))
-            # onnxruntime keeps the extent of an axis from the end.
+            # onnxruntime keeps the extent of an axis counted from the end.
             attributes["axes"] = [axis % rank for axis in chosen]
         inputs: list[Value | None] = [x, roi or missing, missing, g.constant(sizes, "int64")]
         return Node("Resize", inputs, attributes, exact=mode == "nearest")
@@ -140,7 +141,7 @@ def resized_further(g: Graph) -> Node | None:
 
 
 def sampled(g: Graph) -> Node | None:
-    """Samples of volumes, regions by every attribute, blocks of three."""
+    """Interpolation in volumes, regions by every attribute, blocks of three."""
     name = g.one_of(("GridSample", "RoiAlign", "DepthToSpace", "SpaceToDepth"))
     if name == "GridSample":
         if g.opset < 20:
@@ -207,7 +208,7 @@ def image_of_columns(g: Graph) -> Node | None:
 
 
 def unpooled_further(g: Graph) -> Node | None:
-    """MaxUnpool with strides and pads of its own, to a shape that is stated or follows."""
+    """MaxUnpool with strides and pads, to a stated or derived shape."""
     rank = g.number(1, 3)
     kernel, strides = g.numbers(rank, 1, 2), g.numbers(rank, 2, 3)
     size = [k + s * g.number(1, 2) for k, s in zip(kernel, strides, strict=True)]
@@ -262,7 +263,7 @@ def _scales(g: Graph, *shape: int, kind: str = "float32") -> Value:
 
 
 def quantised_further(g: Graph) -> Node | None:
-    """Blocks, types of 16 and 32 bits, halves, the domain of onnxruntime."""
+    """Blocks, types of 16 and 32 bits, float16, the domain of onnxruntime."""
     x = g.pick("f", exact=True, ranks=(1, 2, 3, 4), least=1)
     contributed = g.chance(0.3)
     kind = g.one_of(("int8", "uint8", "int16", "uint16") if g.opset >= 21 or contributed else ("int8", "uint8"))
@@ -318,7 +319,7 @@ def quantised_layers(g: Graph) -> Node:
 
 
 def attention_further(g: Graph) -> Node | None:
-    """Shared heads, three axes, masks of bool, keys and values of before, further results."""
+    """Shared heads, three axes, bool masks, past keys and values, further results."""
     if g.opset < 23:
         return None
     batch, heads, shared = g.number(1, 2), g.number(1, 2), g.number(1, 2)
@@ -348,7 +349,7 @@ def attention_further(g: Graph) -> Node | None:
 
 
 def rotary_further(g: Graph) -> Node | None:
-    """By three axes, of a part of each head, without positions."""
+    """With three axes, of a part of each head, without positions."""
     if g.opset < 23:
         return None
     batch, heads, rows, half = g.number(1, 2), g.number(1, 3), g.number(1, 4), g.number(1, 4)
@@ -405,7 +406,7 @@ def decomposed(g: Graph) -> Node | None:
 
 
 def contributed_further(g: Graph) -> Node | None:
-    """Every form of onnxruntime's own operators that is served."""
+    """Every supported variant of onnxruntime's own operators."""
     name = g.one_of(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"))
     name = g.one_of((name, name, "FusedMatMul", "QuickGelu", "FastGelu", "BiasGelu", "Gelu"))
     batch, rows, width = g.number(1, 2), g.number(1, 4), g.number(1, 6)
@@ -431,7 +432,7 @@ def contributed_further(g: Graph) -> Node | None:
         while held and held[-1] is None:
             held.pop()
         inputs = [x, g.like(x, flat), gamma, *held]
-        if g.chance(0.4):  # the sum, the fourth result; of the simplified form onnxruntime makes no mean
+        if g.chance(0.4):  # the sum, the fourth result; onnxruntime has no mean for the simplified operator
             unnamed = (1, 2) if simple or g.chance(0.5) else ()
             return Node(name, inputs, attributes, outputs=4, domain=MICROSOFT, unnamed=unnamed)
         return Node(name, inputs, attributes, domain=MICROSOFT)

@@ -1,4 +1,4 @@
-"""Nodes in the form of earlier versions of the standard, where numbers that are inputs now were attributes."""
+"""Nodes in the variants of earlier versions of the standard, in which some inputs were attributes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-# From which version on the inputs at these places are no attributes of these names.
+# The first version in which the inputs at these positions are not attributes of these names.
 _ATTRIBUTES: dict[str, tuple[int, dict[int, str]]] = {
     "Clip": (11, {1: "min", 2: "max"}),
     "Dropout": (12, {1: "ratio"}),
@@ -24,9 +24,9 @@ _ATTRIBUTES: dict[str, tuple[int, dict[int, str]]] = {
 def in_form_of(
     opset: int, operator: str, domain: str, arrays: list[np.ndarray | None], given: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
-    """How many of a node's inputs stay in a version of the standard, and its attributes there.
+    """Return how many of a node's inputs remain in a version of the standard, and its attributes there.
 
-    Attributes that the version does not know are left out. Raises onnx.defs.SchemaError where it lacks the operator.
+    Attributes that the version lacks are left out. Raises onnx.defs.SchemaError if it lacks the operator.
     """
     since, names = _ATTRIBUTES.get(operator, (0, {}))
     kept, attributes = len(arrays), dict(given)

@@ -1,4 +1,4 @@
-"""The operators of OpInfo that the nets judge: by kind those that models use most, then all others."""
+"""The operators of OpInfo that the nets check: by kind those that models use most, then all others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OPERATORS = {kind: names.split() for kind, names in KINDS.items()}
 
 
 def every_kind() -> dict[str, list[str]]:
-    """All operators of OpInfo; needs PyTorch."""
+    """Return all operators of OpInfo; needs PyTorch."""
     from opinfo_samples import operators
 
     listed = {name for names in OPERATORS.values() for name in names}
@@ -61,5 +61,5 @@ def every_kind() -> dict[str, list[str]]:
 
 
 def a_tenth() -> list[str]:
-    """Every tenth operator, always the same ones."""
+    """Return every tenth operator, always the same ones."""
     return [name for names in every_kind().values() for name in names][::10]

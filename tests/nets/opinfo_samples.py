@@ -12,7 +12,7 @@ from torch_samples import Sample, chosen, sample_of, seeded
 
 @cache
 def operators() -> dict[str, Any]:
-    """OpInfo's entries by name, as in nn.functional.relu; of variants, name.variant."""
+    """Return OpInfo's entries by name, as in nn.functional.relu; for variants, name.variant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
@@ -20,7 +20,8 @@ def operators() -> dict[str, Any]:
 
 
 def samples(name: str, dtype: str, seed: int, limit: int | None) -> list[Sample]:
-    """The samples of an operator for a type, at most `limit`, spread over all; none where it does not take the type."""
+    """Return the samples of an operator for a type, at most `limit`, spread over all; none if it does not support the
+    type."""
     info, kind = operators()[name], getattr(torch, dtype)
     if kind not in info.supported_dtypes("cpu"):
         return []

@@ -1,12 +1,11 @@
-"""Random cases against others' results, in processes of their own, so that a crash costs one case: functions of tensor
-expressions beside TVM's plain build, nodes of language models beside onnxruntime.
+"""Random cases compared with other implementations, in separate processes, so that a crash costs one case:
+tensor-expression functions compared with TVM's plain build, nodes of language models compared with onnxruntime.
 
     python run_functions.py SEED CASES [PROCESSES] [--of language] [--out FILE]
 
-The file gets a line of JSON for each case; cases that it has are not checked again, so that a run goes on where it
-stopped. Prints the seed, each failure made smaller (as the choices that draw it, for
-`python run_functions.py --again "[...]"`, and as text), and how many cases came out how. Exit code 1 where a case
-failed.
+The file gets a line of JSON for each case; cases that it contains are not checked again, so that a run continues where
+it stopped. Prints the seed, each shrunk failure (as choices, for `python run_functions.py --again "[...]"`, and as
+text), and the number of cases by outcome. The exit code is 1 if a case failed.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from choices import smaller
 
 KINDS = {"functions": "check_function", "language": "check_language"}
 LONGEST = 60.0  # seconds of processor time of one case, which may be paused
-ATTEMPTS = 25  # to make a failure smaller
+ATTEMPTS = 25  # to shrink a failure
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that failed: the choices that draw it, where they are known, and what happened."""
+    """A case that failed: its choices, if they are known, and what happened."""
 
     case: str
     given: list[int] | None
@@ -51,7 +50,8 @@ class Child:
         )
 
     def ask(self, given: list[int], seed: str | None) -> dict:
-        """What came of a case: "results" or "failed", and its choices; a case that ends the process has failed."""
+        """Return the outcome of a case: "results" or "failed", and its choices; a case that ends the process has
+        failed."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps([given, seed]) + "\n")
@@ -75,7 +75,7 @@ class Child:
 def run(
     seed: int, cases: int, processes: int = 1, out: Path | None = None, of: str = "functions"
 ) -> tuple[Counter[str], list[Failure]]:
-    """How so many cases came out, and those that failed, made smaller; `out`: a file of cases that are done."""
+    """Return the number of cases by outcome, and the shrunk failures; `out`: a file of finished cases."""
     done = _done(out)
     results, failures = Counter[str](), list[Failure]()
     for number in set(done) & {f"{seed} {case}" for case in range(cases)}:
@@ -90,7 +90,7 @@ def run(
 
 
 def _done(out: Path | None) -> dict[str, dict]:
-    """What a file has, by case."""
+    """Return the contents of a file, by case."""
     if out is None or not out.exists():
         return {}
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -140,14 +140,14 @@ def _made_smaller(child: Child, case: str, answer: dict) -> Failure:
 
 
 def child(of: str) -> None:
-    """Check what is asked for by standard input, one line for each case."""
+    """Check the cases requested on standard input, one line each."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what others print is no answer
+    os.dup2(2, 1)  # output of libraries is not an answer
     judge = import_module(KINDS[of])
     for line in sys.stdin:
         given, seed = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, LONGEST)
-        signal.setitimer(signal.ITIMER_REAL, 20 * LONGEST)  # of one that waits for ever
+        signal.setitimer(signal.ITIMER_REAL, 20 * LONGEST)  # of one that waits forever
         answer: dict = {}
         if given == [-1]:
             answer = {"taken": judge.drawn([], seed)[1].taken}

@@ -1,4 +1,4 @@
-"""A few random nodes of language models beside onnxruntime; thousands are in the slow tests."""
+"""A few random nodes of language models compared with onnxruntime; the slow tests run thousands."""
 
 from __future__ import annotations
 

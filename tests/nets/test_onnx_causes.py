@@ -1,4 +1,4 @@
-"""What explains a difference, and what does not."""
+"""Which causes explain a difference, and which do not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tvm_tiling.decide.conv import cpu_conv
 RNG = np.random.default_rng(0)
 
 
-def test_roundings_of_halves_are_told_from_what_is_wrong():
+def test_roundings_of_halves_are_distinguished_from_faults():
     from onnx_causes import by_halves, widened
 
     given = {"x": RNG.normal(size=(3, 40)).astype("float16"), "b": RNG.normal(size=40).astype("float16")}
@@ -35,18 +35,18 @@ def test_roundings_of_halves_are_told_from_what_is_wrong():
     ]
     model = model_of(nodes, given, {"y": "float32"})
     (wanted,) = by_onnxruntime(model, given)
-    rounded = np.square(given["x"] + given["b"]).astype("float32").mean()  # node by node, as the standard has it
+    rounded = np.square(given["x"] + given["b"]).astype("float32").mean()  # node by node, as in the standard
     assert wanted != rounded
     for result in (by_package(model, given)[0], rounded):
         assert by_halves(model, given, np.asarray(result), wanted)
     for wrong in (wanted + np.float32(2e-3), np.float32("nan")):
         assert not by_halves(model, given, np.asarray(wrong, "float32"), wanted)
-    wide, floats = widened(model, given)  # no halves, nothing to allow
+    wide, floats = widened(model, given)  # no float16, nothing to allow
     assert not by_halves(wide, floats, rounded, wanted)
 
 
-def test_what_float32_keeps_nothing_of_is_told_from_what_is_wrong():
-    """Deviations from a mean of equal numbers are rounding errors beside rounding errors; of others they are not."""
+def test_what_float32_keeps_nothing_of_is_distinguished_from_faults():
+    """Deviations from a mean of equal numbers are rounding errors compared with rounding errors; others are not."""
     from onnx_causes import by_doubles
     from onnx_judge import by_reference
 
@@ -71,7 +71,7 @@ def test_what_float32_keeps_nothing_of_is_told_from_what_is_wrong():
         ("winograd", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, (1, 32, 12, 12), 32),
     ],
 )
-def test_what_a_convolution_spreads_is_told_from_what_is_wrong(form, attributes, shape, outputs):
+def test_what_a_convolution_spreads_is_distinguished_from_faults(form, attributes, shape, outputs):
     from onnx_causes import is_spread
     from onnx_graphs import difference, judged
 
@@ -82,10 +82,12 @@ def test_what_a_convolution_spreads_is_told_from_what_is_wrong(form, attributes,
     with mock.patch.object(cpu_conv, "FORMS", (form,)):
         assert judged(model, given) == "right"
         (wanted,) = by_onnxruntime(model, given)
-        assert not is_spread(model, given, lambda other: difference(other, wanted, []))  # of finite numbers nothing is
+        assert not is_spread(
+            model, given, lambda other: difference(other, wanted, [])
+        )  # nothing is explained for finite numbers
         given["x"][0, 0, 3, 5] = np.inf
         assert judged(model, given).startswith("spread: y: ")
         given["x"][0, 0, 3, 5] = np.nan
         assert judged(model, given).startswith("spread: y: ")
     (wanted,) = by_onnxruntime(model, given)
-    assert not is_spread(model, given, lambda other: difference(other, wanted + 1, []))  # wrong in any form
+    assert not is_spread(model, given, lambda other: difference(other, wanted + 1, []))  # wrong in any algorithm

@@ -1,4 +1,4 @@
-"""A handful of random ONNX graphs; tests/slow/test_onnx_graphs_5000.py judges 5,000."""
+"""A few random ONNX graphs; tests/slow/test_onnx_graphs_5000.py runs 5,000."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_random_graph(seed):
     assert not said.startswith(BAD), f"seed {seed}: {said}"
 
 
-def test_a_wrong_result_is_told_from_rounding():
+def test_a_wrong_result_is_distinguished_from_rounding():
     import numpy as np
     from onnx_graphs import difference
 
@@ -32,7 +32,7 @@ def test_a_wrong_result_is_told_from_rounding():
     assert "in place of 2.0" in difference(np.array([1.0, 2.1, np.nan, np.inf], "float32"), wanted, near)
     assert difference(np.array([1.0, 2.0, 0.0, np.inf], "float32"), wanted, near)
     assert "float64" in difference(wanted.astype("float64"), wanted, near)
-    # Where moving the inputs a little moves the result a lot, as much is allowed.
+    # If moving the inputs slightly moves the result a lot, the tolerance is as large.
     assert not difference(np.array([1.0, 2.1, np.nan, np.inf], "float32"), wanted, [wanted * np.float32(1.01)])
 
 
@@ -44,7 +44,7 @@ def test_no_axes_are_no_attribute_in_the_form_of_earlier_versions():
     assert in_form_of(11, "ReduceSum", "", arrays, {"keepdims": 0}) == (1, {"keepdims": 0})
 
 
-def test_einsum_is_judged_by_products_before_sums():
+def test_the_reference_for_einsum_multiplies_before_it_sums():
     import numpy as np
     from onnx import helper
     from onnx_judge import by_package, by_reference, model_of
@@ -55,8 +55,8 @@ def test_einsum_is_judged_by_products_before_sums():
     np.testing.assert_array_equal(by_package(model, given)[0], [np.nan, 3])
 
 
-def test_nodes_that_leave_out_outputs_are_judged_one_by_one():
-    """The reference does not run the first, and has another place for the second than onnxruntime."""
+def test_nodes_that_leave_out_outputs_are_evaluated_one_by_one():
+    """The reference does not run the first, and has another position for the second than onnxruntime."""
     import numpy as np
     from onnx import helper
     from onnx_graphs import judged, referred
@@ -93,7 +93,7 @@ def test_the_judge_has_matrices_before_version_13(operator, axis):
 
 
 def test_hardmax_takes_the_first_nan_for_the_largest():
-    """As the standard's reference does, whose argmax is NumPy's; onnxruntime takes the largest of the numbers."""
+    """As in the reference, whose argmax is NumPy's; onnxruntime returns the largest number's."""
     import numpy as np
     from onnx import helper
     from onnx_judge import by_package, by_reference, model_of

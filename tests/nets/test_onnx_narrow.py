@@ -1,4 +1,4 @@
-"""A handful of random ONNX graphs computed in 16 bits; tests/slow/test_onnx_narrow_2000.py judges 2,000."""
+"""A few random ONNX graphs computed in 16 bits; tests/slow/test_onnx_narrow_2000.py runs 2,000."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_random_graph(seed, precision):
 
 
 def product_of_a_network():
-    """Two products, a softmax and the place of its largest; inputs of numbers that bfloat16 does not hold."""
+    """Two matrix multiplications, a softmax and the position of its maximum; inputs that bfloat16 cannot represent."""
     from onnx import helper
     from onnx_judge import model_of
 

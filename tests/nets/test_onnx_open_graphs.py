@@ -1,4 +1,4 @@
-"""A handful of random ONNX graphs of open sizes; tests/slow/test_onnx_open_graphs_1000.py judges 1,000."""
+"""A few random ONNX graphs with dynamic shapes; tests/slow/test_onnx_open_graphs_1000.py runs 1,000."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few random functions beside TVM's plain build, and those that came out wrong once."""
+"""A few random functions compared with TVM's plain build, and former faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_failures_are_made_smaller():
 
 
 def results_of(tensors: list[te.Tensor], array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The last of `tensors` as scheduled here, and as TVM's plain build computes it."""
+    """Return the last of `tensors` as scheduled here, and as TVM's plain build computes it."""
     func = te.create_prim_func(tensors).with_attr("global_symbol", "main")
     found = []
     for each, target in ((schedule_fallback(func, "main", this_cpu()), tt.llvm_target()), (func, "llvm")):
@@ -43,7 +43,7 @@ def results_of(tensors: list[te.Tensor], array: np.ndarray) -> tuple[np.ndarray,
 
 
 def test_a_conversion_that_wraps_before_a_maximum():
-    """TVM's simplifier drops the maximum of 0 and what was a uint16 where both stand in one expression."""
+    """TVM's simplifier drops the maximum of 0 and a former uint16 if both occur in one expression."""
     x = te.placeholder((40,), "uint16", "x")
     narrow = te.compute((40,), lambda i: x[i].astype("int16") - tirx.const(1, "int16"), "narrow")
     out = te.compute((40,), lambda i: tirx.Max(narrow[i].astype("int32"), tirx.const(0, "int32")), "out")

@@ -1,4 +1,4 @@
-"""The judge of tests/nets/torch_models.py on a small module, and its limits; the lists are in tests/slow."""
+"""The check of tests/nets/torch_models.py on a small module, and its limits; the lists are in tests/slow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Net(torch.nn.Module):
 
 
 class Wrong(Net):
-    """Compiled it is another function than eagerly."""
+    """The compiled function differs from the eager one."""
 
     def forward(self, x, scale):
         return super().forward(x, 2.0 if torch.compiler.is_compiling() else scale)
@@ -67,7 +67,7 @@ def test_outcomes(kind, way, outcome, said):
 
 
 def hungry(source, name, ways, answers):
-    """As judge_ways(), with ways that end the process, or make it pass a limit."""
+    """Like judge_ways(), with ways that end the process, or exceed a limit."""
     held = bytearray(64 << 20)
     for way in ways:
         if way == "compile":
@@ -77,7 +77,7 @@ def hungry(source, name, ways, answers):
         answers.send({"outcome": "right"})
 
 
-def test_where_a_way_ends_the_process_the_others_are_judged():
+def test_where_a_way_ends_the_process_the_others_are_evaluated():
     assert list(torch_models.outcomes(hungry, "a", "b", ("export", "compile", "export", "onnx"), 0.5, 8)) == [
         ("export", {"outcome": "right"}),
         ("compile", {"outcome": "died", "said": "exit code 3"}),
@@ -91,7 +91,7 @@ def test_a_process_that_takes_too_much_is_ended():
 
 
 def test_a_net_that_is_terminated_leaves_no_judge(tmp_path):
-    """The judge writes its process's number, and then never answers."""
+    """The process writes its id, and then never answers."""
     number = tmp_path / "number"
     program = f"""
 import os, sys, time
@@ -131,7 +131,7 @@ def judged_in_a_process(kind):
     return found
 
 
-def test_every_way_of_a_model_is_judged_in_one_process():
+def test_every_way_of_a_model_is_evaluated_in_one_process():
     assert judged_in_a_process(Wrong) == ["wrong", "wrong"]
 
 
@@ -141,7 +141,7 @@ class Constant(Net):
 
 
 class Branch(Wrong):
-    """What it computes is scaled by a parameter that is zero at first."""
+    """Its result is scaled by a parameter that is initially zero."""
 
     def __init__(self):
         super().__init__()

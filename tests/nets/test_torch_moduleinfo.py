@@ -1,4 +1,4 @@
-"""A tenth of PyTorch's modules by its own samples, and the judge; all: tests/slow/test_torch_moduleinfo_all.py."""
+"""A tenth of PyTorch's modules with its own samples, and the check; all: tests/slow/test_torch_moduleinfo_all.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_tenth_of_all_modules_is_right(way):
 
 
 class Asking(torch.nn.Module):
-    """Traced it is another function than eagerly."""
+    """The traced function differs from the eager one."""
 
     def forward(self, x):
         return x + 2 if torch.compiler.is_compiling() else x + 1
@@ -92,8 +92,8 @@ def test_changed_inputs_are_compared(way, monkeypatch):
     assert found.kind == "wrong" and "inputs afterwards" in found.said
 
 
-def test_an_error_of_another_kind_is_no_refusal(monkeypatch):
-    for said, outcome in (("ValueError: no", "raw error"), ("it is on device 'meta'", "left")):
+def test_an_error_of_another_kind_is_not_a_refusal(monkeypatch):
+    for said, outcome in (("ValueError: no", "internal error"), ("it is on device 'meta'", "left")):
         ran = (Results([torch.tensor([1.0])], [torch.zeros(1)]), [said])
         monkeypatch.setitem(torch_sample_judge.WAYS, "compile", lambda _, ran=ran: ran)
         one = sample_of(Plain().eval(), (torch.zeros(1),), {}, "")

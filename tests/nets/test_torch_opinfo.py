@@ -1,4 +1,4 @@
-"""A few operators by PyTorch's own samples; the whole list is in tests/slow/test_torch_opinfo_operators.py."""
+"""A few operators with PyTorch's own samples; the complete list is in tests/slow/test_torch_opinfo_operators.py."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_exact_sum_is_right_where_pytorch_rounds_at_every_step(monkeypatch):
     from opinfo_samples import samples
     from torch_samples import Results
 
-    # 256 + 1 is 256 in bfloat16, in which PyTorch takes one term after the other.
+    # 256 + 1 is 256 in bfloat16, in which PyTorch adds one term after the other.
     data = torch.tensor([256.0, *[1.0] * 64], dtype=torch.bfloat16)
     sample = replaced(samples("argsort", "int64", 0, 1)[0], data, {})
     sample = replace(sample, function=lambda x: sum(x.unbind()))
@@ -109,6 +109,6 @@ def test_the_exact_sum_is_right_where_pytorch_rounds_at_every_step(monkeypatch):
 
 
 def replaced(sample, tensor, options, name="argsort"):
-    """The sample with another input, other arguments by name and the name of another operator."""
+    """Return the sample with another input, other keyword arguments and the name of another operator."""
     leaves, structure = pytree.tree_flatten(((tensor,), options))
     return replace(sample, leaves=tuple(leaves), structure=structure, tensors=(tensor,), name=name)

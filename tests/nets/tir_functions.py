@@ -1,10 +1,10 @@
-"""Random functions of tensor expressions: strange index maps, mixed types, casts in all places, several stages.
+"""Random tensor-expression functions: unusual index maps, mixed types, casts everywhere, several stages.
 
-Every decision is one of `Choices`, and 0 is the simplest: what fails can be made smaller. A function is made twice from
-the same choices: as it is, and `exact`, with float64 in the place of every float.
+Every decision is one of `Choices`, with 0 as the simplest, so that failures can be shrunk. A function is built twice
+from the same choices: as it is, and `exact`, with float64 instead of every float.
 
-What is not defined is not drawn: a cast of floats to integers, and a comparison on which a choice depends, is of
-elements of an input, which are no different whoever computes them.
+Undefined operations are not drawn: casts of floats to integers, and comparisons that determine a choice, apply only to
+elements of an input, which do not depend on the implementation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIZES = (3, 1, 2, 5, 7, 8, 9, 16, 17, 33)
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "int8", "uint8", "int16", "int64", "uint16", "uint32")
 TYPES = (*FLOATS, *INTEGERS, "bool")
-MOST_WORK = 60_000  # values that one stage computes, those of a sum one by one
+MOST_WORK = 60_000  # values that one stage computes, counting each term of a sum
 MOST_ELEMENTS = 60_000  # of an input
 
 Expr = tirx.Expr
@@ -30,16 +30,16 @@ Expr = tirx.Expr
 
 @dataclass
 class Drawn:
-    """A function while it is made. `tensors`: what later stages may read."""
+    """A function under construction. `tensors`: what later stages may read."""
 
     draw: Choices
     exact: bool
     inputs: list[te.Tensor] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)  # of the inputs, as they are drawn
     tensors: list[te.Tensor] = field(default_factory=list)
-    floats: set[str] = field(default_factory=set)  # every type of floats that something is computed in
-    guarded: bool = False  # some element is read under a condition
-    extremes: bool = False  # somewhere a larger or smaller one is taken
+    floats: set[str] = field(default_factory=set)  # all float types in which something is computed
+    guarded: bool = False  # some element is read conditionally
+    extremes: bool = False  # a maximum or minimum occurs
     stages: int = 0
 
     def kind(self, name: str) -> str:
@@ -63,11 +63,11 @@ class Function:
 
 # ---- index maps --------------------------------
 
-Range = tuple[Expr, int, int]  # an index, its least and its greatest value
+Range = tuple[Expr, int, int]  # an index, its smallest and its largest value
 
 
 def _index(d: Drawn, axes: Sequence[tuple[Expr, int]]) -> Range:
-    """One index over one or two axes; it starts at 0 or behind."""
+    """Return one index over one or two axes; it starts at 0 or later."""
     draw = d.draw
     if not axes or draw.often(4):
         at = draw.below(3)
@@ -96,7 +96,8 @@ def _index(d: Drawn, axes: Sequence[tuple[Expr, int]]) -> Range:
 
 
 def _read(d: Drawn, axes: Sequence[tuple[Expr, int]], kind: str, rank: int, plain: Sequence[int] | None) -> Expr:
-    """An element of a new input or of an earlier stage, perhaps under a condition; `plain`: the axes that index it."""
+    """Return an element of a new input or of an earlier stage, perhaps conditionally; `plain`: the axes that index
+    it."""
     draw = d.draw
     if plain is not None:
         indices: list[Range] = [(axes[a][0], 0, axes[a][1] - 1) for a in plain]
@@ -126,7 +127,7 @@ def _read(d: Drawn, axes: Sequence[tuple[Expr, int]], kind: str, rank: int, plai
         return tensor(*at)
     d.guarded = True
     value = tirx.const(draw.one((0, 0, 1)), str(tensor.dtype))
-    if draw.often(25):  # Select computes both sides, so that the index has to be inside whatever the condition says
+    if draw.often(25):  # Select computes both sides, so that the index must be valid whatever the condition
         kept = [tirx.max(0, tirx.min(i, s - 1)) for i, s in zip(at, shape, strict=True)]
         return tirx.Select(tirx.all(*inside), tensor(*kept), value)
     return tirx.if_then_else(tirx.all(*inside), tensor(*at), value)
@@ -136,13 +137,13 @@ def _read(d: Drawn, axes: Sequence[tuple[Expr, int]], kind: str, rank: int, plai
 
 
 def _is_read(value: Expr) -> bool:
-    """Whether a value is an element of an input as it lies."""
+    """Return whether a value is an unmodified element of an input."""
     loads = isinstance(value, Call) and value.op.name == "te.tensor_load"
     return loads and isinstance(value.args[0].op, te.PlaceholderOp)
 
 
 def _cast(d: Drawn, value: Expr, kind: str) -> Expr:
-    """`value` in another type; floats only where they are elements of an input, within the range of integers."""
+    """Return `value` in another type; floats only if they are elements of an input, within the range of integers."""
     source, target = str(value.ty), d.kind(kind)
     if source == target:
         return value
@@ -151,7 +152,7 @@ def _cast(d: Drawn, value: Expr, kind: str) -> Expr:
             return value
         low = 0 if target.startswith(("uint", "bool")) else -50
         value = tirx.Max(tirx.Min(value, tirx.const(50, source)), tirx.const(low, source))
-    if target == "bool":  # TVM's own conversion to it is not of a defined meaning
+    if target == "bool":  # TVM's own conversion to it has no defined meaning
         return tirx.NE(value, tirx.const(0, source))
     if source == "bool" and "float" in target and target != "float32":
         value = tirx.Cast("float32", value)
@@ -159,7 +160,7 @@ def _cast(d: Drawn, value: Expr, kind: str) -> Expr:
 
 
 def _same(d: Drawn, a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Both in one type, that of either, or float32 where neither can be the other's."""
+    """Return both in one type, that of either, or float32 if neither can be converted to the other's."""
     one, other, either = str(a.ty), str(b.ty), d.draw.below(2)
     if one == other:
         return a, b
@@ -187,7 +188,7 @@ def _one(d: Drawn, a: Expr) -> Expr:
     step = draw.below(6)
     if kind == "bool":
         return tirx.Not(a) if step % 2 else tirx.Cast("int32", a)
-    if step == 1:  # TVM's plain build takes a difference of unsigned numbers for one that is not below 0
+    if step == 1:  # TVM's plain build assumes that a difference of unsigned numbers is not below 0
         by = tirx.const(1 + draw.below(5), kind)
         return a + by if kind.startswith("uint") else a - by
     if step == 2:
@@ -209,7 +210,7 @@ def _one(d: Drawn, a: Expr) -> Expr:
 
 
 def _term(d: Drawn, axes: Sequence[tuple[Expr, int]], kinds: Sequence[str], rank: int) -> Expr:
-    """A value over axes: one to three elements, with casts and steps before and behind."""
+    """Return a value over axes: one to three elements, with casts and steps before and after."""
     draw = d.draw
     value: Expr | None = None
     for _ in range(1 + draw.below(3)):
@@ -252,7 +253,7 @@ def _elementwise(d: Drawn) -> te.Tensor:
 
 
 def _reduction(d: Drawn) -> te.Tensor:
-    """Any reduction of a term."""
+    """Return a reduction of a term."""
     draw = d.draw
     sizes, summed = _extents(draw, draw.below(4), 2000), _extents(draw, 1 + draw.below(2), 60)
     kinds = [draw.one(TYPES) for _ in range(2)]
@@ -273,7 +274,8 @@ def _reduction(d: Drawn) -> te.Tensor:
 
 
 def _product(d: Drawn) -> te.Tensor:
-    """What is near a matrix product or a convolution: two operands, mostly of one type, mostly read plainly."""
+    """Return something like a matrix multiplication or convolution: two operands, usually of one type, usually
+    unmodified."""
     draw = d.draw
     convolves = draw.often(40)
     batch, rows, columns, depth = (
@@ -338,7 +340,7 @@ def _product(d: Drawn) -> te.Tensor:
 def _bordered(
     d: Drawn, axes: Sequence[tuple[Expr, int]], order: Sequence[int], kind: str, row: int, border: int
 ) -> Expr:
-    """An element of an input with zeros around its rows."""
+    """Return an element of an input with zeros around its rows."""
     shape = [max(1, axes[a][1] - (2 * border if a == row else 0)) for a in order]
     tensor = te.placeholder(tuple(shape), d.kind(kind), f"in{len(d.inputs)}")
     d.inputs.append(tensor)
@@ -351,7 +353,7 @@ def _bordered(
 
 
 def _behind(d: Drawn, source: te.Tensor) -> te.Tensor:
-    """Element-wise work on a stage: steps, a bias, another element, a conversion."""
+    """Add element-wise operators to a stage: steps, a bias, another element, a conversion."""
     draw = d.draw
     sizes = [int(s) for s in source.shape]
     turned = draw.often(10) and len(sizes) > 1
@@ -388,7 +390,8 @@ def _among(tensor: te.Tensor, tensors: Sequence[te.Tensor]) -> bool:
 
 
 def draw_function(draw: Choices, exact: bool = False) -> Function:
-    """A function of one to four stages; every stage that no other reads is an output, and perhaps one that is read."""
+    """Return a function of one to four stages; every stage that no other reads is an output, and perhaps one that is
+    read."""
     d = Drawn(draw, exact)
     first = draw.one((_product, _product, _elementwise, _reduction))
     first(d)
@@ -407,7 +410,8 @@ def draw_function(draw: Choices, exact: bool = False) -> Function:
 
 
 def numbers(function: Function, draw: Choices) -> list[np.ndarray]:
-    """Values of the inputs: all of what small integers can be; floats of moderate size, some with infinities or NaN."""
+    """Return values of the inputs: all values of small integers; floats of moderate size, some with infinities or
+    NaN."""
     rng = np.random.default_rng(draw.below(1 << 16))
     special = draw.one((None, None, None, np.inf, np.nan))
     found = []

@@ -1,7 +1,7 @@
-"""Models that others wrote, by list: torchvision's, tiny ones of transformers' architectures, timm's families.
+"""Third-party models by library: torchvision's, tiny configurations of transformers architectures, timm's families.
 
-Every model has random weights of one seed and small inputs. torchvision's own operators are declared where its library
-of kernels does not load, as with a build of PyTorch without CUDA: none of the listed models runs them.
+Every model has random weights with a fixed seed and small inputs. torchvision's own operators are declared where its
+library of kernels does not load, as with a CPU build of PyTorch: none of the listed models runs them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Built:
 
 
 def declare_torchvision() -> None:
-    """Let torchvision be imported where its library of kernels is not loadable."""
+    """Allow importing torchvision if its library of kernels cannot be loaded."""
     try:
         import torchvision  # noqa: F401
     except RuntimeError:
@@ -33,7 +33,7 @@ def declare_torchvision() -> None:
 
 # ---- torchvision ----------------------------------------------------------------------------------------------------
 
-# Options of constructors and sizes of inputs, by the beginnings of names.
+# Constructor options and input sizes, by prefixes of names.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "vit_": {"image_size": 64},
     "vit_h_14": {"image_size": 56},
@@ -90,7 +90,7 @@ def _backbone(torchvision: Any, name: str) -> Callable[[], Built]:
 
 # ---- transformers ---------------------------------------------------------------------------------------------------
 
-# Values of the fields that a configuration has.
+# Values of configuration fields.
 _TINY: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size", "n_embed"), 32),
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"), 2),
@@ -104,7 +104,7 @@ _TINY: dict[str, Any] = {
     **{"image_size": 32, "patch_size": 8, "rotary_dim": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
     **{"use_cache": False, "is_encoder_decoder": None},
 }
-# Fields of single architectures, which go before those above.
+# Fields of single architectures, which override those above.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 16},
     "bigbird_pegasus": {"attention_type": "original_full"},
@@ -220,7 +220,9 @@ def transformers_models() -> dict[str, Callable[[], Built]]:
     """Tiny configurations: encoders, decoders, both, for images and for sound; with caches, gpt2 and llama."""
     found = {name: _tiny(name, _tokens) for name in _TEXT}
     found |= {name: _tiny(name, _two_sequences) for name in _PAIRS}
-    found["switch_transformers"] = _tiny("switch_transformers", _two_masked_sequences)  # traced, it takes no other
+    found["switch_transformers"] = _tiny(
+        "switch_transformers", _two_masked_sequences
+    )  # when traced, it supports no other
     found |= {name: _tiny(name, _picture) for name in _PICTURES}
     found |= {name: _tiny(name, _sound) for name in _SOUNDS}
     found["whisper"] = _tiny("whisper", _spectrogram)
@@ -351,7 +353,7 @@ def _timm(name: str) -> Callable[[], Built]:
         try:
             with torch.no_grad():
                 model(torch.randn(1, 3, side, side))
-        except Exception:  # some take no other size than their own
+        except Exception:  # some support only their own size
             side = size[-1]
         return Built(model, (torch.randn(1, 3, side, side),))
 

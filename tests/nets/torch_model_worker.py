@@ -1,6 +1,5 @@
-"""Judges a model in one or more ways: "export", by torch.export and tvm_tiling.compile, and "compile", by
-torch.compile, both against PyTorch run eagerly; "onnx", by torch.onnx.export, against onnxruntime.
-"""
+"""Check a model in one or more ways: "export", through torch.export and tvm_tiling.compile, and "compile", through
+torch.compile, both against eager PyTorch; "onnx", through torch.onnx.export, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ RELATIVE, TIMES = 1e-3, 8.0
 
 
 def judged(built: Built, way: str) -> dict[str, Any]:
-    """The outcome of a model, and what was said."""
+    """The outcome of a model, and the message."""
     found: dict[str, Any] = {}
     if way == "onnx":
         try:
@@ -47,7 +46,7 @@ def judged(built: Built, way: str) -> dict[str, Any]:
     except Exception as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else ""
         said = f"{type(error).__name__}: {line}"
-        return {"outcome": "raw error", "said": said, "trace": traceback.format_exc()[-3000:]}
+        return {"outcome": "internal error", "said": said, "trace": traceback.format_exc()[-3000:]}
     said = _difference(built, results, wanted)
     return {"outcome": "wrong" if said else "right", "said": said, **found}
 
@@ -63,7 +62,7 @@ def _of(executable: tvm_tiling.Executable, tensors: list[torch.Tensor]) -> list[
 
 
 def _as_onnx(built: Built) -> tuple[onnx.ModelProto, list[torch.Tensor], list[torch.Tensor]]:
-    """The model as PyTorch exports it to ONNX, its inputs, and what onnxruntime computes of them."""
+    """Return the model as PyTorch exports it to ONNX, its inputs, and onnxruntime's results."""
     made = torch.onnx.export(built.module, built.args, kwargs=built.kwargs, dynamo=True, verbose=False)
     model: onnx.ModelProto = made.model_proto
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -89,13 +88,13 @@ def _compiled(built: Built, found: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors of a nested result, in PyTorch's order."""
+    """Return the tensors of a nested result, in PyTorch's order."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _difference(built: Built, results: list[torch.Tensor], wanted: list[torch.Tensor]) -> str:
-    """How results differ from eager ones by more than these differ from the same model's in float64; empty where they
-    do not."""
+    """Return how results differ from eager ones by more than these differ from the same model's in float64; empty if
+    they do not."""
     if len(results) != len(wanted):
         return f"{len(results)} outputs, expected {len(wanted)}"
     exact: list[torch.Tensor] | None = None
@@ -119,7 +118,7 @@ def _difference(built: Built, results: list[torch.Tensor], wanted: list[torch.Te
 
 
 def _error(result: torch.Tensor, value: torch.Tensor) -> float:
-    """The largest difference; infinite where one of two elements is NaN or one infinite."""
+    """Return the largest difference; infinite if one of two elements is NaN or an infinity."""
     if not value.numel():
         return 0.0
     a, b = result.double(), value.double()
@@ -128,10 +127,10 @@ def _error(result: torch.Tensor, value: torch.Tensor) -> float:
 
 
 def vary_constants(module: torch.nn.Module) -> None:
-    """Give random values to the parameters of a module that are all one number, and to running statistics.
+    """Give random values to constant-valued parameters of a module, and to running statistics.
 
-    Many constructors scale what a residual branch adds by 0 or 1e-6, and normalise by 0 and 1: with these a result
-    tells next to nothing of what the branch computes, or in which order.
+    Many constructors scale the contribution of a residual branch by 0 or 1e-6, and normalise by 0 and 1, so that a
+    result would hardly depend on what the branch computes, or in which order.
     """
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -160,12 +159,12 @@ def _in_float64(built: Built) -> list[torch.Tensor] | None:
 
 
 def judge_ways(source: str, name: str, ways: Sequence[str], answers: Connection) -> None:
-    """Send the outcome of a model for each way, in a process that may write what it likes."""
+    """Send the outcome of a model for each way, in a process that may print anything."""
     with open(os.devnull, "w") as nowhere:
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)  # those of PyTorch spin between small operators
+    torch.set_num_threads(1)  # PyTorch's threads spin between small operators
     torch.manual_seed(0)
     try:
         built = LISTS[source]()[name]()
@@ -186,12 +185,12 @@ def judge_ways(source: str, name: str, ways: Sequence[str], answers: Connection)
 
 
 def _processor_time() -> float:
-    """Of this process and of those that it waited for, in seconds."""
+    """Return the processor time of this process and of children that it waited for, in seconds."""
     return sum(os.times()[:4])
 
 
 def modules_used(ways: Sequence[str], answers: Connection) -> None:
-    """Send the names of all modules that are imported once a small model has been judged."""
+    """Send the names of all modules that are imported after checking a small model."""
     declare_torchvision()
     for way in ways:
         judged(Built(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),)), way)

@@ -4,11 +4,11 @@ through ONNX, beside onnxruntime.
 python tests/nets/torch_models.py --lists torchvision,transformers,timm --out models.jsonl
 python tests/nets/torch_models.py --models "timm resnet18,transformers gpt2" --ways compile
 
-Each model is judged in a process of its own, forked when everything is imported, one way after the other: right,
-refused (a TilingError), unexportable (torch.export fails), wrong, raw error, too long, too large, died, or not built
-(the model itself does not run). Where a way ends the process, the others are judged in a new one. Every outcome is
-written to the file as a line of JSON with its seconds of processor time; --skip-done goes on with a file. The exit code
-is 1 where any is wrong, raw or died. Needs what requirements-models.txt lists.
+Each model is evaluated in a separate process, forked after all imports, one way after the other. Outcomes are right,
+refused (a TilingError), unexportable (torch.export fails), wrong, internal error, too long, too large, died, or not
+built (the model itself does not run). If a way ends the process, the others are evaluated in a new one. Every outcome
+is written to the file as a line of JSON with its seconds of processor time; --skip-done continues a file. The exit code
+is 1 if any outcome is wrong, an internal error or died. Requires the packages in requirements-models.txt.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import psutil
 
 WAYS = ("export", "compile", "onnx")
 THROUGH_ONNX = 3  # every third
-BAD = ("wrong", "raw error", "died")
-WAITING = 8  # times the seconds of processor time that a way may take in seconds that pass
+BAD = ("wrong", "internal error", "died")
+WAITING = 8  # limit of elapsed time, as a multiple of the limit of processor time
 
 Answer: TypeAlias = dict[str, Any]
 Judge: TypeAlias = Callable[[str, str, Sequence[str], Connection], None]
@@ -43,7 +43,7 @@ _FORK = multiprocessing.get_context("fork")
 def outcomes(
     judge: Judge, source: str, name: str, ways: Sequence[str], seconds: float, gigabytes: float
 ) -> Iterator[tuple[str, Answer]]:
-    """Each way with the outcome of a model, judged by processes with these limits for a way."""
+    """Yield each way with the outcome of a model, checked by processes with these limits per way."""
     left = list(ways)
     while left:
         ours, theirs = _FORK.Pipe(duplex=False)
@@ -66,13 +66,13 @@ def outcomes(
                 yield left[0], {"outcome": why} if why else {"outcome": "died", "said": f"exit code {process.exitcode}"}
                 left = left[1:]
         finally:
-            if left:  # of a net that is about to end, or of a judge that has been ended
+            if left:  # when a net is about to end, or its process has been ended
                 process.kill()
             process.join()
 
 
 def _watched(answers: Connection, process: psutil.Process, seconds: float, most: float) -> str:
-    """Wait for an answer or the end of a process; which limit it passed, empty where none."""
+    """Wait for an answer or the end of a process; return the exceeded limit, empty if none."""
     start, until = _processor_time(process), time.monotonic() + WAITING * seconds
     while not answers.poll(0.2):
         with suppress(psutil.Error):
@@ -89,7 +89,7 @@ def _processor_time(process: psutil.Process) -> float:
 
 
 def jobs(lists: Sequence[str], models: Sequence[str], ways: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """(list, model, way) of all that is asked for."""
+    """Return (list, model, way) of all requested checks."""
     from torch_model_lists import LISTS, declare_torchvision
 
     declare_torchvision()
@@ -101,7 +101,7 @@ def jobs(lists: Sequence[str], models: Sequence[str], ways: Sequence[str]) -> It
 
 
 def imported_judge() -> Judge:
-    """What judges, with all that judging a small module imports imported, so that no process has to."""
+    """Return the checking process's module, with everything imported that checking a small module imports."""
     from torch_model_worker import judge_ways, modules_used
 
     ours, theirs = _FORK.Pipe(duplex=False)
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.lists.split(","), (options.models or "").split(",") if options.models else [], options.ways.split(",")
     ):
         wanted.setdefault((source, name), []).append(way)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no judge is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process is left behind
     total: Counter[str] = Counter()
     left: Counter[str] = Counter()
     judge = imported_judge()

@@ -15,7 +15,7 @@ from torch_sample_net import WAYS, command
 
 
 def known_modules() -> list[str]:
-    """The names of all modules of ModuleInfo."""
+    """Return the names of all modules of ModuleInfo."""
     from moduleinfo_samples import modules
 
     return list(modules())

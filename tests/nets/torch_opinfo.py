@@ -9,7 +9,7 @@ Prints for each operator, type and way how many samples are
     traced         not what PyTorch computes eagerly, but what it computes of its own trace
     refused        by a TilingError
     unexportable   PyTorch cannot export or trace it
-    wrong, raw error (of another kind), died, too long, too large
+    wrong, internal error (of another kind), died, too long, too large
 
 and what was said of the smallest one. The exit code is 1 where any is of the last line. It needs what PyTorch's test
 suite imports: expecttest.
@@ -23,7 +23,7 @@ from torch_sample_net import WAYS, command
 
 
 def known_operators() -> list[str]:
-    """The names of all operators of OpInfo."""
+    """Return the names of all operators of OpInfo."""
     from opinfo_samples import operators
 
     return list(operators())

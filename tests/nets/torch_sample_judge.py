@@ -1,7 +1,7 @@
-"""The outcome of a sample: what it gives compiled, by one of two ways, beside what PyTorch gives.
+"""The outcome of a sample: its compiled result, by one of two ways, compared with PyTorch's.
 
-Samples are judged in one program as long as all are right. A program that is not right is halved until it is, or holds
-one sample.
+Samples are checked in one program as long as all are right. A program that is not right is halved until it is, or
+contains a single sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch_samples import Exported, Results, Sample, Several, as_array, as_tenso
 import tvm_tiling
 from tvm_tiling.errors import TilingError
 
-# Relative and absolute error that is no mistake: of sums in another order, and of roundings between operators.
+# Relative and absolute error that is not a fault: sums in another order, and rounding between operators.
 TOLERANCES = {
     torch.float64: (1e-7, 1e-9),
     torch.float32: (1e-4, 1e-5),
@@ -26,22 +26,22 @@ TOLERANCES = {
     torch.bfloat16: (3e-2, 1e-2),
 }
 _ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
-# Those without content, of which only shape and type are compared.
+# Those with undefined contents, of which only shape and type are compared.
 WITHOUT_CONTENT = ("empty", "new_empty", "_empty_affine")
-# Those whose last output holds places in the order of the input's elements, and the names of their arguments.
+# Those whose last output contains positions in the order of the input's elements, and the names of their arguments.
 ORDERS = {
     "sort": ("input", "dim", "descending", "stable"),
     "argsort": ("input", "dim", "descending", "stable"),
     "topk": ("input", "k", "dim", "largest", "sorted"),
 }
-# Those whose second output holds places of elements of which several may be equal, and the arguments' names.
+# Those whose second output contains positions of elements of which several may be equal, and the arguments' names.
 PLACES = {
     **dict.fromkeys(("median", "nanmedian", "mode"), ("input", "dim", "keepdim")),
     "kthvalue": ("input", "k", "dim", "keepdim"),
 }
 
 
-# How torch_report() gives an error of another kind than TilingError.
+# How torch_report() reports errors other than TilingError.
 _OTHER_ERROR = re.compile(r"[\w.]*(Error|Exception): ")
 
 
@@ -50,9 +50,9 @@ class Unexportable(Exception):
 
 
 class Outcome(NamedTuple):
-    """kind: right; left (right, with operators that torch.compile left to PyTorch); traced (not what PyTorch computes
-    eagerly, but what it computes of its own trace); refused (a TilingError); unexportable; wrong; raw error.
-    said: the message. elements: how large the sample is."""
+    """kind: right; left (right, with operators that torch.compile left to PyTorch); traced (equal to PyTorch's own
+    trace, not to eager PyTorch); refused (a TilingError); unexportable; wrong; internal error. said: the message.
+    elements: the size of the sample."""
 
     kind: str
     said: str
@@ -61,12 +61,12 @@ class Outcome(NamedTuple):
 
 # A sample and PyTorch's own results.
 _Known = tuple[Sample, Results]
-# The results of several samples, one behind the other, and what was left to PyTorch.
+# The results of several samples concatenated, and what was left to PyTorch.
 _Ran = tuple[Results, list[str]]
 
 
 def judged(samples: Sequence[Sample], way: str = "export") -> list[Outcome | None]:
-    """The outcome of each sample; None for those that PyTorch itself refuses."""
+    """Return the outcome of each sample; None for those that PyTorch itself refuses."""
     expected = [sample.expected() for sample in samples]
     known = [(sample, value) for sample, value in zip(samples, expected, strict=True) if value is not None]
     outcomes = iter(_judged(known, way) if known else [])
@@ -78,7 +78,7 @@ def _judged(known: list[_Known], way: str) -> list[Outcome]:
     kinds = {outcome.kind for outcome in outcomes}
     if len(known) == 1 or kinds == {"right"}:
         return outcomes
-    if kinds == {"right", "wrong"}:  # what is right stays so
+    if kinds == {"right", "wrong"}:  # right samples stay so
         return [
             outcome if outcome.kind == "right" else _together([each], way)[0]
             for outcome, each in zip(outcomes, known, strict=True)
@@ -96,9 +96,9 @@ def _together(known: list[_Known], way: str) -> list[Outcome]:
     except TilingError as error:
         return _alike("refused", str(error), samples)
     except Exception as error:
-        return _alike("raw error", f"{type(error).__name__}: {error}", samples)
+        return _alike("internal error", f"{type(error).__name__}: {error}", samples)
     if faults := [text for text in left if _OTHER_ERROR.search(text)]:
-        return _alike("raw error", "; ".join(faults), samples)
+        return _alike("internal error", "; ".join(faults), samples)
     counts = [len(expected.returned) for _, expected in known]
     if sum(counts) != len(results):
         return _alike("wrong", f"{len(results)} outputs, expected {sum(counts)}", samples)
@@ -116,7 +116,8 @@ def _together(known: list[_Known], way: str) -> list[Outcome]:
 
 
 def _is_traced(results: list[torch.Tensor], sample: Sample, way: str) -> bool:
-    """Whether results are those of PyTorch's own trace, run by PyTorch: some modules ask whether they are traced."""
+    """Return whether results are those of PyTorch's own trace, run by PyTorch: some modules check whether they are
+    traced."""
     try:
         traced = (
             _by_backend("eager", [sample]).returned
@@ -137,7 +138,7 @@ def _alike(kind: str, said: str, samples: Sequence[Sample]) -> list[Outcome]:
 
 
 def _exported(samples: Sequence[Sample]) -> _Ran:
-    """By tvm_tiling.compile of an exported program, whose last outputs are what it changes inputs to."""
+    """Through tvm_tiling.compile of an exported program, whose last outputs are its changed inputs."""
     executable = tvm_tiling.compile(_program(samples))
     inputs = [tensor for sample in samples for tensor in sample.tensors]
     found = executable.run(*map(as_array, inputs))
@@ -162,7 +163,7 @@ def _program(samples: Sequence[Sample]) -> torch.export.ExportedProgram:
 
 
 def _compiled(samples: Sequence[Sample]) -> _Ran:
-    """By torch.compile."""
+    """Through torch.compile."""
     try:
         tvm_tiling.torch_report(clear=True)
         counters.clear()
@@ -194,8 +195,8 @@ WAYS: dict[str, Callable[[Sequence[Sample]], _Ran]] = {"export": _exported, "com
 
 
 def _difference(results: list[torch.Tensor], expected: list[torch.Tensor], sample: Sample) -> str:
-    """How results differ both from PyTorch's and, of floats, from PyTorch's of the same numbers in float64: where
-    PyTorch rounds sums at every step, or a factorisation loses digits, the exact result is right too."""
+    """Return how results differ both from PyTorch's and, for floats, from PyTorch's for the same numbers in float64:
+    where PyTorch rounds sums at every step, or a factorisation loses digits, the exact result is right, too."""
     said = different(results, expected, sample)
     if not said or not any(value.dtype in _ROUNDED for value in expected):
         return said
@@ -204,8 +205,8 @@ def _difference(results: list[torch.Tensor], expected: list[torch.Tensor], sampl
 
 
 def different(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], sample: Sample | None = None) -> str:
-    """How results differ from PyTorch's; empty where they do not. `sample`: what they were computed from, without
-    which places in an order are compared as numbers."""
+    """Return how results differ from PyTorch's; empty if they do not. `sample`: what they were computed from, without
+    which positions in an order are compared as numbers."""
     name = sample.name if sample is not None else ""
     if len(results) != len(expected):
         return f"{len(results)} outputs, expected {len(expected)}"
@@ -230,7 +231,7 @@ def different(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor],
 def _elements_at_places(
     sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-    """Outputs with the elements at the places in place of the places: of equal elements PyTorch names any."""
+    """Return outputs with elements instead of positions: among equal elements PyTorch returns any."""
     given = sample.arguments(PLACES[sample.name])
     data, dim = given["input"], given.get("dim", -1)
     places, wanted = results[1], expected[1]
@@ -248,10 +249,10 @@ def _elements_at_places(
 def _elements_in_order(
     sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
-    """Outputs with the elements that the places name in place of the places: PyTorch leaves the order of equal
-    elements open, unless it is asked for a stable order, and that of all where topk is not asked to sort.
+    """Return outputs with elements instead of positions: PyTorch leaves the order of equal elements open, unless a
+    stable order is requested, and that of all if topk need not sort.
 
-    As they are where the order is stable, or the places of the results are not such places at all.
+    Unchanged if the order is stable, or the results are not valid positions.
     """
     given = sample.arguments(ORDERS[sample.name])
     data, dim = given["input"], given.get("dim", -1)

@@ -1,4 +1,4 @@
-"""Samples judged in processes of their own, and the command of the nets that are made of samples."""
+"""Samples checked in separate processes, and the command line of the nets that consist of samples."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ WORKER = Path(__file__).with_name("torch_sample_worker.py")
 TOGETHER = 16  # samples of a job
 SECONDS = 300.0  # for a job
 GIGABYTES = 8.0  # for a process
-BAD = ("wrong", "raw error", "died", "too long", "too large")
+BAD = ("wrong", "internal error", "died", "too long", "too large")
 SERVED = ("right", "left", "traced")
 WAYS = ("export", "compile")
 
 
 class Ended(Exception):
-    """The process gave no answer: it died, or was ended because it took too long or too much memory."""
+    """The process gave no answer: it died, or was ended because it exceeded a limit of time or memory."""
 
 
 class Worker:
-    """A process that judges, started anew when it has ended."""
+    """A process that checks samples, restarted when it has ended."""
 
     def __init__(self, seconds: float = SECONDS, gigabytes: float = GIGABYTES) -> None:
         self.process: subprocess.Popen[str] | None = None
@@ -40,7 +40,7 @@ class Worker:
 
     @property
     def processor_seconds(self) -> float:
-        """Processor time of all processes so far; of those that ended, without the job that they ended in."""
+        """Processor time of all processes so far; for those that ended, without the job in which they ended."""
         return self._ended + self._running
 
     @property
@@ -51,7 +51,7 @@ class Worker:
             return 0.0
 
     def answer(self, job: dict[str, Any]) -> Any:
-        """The answer to a job. Raises Ended."""
+        """Return the answer to a job. Raises Ended."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, str(WORKER)],
@@ -71,7 +71,7 @@ class Worker:
         return json.loads(line)
 
     def _watched(self, process: subprocess.Popen[str]) -> str:
-        """Wait for an answer, or the end of the process; which limit it passed, empty where none."""
+        """Wait for an answer, or the end of the process; return the exceeded limit, empty if none."""
         until, seen = time.monotonic() + self._seconds, psutil.Process(process.pid)
         while not select.select([process.stdout], [], [], 0.2)[0]:
             if time.monotonic() > until:
@@ -90,7 +90,7 @@ class Worker:
 
 @dataclass
 class Tally:
-    """Outcomes of the samples of one name, type and way: each a kind, what was said, and the size of the sample."""
+    """Outcomes of the samples of one name, type and way: each a kind, the message, and the size of the sample."""
 
     name: str
     dtype: str
@@ -107,7 +107,7 @@ class Tally:
         return [outcome for outcome in self.outcomes if outcome[0] in BAD]
 
     def smallest(self) -> dict[str, tuple[int, str]]:
-        """Of each kind but right, how many there are and what was said of the smallest sample; bad ones first."""
+        """Return for each kind except right the number and the message of the smallest sample; bad ones first."""
         found: dict[str, tuple[int, str]] = {}
         for kind, said, _ in sorted(self.outcomes, key=lambda outcome: (outcome[0] not in BAD, outcome[2])):
             if kind != "right":
@@ -126,12 +126,12 @@ def tallies(
     only: int | None = None,
     done: Collection[tuple[str, str, str]] = (),
 ) -> Iterator[Tally]:
-    """The outcomes of everything of a source for every type, but for names, types and ways that are `done`; none where
-    a name has no sample of a type. `only`: of this sample alone."""
+    """Yield the outcomes of a source for every type, except for names, types and ways that are `done`; none if a name
+    has no sample of a type. `only`: of this sample alone."""
     given = {"source": source, "seed": seed, "limit": limit}
     for way, dtype in itertools.product(ways, dtypes):
         waiting: list[tuple[Tally, int]] = []  # samples for the next job
-        open_tallies: list[Tally] = []  # whose samples are not all judged, in order
+        open_tallies: list[Tally] = []  # whose samples are not all checked, in order
         for name in names:
             if (name, dtype, way) in done:
                 continue
@@ -156,7 +156,7 @@ def tallies(
 
 
 def _judge(worker: Worker, job: dict[str, Any], samples: Sequence[tuple[Tally, int]]) -> None:
-    """Judge samples together, each alone where the process ends, and add their outcomes to their tallies."""
+    """Check samples together, individually if the process ends, and add their outcomes to their tallies."""
     start = worker.processor_seconds
     for (tally, _), outcome in zip(samples, _outcomes_of(worker, job, samples), strict=True):
         if outcome is not None:
@@ -167,14 +167,14 @@ def _judge(worker: Worker, job: dict[str, Any], samples: Sequence[tuple[Tally, i
 
 
 def known_tallies(lines: Iterable[str]) -> list[Tally]:
-    """What the lines of a file of outcomes hold."""
+    """Return what the lines of a file of outcomes contain."""
     return [Tally(**json.loads(line)) for line in lines]
 
 
 def _outcomes_of(
     worker: Worker, job: dict[str, Any], samples: Sequence[tuple[Tally, int]]
 ) -> list[tuple[str, str, int] | None]:
-    """Of several together; of each alone where the process ends. None: PyTorch itself refuses the sample."""
+    """Check several together; individually if the process ends. None: PyTorch itself refuses the sample."""
     try:
         found = worker.answer({**job, "samples": [(tally.name, tally.dtype, place) for tally, place in samples]})
         return [None if outcome is None else tuple(outcome) for outcome in found]
@@ -185,13 +185,14 @@ def _outcomes_of(
 
 
 def served(found: Counter[str]) -> float:
-    """The share of outcomes that are right, by themselves or with PyTorch's help, among those that PyTorch exports."""
+    """Return the share of right outcomes, including those with PyTorch's help, among the samples that PyTorch
+    exports."""
     counted = found.total() - found["unexportable"]
     return sum(found[kind] for kind in SERVED) / counted if counted else 1.0
 
 
 def rates(found: Counter[str]) -> str:
-    """Counts of outcomes in words, with the share that is served."""
+    """Describe counts of outcomes, with the supported share."""
     exported = found.total() - found["unexportable"]
     return f"{100 * served(found):.1f} percent of {exported} served; {_listed(found)}"
 
@@ -203,7 +204,7 @@ def command(
     dtypes: Sequence[str],
     ways: Sequence[str],
 ) -> int:
-    """The command of a net; its exit code."""
+    """Run the command line of a net; return its exit code."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", help="with commas between them, or @file with one a line; all without it")
     parser.add_argument("--dtypes", default=",".join(dtypes))

@@ -1,7 +1,7 @@
-"""A process that judges samples: a job in JSON on each line of its input, an answer on each line of its output.
+"""A process that checks samples: a job in JSON on each line of its input, an answer on each line of its output.
 
-{"source", "seed", "limit", "count": [name, type]}: how many samples there are; {"source", "seed", "limit", "way",
-"samples": [[name, type, place], ...]}: the outcome of each, None where PyTorch itself refuses it.
+{"source", "seed", "limit", "count": [name, type]}: the number of samples; {"source", "seed", "limit", "way", "samples":
+[[name, type, place], ...]}: the outcome of each, None if PyTorch itself refuses it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import os
 import sys
 import warnings
 
-# What libraries and kernels print goes to the standard errors.
+# Output of libraries and kernels goes to standard error.
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 
 @functools.lru_cache(maxsize=32)
 def samples(source: str, name: str, dtype: str, seed: int, limit: int | None):
-    """Those of a name and type; several jobs after one another are of the same ones."""
+    """Samples of a name and type; consecutive jobs usually use the same ones."""
     return importlib.import_module(f"{source}_samples").samples(name, dtype, seed, limit)
 
 

@@ -1,4 +1,4 @@
-"""A sample: an operator or a module of PyTorch with arguments, whose tensors alone are inputs."""
+"""A sample: a PyTorch operator or module with arguments, of which only the tensors are inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 
 class Results(NamedTuple):
-    """The tensors that a sample, or several one behind the other, return, and what their inputs are afterwards."""
+    """The tensors that a sample, or several in sequence, return, and their inputs afterwards."""
 
     returned: list[torch.Tensor]
     inputs: list[torch.Tensor]
@@ -24,7 +24,7 @@ class Results(NamedTuple):
 @dataclass(frozen=True)
 class Sample:
     """A function, or a module in eval(), with the arguments of one sample; `tensors`: those of them that are tensors.
-    `name`: of the operator or module in PyTorch's list. `number`: its place among the samples of its name and type."""
+    `name`: of the operator or module in PyTorch's list. `number`: its index among the samples of its name and type."""
 
     function: Any
     leaves: tuple[Any, ...]
@@ -36,29 +36,29 @@ class Sample:
 
     @property
     def elements(self) -> int:
-        """Elements of the tensors and of a module's parameters: how large the sample is."""
+        """Number of elements of the tensors and of a module's parameters: the size of the sample."""
         return sum(tensor.numel() for tensor in (*self.tensors, *_parameters(self.function)))
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments by position and by name, with these tensors in the place of the sample's own."""
+        """Return the positional and keyword arguments, with these tensors instead of the sample's own."""
         left = iter(tensors)
         leaves = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         return args, kwargs
 
     def call(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The tensors that the function returns for these in the place of the sample's own."""
+        """Return the tensors that the function returns for these instead of the sample's own."""
         args, kwargs = self.bound(tensors)
         return returned_tensors(self.function(*args, **kwargs))
 
     def arguments(self, names: Sequence[str]) -> dict[str, Any]:
-        """The arguments by name; `names`: those of arguments by position."""
+        """Return the arguments by name; `names`: those of positional arguments."""
         args, kwargs = pytree.tree_unflatten(list(self.leaves), self.structure)
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def expected(self) -> Results | None:
-        """What PyTorch returns without a compiler; None where it refuses the sample itself, returns no tensor, or
-        takes or returns sparse ones."""
+        """Return PyTorch's result without a compiler; None if it refuses the sample itself, returns no tensor, or takes
+        or returns sparse ones."""
         seeded(0)
         given = [tensor.clone() for tensor in self.tensors]
         try:
@@ -73,7 +73,7 @@ class Sample:
         return Results([tensor.detach().clone().contiguous() for tensor in returned], real_parts(given))
 
     def in_float64(self, like: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """What PyTorch returns for the same numbers in float64, in the types of `like`; None where it refuses them."""
+        """Return PyTorch's result for the same numbers in float64, in the types of `like`; None if it refuses them."""
         wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in self.tensors]
         seeded(0)
         try:
@@ -89,14 +89,14 @@ class Sample:
 
 
 def sample_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], text: str) -> Sample:
-    """A sample of a function with these arguments; what they are made of is added to `text`."""
+    """Return a sample of a function with these arguments; their description is appended to `text`."""
     leaves, structure = pytree.tree_flatten((tuple(args), kwargs))
     tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     return Sample(function, tuple(leaves), structure, tensors, f"{text}{described(tuple(args))} {described(kwargs)}")
 
 
 def described(arguments: Any) -> str:
-    """Arguments with types and shapes in the place of tensors."""
+    """Return arguments with types and shapes instead of tensors."""
 
     def short(value: Any) -> Any:
         return f"{str(value.dtype)[6:]}{list(value.shape)}" if isinstance(value, torch.Tensor) else value
@@ -105,28 +105,28 @@ def described(arguments: Any) -> str:
 
 
 def chosen(name: str, found: Sequence[Sample], limit: int | None) -> list[Sample]:
-    """At most `limit` samples of this name, spread over all, with their places among these; all of them without a
-    limit."""
+    """Return at most `limit` samples of this name, spread over all, with their indices among these; all of them without
+    a limit."""
     if limit is not None and len(found) > limit:
         found = [found[place * len(found) // limit] for place in range(limit)]
     return [replace(sample, name=name, number=number) for number, sample in enumerate(found)]
 
 
 def seeded(seed: int) -> None:
-    """Start all generators of random numbers from this seed."""
+    """Seed all random number generators."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
 def returned_tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors of a nested result, in PyTorch's order, complex numbers as their parts: no compiled program returns
-    complex numbers."""
+    """Return the tensors of a nested result, in PyTorch's order, with complex numbers as their parts: no compiled
+    program returns complex numbers."""
     return real_parts([leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)])
 
 
 def real_parts(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors, those of complex numbers as their parts."""
+    """Return the tensors, complex ones as their parts."""
     return [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
 
 
@@ -135,7 +135,7 @@ def _parameters(function: Any) -> Sequence[torch.Tensor]:
 
 
 class Exported(torch.nn.Module):
-    """Several samples in one module that takes their tensors, and whose outputs stand one behind the other."""
+    """Several samples in one module that takes their tensors, and whose outputs are concatenated."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Exported(torch.nn.Module):
 
 
 class Several(torch.nn.Module):
-    """Several samples in one module that takes the arguments of each and returns what each returns."""
+    """Several samples in one module that takes the arguments of each and returns the results of each."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Several(torch.nn.Module):
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor as NumPy's array; bfloat16 as ml_dtypes has it."""
+    """Return a tensor as NumPy array; bfloat16 as in ml_dtypes."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -171,7 +171,7 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """The reverse of as_array."""
+    """Return the reverse of as_array."""
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16).reshape(array.shape)
     return torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape)

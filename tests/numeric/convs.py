@@ -1,7 +1,7 @@
-"""One convolution described as data: its arrays, its result in NumPy, its workload, its TIR by several front ends.
+"""One convolution described as data: its arrays, its result in NumPy, its workload, its TIR from several frontends.
 
-Arrays are held in one order, images [n, space..., ci] and kernels [co, space..., ci / groups], and put in a layout such
-as "NCHW16c" for what reads them.
+Arrays are held in one order, images [n, space..., ci] and kernels [co, space..., ci / groups], and converted to a
+layout such as "NCHW16c" for their readers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tvm_tiling.workload import ConvWorkload
 
 @dataclass(frozen=True, kw_only=True)
 class Conv:
-    """A convolution of one to three dimensions; `before` and `behind` are its padding."""
+    """A convolution in one to three dimensions; `before` and `behind` are its padding."""
 
     space: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -67,7 +67,7 @@ class Conv:
 
     @property
     def reads(self) -> bool:
-        """Whether along every axis some point meets an element of the input, not only padding or gaps."""
+        """Whether along every axis some kernel position meets an element of the input, not only padding or gaps."""
 
         def met(axis: int) -> set[float]:
             stride, before, gap = self.stride[axis], self.before[axis], self.dilation[axis]
@@ -91,7 +91,7 @@ class Conv:
         return "DHW"[3 - len(self.space) :]
 
     def result(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """The convolution in float64 or int64, [n, space..., co]."""
+        """Compute the convolution in float64 or int64, [n, space..., co]."""
         exact = np.float64 if self.dtype in EPSILON else np.int64
         x, w = x.astype(exact), w.astype(exact)
         if self.transposed:
@@ -120,14 +120,15 @@ class Conv:
         return whole
 
     def workload(self, layout: str, **known: object) -> ConvWorkload:
-        """The workload, of its padding what is read; a transposed one of stride 1 is plain, its kernel rotated."""
+        """Return the workload, with the padding that is read; a transposed one with stride 1 is an ordinary one with a
+        rotated kernel."""
         before, behind, more, stride = list(self.before), list(self.behind), list(self.more), list(self.stride)
         transposed = self.transposed and max(stride) > 1
         for a, (h, k, o) in enumerate(zip(self.space, self.span, self.points, strict=True)):
             if transposed:
                 left = (h - 1) * stride[a] + k - before[a] - o
                 behind[a], more[a] = max(0, left), max(0, -left)
-                # A single input row shows no stride.
+                # A single input row does not show the stride.
                 stride[a] = stride[a] if self.space[a] > 1 else 1 + more[a]
             else:
                 before[a] = k - 1 - before[a] if self.transposed else before[a]
@@ -152,7 +153,8 @@ class Conv:
 
 
 def to_layout(array: np.ndarray, axes: str, layout: str) -> np.ndarray:
-    """`array`, whose axes are the letters `axes`, in `layout`; e.g. "NCHW16c" cuts the channels into blocks of 16."""
+    """Return `array`, whose axes are the letters `axes`, in `layout`; e.g. "NCHW16c" splits the channels into blocks of
+    16."""
     names = list(axes)
     for count, name in re.findall(r"(\d+)([a-z])", layout):
         at = names.index(name.upper())
@@ -164,7 +166,7 @@ def to_layout(array: np.ndarray, axes: str, layout: str) -> np.ndarray:
 
 
 def naive(program: ConvProgram) -> tirx.PrimFunc:
-    """The program as one scalar loop nest over its own accessors, as its workload says."""
+    """Compute the program as one scalar loop nest over its own accessors, as its workload describes it."""
     size = program.workload
     front, top, left = size.padding_d[0], *size.padding[:2]
     total = size.acc_dtype or "float32"
@@ -206,7 +208,7 @@ def naive(program: ConvProgram) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class Source:
-    """Tensors of a convolution as a front end writes it, the layouts of input and output, how kernels are stored."""
+    """Tensors of a convolution as a frontend emits it, layouts of input and output, and the storage of kernels."""
 
     x: te.Tensor
     w: te.Tensor
@@ -217,19 +219,19 @@ class Source:
 
 
 def placeholders(conv: Conv, layout: str, stored: Callable[[np.ndarray], np.ndarray]) -> tuple[te.Tensor, te.Tensor]:
-    """Input and kernels in these layouts."""
+    """Return input and kernels in these layouts."""
     shape_x = to_layout(np.empty(conv.shape_x, np.int8), f"N{conv.axes}C", layout).shape
     shape_w = stored(np.empty(conv.shape_w, np.int8)).shape
     return te.placeholder(shape_x, conv.dtype, "X"), te.placeholder(shape_w, conv.type_w or conv.dtype, "W")
 
 
 def kernels_as(conv: Conv, layout: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Kernels stored in `layout`, such as "OIHW16i16o"."""
+    """Return kernels in `layout`, such as "OIHW16i16o"."""
     return lambda w: to_layout(w, f"O{conv.axes}I", layout)
 
 
 def topi_conv(conv: Conv, layout: str, layout_w: str) -> Source:
-    """topi's convolution of any dimension, which Relax calls as well."""
+    """topi's convolution in any dimension, which Relax calls as well."""
     stored = kernels_as(conv, layout_w)
     x, w = placeholders(conv, layout, stored)
     out = topi.nn.conv(
@@ -239,7 +241,7 @@ def topi_conv(conv: Conv, layout: str, layout_w: str) -> Source:
 
 
 def topi_depthwise(conv: Conv, layout: str) -> Source:
-    """topi's convolution of each channel by itself, kernels [ci, co / ci, ...] or [..., ci, co / ci]."""
+    """topi's depthwise convolution, kernels [ci, co / ci, ...] or [..., ci, co / ci]."""
 
     def stored(w: np.ndarray) -> np.ndarray:
         each = w[..., 0].reshape(conv.groups, conv.co // conv.groups, *conv.kernel)
@@ -251,7 +253,8 @@ def topi_depthwise(conv: Conv, layout: str) -> Source:
 
 
 def topi_transposed(conv: Conv) -> Source:
-    """topi's transposed convolution: channels first, kernels [ci, co / groups, space...], zeros spread dilated taps."""
+    """topi's transposed convolution: channels first, kernels [ci, co / groups, space...], input dilated by the
+    stride."""
 
     def stored(w: np.ndarray) -> np.ndarray:
         # [group, co of it, space..., ci of it] -> [group, ci of it, co of it, space...]
@@ -270,9 +273,9 @@ def topi_transposed(conv: Conv) -> Source:
 
 
 def blocked(conv: Conv, block: int, block_out: int, *, split: bool = False) -> Source:
-    """NCHW with blocks of channels, kernels OIHW with both; `split`: input channels are summed by two axes.
+    """NCHW with blocks of channels, kernels OIHW with both; `split`: input channels are summed over two axes.
 
-    With one channel a group (then block = block_out) kernels have blocks of output channels only.
+    With one channel per group (then block = block_out) kernels have blocks of output channels only.
     """
     depthwise = conv.groups == conv.ci
     stored = kernels_as(conv, f"OIHW{block_out}o" if depthwise else f"OIHW{block}i{block_out}o")
@@ -300,7 +303,7 @@ def blocked(conv: Conv, block: int, block_out: int, *, split: bool = False) -> S
 
 
 def arrays(conv: Conv, source: Source) -> tuple[list[np.ndarray], np.ndarray]:
-    """Input and kernels as stored, small whole numbers so that every sum is exact; and the result in its layout."""
+    """Return input and kernels as stored, small integers so that every sum is exact; and the result in its layout."""
     rng = np.random.default_rng(5)
 
     def whole(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -312,7 +315,7 @@ def arrays(conv: Conv, source: Source) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def run(func: tirx.PrimFunc, inputs: list[np.ndarray], shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """What `func` stores, compiled by TVM's default."""
+    """Return what `func` stores, compiled by TVM's default."""
     out = tvm.runtime.empty(shape, dtype)
     func = func.with_attr("global_symbol", "main")
     tvm.compile(tvm.IRModule({"main": func}), target="llvm")["main"](*(tvm.runtime.tensor(a) for a in inputs), out)

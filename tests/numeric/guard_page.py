@@ -1,6 +1,6 @@
-"""Run products whose every operand ends where memory ends: a read or write behind one is a segmentation fault.
+"""Run GEMMs whose operands all end at the end of accessible memory: an access beyond one is a segmentation fault.
 
-Started as a program by test_guard_page.py; its arguments are a seed and how many products.
+Started as a program by test_guard_page.py; its arguments are a seed and the number of GEMMs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import products
 from random_products import random_case
 
 PROT_NONE = 0
-ALIGNMENT = 64  # bytes; an operand whose size is no multiple of it ends that much before the page does
+ALIGNMENT = 64  # bytes; an operand whose size is not a multiple of it ends that much before the page does
 
 
 class AtThePagesEnd(products.Guarded):
-    """An array behind whose last bytes no memory is accessible."""
+    """Return an array followed by inaccessible memory."""
 
     def place(self, size: int) -> tuple[np.ndarray, int]:
         pages = -(-size // mmap.PAGESIZE)
@@ -35,12 +35,12 @@ class AtThePagesEnd(products.Guarded):
 
 
 def main(seed: int, count: int) -> None:
-    """Check `count` random products; with none, read behind an array instead."""
+    """Check `count` random GEMMs; with 0, read beyond an array instead."""
     if not count:
         array = AtThePagesEnd((16,), "float32").array
         ctypes.string_at(array.ctypes.data + array.nbytes, 1)
     products.Guarded = AtThePagesEnd
-    # The edge of a sum that is resumed is met in every run, few random products have one.
+    # The edge of a resumed sum occurs in every run; few random GEMMs have one.
     products.check(products.Product(m=18, n=20, k=5000), form="normal")
     rng = random.Random(seed)
     for number in range(count):

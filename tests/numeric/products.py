@@ -1,7 +1,7 @@
-"""One product described as data: its TIR, its inputs, its result in NumPy, and the comparison of the two.
+"""One matrix multiplication described as data: its TIR, its inputs, its result in NumPy, and the comparison.
 
-Every operand of a run lies between guard bytes that are all ones: NaN as any float. A run is right if the output is,
-no input has changed, and nothing beside the output has.
+Every operand of a run lies between guard bytes that are all ones: NaN in any float type. A run is correct if the output
+is, no input has changed, and nothing outside of the output has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tvm.script import tirx as T  # noqa: N812
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu
 
-GUARD = 256  # bytes before and behind every operand; keeps the 64-byte alignment that kernels ask for
+GUARD = 256  # bytes before and after every operand; preserves the 64-byte alignment that kernels require
 DTYPES = {name: np.dtype(name) for name in ("float64", "float32", "float16", "int8", "uint8", "int16", "int32")}
 DTYPES["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
 SUMS = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
@@ -36,8 +36,8 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 class Product:
     """C[..., m, n] = A[..., m, k] * B[..., k, n], then the steps of `epilogue` in order.
 
-    `out` is the type of the sum, None the usual one. `batch_b` is broadcast against `batch` as NumPy does. `pad_a`,
-    `pad_b`, `pad_c` are elements between the rows of strided operands (no batch, no epilogue then). A step of the
+    `out` is the type of the sum, None the default one. `batch_b` is broadcast against `batch` as in NumPy. `pad_a`,
+    `pad_b`, `pad_c` are elements between the rows of strided operands (without batch and epilogue). A step of the
     epilogue is a name below or "cast:<type>".
     """
 
@@ -89,7 +89,7 @@ class Product:
 
 
 def tensors(p: Product) -> list[te.Tensor]:
-    """The product as a tensor expression: A, B, what the epilogue reads, and the result."""
+    """The matrix multiplication as a tensor expression: A, B, operands of the epilogue, and the result."""
     a = te.placeholder(p.shape_a, p.dtype, "A")
     b = te.placeholder(p.shape_b, p.type_b, "B")
     k = te.reduce_axis((0, p.k), "k")
@@ -133,7 +133,7 @@ def _epilogue_step(p: Product, step: str, number: int, x: te.Tensor, inputs: lis
 
 
 def strided_func(p: Product) -> tirx.PrimFunc:
-    """The product on buffers with strides; a transposed operand is one whose rows are the contiguous axis."""
+    """The matrix multiplication on strided buffers; a transposed operand is one whose rows are the contiguous axis."""
     strides_a, strides_b, strides_c = (_strides(p, name) for name in "abc")
     m, n, k, out = p.m, p.n, p.k, p.sum_type
 
@@ -160,7 +160,7 @@ def _strides(p: Product, operand: str) -> tuple[int, int]:
         "c": (p.pad_c, False, p.m, p.n),
     }[operand]
     strides = (1, rows + pad) if transposed else (columns + pad, 1)
-    # A single row or column has no gaps, and NumPy before 2.3 hands over what has none as if it were compact.
+    # A single row or column has no gaps, and NumPy before 2.3 exports such arrays as if they were contiguous.
     gaps = any(
         size > 1 and step != whole for size, step, whole in zip((rows, columns), strides, (columns, 1), strict=True)
     )
@@ -178,7 +178,7 @@ def operator(p: Product) -> te.Tensor | tirx.PrimFunc:
 
 
 class Guarded:
-    """An array between guard bytes, or one whose rows have guard bytes between them."""
+    """Return an array between guard bytes, or one with guard bytes between its rows."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str, strides: tuple[int, int] | None = None) -> None:
         kind = DTYPES[dtype]
@@ -196,7 +196,7 @@ class Guarded:
         self.before = raw.copy()
 
     def place(self, size: int) -> tuple[np.ndarray, int]:
-        """Bytes of ones and where in them an array of `size` bytes is to start."""
+        """Return bytes of ones and the offset of an array of `size` bytes in them."""
         raw = np.full(size + 2 * GUARD + 64, 0xFF, np.uint8)
         return raw, -raw.ctypes.data % 64 + GUARD
 
@@ -209,7 +209,7 @@ class Guarded:
         return np.array_equal(self.raw, self.before)
 
     def unchanged_around(self) -> bool:
-        """Whether every byte is as it was, but for those of the array."""
+        """Return whether every byte is unchanged, except those of the array."""
         now = self.array.copy()
         self.array.view(_bits(self.array))[...] = -1
         same = np.array_equal(self.raw, self.before)
@@ -222,7 +222,7 @@ def _bits(array: np.ndarray) -> np.dtype:
 
 
 def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Normal floats, integers over the whole range."""
+    """Return normally distributed floats, or integers over the whole range."""
     if dtype in EPSILON:
         return rng.standard_normal(shape).astype(DTYPES[dtype])
     info = np.iinfo(DTYPES[dtype])
@@ -234,10 +234,10 @@ def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) 
 
 
 def expected(p: Product, inputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, str]:
-    """The result in float64 or int64, the error allowed at each element, and the output's type.
+    """Return the result in float64 or int64, the error allowed for each element, and the output's type.
 
-    Allowed: sqrt(k) + 4 roundings of the sum's type on the sum of absolute products (k float32 products added in any
-    order stay within that but for a chance of e^-k), and one rounding of each later type.
+    Allowed: sqrt(k) + 4 roundings of the sum's type, relative to the sum of absolute products (k float32 products added
+    in any order stay within that except with a probability of e^-k), and one rounding of each later type.
     """
     exact = np.float64 if p.dtype in EPSILON else np.int64
     # The source converts both factors to the sum's type before it multiplies.
@@ -258,8 +258,8 @@ def expected(p: Product, inputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarr
 
 
 def _matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The matrix product; of integers by way of float64, ten times faster and as exact while every sum of absolute
-    products is below 2^53."""
+    """Multiply the matrices; integers through float64, ten times faster and exact while every sum of absolute products
+    is below 2^53."""
     if a.dtype == np.int64 and a.shape[-1] * math.prod(int(np.abs(x).max(initial=0)) for x in (a, b)) < 2**53:
         return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
     return np.matmul(a, b)
@@ -290,7 +290,7 @@ def _expected_step(step, value, error, kind, extra):
 
 
 def native(**changes: object) -> tt.Hardware:
-    """This CPU with one core, changed as asked: kernels for such a description run here too."""
+    """Return this CPU with one core and the given changes: kernels for such a description run here, too."""
     cpu = this_cpu().cpu
     assert cpu is not None
     if "cores" in changes:
@@ -299,13 +299,13 @@ def native(**changes: object) -> tt.Hardware:
 
 
 def avx2(vector_bits: int = 256, **changes: object) -> tt.Hardware:
-    """This CPU as one with 16 registers of 256 bits and no AVX-512."""
+    """Return this CPU with 16 registers of 256 bits and without AVX-512."""
     features = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
     return native(mcpu="", features=features, vector_bits=vector_bits, vector_registers=16, **changes)
 
 
 def machine_for(form: str | None, machine: Callable[..., tt.Hardware] | None = None, cores: int = 1) -> tt.Hardware:
-    """A machine that has register tiles for `form`: an inline copy needs more rows than may stay in place."""
+    """Return a machine that has register tiles for `form`: inline copy needs more rows than may be read in place."""
     return (machine or native)(cores=cores, **({"priority_ratio": 0.3} if form == "inline" else {}))
 
 
@@ -317,7 +317,7 @@ ON_X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reaso
 
 
 def inputs_of(p: Product, seed: int = 0) -> list[Guarded]:
-    """Random values for every input."""
+    """Return random values for every input."""
     rng = np.random.default_rng(seed)
     if p.strided:
         a = Guarded((p.m, p.k), p.dtype, _strides(p, "a"))
@@ -338,7 +338,7 @@ def check(
     microkernel: tuple[int, int] | None = None,
     weights: str = "plain",
 ) -> dict[str, object]:
-    """Schedule, compile and run the product and compare it with NumPy; returns the decision."""
+    """Schedule, compile and run the matrix multiplication and compare it with NumPy; return the decision."""
     hardware = hardware or native()
     sch = tt.tiling_schedule(operator(p), hardware, algorithm=form, microkernel=microkernel, weights=weights)
     taken = decision(sch.mod["main"])
@@ -378,12 +378,12 @@ def assert_close(result: np.ndarray, value: np.ndarray, allowed: np.ndarray, con
 
 
 def legal_tiles(registers: int) -> list[tuple[int, int]]:
-    """Every (rows, vectors) that page 03's limit on registers allows."""
+    """Return every (rows, vectors) that the number of registers allows."""
     return [(m, z) for z in range(1, registers) for m in range(1, registers) if (m + 1) * z + 1 <= registers]
 
 
 def check_tile(hardware: tt.Hardware, tile: tuple[int, int], dtype: str = "float32", **options: str) -> None:
-    """A product of two register tiles and a tail in both directions, with that tile forced."""
+    """Return a matrix multiplication of two register tiles and a tail in both directions, with that tile forced."""
     rows, vectors = tile
     columns = vectors * hardware.cpu.lanes(4)
     p = Product(m=2 * rows + rows // 2, n=2 * columns + 5, k=19, dtype=dtype)

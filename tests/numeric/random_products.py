@@ -1,4 +1,4 @@
-"""Random products, machines and options that are possible together."""
+"""Random GEMMs, machines and options that are valid together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def size(rng: random.Random, most: int) -> int:
 
 
 def epilogue(rng: random.Random, dtype: str) -> tuple[str, ...]:
-    """Steps in types that they can be computed in; a narrow float is the last."""
+    """Steps in types in which they can be computed; a narrow float is the last."""
     steps: list[str] = []
     kind = "float32" if dtype in ("float32", "float16", "bfloat16") else dtype
     for _ in range(rng.choice((0, 0, 1, 2, 3, 4))):
@@ -30,7 +30,7 @@ def epilogue(rng: random.Random, dtype: str) -> tuple[str, ...]:
             step = rng.choice(("bias_n", "bias_m", "relu", "residual", "cast:float32"))
         if kind == "float64" and step.startswith("cast:"):
             continue
-        # What large values would carry out of the range of half precision.
+        # Steps for which large values exceed the range of half precision.
         if (step == "square" and "square" in steps) or (step == "cast:float16" and dtype in ("int8", "uint8")):
             continue
         steps.append(step)
@@ -42,7 +42,7 @@ def epilogue(rng: random.Random, dtype: str) -> tuple[str, ...]:
 
 
 def random_case(rng: random.Random, most: int) -> tuple[Product, tt.Hardware, dict[str, object]]:
-    """A product, a machine and the options of products.check."""
+    """A matrix multiplication, a machine and the options of products.check."""
     dtype = rng.choice(("float32", "float32", "float32", "float64", "float16", "bfloat16", "int8", "uint8"))
     m, n, k = (size(rng, most) for _ in range(3))
     if rng.random() < 0.1:
@@ -54,7 +54,7 @@ def random_case(rng: random.Random, most: int) -> tuple[Product, tt.Hardware, di
     forms = [None, None, "pack"]
     if dtype in EPSILON:
         forms += ["normal", "nocopy"]
-        # The shorter side may become the rows: a matrix times a column is computed as a row times a matrix.
+        # The shorter side may become the rows: matrix times column is computed as row times matrix.
         forms += ["inline"] if m > 16 and n > 1 else ["stream"] if 1 <= m <= 4 and n > 1 else []
     form = rng.choice(forms)
     weights = "packed" if form != "stream" and rng.random() < 0.3 else "plain"
@@ -66,7 +66,7 @@ def random_case(rng: random.Random, most: int) -> tuple[Product, tt.Hardware, di
         batch = rng.choice(((), (), (), (3,), (2, 2)))
         shared = rng.choice((None, tuple(rng.choice((1, b)) for b in batch)))
         if batch and form not in (None, "pack"):
-            form = None  # the rows of a batch that shares B are those of one product, perhaps not evenly apart
+            form = None  # the rows of a batch that shares B are those of one GEMM, perhaps with uneven distances
         steps = epilogue(rng, dtype)
         p = Product(m=m, n=n, k=k, dtype=dtype, dtype_b=dtype_b, batch=batch, batch_b=shared, epilogue=steps, **layout)
     return p, machine_for(form, machine, cores), {"form": form, "weights": weights}

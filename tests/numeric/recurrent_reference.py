@@ -1,4 +1,4 @@
-"""Recurrences in float64, as the textbooks have them, and numbers to try them with."""
+"""Recurrences in float64 by the textbook formulas, and inputs for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def sigmoid(x):
 
 
 def numbers(recurrence, seed=0):
-    """Random inputs by name; weights shrink with the number of units, so that gates are neither open nor shut."""
+    """Return random inputs by name; weights shrink with the number of units, so that gates do not saturate."""
     rng, found = np.random.default_rng(seed), {}
     for name, shape in recurrence.inputs.items():
         if name == "lengths":
@@ -22,7 +22,7 @@ def numbers(recurrence, seed=0):
 
 
 def by_numpy(recurrence, values):
-    """The outputs by name."""
+    """Return the outputs by name."""
     r, hidden = recurrence, recurrence.hidden
     v = {name: value.astype(np.float64) if name != "lengths" else value for name, value in values.items()}
     h, c = v["h0"], v.get("c0")

@@ -1,4 +1,4 @@
-"""Products of weights in blocks of 4 and 8 bits, their rows, and rows of tables that are stored so: kernels and plain
+"""GEMMs with block-quantised weights of 4 and 8 bits, their rows, and embedding tables in that form: kernels and plain
 loops against NumPy in float64."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = ((1, 100, 256), (3, 33, 128), (20, 70, 160))
 
 
 def weights(product, rng):
-    """(records, the float64 weights that they stand for)."""
+    """Return (records, the float64 weights that they represent)."""
     e, shape = product.encoding, (product.n, product.blocks)
     values = rng.integers(0, 1 << product.bits, (*shape, e.block)).astype(np.uint8)
     zeros = rng.integers(0, 1 << product.bits, shape).astype(np.uint8) if e.zero_points else None
@@ -50,7 +50,7 @@ def compiled(functions):
 
 
 def checked(product, library, packed, stored, real, rng):
-    """Run the product of `library`, with the rows that it takes, and compare."""
+    """Run the GEMM of `library` with the rows in its format, and compare."""
     rows, k, block = product.rows, product.k, product.encoding.block
     x = rng.standard_normal((rows, k), np.float32)
     taken, seen = [x], x.astype(np.float64)
@@ -74,19 +74,19 @@ def checked(product, library, packed, stored, real, rng):
 
 
 def of_rows(product):
-    """The kernel that makes rows ready, where the product takes it."""
+    """The kernel that prepares rows, if the GEMM uses it."""
     return {"rows": schedule_block_rows(product.ready("int8"), "rows", CPU)} if product.activations == "int8" else {}
 
 
 def packed_and_checked(product, scheduled, rng):
-    """Compile a product with its rows and its packing, pack random weights, and compare."""
+    """Compile a GEMM with its row preparation and its packing, pack random weights, and compare."""
     library = compiled({**of_rows(product), "product": scheduled.main})
     stored, real = weights(product, rng)
     checked(product, library, in_panels(scheduled, product, stored), stored, real, rng)
 
 
 def in_panels(scheduled, product, stored):
-    """Records as a kernel takes them packed."""
+    """Return records as a kernel packs them."""
     packed = np.zeros(scheduled.packed_shape, np.uint8)
     scheduled.panels.pack(blocks_of_records(stored, product), packed)
     return packed
@@ -182,7 +182,7 @@ def test_rows_of_zeros_and_of_the_smallest_numbers():
 
 @pytest.mark.parametrize("nr", [None, 48])
 @pytest.mark.parametrize("encoding", [*ENCODINGS, "int6:16:float16:zero_points"])
-def test_rows_of_a_table_are_read_from_the_panels_of_a_product(encoding, nr):
+def test_rows_of_a_table_are_read_from_the_panels_of_a_gemm(encoding, nr):
     told = TableRows(rows=5, n=100, k=72, encoding=Encoding.parse(encoding))
     stored, real = weights(told.product, np.random.default_rng(5))
     scheduled = schedule_table_rows(told, "kernel", nr, prepacked=True)

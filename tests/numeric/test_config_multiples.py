@@ -1,4 +1,4 @@
-"""A configuration made for one shape, written for a larger and for a smaller one."""
+"""A configuration made for one shape, applied to a larger and a smaller one."""
 
 from __future__ import annotations
 

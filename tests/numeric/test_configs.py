@@ -1,5 +1,4 @@
-"""Schedules written from configurations: what a search or a database may ask for computes the same as what is
-decided."""
+"""Schedules of configurations: those of a search or a database give the same results as the decision."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ WORKLOADS = {
 
 
 def covering(space: Space, most: int) -> list[Config]:
-    """Configurations that have between them as many values of the options as so many can."""
+    """Return a number of configurations that cover as many values of the options as possible."""
     found, seen = [], set()
     for config in space.configs():
         own = set(space.choices(config).items())
@@ -51,7 +50,7 @@ def covering(space: Space, most: int) -> list[Config]:
 
 
 def operands(w: GemmWorkload | ConvWorkload, func) -> tuple[list[Guarded], Guarded]:
-    """Small whole numbers, so that sums are exact, between guards; and room for the result."""
+    """Return small integers, so that sums are exact, between guards; and space for the result."""
     rng = np.random.default_rng(3)
     shapes = [tuple(int(extent) for extent in p.shape) for p in func.params]
     inputs = [rng.integers(-3, 4, shape).astype(w.dtype) for shape in shapes[:-1]]
@@ -105,7 +104,7 @@ def test_configs_of_the_neighbourhood_compute_what_numpy_does(name):
 
 
 class Known:
-    """A source of one configuration for workloads of one operator."""
+    """A database with one configuration for workloads of one operator."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.asked = config, []
@@ -162,7 +161,7 @@ def test_weights_are_packed_as_the_config_has_them(kernel):
         np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=rounded, err_msg=str(config))
 
 
-def test_a_known_config_of_a_pointwise_convolution_reaches_the_product():
+def test_a_known_config_of_a_pointwise_convolution_reaches_the_gemm():
     hardware = hardware_of("llvm")
     w = WORKLOADS["pointwise"]
     space = neighbourhood(w, hardware)

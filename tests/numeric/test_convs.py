@@ -1,4 +1,5 @@
-"""Scheduled convolutions against NumPy: every layout, axis, type and form, at awkward sizes; exact on whole numbers."""
+"""Scheduled convolutions against NumPy: every layout, dimension, type and algorithm, at awkward sizes; exact on
+integers."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.schedule import PackedOperator, this_cpu
 
 SMALL = Conv(space=(7, 9), kernel=(3, 3), before=(1, 1), behind=(1, 1), n=1, ci=7, co=33)
-# Winograd's transforms round; everything else here is exact, sums of small whole numbers being so.
+# Winograd's transforms round; everything else here is exact for sums of small integers.
 ROUNDED = {"winograd": 1e-3}
 
 
 def computed(source: Source, inputs: list[np.ndarray], shape: tuple[int, ...], *, packed: bool, form: str | None):
-    """(result, form taken) of our kernel."""
+    """Return (result, algorithm) of our kernel."""
     if packed:
         kernel = tt.packed_operator(source.out, algorithm=form)
         return result_of(kernel, inputs, shape, str(source.out.dtype)), kernel.tiling.form
@@ -34,7 +35,7 @@ def computed(source: Source, inputs: list[np.ndarray], shape: tuple[int, ...], *
 
 
 def result_of(kernel: Callable[..., None], inputs: list[np.ndarray], shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """What a compiled kernel stores; nothing but the result may change, nor anything beside it."""
+    """Return what a compiled kernel stores; only the result may change."""
     operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
     result = Guarded(shape, dtype)
     first, weights, out = (operand.tensor for operand in (*operands, result))
@@ -174,7 +175,7 @@ def test_transposed_in_three_dimensions_with_points_that_no_tap_reaches(conv):
 @pytest.mark.parametrize("kernel", [(6,), (4,), (2, 3)])
 @pytest.mark.parametrize("stride", [2, 3])
 def test_transposed_whose_dilation_skips_points(dtype, kernel, stride):
-    """Taps at multiples of the stride leave whole residues of the output without any."""
+    """Kernel positions at multiples of the stride leave whole residues of the output without any."""
     every = (stride,) * len(kernel)
     space = (6,) * len(kernel)
     conv = Conv(space=space, kernel=kernel, stride=every, dilation=every, ci=3, co=9, dtype=dtype, transposed=True)
@@ -216,7 +217,7 @@ def test_types(dtype, ci):
 )
 @pytest.mark.parametrize("packed", [True, False])
 def test_any_admissible_form_can_be_forced(form, conv, packed):
-    """And those that are not say why in one sentence."""
+    """Unsupported ones give the reason in one sentence."""
     source = topi_conv(conv, "NHWC", "HWIO") if conv.groups == 1 else topi_depthwise(conv, "NHWC")
     workload = conv.workload("NHWC")
     candidates = {c.form: c for c in tt.decide(workload, this_cpu()).candidates}

@@ -1,4 +1,4 @@
-"""Depthwise convolutions against NumPy at awkward sizes, in every layout; exact on small whole numbers."""
+"""Depthwise convolutions against NumPy at awkward sizes, in every layout; exact on small integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYOUTS = ["NHWC", "NCHW"]
 
 
 def depthwise(channels: int, space: tuple[int, ...], kernel: tuple[int, ...], **more: object) -> Conv:
-    """Each channel by itself, with a border of half the kernel unless told otherwise."""
+    """A depthwise convolution with a border of half the kernel by default."""
     times = int(more.pop("times", 1))
     before = tuple(k // 2 for k in kernel)
     known = {"before": before, "behind": before, "n": 1, **more}
@@ -171,7 +171,7 @@ def test_bias_and_activation_are_fused(layout, axis):
 
 
 def computed3(source: Source, bias: te.Tensor, inputs: list[np.ndarray], shape: tuple[int, ...]):
-    """(result, form) of a kernel that takes a bias behind the weights."""
+    """Return (result, algorithm) of a kernel that takes a bias after the weights."""
     import tvm
 
     import tvm_tiling as tt

@@ -1,4 +1,4 @@
-"""Dot instructions are rows of a table: those of this CPU against NumPy, and toys that are added as documented."""
+"""Dot instructions are rows of a table: those of this CPU against NumPy, and toys added as documented."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 HOST = tt.Hardware.detect()
 TOY = {bits: Form(needs=(("toydot",),)) for bits in (128, 256, 512)}
-"""Of a feature that no CPU has, in plain arithmetic that every CPU computes."""
+"""With a feature that no CPU has, in plain arithmetic that every CPU computes."""
 TOYS = [
     DotInstruction(name="toy.int8", a="int8", b="int8", acc="int32", group=4, forms=TOY, rate=8.0),
     DotInstruction(name="toy.pairs", a="int16", b="int16", acc="int32", group=2, forms=TOY, rate=8.0, takes=("int8",)),
@@ -37,7 +37,7 @@ DEPTHWISE = {**CONV, "ci": 24, "co": 24, "groups": 24}
 
 @pytest.fixture
 def with_toy(monkeypatch):
-    """The machine with a toy instruction, whose row stands in the table until the test is over."""
+    """The machine with a toy instruction, whose row is in the table during the test."""
 
     def machine(toy: DotInstruction) -> tt.Hardware:
         monkeypatch.setattr("tvm_tiling.hardware.dot_instructions.DOT_INSTRUCTIONS", [*DOT_INSTRUCTIONS, toy])
@@ -47,7 +47,7 @@ def with_toy(monkeypatch):
 
 
 def check(workload, hardware=HOST, *, prepacked=False):
-    """The operator's kernel on random operands beside the answer in float64, which is exact for integers."""
+    """Run the operator's kernel on random operands and compare with float64, which is exact for integers."""
     func, operands = plain_operator(workload), _operands(workload)
     left, right = (tvm.runtime.tensor(array) for array in operands.arrays)
     out = tvm.runtime.tensor(np.zeros(operands.result_shape, workload.acc_dtype))
@@ -118,8 +118,8 @@ def test_unsigned_by_signed_bytes_are_decided_as_they_are_scheduled(left, right)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(1, 64, 96, False), (5, 77, 50, False), (4, 50, 64, True), (4, 67, 33, True)])
 def test_weights_that_few_rows_use_stay_in_16_bits(monkeypatch, dtype, shape):
-    """Packed ahead for a multiply-add: that of float16, and of bfloat16 where nothing else multiplies it. Only on a
-    machine of slow memory are weights so small worth it."""
+    """Packed for multiply-adds: float16, and bfloat16 where no dot instruction multiplies it. This pays off for such
+    small weights only on a machine with slow memory."""
     rows = [row for row in DOT_INSTRUCTIONS if row.a != "bfloat16"]
     monkeypatch.setattr("tvm_tiling.hardware.dot_instructions.DOT_INSTRUCTIONS", rows)
     slow = {f"{level}_bytes_per_cycle": 1.0 for level in ("l2", "l3", "memory")}
@@ -152,8 +152,8 @@ def test_convolutions_of_bfloat16_are_summed_in_float32(layout, size):
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 @pytest.mark.parametrize("workload", [{**CONV, "ci": 3, "padding": (0, 0, 1, 1)}, {**CONV, "ci": 5, "stride": (2, 2)}])
 @pytest.mark.parametrize("prepacked", [False, True])
-def test_numbers_behind_the_last_channels_are_not_multiplied(workload, prepacked):
-    """Infinities and NaN reach the points whose windows hold them, and no others."""
+def test_numbers_after_the_last_channels_are_not_multiplied(workload, prepacked):
+    """Infinities and NaN reach the points whose windows contain them, and no others."""
     workload = ConvWorkload(**workload, dtype="bfloat16")
     operands = _operands(workload)
     x, weights = operands.arrays
@@ -192,8 +192,8 @@ def test_a_kernel_that_links_a_function_is_saved_and_read_as_script(tmp_path):
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("channels", [3, 5, 6])
-def test_what_lies_behind_the_channels_of_a_tap_does_not_count(layout, channels):
-    """Memory behind an input, or that a kernel takes for itself, may hold NaN."""
+def test_what_lies_after_the_channels_of_a_tap_does_not_count(layout, channels):
+    """Memory after an input, or that a kernel allocates, may contain NaN."""
     workload = ConvWorkload(**{**CONV, "ci": channels}, dtype="bfloat16", layout=layout)
     for _ in range(5):
         poison = [np.full(size, np.nan, np.float32) for size in (1 << 10, 1 << 12, 1 << 14, 1 << 16) for _ in range(40)]
@@ -201,7 +201,7 @@ def test_what_lies_behind_the_channels_of_a_tap_does_not_count(layout, channels)
         check(workload)
 
 
-# Each row's instruction in assembly; multiplying words of 32 bits takes several on x86.
+# Each row's instruction in assembly; multiplying 32-bit words takes several on x86.
 ASSEMBLY = {
     "aarch64": {"fma": "fmla", "imul": "mla"},
     "x86_64": {"fma": "vfmadd", "imul": "vpmulld"},
@@ -219,7 +219,7 @@ def test_every_row_compiles_to_its_instruction(arch):
     rows = [row for row in DOT_INSTRUCTIONS if row.form(cpu) is not None]
     assert {row.arch for row in rows} == {"", arch}
     for row in rows:
-        # A pair of words that does not change is not multiplied anew.
+        # A constant pair of words is not multiplied again.
         least = 1 if not row.adds else 8
         module = tvm.compile(tvm.IRModule({"main": instruction_module(row, cpu.vector_bits, 8, 1)}), target=target)
         name = ASSEMBLY[arch].get(row.name.partition(".")[0], row.name)

@@ -1,4 +1,4 @@
-"""What a user can get wrong about an operator: one sentence each, with nothing of TVM's traceback in it."""
+"""Errors of users about an operator: one sentence each, without TVM's traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_tiling.schedule import packed_operator
 
 
 def message(error: type[Exception], op, target=None, **options) -> str:
-    """The sentence that scheduling `op` ends in."""
+    """Return the message with which scheduling `op` fails."""
     with pytest.raises(error) as caught:
         tt.tiling_schedule(op, native() if target is None else target, **options)
     assert isinstance(caught.value, tt.TilingError)
@@ -49,12 +49,12 @@ def test_operands_that_do_not_match():
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "bool", "uint32"])
-def test_a_type_that_is_not_served(dtype):
+def test_a_type_that_is_not_supported(dtype):
     a, b = te.placeholder((8, 8), dtype, "A"), te.placeholder((8, 8), dtype, "B")
     x = te.reduce_axis((0, 8), "x")
     op = te.compute((8, 8), lambda i, j: te.sum(a[i, x].astype("int32") * b[x, j].astype("int32"), x))
     text = message(tt.UnsupportedOperator, op)
-    # Of an unsigned number as large as the sum's the conversion does not keep the value, so it stays in the operand.
+    # The conversion does not preserve an unsigned number as large as the sum's type, so it stays in the operand.
     dtype = "int32" if dtype == "uint32" else dtype
     assert f"operands of type {dtype} are not supported; expected float64, float32" in text
 
@@ -74,7 +74,7 @@ def test_operands_of_two_types():
         (lambda x: topi.matmul(topi.matmul(x, x), x), "it has 2 reductions; expected one"),
     ],
 )
-def test_what_is_no_product(make, part):
+def test_what_is_not_a_gemm(make, part):
     assert part in message(tt.UnsupportedOperator, make(te.placeholder((8, 8), name="X")))
 
 
@@ -93,12 +93,12 @@ def test_a_module_without_functions():
 
 
 @pytest.mark.parametrize("op", ["gemm", 7, None])
-def test_what_is_no_operator(op):
+def test_what_is_not_an_operator(op):
     assert "is not an operator; expected a te.Tensor" in message(tt.UnsupportedOperator, op)
 
 
 @pytest.mark.parametrize("target", ["cuda", "llvm -mcpu=skylake", 7, tvm.target.Target("c")])
-def test_a_target_that_is_not_served(target):
+def test_a_target_that_is_not_supported(target):
     assert "is not supported; expected 'llvm', a preset" in message(tt.HardwareError, matmul(), target)
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_forced(options, part):
 
 
 @pytest.mark.parametrize("form", ["normal", "nocopy", "inline", "stream"])
-def test_forms_that_a_product_cannot_take(form):
+def test_forms_that_a_gemm_cannot_take(form):
     assert "expected " in message(tt.HardwareError, matmul(dtype="int8"), form=form)
 
 

@@ -1,4 +1,5 @@
-"""Stride-fold and W-fold as rewritings of plain schedules: exact, recorded in the trace, folded extents in the text."""
+"""Stride-fold and W-fold as transformations of plain schedules: exact, recorded in the trace, folded extents in the
+text."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def source_of(conv: Conv, kernels: str = "OHWI") -> Source:
 
 
 def convolution(sch: s_tir.Schedule) -> s_tir.schedule.SBlockRV:
-    """The block that sums."""
+    """Return the reduction block."""
     root = sch.get_sblock("root")
     return next(b for b in sch.get_child_blocks(root) if sch.get(b).init is not None)
 
@@ -46,7 +47,7 @@ def replays(source: Source, sch: s_tir.Schedule) -> None:
 
 
 def buffers(sch: s_tir.Schedule) -> list[tuple[int, ...]]:
-    """Shapes of what the schedule allocates."""
+    """Return the shapes of the schedule's allocations."""
     root = sch.get(sch.get_sblock("root"))
     return [tuple(int(e) for e in buffer.shape) for buffer in root.alloc_buffers]
 
@@ -60,7 +61,7 @@ def test_stride_fold_of_a_stem(kernels):
     source = source_of(STEM, kernels)
     sch = s_tir.Schedule(prim_func_of(source.out))
     fold_strides(sch, convolution(sch))
-    # One copy of the image: 11 padded columns are 6 folded ones of 6 channels; 3 taps are 2.
+    # One copy of the image: 11 padded columns are 6 folded ones of 6 channels; 3 kernel columns are 2.
     assert buffers(sch)[0] == (1, 10, 6, 6) and len(buffers(sch)) == 2
     assert sorted(buffers(sch)[1]) == sorted((5, 3, 2, 6))
     assert extents(sch) == [1, 4, 5, 5, 3, 2, 6]
@@ -85,7 +86,7 @@ def test_folded_weights_are_expected_as_stride_fold_lays_them():
     assert buffers(sch) == [(1, 10, 6, 6)]
     assert [int(e) for e in sch.mod["main"].params[1].shape] == [5, 3, 2, 6]
     (x, w), result = arrays(STEM, source)
-    # The padded image's own fold: no zeros in front of the kernel.
+    # The fold of the padded image itself: no zeros in front of the kernel.
     fold = StrideFold(replace(STEM.workload("NHWC"), h=10, w=11, padding=(0, 0, 0, 0)))
     got = run(sch.mod["main"], [x, fold.fold_weights(w)], result.shape, "float32")
     np.testing.assert_array_equal(got, result)
@@ -98,14 +99,14 @@ def test_w_fold_of_a_stem():
     block = convolution(sch)
     fold_strides(sch, block)
     fold_width(sch, block, pci=8, ws=4)
-    # 15 output columns are 4 rows of 4 points, 8 folded channels one block; the surplus point leaves by a crop.
+    # 15 output columns are 4 rows of 4 points, 8 folded channels one block; the surplus point is cropped.
     assert (1, 10, 5, 1, 32) in buffers(sch)
     assert extents(sch) == [1, 4, 4, 4, 5, 3, 2, 1, 8]
     same(conv, source, sch)
     replays(source, sch)
 
 
-def test_what_is_fused_behind_stays():
+def test_epilogues_stay():
     conv = replace(STEM, stride=(1, 1))
     source = source_of(conv)
     rectified = topi.nn.relu(source.out)

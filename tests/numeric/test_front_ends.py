@@ -1,4 +1,4 @@
-"""Products as TOPI and Relax write them, with what is fused before and behind them, against NumPy."""
+"""Matrix multiplications as TOPI and Relax emit them, with fused operators before and after, against NumPy."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_batch_that_shares_a():
 
 
 def test_several_axes_summed_and_fused():
-    """A product over [h, w] pixels and [r, c] summed elements, as a 1x1 or unrolled convolution has."""
+    """A matrix multiplication over [h, w] pixels and a reduction over [r, c], like a 1x1 or unrolled convolution."""
     x, y = placeholders((3, 5, 2, 11), (2, 11, 17))
     r, c = te.reduce_axis((0, 2), "r"), te.reduce_axis((0, 11), "c")
     arrays = values((3, 5, 2, 11), (2, 11, 17))
@@ -142,7 +142,7 @@ def test_packed_operator(m, n):
     product(tvm.runtime.tensor(a), packed, out)
     value, allowed, _ = expected(p, [a, b])
     assert_close(out.numpy(), value, allowed)
-    # A single column needs no layout: what is packed is a copy.
+    # A single column needs no layout: the packed form is a copy.
     assert (product.tiling.pack_b == "ahead") == (n > 1)
 
 
@@ -151,7 +151,7 @@ def test_packed_operator(m, n):
 
 @I.ir_module
 class Layers:
-    """relu(x * w + b) * v, and a softmax that no rule serves."""
+    """relu(x * w + b) * v, and a softmax that no rule supports."""
 
     @R.function
     def main(

@@ -1,4 +1,4 @@
-"""Sigmoid and tanh of recurrent cells, made of exponentials within bounds, against float64."""
+"""Sigmoid and tanh of recurrent cells, from exponentials within bounds, against float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_tiling.lowering.gate_math import falling, rising
 from tvm_tiling.lowering.registers import register
 
 LANES, COUNT = 16, 16 * 40_000
-WITHIN = 2.5  # units in the last place, as gate_math.py says
+WITHIN = 2.5  # units in the last place, as stated in gate_math.py
 
 
 @pytest.fixture(scope="module")

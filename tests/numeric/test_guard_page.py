@@ -1,4 +1,4 @@
-"""No kernel touches memory behind an operand, not even to read elements that it does not use."""
+"""No kernel accesses memory after an operand, not even to read elements that it does not use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def run(seed: int, count: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
-def test_nothing_behind_an_operand_is_touched():
+def test_nothing_after_an_operand_is_touched():
     done = run(seed=1, count=15)
     assert done.returncode == 0, f"{done.stdout[-600:]}\n{done.stderr[-1000:]}"
 
 
-def test_a_read_behind_an_operand_is_noticed():
+def test_a_read_after_an_operand_is_noticed():
     assert run(seed=0, count=0).returncode == -signal.SIGSEGV

@@ -1,4 +1,5 @@
-"""Attention whose products take 16 bits, softmax and sums in float32: one kernel, beside NumPy on the same numbers."""
+"""Attention with 16-bit matrix multiplications, softmax and sums in float32: one kernel, compared with NumPy on the
+same numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ SHAPES = [(2, 16, 16, 32, 16), (3, 33, 35, 16, 7), (1, 70, 129, 7, 64), (2, 5, 9
 
 
 def attention(dtype, heads, rows, keys, depth, width, mask):
-    """q k^T, scaled and masked in float32, a softmax, and the product of its rounded result with v."""
+    """q k^T, scaled and masked in float32, a softmax, and its rounded result times v."""
     builder = relax.BlockBuilder()
     shapes = ((heads, rows, depth), (heads, keys, depth), (heads, keys, width))
     q, k, v = (relax.Var(name, relax.TensorType(shape, dtype)) for name, shape in zip("qkv", shapes, strict=True))
@@ -34,7 +35,7 @@ def attention(dtype, heads, rows, keys, depth, width, mask):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_one_kernel_rounds_what_the_model_rounds(monkeypatch, shape, dtype, dots):
-    """`dots`: with the instructions of this CPU; else by multiply-adds of float32 alone."""
+    """`dots`: with the instructions of this CPU; else by float32 multiply-adds alone."""
     if not dots:
         rows = [row for row in DOT_INSTRUCTIONS if row.in_place]
         monkeypatch.setattr("tvm_tiling.hardware.dot_instructions.DOT_INSTRUCTIONS", rows)
@@ -51,7 +52,7 @@ def test_one_kernel_rounds_what_the_model_rounds(monkeypatch, shape, dtype, dots
     exact = np.exp(scores - scores.max(-1, keepdims=True))
     weights = (exact / exact.sum(-1, keepdims=True)).astype(np.float32).astype(kind).astype(np.float64)
     right = weights @ v.astype(np.float64)
-    # A weight next to a half may be rounded to its other neighbour.
+    # A weight next to a rounding boundary may be rounded to its other neighbour.
     step = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
     assert np.abs(executable.run(q, k, v) - right).max() <= step * np.abs(right).max()
     assert np.mean(np.abs(executable.run(q, k, v) - right) <= 1e-5 * np.abs(right).max()) > 0.9

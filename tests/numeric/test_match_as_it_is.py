@@ -1,4 +1,4 @@
-"""What looks like a sum of products and is another one: it is computed as TVM's default build does, or is refused."""
+"""Expressions that resemble a sum of products but differ: computed like TVM's default build, or refused."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def numbers(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 def built(func: tirx.PrimFunc, arrays: list[np.ndarray], target: object) -> np.ndarray:
-    """What the last parameter holds after a run that found `arrays` in all of them."""
+    """Return the content of the last parameter after a run with `arrays` in all parameters."""
     tensors = [tvm.runtime.tensor(a) for a in arrays]
     tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), target=target)["main"](*tensors)
     return tensors[-1].numpy()
 
 
 def check(func: tirx.PrimFunc, arrays: list[np.ndarray], said: str) -> None:
-    """No product for the matcher, which says why; every other rule computes it."""
+    """Not a matrix multiplication for the pattern matcher, which gives the reason; other rules compute it."""
     with pytest.raises(UnsupportedOperator, match=said):
         tt.tiling_schedule(func)
     want = built(func, arrays, "llvm")
@@ -71,7 +71,7 @@ def test_products_that_are_narrowed():
 @pytest.mark.parametrize(
     ("dtype", "between"), [("int8", "int16"), ("int8", "int32"), ("uint8", "uint16"), ("float16", "float32")]
 )
-def test_products_that_their_type_holds_are_served(dtype, between):
+def test_products_that_their_type_holds_are_supported(dtype, between):
     total = "float64" if dtype == "float16" else "int32"
     func = product(dtype, dtype, lambda a, b: (a.astype(between) * b.astype(between)).astype(total))
     arrays = [numbers(dtype, (M, K), 1), numbers(dtype, (K, N), 2), np.zeros((M, N), total)]
@@ -85,7 +85,7 @@ def test_products_of_bytes_in_words_that_do_not_hold_them():
     check(func, arrays, "not a sum of products that fit in their type")
 
 
-def test_so_many_products_of_integers_that_int32_may_wrap():
+def test_that_many_products_of_integers_that_int32_may_wrap():
     a, b = te.placeholder((1, 200_000), "int8", "A"), te.placeholder((200_000, 2), "int8", "B")
     k = te.reduce_axis((0, 200_000), "k")
     f = te.compute((1, 2), lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k), "C")
@@ -96,7 +96,7 @@ def test_so_many_products_of_integers_that_int32_may_wrap():
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_epilogue_that_leaves_nothing_of_the_sum(dtype):
-    """On an axis of one element the condition is known, and TVM makes zeros of what it has multiplied by zero."""
+    """On an axis of one element the condition is known, and TVM returns zeros instead of products with zero."""
     a, b = te.placeholder((M, K), "int8", "A"), te.placeholder((K, 1), "int8", "B")
     scale = te.placeholder((1,), dtype, "scale")
     k = te.reduce_axis((0, K), "k")

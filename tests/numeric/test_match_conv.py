@@ -1,4 +1,4 @@
-"""Convolutions as front ends write them: the workload found, and every element, by a scalar loop nest over them."""
+"""Convolutions as frontends emit them: the workload found, and every element, by a scalar loop nest."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tvm_tiling.match.access import address
 def check(
     conv: Conv, source: Source, layout: str | None = None, *, reference: bool = True, random: bool = False
 ) -> ConvProgram:
-    """The program of `source` is `conv`; it computes what NumPy and, as `reference`, TVM's default compute."""
+    """The program of `source` is `conv`; it gives NumPy's results and, as `reference`, TVM's default's."""
     func = prim_func_of(source.out)
     program = match_conv(func)
     known = "NHWC" if source.layout[-1] == "C" else source.layout if source.layout[-1] == "c" else "NCHW"
-    # A single row, output row or tap shows no stride or dilation, and where windows reach beyond the image two may not
-    # either; what is found then computes the same.
+    # A single row, output row or kernel position does not show stride or dilation, nor may two if windows extend beyond
+    # the image; the found workload then computes the same.
     if min(*conv.space, *conv.kernel, *conv.points) > (2 if conv.transposed else 1) or not random:
         assert program.workload == conv.workload(layout or known)
     check_places(program)
@@ -54,7 +54,7 @@ def place(load: tirx.Expr) -> int:
 
 
 def check_places(program: ConvProgram) -> None:
-    """Strides and runs are those of the elements' places in memory."""
+    """Strides and contiguous runs are those of the elements' addresses in memory."""
     size = program.workload
     extents_in, extents_out = (size.n, size.d, size.h, size.w, size.ci), (size.n, size.do, size.ho, size.wo, size.co)
 
@@ -114,7 +114,7 @@ SHAPES = [
 
 
 def name(conv: Conv) -> str:
-    """The fields that are not the usual ones, for pytest."""
+    """Return the fields that differ from their defaults, for pytest."""
     usual = Conv(space=conv.space, kernel=conv.kernel)
     fields = {k: v for k, v in vars(conv).items() if v != getattr(usual, k)}
     return f"{conv.space}-{conv.kernel}-{fields}".replace(" ", "")
@@ -227,7 +227,7 @@ def test_types(dtype, type_w, layout):
     check(conv, topi_conv(conv, *layout), reference=dtype in ("float64", "int8", "uint8"))
 
 
-# Each of the two results is one input times one tap, with strides of 1 or of 2.
+# Each of the two results is one input times one kernel element, with strides of 1 or of 2.
 TOLD_IN_TWO_WAYS = Conv(
     space=(2,), kernel=(3,), stride=(2,), before=(2,), behind=(5,), dilation=(3,), more=(0,), transposed=True
 )
@@ -253,12 +253,12 @@ def random_convs(draw) -> Conv:
         groups=groups,
         transposed=transposed,
     )
-    # A transposed convolution's front ends take no padding beyond the kernel's own reach.
+    # Frontends support no padding of transposed convolutions beyond the kernel's own extent.
     reach = [s - 1 if transposed else 4 for s in conv.span]
     before, behind = (tuple(draw(st.integers(0, r)) for r in reach) for _ in range(2))
     more = tuple(draw(st.integers(0, s - 1)) for s in stride) if transposed else ()
     conv = replace(conv, before=before, behind=behind, more=more)
-    # Where no output point reaches the image there is nothing to find.
+    # If no output point reaches the image there is nothing to find.
     assume(conv.possible and conv.result(np.ones(conv.shape_x), np.ones(conv.shape_w)).any())
     return conv
 

@@ -18,7 +18,8 @@ Step = Callable[[relax.Expr, list[relax.Var]], relax.Expr]
 
 
 def fused(shapes: list[tuple[int, ...]], dtype: str, *steps: Step) -> dict[str, tirx.PrimFunc]:
-    """The functions that a chain of Relax operators is legalised and fused to, each step fed by the one before."""
+    """Return the functions to which a chain of Relax operators is legalised and fused, each step reading the previous
+    one."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"p{n}", relax.TensorType(shape, dtype)) for n, shape in enumerate(shapes)]
     with builder.function("main", inputs):
@@ -40,7 +41,7 @@ def only(functions: dict[str, tirx.PrimFunc]) -> tirx.PrimFunc:
 
 
 def check(func: tirx.PrimFunc, conv: Conv, layout: str) -> ConvProgram:
-    """`func` is matched as `conv`, and the program computes what TVM's default of it computes."""
+    """`func` is matched as `conv`, and the program gives the results of TVM's default."""
     program = match(func)
     assert isinstance(program, ConvProgram)
     assert program.workload == conv.workload(layout)
@@ -138,8 +139,8 @@ def test_what_is_fused_behind(layout, activation):
     assert program.has_epilogue and program.x is not None and program.w is not None
 
 
-def test_operators_that_are_products():
-    """1x1 and windows that lie one behind the other go in place; other windows and groups do not."""
+def test_operators_that_are_gemms():
+    """1x1 and non-overlapping windows are computed in place; other windows and groups are not."""
     pointwise = replace(PADDED, kernel=(1, 1), before=(0, 0), behind=(0, 0), n=1)
     whole = replace(pointwise, space=(3, 3), kernel=(3, 3))
     patches = Conv(space=(12,), kernel=(3,), stride=(3,))

@@ -1,4 +1,4 @@
-"""Convolutions written by hand in many ways, and what is refused with which sentence."""
+"""Convolutions written by hand in many ways, and refusals with their messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ X, W = (te.placeholder(shape, name=name) for shape, name in (((2, 7, 8, 4), "X")
 
 
 def same(op: te.Tensor, **fields: object) -> ConvProgram:
-    """The program of `op`, whose workload has these fields, computes what TVM's default of `op` computes."""
+    """The program of `op`, whose workload has these fields, gives the results of TVM's default."""
     func = prim_func_of(op)
     program = match_conv(func)
     found = program.workload.to_dict()
@@ -153,7 +153,7 @@ def test_inputs_that_are_computed(computed):
 
 
 def test_padding_with_the_zero_point():
-    """Quantised values padded with the number that stands for zero."""
+    """Quantised values padded with their zero point."""
     q = te.placeholder((2, 7, 8, 4), "uint8", "Q")
     padded = topi.nn.pad(q, (0, 1, 1, 0), (0, 1, 1, 0), tirx.const(3, "uint8"))
     shifted = te.compute(padded.shape, lambda *at: (padded(*at).astype("float32") - 3.0) * 0.5, "shifted")
@@ -178,7 +178,7 @@ def test_kernels_spread_by_zeros():
 
 
 def test_kernels_of_each_image():
-    """Every image has kernels of its own: a group each."""
+    """Every image has its own kernels: one group each."""
     w = te.placeholder((2, 3, 3, 4, 6), name="W")
     kh, kw, c = axes(3, 3, 4)
     op = te.compute(
@@ -385,7 +385,7 @@ def test_a_size_that_is_not_fixed():
 @pytest.mark.parametrize(
     ("dtype", "type_w", "part"), [("int32", "int32", "int32 are not supported; expected"), ("int8", "int16", "int32")]
 )
-def test_types_that_are_not_served(dtype, type_w, part):
+def test_types_that_are_not_supported(dtype, type_w, part):
     x, w = te.placeholder((2, 7, 8, 4), dtype, "X"), te.placeholder((3, 3, 4, 6), type_w, "W")
     op = by_hand(lambda n, y, z, o, i, j, c: x[n, y + i, z + j, c].astype("int32") * w[i, j, c, o].astype("int32"))
     assert f"operands of type {part}" in refusal(op)

@@ -1,5 +1,5 @@
-"""Blocks of the kernels as a TVM user meets them: found by name, with loops and regions, annotated, and with a consumer
-moved to their loops. docs/schedules.md promises what is tested here."""
+"""Blocks of the kernels for TVM users: found by name, with loops and regions, annotated, and with a consumer moved to
+their loops, as documented in docs/schedules.md."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def machine(cores=2):
 
 
 def children(sch, block):
-    """Names of the blocks directly within a block."""
+    """Return the names of the blocks directly within a block."""
     return [str(sch.get(child).name_hint) for child in sch.get_child_blocks(sch.get_sblock(block))]
 
 
 def kinds(names):
-    """The names without the numbers of those that occur again."""
+    """Return the names without the numbers of repeated ones."""
     return list(dict.fromkeys(name.rstrip("0123456789").rstrip("_") for name in names))
 
 
 TILE = ["microkernel", "epilogue"]
-# form: operator, options, blocks of the root block, blocks of a tile
+# algorithm: operator, options, blocks of the root block, blocks of a tile
 FORMS = {
     "normal": (product(64, 64, 64), {"form": "normal"}, ["tile"], TILE),
     "packed": (product(768, 1024, 1024), {"microkernel": (8, 2)}, ["pack_b", "tile"], TILE),
@@ -91,8 +91,8 @@ def test_a_block_has_its_loops_as_variables_and_says_what_it_accesses():
 
 
 def test_variables_are_spatial_reductions_or_opaque():
-    """The rows of a tile are other results in each turn, blocks of K add to the same; tasks that pack the same do it
-    once more."""
+    """The rows of a tile are different results in each iteration, blocks of K add to the same; tasks that pack the same
+    do so repeatedly."""
     sch = tt.tiling_schedule(product(96, 2048, 128), machine(), microkernel=(8, 2))
     tile = [int(axis.iter_type) for axis in sch.get(sch.get_sblock("tile")).iter_vars]
     spatial, reduction, opaque = tirx.IterVar.DataPar, tirx.IterVar.CommReduce, tirx.IterVar.Opaque
@@ -119,8 +119,9 @@ def test_annotations_stay_in_the_module_and_kernels_run_as_before():
     check(sch.mod["main"], (64, 64, 64), np.positive)
 
 
-def test_what_is_done_behind_is_in_the_trace():
-    """The trace of the schedule begins with its blocks: what a user applies replays on the same schedule made anew."""
+def test_what_is_done_after_is_in_the_trace():
+    """The trace of the schedule starts with its blocks: user transformations replay on a new instance of the
+    schedule."""
     op = product(64, 64, 64)
     sch = tt.tiling_schedule(op, machine(), microkernel=(4, 2))
     tile = sch.get_sblock("tile")
@@ -140,7 +141,7 @@ def exponential(m, n):
 
 
 def fused(kernel, m, n, behind=None):
-    """A scheduled kernel and what reads its result, an exponential, as Relax fuses two functions."""
+    """A scheduled kernel and a consumer of its result, an exponential, as Relax fuses two functions."""
     behind = behind or exponential(m, n)
     builder = relax.BlockBuilder()
     functions = [builder.add_func(f.without_attr("global_symbol"), name) for name, f in (("c", kernel), ("d", behind))]
@@ -215,14 +216,14 @@ def test_tvm_refuses_a_consumer_where_shares_of_the_cores_differ():
     sch = fused(kernel, m, n)
     with pytest.raises(s_tir.ScheduleError, match="stage pipeline"):
         sch.reverse_compute_at(sch.get_sblock("consumer"), sch.get_loops(sch.get_sblock("tile"))[0])
-    # What works instead: the kernel is scheduled with its consumer, which becomes its epilogue.
+    # The alternative: the kernel is scheduled with its consumer, which becomes its epilogue.
     summed = product(m, k, n)
     whole = tt.tiling_schedule(te.compute((m, n), lambda i, j: te.exp(summed[i, j])))
     check(whole.mod["main"], (m, k, n), np.exp)
 
 
 def test_a_module_of_relax_is_tiled_first_and_fused_then():
-    """Its indices are of 64 bits, those of the kernels' loops of 32."""
+    """It has 64-bit indices, the kernels' loops 32-bit ones."""
     (m, k, n) = (96, 64, 128)
     builder = relax.BlockBuilder()
     a, b = (relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in (("a", (m, k)), ("b", (k, n))))
@@ -238,7 +239,7 @@ def test_a_module_of_relax_is_tiled_first_and_fused_then():
 
 @pytest.mark.parametrize("form", ["matrix multiplication", "winograd", "wfold"])
 def test_the_code_is_the_same_without_blocks(form):
-    """Models are compiled so, in less time."""
+    """Models are compiled in this way, which is faster."""
     matmul = form == "matrix multiplication"
     op = product(37, 129, 70) if matmul else convolution(14, 16, 48, 3)
 

@@ -1,4 +1,4 @@
-"""Extents that are computed of sizes, as variables of the function."""
+"""Computed extents as variables of the function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def number(value):
 
 
 def copy_of(source, *target):
-    """The elements of one shape under another, as of padded images: where both have a place."""
+    """The elements of one shape under another, as for padded images: those in both."""
     x = te.placeholder(source)
     inside = [tirx.const(0, "int64")] * (len(source) - len(target))
     return te.create_prim_func([x, te.compute(target, lambda *at: x[(*inside, *at)] + tirx.const(1.0, "float32"))])

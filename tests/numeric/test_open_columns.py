@@ -1,4 +1,4 @@
-"""Products whose columns or summed elements only a run brings, as of two activations, beside NumPy."""
+"""Matrix multiplications with dynamic columns or reduction axis, as of two activations, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_operator
 
 B, M, N, K = (tirx.Var(name, "int64") for name in "bmnk")
-# Of b, m, n and k: around vectors, groups and tiles, and none.
+# Of b, m, n and k: around vectors, groups and tiles, and 0.
 SIZES = [
     *((1, 1, 1, 1), (2, 7, 5, 3), (3, 8, 16, 4), (1, 9, 33, 66), (2, 64, 31, 17), (1, 17, 100, 257), (2, 3, 63, 64)),
     *((0, 3, 4, 5), (2, 0, 4, 5), (2, 3, 0, 5), (2, 3, 4, 0)),
@@ -30,7 +30,7 @@ def extent(size):
 
 
 def product(types, turned, sizes):
-    """max(2 a b + r, -7) of matrices, b column by column where it is turned."""
+    """max(2 a b + r, -7) of matrices, b column by column if it is transposed."""
     batch, m, n, k = map(extent, sizes)
     left, right, out = types
     a, r = te.placeholder((batch, m, k), left), te.placeholder((batch, m, n), out)

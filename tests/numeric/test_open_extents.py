@@ -1,4 +1,4 @@
-"""Element-wise work, data movement and reductions whose extents a run brings, at sizes of a vector and around it."""
+"""Element-wise operators, data movement and reductions with dynamic extents, at sizes around a vector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvm_tiling.model.kernels import Kind, _safe
 from tvm_tiling.schedule import this_cpu
 
 N, M, P = (tirx.Var(name, "int64") for name in "nmp")
-# Of n, m and p: below a vector, whole vectors, several, and none.
+# Of n, m and p: less than a vector, whole vectors, several, and 0.
 SIZES = [
     *((1, 1, 1), (2, 3, 5), (1, 7, 2), (3, 8, 1), (2, 9, 16), (5, 15, 3), (1, 16, 17), (2, 17, 9), (1, 31, 2)),
     *((2, 33, 7), (3, 64, 1), (1, 100, 31), (2, 257, 3), (0, 5, 2), (3, 0, 2), (3, 4, 0), (40, 70, 33)),
@@ -36,7 +36,7 @@ def tensor(*shape: Any, dtype: str = "float32") -> te.Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """A function of tensor expressions; `reference` on NumPy arrays, None where TVM's plain build is one."""
+    """A function of tensor expressions; `reference` on NumPy arrays, or None for TVM's plain build."""
 
     inputs: list[te.Tensor]
     output: te.Tensor
@@ -132,7 +132,7 @@ def test_every_size_is_right_and_vectorised(name: str, cores: int) -> None:
     for sizes in SIZES:
         arrays = [values(rng, shape_at(t, sizes), str(t.dtype)) for t in case.inputs]
         if plain is not None and not sizes[1]:
-            continue  # TVM's build stores nothing where it sums nothing
+            continue  # TVM's build stores nothing for an empty sum
         given = [tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays]
         found, wanted = (tvm.runtime.empty(shape_at(case.output, sizes), str(case.output.dtype)) for _ in range(2))
         ours["main"](*given, found)

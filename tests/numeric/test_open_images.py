@@ -1,4 +1,4 @@
-"""Convolutions over images whose height and width only a run brings, beside NumPy."""
+"""Convolutions over images with dynamic height and width, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = ((1, 1), (1, 2), (2, 7), (3, 3), (4, 4), (5, 9), (8, 8), (13, 6), (33, 1
 
 
 def layer(ci, co, kernel=3, border=1, stride=1, dilation=1, images=1, width=None):
-    """relu(conv(x) + bias), channels last, over images of open height and, where no width is given, width."""
+    """relu(conv(x) + bias), channels last, over images of dynamic height and, without a given width, dynamic width."""
     n = te.var("n", "int64") if images is None else images
     h, w = te.var("h", "int64"), te.var("w", "int64") if width is None else width
     x = te.placeholder((n, h, w, ci), name="x")

@@ -1,4 +1,5 @@
-"""Products whose rows or batch only a run brings, and convolutions of an open number of images, beside NumPy."""
+"""Matrix multiplications with dynamic rows or batch, and convolutions of a dynamic number of images, compared with
+NumPy."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_weights_that_the_run_packs(n, k):
 
 @pytest.mark.parametrize("prepacked", [True, False])
 def test_configurations_of_every_tile(prepacked):
-    """Blocks that K and the columns are no multiples of, and ranges of rows that cores share in their own ways."""
+    """Blocks that do not divide K and the columns, and ranges of rows with different divisions among cores."""
     n, k, cores = 77, 257, hardware_of("llvm").cpu.cores
     shares = (1, 1, cores, 1, cores, 1, 1, 1, 1)
     around, sizes = Surroundings(prepacked=prepacked), (1, 300)
@@ -98,7 +99,7 @@ def test_any_columns_summed_elements_and_rows(n, k, rows):
 
 
 def with_types(n: int, k: int, types: tuple[str, str, str], computed: bool = False):
-    """a b of m rows; of a's elements less a number of its type where they are computed."""
+    """a b of m rows; with a zero point subtracted from a's elements."""
     m, r = te.var("m", "int64"), te.reduce_axis((0, k))
     a, b = te.placeholder((m, k), types[0], name="a"), te.placeholder((k, n), types[1], name="b")
     left = te.compute((m, k), lambda i, j: a[i, j] * tirx.const(2, types[0])) if computed else a
@@ -112,7 +113,7 @@ def with_types(n: int, k: int, types: tuple[str, str, str], computed: bool = Fal
 @pytest.mark.parametrize("left", ["int8", "uint8"])
 @pytest.mark.parametrize(("n", "k"), [(70, 96), (33, 131)])
 def test_integers_in_groups(left, n, k):
-    """Rows are copied in groups, the last one filled up; sums are exact."""
+    """Rows are copied in groups, the last one padded; sums are exact."""
     func = with_types(n, k, (left, "int8", "int32"))
     scheduled = schedule_operator(func, "main", hardware_of("llvm"), Options(prepacked=True))
     library = compiled(scheduled)
@@ -162,7 +163,7 @@ def test_sampled_extents():
     assert sampled(7) == 7 and sampled(s * b) == 128 * 128
     with samples({s: 5, "b": 3}):
         assert sampled(s * b + 1) == 16
-        assert sampled(s - 9) == 1  # a size that a decision can be made for
+        assert sampled(s - 9) == 1  # a size for which a decision can be made
 
 
 def test_ranges_of_extents():
@@ -177,7 +178,7 @@ def test_ranges_of_extents():
 
 
 def images(stride: int = 1, residual: bool = True):
-    """relu(conv(x, w) [+ r]) on an open number of images."""
+    """relu(conv(x, w) [+ r]) on a dynamic number of images."""
     n = te.var("n", "int64")
     x, w = te.placeholder((n, 11, 9, 12), name="x"), te.placeholder((3, 3, 12, 20), name="w")
     made = topi.nn.conv2d_nhwc(x, w, stride, 1, 1)
@@ -241,7 +242,7 @@ def test_what_does_the_same_for_each_place_is_told_from_what_does_not():
 
 
 def product_of_halves(n: int, k: int, dtype: str):
-    """a b of m rows, summed in float32, as a function of a, b and the result."""
+    """a b of m rows, accumulated in float32, as a function of a, b and the result."""
     m, r = te.var("m", "int64"), te.reduce_axis((0, k))
     a, b = te.placeholder((m, k), dtype, name="a"), te.placeholder((k, n), dtype, name="b")
     total = te.compute((m, n), lambda i, j: te.sum(a[i, r].astype("float32") * b[r, j].astype("float32"), axis=r))
@@ -249,7 +250,7 @@ def product_of_halves(n: int, k: int, dtype: str):
 
 
 def test_weights_of_bfloat16_stay_in_two_bytes():
-    """Few rows wait for them to arrive; in panels for multiply-adds they took four."""
+    """Few rows are memory-bound; in panels for multiply-adds they took four times as long."""
     n, k = 640, 1024
     options = Options(prepacked=True)
     scheduled = schedule_operator(

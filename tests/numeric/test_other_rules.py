@@ -1,6 +1,7 @@
-"""What is neither a product nor a convolution, as Relax legalises and fuses it, against NumPy at awkward sizes.
+"""Operators other than matrix multiplications and convolutions, as Relax legalises and fuses them, against NumPy at
+awkward sizes.
 
-Every case runs on one task and on three, in vectors of the machine's width and of half of it.
+Every case runs with one task and with three, in vectors of the machine's width and of half of it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SIZES = (1, 7, 31, 33, 127)
 
 
 def relax_functions(build, *inputs):
-    """The PrimFuncs of one Relax expression of inputs (shape, dtype), fused."""
+    """Return the PrimFuncs of one Relax expression of inputs (shape, dtype), fused."""
     builder = relax.BlockBuilder()
     names = [relax.Var(f"x{i}", relax.TensorType(shape, dtype)) for i, (shape, dtype) in enumerate(inputs)]
     with builder.function("main", names):
@@ -52,7 +53,7 @@ def the_function(build, *inputs):
 
 @pytest.fixture(params=[(1, 1), (3, 1), (3, 2)], ids=["one_task", "three_tasks", "half_vectors"])
 def hardware(request):
-    """This machine with so many cores, each start of which costs nothing, and vectors shortened by a factor."""
+    """This machine with that many cores and free thread start-up, and vectors shortened by a factor."""
     cores, shorter = request.param
     machine = this_cpu()
     bits = max(128, machine.cpu.vector_bits // shorter)
@@ -61,7 +62,8 @@ def hardware(request):
 
 
 def run(func, hardware, *arrays):
-    """The outputs of the scheduled function, after checks that nothing around them or of the inputs has changed."""
+    """Return the outputs of the scheduled function, after checking that nothing around them or in the inputs has
+    changed."""
     scheduled = schedule_fallback(func, "main", hardware)
     built = tvm.compile(tvm.IRModule({"main": scheduled}), target=llvm_target())["main"]
     outputs = [(tuple(int(s) for s in p.shape), str(p.dtype)) for p in func.params[len(arrays) :]]
@@ -276,11 +278,11 @@ def test_reductions_of_every_type(hardware, dtype):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_positions(hardware, axis, name):
-    x = numbers((7, 31, 33), "int32").astype("float32")  # with equals: the first one counts
+    x = numbers((7, 31, 33), "int32").astype("float32")  # with ties: the first one counts
     check(hardware, lambda a: getattr(op, name)(a, axis), [x], getattr(np, name)(x, axis))
 
 
-def test_what_runs_before_and_behind_a_sum(hardware):
+def test_what_runs_before_and_after_a_sum(hardware):
     x = numbers((5, 70))
     want = np.exp(x.astype("float64")).sum(1)
     check(hardware, lambda a: op.sum(op.exp(a), [1]), [x], want, rtol=1e-5)
@@ -436,7 +438,7 @@ ULPS = {"exp": 2.0, "log": 2.0, "tanh": 2.0, "sigmoid": 3.0, "erf": 2.0}
 
 
 def values(function, x):
-    """The function of float32 numbers as written out in vectors."""
+    """The vectorised function of float32 numbers."""
     n = len(x)
     source = te.placeholder((n,), "float32")
     func = te.create_prim_func([source, te.compute((n,), lambda i: FUNCTIONS[function][0](source[i]))])

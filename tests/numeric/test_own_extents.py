@@ -1,4 +1,4 @@
-"""Extents that follow from sizes of a model as sizes of a function's own."""
+"""Extents derived from sizes of a model as variables of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Schedules by TVM's primitives alone: exact beside NumPy, with traces that replay; and the moves they consist of."""
+"""Schedules by TVM's primitives alone: exact compared with NumPy, with traces that replay; and their
+transformations."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("case", PRODUCTS)
-def test_products_are_exact_and_replay(case, cores):
+def test_gemms_are_exact_and_replay(case, cores):
     op = PRODUCTS[case]
     func = func_of(op)
     sch = tt.tiling_schedule(func, machine(cores), primitives=True)
@@ -135,7 +136,7 @@ def test_the_noted_decision_written_again_gives_the_same_module(op):
 
 
 def test_a_schedule_by_primitives_goes_on_with_primitives():
-    """More moves may follow, on the blocks and loops that are there."""
+    """More transformations may follow, on the existing blocks and loops."""
     m, k, n = 37, 29, 51
     c = product(m, k, n)
     sch = tt.tiling_schedule(func_of(te.compute((m, n), lambda i, j: te.exp(c[i, j]), name="D")), primitives=True)
@@ -205,7 +206,7 @@ def test_partitions_are_splits_and_a_reorder(order):
     replays(op, sch)
 
 
-def test_moves_refuse_what_is_no_product():
+def test_moves_refuse_what_is_not_a_gemm():
     x = te.placeholder((4, 5), name="X")
     r = te.reduce_axis((0, 5), name="r")
     sch, block = plain_schedule(te.compute((4,), lambda i: te.sum(x[i, r], axis=r), name="C"))
@@ -237,7 +238,7 @@ def test_rules_span_a_space_of_metaschedule_whose_traces_replay(op):
     )
     context = ms.TuneContext(mod=module, target=tt.llvm_target(), space_generator=generator, task_name="op")
     found = context.generate_design_space()
-    assert 2 <= len(found) <= 4  # more where another register tile, or a fold, is worth a try on this CPU
+    assert 2 <= len(found) <= 4  # more if another register tile, or a fold, is worth trying on this CPU
     inputs = random_inputs(func)
     expected = run(tt.tiling_schedule(func, machine()).mod["main"], inputs)
     for sch in found:

@@ -1,4 +1,5 @@
-"""Every form, type and layout of a product, at awkward sizes, against NumPy; what else it may and may not touch."""
+"""Every kernel variant, type and layout of a matrix multiplication, at awkward sizes, against NumPy; and memory
+accesses."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ EPILOGUES = {
 
 
 def sizes_for(form: str | None, number: int) -> dict[str, int]:
-    """Sizes that differ from case to case; tall enough for an inline copy, few enough rows to be streamed."""
+    """Sizes that vary from case to case; enough rows for an inline copy, few enough to be streamed."""
     rows = {"stream": (1, 2, 3, 4), "inline": (17, 31, 33)}.get(form or "", (2, 7, 15, 17, 33))
     columns, depths = (15, 16, 17, 31, 33, 47, 65), (1, 2, 31, 64, 127, 251)
     return {"m": rows[number % len(rows)], "n": columns[number % len(columns)], "k": depths[number % len(depths)]}
@@ -220,7 +221,7 @@ def test_shares_of_rows_and_columns(dtype, weights, m, n, k):
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("cores", [4, 6])
 def test_panels_of_b_that_cores_pack_for_each_other(batch, cores):
-    """Neither the cores nor the lanes divide the panels, of which the last is narrower."""
+    """Neither the cores nor the lanes divide the panels, the last of which is narrower."""
     tile = (9, 3) if native().cpu.vector_registers == 32 else (4, 3)
     check(Product(m=251, n=251, k=600, dtype="int8", batch=batch), native(cores=cores), microkernel=tile)
 
@@ -300,8 +301,8 @@ def test_nan_and_infinity_spread_as_in_numpy(dtype, form, weights, m, n, k, tran
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_products(seed):
-    """Twelve of the kind that tests/slow has 2,000 of."""
+def test_random_gemms(seed):
+    """Twelve of the 2,000 cases in tests/slow."""
     rng = random.Random(seed)
     for number in range(12):
         p, hardware, options = random_case(rng, most=100)

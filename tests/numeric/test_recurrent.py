@@ -1,4 +1,4 @@
-"""Recurrent layers in one kernel: every cell, direction, batch and share of the cores, against NumPy."""
+"""Recurrent layers in one kernel: every cell, direction, batch and division among cores, against NumPy."""
 
 from __future__ import annotations
 

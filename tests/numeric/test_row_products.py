@@ -1,4 +1,4 @@
-"""A softmax and the product behind it in one function: the sums of the product are no work along the softmax's rows."""
+"""A softmax and the following matrix multiplication in one function: its sums are not row operations of the softmax."""
 
 from __future__ import annotations
 

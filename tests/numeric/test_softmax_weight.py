@@ -1,4 +1,4 @@
-"""Weights of a softmax that would be subnormal are zero; nothing else changes."""
+"""Softmax weights that would be subnormal are zero; nothing else changes."""
 
 from __future__ import annotations
 

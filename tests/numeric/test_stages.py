@@ -1,4 +1,4 @@
-"""Functions whose conversions, conditions or truth values TVM's simplifier or code generator fails on."""
+"""Functions whose conversions, conditions or booleans TVM's simplifier or code generator fails on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_tiling.schedule import this_cpu
 
 
 def result(tensors: list[te.Tensor], *arrays: np.ndarray) -> np.ndarray:
-    """What the last of `tensors` is, scheduled here, for inputs that are the others."""
+    """Return the last of `tensors`, scheduled here, for inputs that are the others."""
     func = schedule_fallback(te.create_prim_func(tensors), "main", this_cpu())
     out = tvm.runtime.empty([int(s) for s in tensors[-1].shape], str(tensors[-1].dtype))
     built = tvm.compile(tvm.IRModule({"main": func}), target=tt.llvm_target())
@@ -31,8 +31,8 @@ def test_a_sum_of_everything_leaves_out_what_its_condition_does(size):
     np.testing.assert_array_equal(result([a, out], array), array[4:-1].sum())
 
 
-def test_a_sum_of_rows_leaves_out_what_its_condition_does_behind_another_sum():
-    """Of the two, vectors lie along the axis that the first one sums."""
+def test_a_sum_of_rows_leaves_out_what_its_condition_does_after_another_sum():
+    """Both are vectorised along the axis that the first one sums."""
     a, b = (te.placeholder((5, 24), "float32", name) for name in "ab")
     k, j = te.reduce_axis((0, 24), "k"), te.reduce_axis((0, 24), "j")
     whole = te.compute((5,), lambda i: te.sum(a[i, k], k), "whole")
@@ -45,7 +45,7 @@ def test_a_sum_of_rows_leaves_out_what_its_condition_does_behind_another_sum():
 @pytest.mark.parametrize("low", [0, -3])
 @pytest.mark.parametrize("kind", ["uint8", "uint32", "int8", "bool"])
 def test_conversions_of_what_turns_out_to_be_a_constant(kind, low):
-    """Vectors end behind the last element but one, whose condition then is known not to hold."""
+    """Vectors end after the last element but one, whose condition then is known to be false."""
     a = te.placeholder((17,), "int32", "a")
 
     def value(i: tirx.Expr) -> tirx.Expr:
@@ -61,7 +61,7 @@ def test_conversions_of_what_turns_out_to_be_a_constant(kind, low):
 @pytest.mark.parametrize("low", [0, -3])
 @pytest.mark.parametrize("kind", ["uint8", "uint32", "int8", "bool"])
 def test_sums_of_conversions_of_what_turns_out_to_be_a_constant(kind, low):
-    """The element behind the last whole vector is added by itself."""
+    """The element after the last whole vector is added separately."""
     a, k = te.placeholder((17,), "int64", "a"), te.reduce_axis((0, 17), "k")
     converted = tirx.Cast(kind, tirx.if_then_else(k.var < 16, a[k], tirx.const(low, "int64")))
     term = tirx.Cast("float32", tirx.Max(tirx.Cast("int32", converted), tirx.const(1, "int32")))
@@ -73,7 +73,7 @@ def test_sums_of_conversions_of_what_turns_out_to_be_a_constant(kind, low):
 
 @pytest.mark.parametrize("kind", ["uint8", "uint16"])
 def test_sums_of_unsigned_differences_that_turn_out_to_be_below_zero(kind):
-    """The element behind the last whole vector is 0, of which 3 are taken."""
+    """The element after the last whole vector is 0, from which 3 is subtracted."""
     a, k = te.placeholder((17,), kind, "a"), te.reduce_axis((0, 17), "k")
     difference = tirx.if_then_else(k.var < 16, a[k], tirx.const(0, kind)) - tirx.const(3, kind)
     out = te.compute((), lambda: te.sum(difference * tirx.const(2, kind), k), "out")
@@ -83,7 +83,7 @@ def test_sums_of_unsigned_differences_that_turn_out_to_be_below_zero(kind):
 
 @pytest.mark.parametrize("columns", [8, 16, 21])
 def test_sums_compared_with_a_number(columns):
-    """Registers of truth values."""
+    """Registers of booleans."""
     a = te.placeholder((19, columns), "uint8", "a")
     k = te.reduce_axis((0, 19), "k")
     total = te.compute((columns,), lambda j: te.sum(a[k, j].astype("uint32"), k), "total")

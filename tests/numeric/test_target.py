@@ -66,7 +66,7 @@ def test_other_targets_are_what_they_were():
         ("vsim", "target 'vsim' is not supported; expected 'llvm', a preset, a TOML file"),
     ],
 )
-def test_what_is_no_accelerator_is_refused(target, part):
+def test_what_is_not_an_accelerator_is_refused(target, part):
     with pytest.raises(HardwareError) as caught:
         hardware_of(target)
     assert part in str(caught.value) and "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Truth values compared, added and reduced, which TVM's code generator cannot do by itself, against NumPy."""
+"""Booleans compared, added and reduced, which TVM's code generator alone cannot do, against NumPy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def some(*shape: int) -> np.ndarray:
 
 
 def results(tensors: list[te.Tensor], arrays: list[np.ndarray]) -> np.ndarray:
-    """What the last of `tensors` is, scheduled here, for inputs that are the others."""
+    """Return the last of `tensors`, scheduled here, for inputs that are the others."""
     func = schedule_fallback(te.create_prim_func(tensors), "main", this_cpu())
     out = tvm.runtime.empty([int(s) for s in tensors[-1].shape], str(tensors[-1].dtype))
     built = tvm.compile(tvm.IRModule({"main": func}), target=tt.llvm_target())
@@ -62,7 +62,7 @@ def test_reductions(rows, kind):
 
 
 def test_a_mask_of_rows_that_belong_together():
-    """As a decoder of Whisper makes one: rows and columns of one part, no column behind its row."""
+    """As a Whisper decoder makes one: rows and columns of one part, without columns after the row."""
     builder = relax.BlockBuilder()
     op = relax.op
     part, rows = relax.Var("part", relax.TensorType((7,), "bool")), relax.Var("rows", relax.TensorType((7,), "int64"))
@@ -79,7 +79,7 @@ def test_a_mask_of_rows_that_belong_together():
     np.testing.assert_array_equal(tt.compile(builder.finalize(), cache=False).run(p, r, s), want)
 
 
-def test_behind_a_product():
+def test_after_a_gemm():
     a, b = te.placeholder((9, 5), name="a"), te.placeholder((5, 18), name="b")
     mask = te.placeholder((9, 18), "bool", "mask")
     k = te.reduce_axis((0, 5), "k")

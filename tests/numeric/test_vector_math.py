@@ -1,4 +1,4 @@
-"""Functions written out as arithmetic: how near they are to the truth, and functions of functions."""
+"""Vectorised functions as arithmetic: their accuracy, and functions of functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""W-fold on the CPU against NumPy: exact on whole numbers, at awkward sizes, for every granularity; folded extents."""
+"""W-fold on the CPU against NumPy: exact on integers, at awkward sizes, for every granularity; folded extents."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_folded_extents_are_shown():
     found = decide_wfold_cpu(STEM.workload("NHWC"), this_cpu().cpu, input_run=3, output_run=7, prepacked=True)
     rows = FoldedRows.of(STEM.workload("NHWC"), 1, found.lanes, found.ws)
     text = sch.mod["main"].script()
-    # A band holds rows of ws neighbours; the weights such a row for each tap, block and channel.
+    # A band contains rows of ws neighbours; the weights such a row per kernel position, block and channel.
     assert f"{rows.columns // rows.ws}, {rows.ws * rows.pci})" in text
     assert f"3, 2, {rows.bci}, {found.columns}, {rows.ws * rows.pci})" in text
 

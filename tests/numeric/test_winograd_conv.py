@@ -25,7 +25,7 @@ def conv(h: int, w: int, ci: int, co: int, k: int = 3, padding=(1, 1, 1, 1), n: 
 
 
 def operator(w: ConvWorkload, layout: str, epilogue: str) -> list[te.Tensor]:
-    """Input, kernels, what the epilogue reads, and the output."""
+    """Return input, kernels, operands of the epilogue, and the output."""
     channels_last = layout == "NHWC"
     shape_x = (w.n, w.h, w.w, w.ci) if channels_last else (w.n, w.ci, w.h, w.w)
     shape_w = (w.kh, w.kw, w.ci, w.co) if channels_last else (w.co, w.ci, w.kh, w.kw)
@@ -42,7 +42,7 @@ def operator(w: ConvWorkload, layout: str, epilogue: str) -> list[te.Tensor]:
 
 
 def expected(w: ConvWorkload, x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
-    """The plain convolution in float64, NHWC and HWIO."""
+    """Compute the direct convolution in float64, NHWC and HWIO."""
     top, left, bottom, right = w.padding
     padded = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
     total = np.zeros((w.n, w.ho, w.wo, w.co))
@@ -53,7 +53,7 @@ def expected(w: ConvWorkload, x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
 
 
 def scheduled(tensors: list[te.Tensor], config: WinogradTiling, *, prepacked: bool) -> ScheduledOperator:
-    """The convolution cut as `config` says, whatever the decision would be."""
+    """Return the convolution with the configuration `config` instead of the decision's."""
     program = match_conv(te.create_prim_func(tensors))
     cpu = this_cpu().cpu
     assert cpu is not None
@@ -67,7 +67,7 @@ def scheduled(tensors: list[te.Tensor], config: WinogradTiling, *, prepacked: bo
 def largest_error(
     w: ConvWorkload, tiling: WinogradTiling, *, layout: str = "NHWC", epilogue: str = "", prepacked: bool = True
 ) -> float:
-    """Largest error beside the largest output, after checks that nothing else was written or read."""
+    """Return the largest error relative to the largest output, after checking that nothing else was accessed."""
     rng = np.random.default_rng(7)
     x = rng.uniform(-1, 1, (w.n, w.h, w.w, w.ci)).astype(np.float32)
     kernels = rng.uniform(-1, 1, (w.kh, w.kw, w.ci, w.co)).astype(np.float32)
@@ -90,7 +90,7 @@ def largest_error(
         arguments[1] = Guarded(written.packed_shape, "float32")
         built["main_pack"](inputs[1].tensor, arguments[1].tensor)
         assert arguments[1].unchanged_around()
-        # Behind the panels of a point there is a gap.
+        # There is a gap after the panels of a point.
         assert np.isfinite(arguments[1].array[:, : w.ci * -(-w.co // tiling.lanes) * tiling.lanes]).all()
     out = Guarded(want.shape, "float32")
     built["main"](*(a.tensor for a in arguments), out.tensor)
@@ -173,7 +173,7 @@ def test_configs_of_every_kind(rows, vectors, tiles, channels, threads):
 @pytest.mark.parametrize("m", [2, 4, 6])
 @pytest.mark.parametrize("ci", [64, 128, 256, 512])
 def test_error_is_as_predicted(m, ci):
-    """Neither above what is predicted nor so far below that larger tiles are refused for nothing."""
+    """Neither above the prediction nor so far below it that larger tiles are refused unnecessarily."""
     w = conv(24, 24, ci, 32)
     error = largest_error(w, tiling_of(w, m))
     assert predicted_error(w, m) / 4 <= error <= predicted_error(w, m)

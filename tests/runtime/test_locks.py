@@ -1,4 +1,4 @@
-"""Locks and what they protect, in threads and in processes that are forked while another thread holds them."""
+"""Locks and the data that they protect, in threads and in processes forked while another thread holds them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def held_by_another_thread(lock) -> Iterator[None]:
 
 
 def in_child(act: Callable[[], object]) -> int:
-    """The status of a forked process: 0 if `act` is true there, a signal if it waits for ever."""
+    """Return the status of a forked process: 0 if `act` is true there, a signal if it waits forever."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,6 +1,7 @@
-"""What runs kernels: launch.c or, without a C compiler, TVM's thread pool; who sets its cores, who does not.
+"""What runs kernels: launch.c or, without a C compiler, TVM's thread pool; which calls set its cores.
 
-Each test has a process of its own, as threads stay."""
+Each test runs in a separate process, because threads persist.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ launched = pytest.mark.skipif(
 
 
 def told(code: str, **variables: str) -> list[str]:
-    """The words that a process prints which begins with START."""
+    """Return the words of the line printed by a process that begins with START."""
     unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "CC", "CXX")
     environment = {name: value for name, value in os.environ.items() if name not in unset} | variables
     command = [sys.executable, "-c", START + code]
@@ -61,7 +62,7 @@ def told(code: str, **variables: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def plain() -> list[str]:
-    """How many threads TVM takes by itself."""
+    """Return the number of threads that TVM uses by default."""
     return told("print(threads())")
 
 
@@ -98,7 +99,7 @@ one = threading.Thread(target=other); one.start(); one.join()
 
 
 @launched
-def test_kernels_of_plain_tvm_keep_its_pool_behind_one_of_ours():
+def test_kernels_of_plain_tvm_keep_its_pool_after_one_of_ours():
     code = """
 product(kernel())()
 a = te.placeholder((1 << 16,))

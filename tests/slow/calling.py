@@ -1,5 +1,5 @@
-"""Call a saved executable from threads: python calling.py MODEL THREADS SECONDS. Each thread checks every result of the
-inputs that it takes in turn. Output: runs, resident bytes after a quarter of the time, resident bytes at the end."""
+"""Call a saved executable from threads: python calling.py MODEL THREADS SECONDS. Each thread verifies every result for
+its inputs in turn. Output: runs, resident bytes after a quarter of the time, resident bytes at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""100 random layers on four machines: the decision's cycles beside the best of all configurations of a small space."""
+"""100 random layers on four machines: cycles of the decision compared with the best configuration of a small space."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from config_search import found_of
 
 @pytest.mark.slow
 def test_decisions_are_within_five_percent_of_the_best_config():
-    """Page 01 loads nothing twice where an operand fits its buffer. For a few products a configuration that does is
-    faster, since it need not wait until all of the operand that stays has come; beside cuts of page 01's load counts
-    none is behind.
-    """
+    """The analytical partition loads nothing twice if an operand fits its buffer. For a few GEMMs a configuration that
+    does is faster, because it need not wait for the whole resident operand; among configurations with the analytical
+    load counts, none is faster."""
     found = found_of(100, 100, (1, 2, 4))
     ratios = np.array([one.ratio for one in found])
     configs = sum(len(one.cycles) for one in found)

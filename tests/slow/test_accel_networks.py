@@ -1,4 +1,4 @@
-"""ResNet-50 and a transformer encoder, quantised, on two machines: bit for bit what NumPy makes of the same graph."""
+"""ResNet-50 and a transformer encoder, quantised, on two machines: bit for bit NumPy's results for the same graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOKENS, WIDTH, HEADS, LAYERS = 64, 192, 4, 3
 
 
 def encoder(net, x):
-    """Layers of attention with several heads and a feed-forward part, layer norm before each."""
+    """Layers with multi-head attention and a feed-forward part, with pre-norm."""
 
     def dense(value, wide, out):
         return net.emit(op.add(net.emit(op.matmul(value, net.c(wide, out))), net.c(out)))
@@ -60,7 +60,7 @@ def network(name):
 
 @functools.cache
 def expected(name):
-    """(model, inputs, the results of the first of them in NumPy): the same for every machine of int8."""
+    """Return (model, inputs, NumPy's results for the first of them): the same for all int8 machines."""
     model = network(name)
     imported = load_model(model)
     rng = np.random.default_rng(1)
@@ -70,7 +70,7 @@ def expected(name):
 
 @functools.cache
 def compiled(name, machine):
-    """(executable, seconds)."""
+    """Return (executable, seconds)."""
     model, data, _ = expected(name)
     start = time.perf_counter()
     executable = tt.compile(model, target=f"vsim/{machine}", calibration=data)
@@ -116,7 +116,7 @@ def check_timeline(sim, path):
 def test_a_hundred_machines_for_a_recorded_network_take_less_than_a_minute():
     simulation = compiled("resnet50", "vta")[0].simulation
     machine = tt.Hardware.load("vta")
-    simulation.on(machine)  # where numba is installed, it compiles now
+    simulation.on(machine)  # if numba is installed, it compiles now
     start = time.process_time()
     cycles = [simulation.on(with_field(machine, "memories.external.latency", n)).cycles for n in range(1, 101)]
     seconds = time.process_time() - start

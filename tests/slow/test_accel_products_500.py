@@ -1,9 +1,9 @@
-"""500 random products on random machines of page 01: the simulator beside the decision (pages 01 and 06).
+"""500 random GEMMs on random near-tile machines: the simulator compared with the decision.
 
-Two of the issue's figures cannot hold for every case, as page 01's prediction leaves out that the operand that stays
-has to arrive before all of it has work. Where K is not split and the other operand may not be read again, no order of
-loads reaches the prediction if buffers and sums are small beside that partition: `Case.earliest` derives the bound. A
-split cut of the same prediction has no such operand, and may read what is left of the bandwidth.
+Two targets cannot hold for every case, because the analytical prediction ignores that the resident operand has to
+arrive before all of it is used. Without split-K, and if the streamed operand may not be reloaded, no order of loads
+reaches the prediction if buffers and sums are small relative to that partition: `Case.earliest` derives the bound. A
+split-K configuration with the same prediction has no resident operand, and may use the remaining bandwidth.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def test_no_case_is_faster_than_its_bound(measured):
 
 @pytest.mark.slow
 def test_utilisation_is_within_5_percent_of_the_prediction_where_that_can_be_reached(measured):
-    """In at least 96 of 100 cases of 8 partitions and more, in every one where K is split; the others are few beside
-    those that their bound explains."""
+    """In at least 96 of 100 cases with 8 partitions and more, and in all cases with split-K; the others are few, and
+    the bound explains them."""
     many = [(case, report) for case, report in measured if case.partitions >= 8]
     close = [report.utilisation >= 0.95 * case.decision.utilisation for case, report in many]
     explained = [case.earliest() >= 0.95 * report.cycles for case, report in many]
@@ -50,8 +50,8 @@ def test_utilisation_is_within_5_percent_of_the_prediction_where_that_can_be_rea
 
 @pytest.mark.slow
 def test_the_kind_of_config_that_is_decided_is_as_fast_as_the_other(measured):
-    """Split: in 98 percent of cases. Not split: in 98 percent within 2 percent, in 95 percent within a thousandth, in 9
-    of 10 exactly."""
+    """With split-K: in 98 percent of cases. Without: in 98 percent within 2 percent, in 95 percent within a thousandth,
+    in 9 of 10 exactly."""
     split, unsplit = [], []
     for case, report in measured:
         others = [case.simulate(config).cycles for config in other_configs(case)]

@@ -1,4 +1,4 @@
-"""Kernels of random configurations: products and convolutions of random shapes, cuts drawn from the whole of their
+"""Kernels of random configurations: GEMMs and convolutions of random shapes, with configurations from their whole
 spaces."""
 
 from __future__ import annotations

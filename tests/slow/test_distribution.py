@@ -1,6 +1,6 @@
-"""sdist and wheel: made, installed and used where no repository is.
+"""sdist and wheel: built, installed and used without a repository.
 
-Dependencies are those of the environment that runs the tests; only the package itself is installed anew. Needs PyPI for
+Dependencies are those of the environment that runs the tests; only the package itself is installed. Needs PyPI for
 setuptools.
 """
 
@@ -51,7 +51,7 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> tuple[Path, Path]:
-    """The sdist, from a copy of the repository's files, and the wheel, from nothing but the sdist."""
+    """The sdist, from a copy of the repository's files, and the wheel, from the sdist alone."""
     folder = tmp_path_factory.mktemp("made")
     python = folder / "tools/bin/python"
     run(sys.executable, "-m", "venv", folder / "tools", cwd=folder)

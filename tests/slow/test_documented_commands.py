@@ -1,4 +1,4 @@
-"""Costly commands of README.md and docs/, whose words alone the default tests read, and pages with a search."""
+"""Slow commands of README.md and docs/, which the default tests only parse, and pages with a search."""
 
 from __future__ import annotations
 

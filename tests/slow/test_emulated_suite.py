@@ -13,13 +13,13 @@ from emulator import needs_emulator
 pytestmark = [pytest.mark.slow, needs_emulator]
 TESTS = Path(__file__).parents[1]
 MACHINES = ("neoverse-v1", "neoverse-n1")
-# Of tests/numeric; the others are about graphs of TVM's, or processors of this computer.
+# Of tests/numeric; the others test TVM graphs, or processors of this computer.
 KERNELS = (
     "blocked_products", "config_multiples", "configs", "convs", "depthwise_convs", "dot_instructions", "fold_rules",
     "gate_math", "half_attention", "open_products", "products", "recurrent", "row_products", "vector_math",
     "wfold_conv", "winograd_conv",
 )  # fmt: skip
-# They describe x86-64 processors, expect a decision of this computer's caches, or save and read libraries of TVM.
+# They describe x86-64 processors, expect a decision for this computer's caches, or save and read TVM libraries.
 DESELECTED = (
     "not avx and not narrower and not several_blocks and not saved_and_read_as_script "
     "and not compiles_to_its_instruction"

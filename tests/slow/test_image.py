@@ -1,6 +1,6 @@
-"""The image of docker/, built twice from the last commit on a base made by debootstrap, and used.
+"""The image in docker/, built twice from the last commit on a base made by debootstrap, and used.
 
-Needs root, buildah, debootstrap, and the mirrors of Debian and PyPI; 4 GB of disk meanwhile.
+Needs root, buildah, debootstrap, and the mirrors of Debian and PyPI; 4 GB of disk during the test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Run = Callable[..., str]
 
 
 class Storage:
-    """A place for images of its own, that shares nothing with another."""
+    """An image store that shares nothing with another."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -61,7 +61,7 @@ def base(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     tree, storage = folder / "tree", Storage(folder / "storage")
     packages = "ca-certificates,python3,python3-venv"
-    # What it mounts is gone with its namespace.
+    # Its mounts disappear with its namespace.
     storage.run(
         "unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(tree)
     )
@@ -79,7 +79,7 @@ def base(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def images(base: Path) -> Iterator[tuple[list[str], Run]]:
-    """Two builds, each where nothing of the other is: their digests, and what runs a command in the second."""
+    """Two independent builds: their digests, and a function that runs a command in the second."""
     digests, storages = [], []
     # That of the first build, whatever is committed meanwhile.
     git = ("git", "-C", str(ROOT), "rev-parse", "HEAD")

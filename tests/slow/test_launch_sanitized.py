@@ -1,5 +1,5 @@
-"""The native part, launch.c, under load with the compiler's sanitizers and in valgrind: no wrong address, no undefined
-behaviour, no data race, every task once."""
+"""The native part, launch.c, under load with the compiler's sanitizers and in valgrind: no invalid address, no
+undefined behaviour, no data race, every task exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def stress(folder: Path, *options: str) -> Path:
-    """The program, compiled; the test is skipped where the compiler has not what it takes."""
+    """The compiled program; the test is skipped if the compiler lacks the required features."""
     compiler, program = shutil.which("gcc") or shutil.which("clang"), folder / "stress"
     if compiler is None:
         pytest.skip("no C compiler")

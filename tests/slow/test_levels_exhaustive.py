@@ -1,4 +1,4 @@
-"""Configurations through storage levels against every configuration there is, on many random machines."""
+"""Configurations for several storage levels against an exhaustive search, on many random machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite on machines like this one but less: without AVX-512, and with one core."""
+"""The suite on restricted versions of this machine: without AVX-512, and with one core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 CPUINFO = Path("/proc/cpuinfo")
 WIDE = re.compile(r"\b(avx512|avx10|amx)\w*")
-# Of these the first that the system permits: processes in it may see another file in the place of one.
+# The first of these that the system permits: processes in it may see another file at a path.
 NAMESPACES = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
 
 
@@ -24,7 +24,7 @@ def suite(*before: object, processes: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_suite_passes_without_avx512(tmp_path):
-    """Every process of the suite reads a /proc/cpuinfo from which those extensions are gone."""
+    """Every process of the suite reads a /proc/cpuinfo without those extensions."""
     text = CPUINFO.read_text() if CPUINFO.exists() else ""
     if not WIDE.search(text):
         pytest.skip("it is one without AVX-512")

@@ -1,7 +1,7 @@
-"""8 threads, then 4 processes call one executable for 10 minutes: right results, no growth, and together as many runs
-as the best serial arrangement, one caller that uses all cores, within a tenth.
+"""8 threads, then 4 processes call one executable for 10 minutes: correct results, no growth, and together at least
+nine tenths of the throughput of one caller that uses all cores.
 
-TVM_TILING_LOAD_SECONDS sets another length.
+TVM_TILING_LOAD_SECONDS sets another duration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def model(tmp_path_factory):
 
 
 def called(model: Path, threads: int, seconds: float, processes: int = 1) -> float:
-    """Runs a second of all together; every result right, and no process larger at the end."""
+    """Return the total runs per second; every result is correct, and no process is larger at the end."""
     command = [sys.executable, PROGRAM, model, str(threads), str(seconds)]
     started = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(processes)

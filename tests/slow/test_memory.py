@@ -1,4 +1,4 @@
-"""10,000 runs and 500 compilations take no more memory at the end than after a tenth of them, within stated bounds.
+"""10,000 runs and 500 compilations use no more memory at the end than after a tenth of them, within stated bounds.
 
 TVM_TILING_MEMORY_PART divides the numbers: 10 makes 1,000 runs and 50 compilations.
 """
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("memory_growth.py")
 PART = int(os.environ.get("TVM_TILING_MEMORY_PART", "1"))
 MIB = 1 << 20
-MOST = 900 * MIB  # of the process at any time, TVM's own 400 MiB included
+MOST = 900 * MIB  # peak of the process, including TVM's own 400 MiB
 
 
 @pytest.mark.parametrize(
     ("what", "count", "growth"),
     [
         ("runs", 10_000, 2 * MIB),
-        # The allocator's, of the first tens of compilations; 500 that each kept their library would be 400 MiB.
+        # The allocator's, for the first tens of compilations; 500 that each kept their library would take 400 MiB.
         ("compiles", 500, 32 * MIB),
     ],
 )

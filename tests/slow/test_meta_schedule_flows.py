@@ -1,7 +1,7 @@
-"""MetaSchedule's own flows with the plug-ins alone: tune_tir and tune_relax as TVM has them, nothing else of ours.
+"""MetaSchedule's own flows with the plug-ins alone: TVM's unmodified tune_tir and tune_relax.
 
-Searches are short. What they found is compiled by another process, gives NumPy's results and is as fast as what
-tiling_schedule writes, within the noise of a shared machine.
+Searches are short. Their results are compiled by another process, give NumPy's results and are as fast as kernels of
+tiling_schedule, within the noise of a shared machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CPU = tt.Hardware.detect()
 TRIALS = 16
 FAILED = 1e9
 SEEDED = 1.25e-3
-PATIENCE = 900.0  # seconds: TVM's default builder imports all intrinsics first, on a machine that may be at work
+PATIENCE = 900.0  # seconds: TVM's default builder imports all intrinsics first, on a possibly busy machine
 NOISE = 0.8  # of the speed: what the best of a few noisy trials may lose
 ELSEWHERE = """
 import sys
@@ -48,7 +48,7 @@ tvm.compile(schedule.mod, target=tt.llvm_target()).export_library(folder + "/tun
 
 
 def without_nameless_handlers() -> None:
-    """TVM makes its loggers anew for each tuning, and fails over the handlers that pytest gives them."""
+    """TVM recreates its loggers for each tuning, and fails on the handlers that pytest adds."""
     logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
 
 
@@ -66,7 +66,7 @@ def convolution(h: int = 28, ci: int = 64, co: int = 96) -> tirx.PrimFunc:
 
 
 def tune(func: tirx.PrimFunc, folder: Path, **options):
-    """The database of a short search."""
+    """Return the database of a short search."""
     given = {
         "max_trials_global": TRIALS,
         "num_trials_per_iter": TRIALS // 2,
@@ -89,7 +89,7 @@ def config_of_record(record) -> Config | None:
 
 
 def ran(database) -> list:
-    """Records of what could be built and run: of a failure MetaSchedule keeps FAILED seconds."""
+    """Return records of what could be built and run: for a failure MetaSchedule stores FAILED seconds."""
     records = database.get_all_tuning_records()
     return [record for record in records if record.run_secs and float(record.run_secs[0]) < FAILED]
 
@@ -102,7 +102,7 @@ def arguments(func: tirx.PrimFunc) -> list[tvm.runtime.Tensor]:
 
 
 def assert_right_and_fast(tuned, func: tirx.PrimFunc) -> None:
-    """`tuned` gives what TVM's plain loops give, as fast as the formulas' own kernel."""
+    """`tuned` gives the results of TVM's plain loops, as fast as the analytical kernel."""
     given = arguments(func)
     plain = tvm.compile(func, target="llvm")["main"]
     plain(*given)
@@ -145,9 +145,9 @@ def test_rules_alone_with_what_metaschedule_adds_by_itself(tmp_path):
 
 
 def test_a_search_starts_from_its_seeds(tmp_path):
-    """Seeds with a choice that no option of the neighbourhood has: cuts near them are tried in the first round.
+    """Seeds with a choice outside of the neighbourhood: configurations near them are tried in the first round.
 
-    TVM does not keep a search from measuring what its database has already.
+    TVM may measure again what its database already contains.
     """
     func = layer()
     space = space_of(func, CPU)
@@ -170,7 +170,7 @@ def with_columns(config: Config, columns: int) -> Config:
 
 
 def network() -> tvm.IRModule:
-    """A convolution of 3 x 3 with ReLU, flattened, a dense layer."""
+    """A 3 x 3 convolution with ReLU, flattened, followed by a dense layer."""
     rng = np.random.default_rng(0)
     kernels, weights = (
         relax.const(rng.uniform(-0.1, 0.1, shape).astype("float32")) for shape in ((32, 16, 3, 3), (32 * 196, 64))

@@ -1,7 +1,8 @@
-"""Errors against float64 of every form, beside a peer's at the same type: no more than 4 times as large.
+"""Errors of every algorithm against float64 are at most 4 times those of a peer at the same type.
 
-Measured as root mean squares over the output, of normal random numbers. The peer of products is NumPy, of convolutions
-PyTorch, or onnxruntime where that is not installed, of recurrent layers NumPy in float32.
+Measured as root mean squares over the output, for normally distributed random numbers. The peer is NumPy for matrix
+multiplications, PyTorch, or onnxruntime if that is not installed, for convolutions, and NumPy in float32 for recurrent
+layers.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def assert_as_good(name: str, ours: float, peers: float) -> None:
 
 @pytest.mark.parametrize("k", [64, 1024, 16384])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_products(k, dtype):
+def test_gemms(k, dtype):
     p = Product(m=96, n=80, k=k, dtype=dtype)
     left, right = (guarded.array for guarded in inputs_of(p, seed=k))
-    # Of float64 the exact value is that of longer floats.
+    # For float64 the exact value is that of longer floats.
     exact = (left.astype(np.longdouble) @ right.astype(np.longdouble)).astype(np.float64)
     *_, result = tensors(p)
     out = tvm.runtime.empty((p.m, p.n), dtype)
@@ -54,8 +55,8 @@ def test_products(k, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_products_of_narrow_floats(dtype):
-    """Summed in float32, as the peer does that converts first."""
+def test_gemms_of_narrow_floats(dtype):
+    """Accumulate in float32, like a peer that converts first."""
     p = Product(m=64, n=64, k=500, dtype=dtype)
     operands = inputs_of(p)
     value, _, kind = expected(p, [guarded.array for guarded in operands])
@@ -67,7 +68,7 @@ def test_products_of_narrow_floats(dtype):
 
 
 def by_peer(conv: Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The convolution of float32 by a peer, [n, y, x, co]."""
+    """Return the float32 convolution by a peer, [n, y, x, co]."""
     images, kernels = x.transpose(0, 3, 1, 2).copy(), w.transpose(0, 3, 1, 2).copy()
     try:
         import torch
@@ -128,7 +129,7 @@ def test_convolutions(form, conv):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 def test_recurrent_layers(cell):
-    """Beside NumPy's own float32, step by step."""
+    """Compare with NumPy's own float32, step by step."""
     order = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}[cell]
     r = Recurrence(cell=cell, steps=50, batch=2, hidden=128, order=order)
     values, hardware = numbers(r), native()
@@ -142,7 +143,7 @@ def test_recurrent_layers(cell):
 
 
 def in_float32(r: Recurrence, values: dict[str, np.ndarray]) -> np.ndarray:
-    """The states of each step, every number a float32."""
+    """Return the states of each step, with every number a float32."""
     sigmoid = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
     h, c, found = values["h0"], values.get("c0"), []
     for own in values["projected"]:

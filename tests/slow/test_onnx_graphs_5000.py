@@ -1,7 +1,7 @@
-"""5,000 random ONNX graphs compute what onnxruntime does, or are refused in a sentence; none ends its process.
+"""5,000 random ONNX graphs give onnxruntime's results, or are refused with a sentence; none ends its process.
 
-TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. What fails is printed with its
-seed, shrunk, and repeated by `python tests/nets/onnx_graphs.py --seed S --count 1`.
+TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. Failures are printed with their
+seed, shrunk, and are repeated by `python tests/nets/onnx_graphs.py --seed S --count 1`.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def test_random_graphs_are_right_or_refused():
 
     counts = run(FIRST, GRAPHS)
     assert not [kind for kind in counts if kind in BAD]
-    # Most of what onnxruntime serves is served here.
+    # Most of what onnxruntime supports is supported here.
     assert counts["right"] >= 0.7 * GRAPHS

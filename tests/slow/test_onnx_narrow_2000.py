@@ -1,7 +1,7 @@
-"""2,000 random ONNX graphs computed in bfloat16 and float16 give what roundings of these types explain.
+"""2,000 random ONNX graphs computed in bfloat16 and float16 differ only by rounding in these types.
 
-TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. What fails is printed with its
-seed, shrunk, and repeated by `python tests/nets/onnx_graphs.py --precision bfloat16 --seed S --count 1`.
+TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. Failures are printed with their
+seed, shrunk, and are repeated by `python tests/nets/onnx_graphs.py --precision bfloat16 --seed S --count 1`.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def test_random_graphs_are_near_float32(precision):
 
     counts = run(FIRST, GRAPHS, net=net_of(precision))
     assert not [kind for kind in counts if kind in BAD]
-    # What is served in float32 is served in 16 bits.
+    # What is supported in float32 is supported in 16 bits.
     assert counts["refused"] <= 0.01 * GRAPHS

@@ -1,8 +1,8 @@
-"""The share of the onnx package's node tests that pass through tt.compile, and why the rest do not.
+"""The share of the onnx package's node tests that pass through tt.compile, and the reasons for the others.
 
-All of them are run, each in a process of its own, so that a crash or a hang is one failure. Those of training, random
-results, strings, sequences, optionals, images and numbers of fewer than 8 bits or 8-bit floats do not count for the
-share, but none may be wrong either.
+Each case runs in a separate process, so that a crash or a hang is one failure. Cases of training, random results,
+strings, sequences, optionals, images and numbers with fewer than 8 bits or 8-bit floats do not count for the share, but
+none may be wrong either.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def test_92_percent_of_the_node_tests_pass_and_none_is_wrong():
             print(f"{name}: {said}")
     assert len(counted) > 1500
     assert sum(said.startswith("ok") for said in counted.values()) >= 0.92 * len(counted)
-    # What is not served is refused by a sentence; nothing is wrong, crashes or hangs.
+    # Unsupported cases are refused with a sentence; nothing is wrong, crashes or hangs.
     assert not {name: said for name, said in found.items() if not said.startswith(("ok", "refused"))}

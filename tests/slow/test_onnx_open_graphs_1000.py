@@ -1,8 +1,8 @@
-"""1,000 random ONNX graphs of open sizes, each compiled once and run at five of them, compute what onnxruntime does, or
-are refused; none ends its process.
+"""1,000 random ONNX graphs with dynamic shapes, each compiled once and run at five sizes, give onnxruntime's results,
+or are refused; none ends its process.
 
-TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. What fails is printed with its
-seed, shrunk, and repeated by `python tests/nets/onnx_open_graphs.py --seed S --count 1`.
+TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. Failures are printed with their
+seed, shrunk, and are repeated by `python tests/nets/onnx_open_graphs.py --seed S --count 1`.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def test_random_graphs_of_open_sizes_are_right_or_refused():
 
     counts = run(FIRST, GRAPHS, net=OPEN)
     assert not [kind for kind in counts if kind in BAD]
-    # Most of what onnxruntime serves at several sizes is served here.
+    # Most of what onnxruntime supports at several sizes is supported here.
     assert counts["right"] >= 0.6 * (GRAPHS - counts["fixed"])

@@ -1,4 +1,4 @@
-"""Products of random sizes, types, layouts, epilogues, forms and machines against NumPy, 2,000 of them."""
+"""2,000 GEMMs of random sizes, types, layouts, epilogues, kernel variants and machines against NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from random_products import random_case
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_50_random_products(seed):
+def test_50_random_gemms(seed):
     rng = random.Random(f"products {seed}")
     for number in range(50):
         p, hardware, options = random_case(rng, most=400)

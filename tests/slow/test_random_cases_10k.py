@@ -1,7 +1,7 @@
-"""10,000 random cases of every family, in processes of their own: none wrong, none that ends its process.
+"""10,000 random cases of every family, in separate processes: none wrong, none that ends its process.
 
-TVM_TILING_FUZZ_CASES sets another number of cases, TVM_TILING_FUZZ_SEED the first seed. The seeds are printed: what
-fails is repeated by `python tests/fuzz/run_family.py FAMILY SEED CASES`.
+TVM_TILING_FUZZ_CASES sets another number of cases, TVM_TILING_FUZZ_SEED the first seed. The seeds are printed: failures
+are repeated by `python tests/fuzz/run_family.py FAMILY SEED CASES`.
 """
 
 from __future__ import annotations

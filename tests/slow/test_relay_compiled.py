@@ -1,4 +1,5 @@
-"""Every operator of Relay compiled by this package, not by TVM alone: schedules and passes see what it becomes."""
+"""Every Relay operator compiled by this package instead of TVM alone, so that schedules and passes process the
+result."""
 
 from __future__ import annotations
 

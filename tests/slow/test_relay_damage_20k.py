@@ -1,5 +1,5 @@
-"""Twenty thousand damaged Relay files: each is refused with an error of this package, or still reads, in little
-time and memory."""
+"""20,000 corrupted Relay files: each is refused with an error of this package, or still read, within limits of time and
+memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from relay_damage import damages, files, read
 pytestmark = pytest.mark.slow
 
 ALLOWED = 256 << 20  # bytes beyond what the process holds
-SECONDS = 5  # of processor time for a file
+SECONDS = 5  # of processor time per file
 
 
 @pytest.fixture
 def little_memory():
-    """The process may not have much more data than it has; what takes more fails with a MemoryError."""
+    """Limit the data of the process to little more than it has; what needs more fails with a MemoryError."""
     assert all(read(model, params) for model, params in files().values())
     status = Path("/proc/self/status").read_text().splitlines()
     held = int(next(line for line in status if line.startswith("VmData")).split()[1]) * 1024
@@ -33,7 +33,7 @@ def little_memory():
 
 
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_random_damage(seed, little_memory):
+def test_random_corruption(seed, little_memory):
     survived, longest = 0, 0.0
     for _, model, params in damages(2000, seed):
         start = time.process_time()

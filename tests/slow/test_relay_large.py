@@ -1,6 +1,6 @@
-"""Parameters of 100 MB are held once, whether they lie beside a Relay model, in an archive with it or inside its JSON.
+"""Parameters of 100 MB are held once, whether they are beside a Relay model, in an archive with it or inside its JSON.
 
-A process of its own may not have more data than what it holds: the system refuses what is beyond.
+A separate process has a limit on its data that the system enforces.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from relay_files import JsonWriter, array_bytes, params_bytes, tar_bytes
 pytestmark = pytest.mark.slow
 
 LAYERS, WIDTH = 25, 1024
-MEGABYTES = LAYERS * WIDTH * WIDTH * 4 / 1e6  # of the parameters
+MEGABYTES = LAYERS * WIDTH * WIDTH * 4 / 1e6  # size of the parameters
 TENSOR = f"Tensor[({WIDTH}, {WIDTH}), float32]"
-# What a process has to be given beyond what it has after its imports, in the size of the parameters.
+# Limit of a process beyond its memory after imports, relative to the size of the parameters.
 COPIES = {"beside": 1.1, "archive": 1.1, "JSON": 3.6}
 
 LOAD = """
@@ -41,7 +41,7 @@ assert model.input_names == ("x",)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A model of 25 layers with its parameters beside it, in an archive, and inside JSON."""
+    """A model of 25 layers with its parameters in a separate file, in an archive, and inside JSON."""
     path = tmp_path_factory.mktemp("large")
     rng = np.random.default_rng(0)
     weights = {f"w{n}": rng.random((WIDTH, WIDTH), "float32") for n in range(LAYERS)}
@@ -74,5 +74,5 @@ def test_parameters_of_100_megabytes_are_held_once(folder, form):
     done = loaded(folder / model, params, COPIES[form] * MEGABYTES)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 10
-    # Less than one copy cannot do, so the limit was felt.
+    # Less than one copy is impossible, so that the limit was effective.
     assert loaded(folder / model, params, 0.9 * MEGABYTES).returncode != 0

@@ -1,7 +1,7 @@
-"""Relay models with recorded results, where a folder of them is given: TVM_TILING_RELAY_MODELS.
+"""Relay models with recorded results, if TVM_TILING_RELAY_MODELS names a folder of them.
 
-The folder holds one folder for each model: model.relay, model.json, model.params where there are weights, and
-expected.npz with the arrays in:<name> and out:<index>.
+The folder has a folder for each model: model.relay, model.json, model.params if there are weights, and expected.npz
+with the arrays in:<name> and out:<index>.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_results_are_the_recorded_ones(folder, form):
     executable = tt.compile(model, params=params)
     inputs = {}
     for name in executable.signature.input_names:
-        # Several inputs of one name are numbered in the text, and have one value here.
+        # Several inputs with the same name are numbered in the text, and share a value here.
         known = [name, name.rstrip("0123456789")]
         inputs[name] = next(expected[f"in:{each}"] for each in known if f"in:{each}" in expected.files)
     found = executable.run(**inputs)

@@ -1,5 +1,5 @@
-"""Every operator of Relay on dimensions that stay open, compiled once and run at five sizes: NumPy's results at the
-case's own sizes, those of the model of fixed sizes at others, or refused."""
+"""Every Relay operator with dynamic dimensions, compiled once and run at five sizes: NumPy's results at the case's own
+sizes, those of the fixed-size model at others, or refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A database made from ResNet-50 and BERT-base serves other networks: 80 percent of their shapes, half of MobileNetV2.
+"""A database made from ResNet-50 and BERT-base covers other networks: 80 percent of their shapes, half of MobileNetV2.
 
-It is generated on a simulated machine whose memory is fast beside its multipliers (benchmarks/roomy.toml), from their
-shapes and the boundary shapes by halves alone; no random shapes were needed.
+It is generated on a simulated machine with fast memory relative to its multipliers (benchmarks/roomy.toml), from their
+shapes and boundary shapes by halving; no random shapes were needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def known():
 @pytest.mark.parametrize(
     ("network", "least"), [("vgg16", 0.8), ("resnet101", 0.8), ("bert-large", 0.8), ("mobilenetv2", 0.5)]
 )
-def test_shapes_of_other_networks_are_served(known, network, least):
+def test_shapes_of_other_networks_are_supported(known, network, least):
     found = coverage(known, HARDWARE, network)
     assert found.share >= least, found.missed
 
@@ -39,6 +39,6 @@ def test_its_own_shapes_are_initial_entries(known):
 
 
 def test_what_mobilenet_misses_is_what_no_known_network_has(known):
-    """Convolutions channel by channel: as many groups as channels."""
+    """Depthwise convolutions: as many groups as channels."""
     missed = coverage(known, HARDWARE, "mobilenetv2").missed
     assert missed and all(workload.groups == workload.ci for workload in missed)

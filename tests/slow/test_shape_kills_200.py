@@ -1,4 +1,4 @@
-"""Databases of shapes whose writers are killed 200 times."""
+"""Shape databases whose writers are killed 200 times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_200_kills_of_tuning_lose_nothing(tmp_path):
 
 
 def killed(folder, times, kill, finish):
-    """Kill work on databases in `folder` so many times, at most 25 of them on one, and let it come to its end."""
+    """Kill work on databases in `folder` this many times, at most 25 times on one, and let it finish."""
     left = times
     for number in range(times):
         url = f"sqlite:///{folder}/{number}.db"
@@ -52,7 +52,8 @@ def killed(folder, times, kill, finish):
 
 
 def test_sessions_on_this_machine_that_are_killed_leave_nothing_but_their_trials(tmp_path):
-    """Killed while it imports, builds or times: the next one goes on, and the last one leaves no file of any."""
+    """Killed while it imports, builds or measures: the next process continues, and the last one leaves no file of
+    any."""
     url, temporary, rng = str(tmp_path / "x.db"), tmp_path / "tmp", random.Random(4)
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}

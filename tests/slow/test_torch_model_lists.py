@@ -1,8 +1,8 @@
-"""Models that others wrote, by torch.export and by torch.compile: none wrong, none that ends in another error than a
-TilingError, none that ends its process.
+"""Third-party models through torch.export and torch.compile: none wrong, no error other than TilingError, none that
+ends its process.
 
-What tests/nets/requirements-models.txt lists is needed. TVM_TILING_MODELS_EVERY=10 takes every tenth model. One model
-is repeated by `python tests/nets/torch_models.py --models "timm resnet18" --ways export`.
+Requires the packages in tests/nets/requirements-models.txt. TVM_TILING_MODELS_EVERY=10 takes every tenth model. One
+model is repeated by `python tests/nets/torch_models.py --models "timm resnet18" --ways export`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""All of PyTorch's own samples of its modules (ModuleInfo), by torch.export and by torch.compile: none wrong, none that
-ends in another error than a TilingError, none that ends the process; of float32 95 percent are served, or left to
-PyTorch by torch.compile.
+"""All of PyTorch's own samples of its modules (ModuleInfo), through torch.export and torch.compile: none wrong, no
+error other than TilingError, none that ends the process; 95 percent of float32 are supported, or left to PyTorch by
+torch.compile.
 
-TVM_TILING_MODULEINFO_SEED sets another seed, TVM_TILING_MODULEINFO_LIMIT a number of samples of a module and type.
-What fails is repeated by
-`python tests/nets/torch_moduleinfo.py --names NAME --dtypes TYPE --ways WAY --seed SEED --only SAMPLE`.
+TVM_TILING_MODULEINFO_SEED sets another seed, TVM_TILING_MODULEINFO_LIMIT a number of samples per module and type.
+Failures are repeated by `python tests/nets/torch_moduleinfo.py --names NAME --dtypes TYPE --ways WAY --seed SEED --only
+SAMPLE`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""PyTorch's own samples of all its operators (OpInfo), of all types: none wrong, none that ends in another error
-than a TilingError, none that ends the process; of float32 95 percent are served by torch.export, and by torch.compile
-served or left to PyTorch.
+"""PyTorch's own samples of all its operators (OpInfo), of all types: none wrong, no error other than TilingError, none
+that ends the process; 95 percent of float32 are supported by torch.export, and supported or left to PyTorch by
+torch.compile.
 
-TVM_TILING_OPINFO_SEED sets another seed, TVM_TILING_OPINFO_LIMIT another number of samples of an operator and type.
-What fails is repeated by `python tests/nets/torch_opinfo.py --names NAME --dtypes TYPE --seed SEED --limit LIMIT`.
+TVM_TILING_OPINFO_SEED sets another seed, TVM_TILING_OPINFO_LIMIT another number of samples per operator and type.
+Failures are repeated by `python tests/nets/torch_opinfo.py --names NAME --dtypes TYPE --seed SEED --limit LIMIT`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parents[1] / "nets" / "torch_opinfo.py"
 SEED = os.environ.get("TVM_TILING_OPINFO_SEED", "0")
 LIMIT = os.environ.get("TVM_TILING_OPINFO_LIMIT", "8")
-LEAST = 0.95  # of the samples of float32, by each way
+LEAST = 0.95  # of the float32 samples, by each way
 
 sys.path.insert(0, str(PROGRAM.parent))
 from opinfo_operators import OPERATORS, every_kind  # noqa: E402
@@ -51,8 +51,8 @@ def test_samples_are_right_or_refused(kind, outcomes):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_samples_of_float32_are_served(way, outcomes):
-    """Of all kinds together: run with the tests above."""
+def test_samples_of_float32_are_supported(way, outcomes):
+    """All kinds together: run with the tests above."""
     tallies = known_tallies(outcomes.read_text().splitlines()) if outcomes.exists() else []
     found = [tally for tally in tallies if (tally.dtype, tally.way) == ("float32", way)]
     if {tally.name for tally in found} != {name for names in every_kind().values() for name in names}:

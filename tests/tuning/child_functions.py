@@ -1,4 +1,4 @@
-"""What children are asked to do in test_child.py and test_local.py: programs that end in every way there is."""
+"""Tasks of child processes in test_child.py and test_local.py: programs that end in every possible way."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build(message: tuple[object, str]) -> Build:
 
 
 def run(request: Subject) -> Alone | PairedResult | None:
-    """A paired benchmark without a clock: programs take what their files say."""
+    """A paired benchmark without a clock: programs take the time stated in their files."""
     if not isinstance(request, Request):
         return None
     deed, percent = Path(request.candidate.path).read_text().split()

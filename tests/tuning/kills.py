@@ -1,4 +1,4 @@
-"""Processes that write, killed at random moments, and what must be left of their work."""
+"""Processes that write, killed at random moments, and what must remain of their work."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Forked:
         self._lines = os.fdopen(reading)
 
     def line(self) -> str:
-        """The next line, empty at the end."""
+        """Return the next line, empty at the end."""
         return self._lines.readline()
 
     def rest(self) -> list[str]:
-        """All lines to the end."""
+        """Return all lines up to the end."""
         with self._lines as lines:
             return [line.strip() for line in lines if line.endswith("\n")]
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Return its exit code."""
         return os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
 
     def killed_after(self, lines: int, seconds: float) -> list[str]:
-        """What it told before it was killed, a moment after its line of that number."""
+        """Return what it reported before it was killed, a moment after its line of that number."""
         told = []
         while len(told) < lines and (line := self.line()):
             told.append(line.strip())
@@ -57,7 +57,7 @@ class Forked:
 
 
 def kill_adders(url: str, kills: int, seed: int) -> None:
-    """Kill a writer while it adds, again and again; everything that it told of is there."""
+    """Kill a writer repeatedly while it adds; everything that it reported is stored."""
     rng = random.Random(seed)
     for writer in range(kills):
         told = Forked(add, url, writer, 100_000).killed_after(rng.randint(1, 8), rng.uniform(0, 0.03))
@@ -71,7 +71,7 @@ def kill_adders(url: str, kills: int, seed: int) -> None:
 
 
 def kill_generation(url: str, kills: int, seed: int) -> int:
-    """Kill a generation again and again until it comes to its end or was killed that often; how often that was."""
+    """Kill a generation repeatedly until it finishes or was killed that often; return how often."""
     rng = random.Random(seed)
     for count in range(kills):
         told = Forked(generate, url).killed_after(rng.randint(0, 3), rng.uniform(0, 0.05))
@@ -86,7 +86,7 @@ def kill_generation(url: str, kills: int, seed: int) -> int:
 
 
 def finish_generation(url: str) -> None:
-    """Let it come to its end: all shapes are there with their boundary shapes, as if nothing had been killed."""
+    """Let it finish: all shapes are stored with their boundary shapes, as if nothing had been killed."""
     process = Forked(generate, url)
     assert process.rest()[-1] == END and process.wait() == 0
     with ShapeDatabase(url) as db, ShapeDatabase("sqlite://") as undisturbed:
@@ -96,14 +96,14 @@ def finish_generation(url: str) -> None:
 
 
 def kill_tuning(url: str, kills: int, seed: int) -> int:
-    """Kill sessions of tuning again and again until one comes to its end or that many were killed; how many were."""
+    """Kill tuning sessions repeatedly until one finishes or that many were killed; return how many."""
     rng = random.Random(seed)
     for count in range(kills):
         before = _past(url)
         told = Forked(tune_shapes, url).killed_after(rng.randint(0, 4), rng.uniform(0, 0.05))
         after = _past(url)
         for shape, past in before.items():
-            assert past.items() <= after[shape].items()  # what is measured anew is no new trial
+            assert past.items() <= after[shape].items()  # repeated measurements are not new trials
         committed = sum(int(word) for word in told if word != END)
         assert sum(map(len, after.values())) >= sum(map(len, before.values())) + committed
         if END in told:
@@ -112,7 +112,7 @@ def kill_tuning(url: str, kills: int, seed: int) -> int:
 
 
 def finish_tuning(url: str) -> None:
-    """Let it come to its end: every shape has its trials, each once, and the best of them as its entry."""
+    """Let it finish: every shape has its trials, each once, and the best of them as its entry."""
     process = Forked(tune_shapes, url)
     assert process.rest()[-1] == END and process.wait() == 0
     with ShapeDatabase(url) as db:
@@ -123,7 +123,7 @@ def finish_tuning(url: str) -> None:
 
 
 def _past(url: str) -> dict:
-    """The trials of each shape, of a database that is whole and whose entries are as good as the best of them."""
+    """Return the trials of each shape, for a valid database whose entries are as good as the best of them."""
     with ShapeDatabase(url) as db, TrialLog(db) as log:
         report = db.check()
         assert report.ok, report.problems
@@ -135,7 +135,7 @@ def _past(url: str) -> dict:
 
 
 def check_writers(url: str, writers: int, count: int) -> None:
-    """Let several processes add shapes at once: nothing is lost."""
+    """Let several processes add shapes concurrently: nothing is lost."""
     processes = [Forked(add, url, writer, count) for writer in range(writers)]
     for process in processes:
         assert len(process.rest()) == count and process.wait() == 0

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of its own for a test, on a socket in a folder that is removed afterwards."""
+"""A PostgreSQL server for a test, on a socket in a folder that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYSTEM = "/usr/lib/postgresql"
 
 
 def program(name: str) -> str:
-    """The path of one of PostgreSQL's programs; the test is skipped with its name where it is not there."""
+    """Return the path of one of PostgreSQL's programs; skip the test if it is missing."""
     found = shutil.which(name)
     for path in sorted(Path(SYSTEM).glob(f"*/bin/{name}"), reverse=True) if Path(SYSTEM).is_dir() else ():
         found = found or str(path)
@@ -29,7 +29,7 @@ def program(name: str) -> str:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """The URL of a new, empty database. The server stops at the end."""
+    """Yield the URL of a new, empty database. The server stops at the end."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     initdb, postgres = program("initdb"), program("postgres")
     folder = Path(tempfile.mkdtemp(prefix="tvm-tiling-pg-"))
@@ -39,7 +39,7 @@ def server() -> Iterator[str]:
             shutil.chown(folder, user)
         as_user = {"user": user} if user else {}
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-        # Without an encoding of its own, as a server is that was set up without a locale.
+        # Without an encoding, like a server that was set up without a locale.
         options = ["-U", "tester", "--auth=trust", "--no-sync", "--locale=C", "--encoding=SQL_ASCII"]
         made = subprocess.run([initdb, "-D", folder / "data", *options], **quiet, **as_user)
         if made.returncode:
@@ -57,7 +57,7 @@ def server() -> Iterator[str]:
 
 
 def _user() -> str | None:
-    """Who runs it: PostgreSQL refuses to run as root."""
+    """The user that runs it: PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -1,4 +1,4 @@
-"""What processes do that write to a database of shapes at once, or are killed; they tell what is committed."""
+"""Processes that write to a shape database concurrently, or are killed; they report what is committed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tell = Callable[[object], None]
 
 
 def writers_shape(writer: int, number: int):
-    """A shape that no other writer has."""
+    """Return a shape that no other writer has."""
     return gemm(number + 1, writer + 1, 8)
 
 
@@ -43,7 +43,7 @@ def add(tell: Tell, url: str, writer: int, count: int) -> None:
 
 
 class Slowly:
-    """Costs in proportion to sizes, a moment each."""
+    """Costs proportional to sizes, with a short delay each."""
 
     def measure(self, jobs):
         for job in jobs:
@@ -55,7 +55,7 @@ class Slowly:
 
 
 def generate(tell: Tell, url: str) -> None:
-    """Generate a database, and tell every shape whose job is done."""
+    """Generate a database, and report every shape whose job is done."""
     with ShapeDatabase(url) as db:
         done = 0
 
@@ -70,7 +70,7 @@ def generate(tell: Tell, url: str) -> None:
 
 
 class Told:
-    """Costs that no prediction tells, the same in every run; a moment each."""
+    """Costs that cannot be predicted, the same in every run, with a short delay each."""
 
     def measure(self, jobs):
         for job in jobs:
@@ -82,7 +82,7 @@ class Told:
 
 
 class Telling(TrialLog):
-    """A log that tells how many trials it has committed."""
+    """A log that reports how many trials it has committed."""
 
     tell: Tell
 
@@ -92,7 +92,7 @@ class Telling(TrialLog):
 
 
 def tune_shapes(tell: Tell, url: str) -> None:
-    """Tune shapes one after another, and tell of what is committed."""
+    """Tune shapes one after another, and report what is committed."""
     Telling.tell = staticmethod(tell)
     tuned.TrialLog = Telling  # in this process, which ends with it
     with ShapeDatabase(url) as db:

@@ -1,4 +1,4 @@
-"""Products, cuts and machines for the tests of the database."""
+"""GEMMs, configurations and machines for the tests of the database."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def gemm(m: int, n: int, k: int, **more) -> GemmWorkload:
 
 
 def conv(h: int, ci: int, co: int, **more) -> ConvWorkload:
-    """A convolution of 3x3 taps, with a border, unless `more` says otherwise."""
+    """A 3x3 convolution with a border, unless `more` says otherwise."""
     given = {"n": 1, "h": h, "w": h, "ci": ci, "co": co, "kh": 3, "kw": 3, "padding": (1, 1, 1, 1), "dtype": "int8"}
     return ConvWorkload(**{**given, **more})
 
 
 def config(tile: int = 16, op: str = "gemm") -> Config:
-    """A configuration that differs with `tile`."""
+    """A configuration that varies with `tile`."""
     return Config.of(op, "matrix", {"tile_m": tile})

@@ -1,4 +1,4 @@
-"""Databases generated on the simulator, and how far estimates of held-out multiples are from simulated costs."""
+"""Databases generated on the simulator, and errors of estimates for held-out multiples."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["cycles", "errors_of_held_out", "generated", "levels", "share_within"
 
 
 def cycles(workload: Workload, config, hardware) -> float | None:
-    """Simulated cycles, None where the machine cannot."""
+    """Return simulated cycles, None if the machine does not support it."""
     return next(SimulatorMeasurer().measure([Job(workload=workload, config=config, hardware=hardware)])).cost
 
 
 def generated(hardware, op: str, count: int, seed: int = 0, limit: int = 12) -> ShapeDatabase:
-    """A database in memory of random shapes that are large enough for most of their axes to be reduced."""
+    """Return a database in memory of random shapes that are large enough for most of their axes to be reduced."""
     db = ShapeDatabase("sqlite://")
     shapes = random_shapes(op, count, seed)
     db.generate(target=hardware, random=shapes, limit=limit, candidates=2, threshold=None, tolerance=0.04)
@@ -33,5 +33,5 @@ def generated(hardware, op: str, count: int, seed: int = 0, limit: int = 12) -> 
 
 
 def errors_of_held_out(db: ShapeDatabase, hardware, op: str, count: int) -> list[float]:
-    """Relative errors of the estimates of `count` shapes of one operator."""
+    """Return relative errors of the estimates of `count` shapes of one operator."""
     return [own.error for own in held_out(db, hardware, SimulatorMeasurer(), count, op=op)]

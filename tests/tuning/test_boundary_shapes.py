@@ -1,4 +1,4 @@
-"""Boundary reduction by page 02, on cost functions whose proportional range is known."""
+"""Reduction to boundary shapes, on cost functions whose proportional range is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def proportional(*shape):
 
 
 def at_least(*least):
-    """Proportional until an axis is below its least size, where nothing gets cheaper."""
+    """Proportional until an axis is below its minimum, from where cost is constant."""
     return lambda *shape: float(math.prod(max(extent, low) for extent, low in zip(shape, least, strict=True)))
 
 
@@ -31,7 +31,7 @@ def test_an_axis_is_halved_and_odd_ones_go_by_their_smallest_prime_factor():
 
 
 def test_the_last_shape_that_held_is_the_boundary():
-    """Below 8 nothing gets cheaper: 64, 32, 16 and 8 hold, 4 does not."""
+    """Below 8 cost is constant: 64, 32, 16 and 8 hold, 4 does not."""
     assert found((64,), at_least(8)) == {(8,): 8.0}
 
 
@@ -60,7 +60,7 @@ def test_mixed_axes_reach_the_smallest_shape_of_all():
     assert len(shapes) > 3  # more than one for each axis
 
 
-def test_an_axis_behind_the_first_step_along_another():
+def test_an_axis_after_the_first_step_along_another():
     assert (32, 4) in found((64, 32), at_least(4, 4), limit=100)
 
 
@@ -87,12 +87,12 @@ def test_the_tolerance_between_two_steps():
 
     # 1024 -> 512: 1028 / 516 is 1.992; 128 -> 64: 132 / 68 is 1.941, off by 2.9 percent; 64 -> 32: 5.6 percent.
     assert list(found((1024,), cost, tolerance=0.01)) == [(512,)]
-    # Of 16 the initial shape's ratio is 1028 / 20 to 64, off by 19.7 percent; of 8 by 33.
+    # For 16 the initial shape's ratio is 1028 / 20 to 64, off by 19.7 percent; for 8 by 33.
     assert list(found((1024,), cost, tolerance=0.2)) == [(16,)]
 
 
 def test_proportionality_is_checked_against_the_initial_shape_too():
-    """Each step is off by 4 percent, which 5 tolerate; two of them are off by 8."""
+    """Each step is off by 4 percent, within the tolerance of 5; two of them are off by 8."""
 
     def cost(x):
         return x * 1.04 ** (10 - math.log2(x))

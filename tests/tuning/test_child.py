@@ -1,4 +1,4 @@
-"""A child that crashes, hangs, raises or prints costs one message, and says how it ended."""
+"""A child that crashes, hangs, raises or prints costs one message, which tells how it ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_one_process_answers_message_after_message(child):
 
 @pytest.mark.skipif(usable_core_count() < 2, reason="one core")
 def test_kernels_of_a_fork_run_on_all_cores(monkeypatch):
-    """TVM is imported before the fork, but no pool of threads is made, so none is lost."""
+    """TVM is imported before the fork, but no thread pool is created, so that none is lost."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     with contextlib.closing(Template.of("child_functions:threads", TIMING)) as template:
         child = Child("child_functions:threads", "running", template)
@@ -47,7 +47,7 @@ def test_kernels_of_a_fork_run_on_all_cores(monkeypatch):
         child.close()
 
 
-def test_what_is_printed_is_no_answer(template):
+def test_what_is_printed_is_not_an_answer(template):
     child = Child("child_functions:echo", "running", template)
     assert child.ask({"a": (1, 2)}, 60) == {"a": (1, 2)}
     child.close()
@@ -63,7 +63,7 @@ def test_children_of_a_template_are_apart(template):
     second.close()
 
 
-def test_a_function_that_is_not_there_is_told_with_its_error(template):
+def test_a_function_that_is_not_there_is_reported_with_its_error(template):
     with pytest.raises(ChildLost, match=r"ended with exit code 1 .*no_such_function"):
         Child("child_functions:no_such_function", "running", template).ask("work", 60)
 
@@ -86,7 +86,7 @@ def test_a_template_that_was_killed_is_started_again(template, child):
     assert child.ask("work", 60) == f"work in {child.pid}"
 
 
-def test_an_exception_is_told_in_its_last_line_and_the_process_stays(child):
+def test_an_exception_is_reported_in_its_last_line_and_the_process_stays(child):
     before = child.ask("work", 60)
     with pytest.raises(ChildFailed, match=r"^ValueError: no such tile$"):
         child.ask("raise", 60)

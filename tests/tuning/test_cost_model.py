@@ -1,4 +1,4 @@
-"""The cost model: it corrects the formulas by what was measured, and its file is read back or refused."""
+"""The cost model: it corrects the formulas by measurements, and its file is read or refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spaces():
 
 
 def machine(space, config):
-    """Costs of a machine where what the formulas do not know of is that deep blocks and wide tiles are bad."""
+    """Costs of a machine on which deep blocks and wide tiles are slow, which the formulas do not know."""
     rows, vectors = config.choice("microkernel")
     depth = config.choice("depth")
     return space.predicted(config) * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(depth)) * 3e-3 * space.workload.m
@@ -139,8 +139,8 @@ def test_pairs_that_do_not_count_are_left_out():
     assert math.isnan(pairwise_accuracy(costs, costs, among=np.zeros((3, 3), bool)))
 
 
-def test_a_config_that_is_far_behind_everywhere_changes_little():
-    """What is learned is an order: how far behind the last one is does not bend what is said of the others."""
+def test_a_config_that_is_much_slower_everywhere_changes_little():
+    """The model learns an order: how slow the last one is does not affect the predictions of the others."""
     space = spaces()[0]
     samples = measured(space, 60)
     last = max(samples, key=lambda s: s.cost)

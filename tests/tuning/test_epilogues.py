@@ -1,4 +1,4 @@
-"""What is fused behind an operator: named, written from its name, tuned with it, and asked for by it."""
+"""Epilogues of an operator: named, generated from their names, tuned with it, and part of a query."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_name_of_something_else_is_refused():
 
 
 def network():
-    """A convolution with a bias, one with a residual behind it, and a product whose epilogue has no name."""
+    """A convolution with a bias, one followed by a residual, and a GEMM whose epilogue has no name."""
     generator = np.random.default_rng(0)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 16, 8, 8), "float32"))
@@ -89,7 +89,7 @@ def network():
 
 
 class Told:
-    """A measurer that says that of each operator the configuration of rank `rank` is the quickest, and remembers its
+    """A measurer for which the configuration of rank `rank` is the fastest for each operator, and which records its
     jobs."""
 
     def __init__(self, rank: int = 1) -> None:
@@ -105,7 +105,7 @@ class Told:
         pass
 
 
-def test_operators_are_measured_with_what_is_fused_behind_them():
+def test_operators_are_measured_with_their_epilogues():
     tasks = tasks_of(network(), HARDWARE, {})
     assert {task.epilogue for task in tasks} == {"bias+relu", "bias+residual+relu", ""}
     told = Told()
@@ -143,7 +143,7 @@ def test_what_was_measured_without_an_epilogue_serves_where_nothing_else_does():
 
 
 def test_an_operator_with_its_epilogue_is_tuned_on_this_machine():
-    """The real thing, in short: built, checked, timed."""
+    """A short complete run: built, checked, measured."""
     op = plain_operator(tt.GemmWorkload(m=48, n=64, k=64), "bias+residual+relu")
     report = tune(op, trials=2, progress=False)
     assert (report.trials, report.failures) == (2, ())

@@ -1,4 +1,4 @@
-"""Generating a database: candidates, threshold, boundary shapes, progress, resuming; with costs made up."""
+"""Generating a database: candidates, threshold, boundary shapes, progress, resuming; with artificial costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tvm_tiling.tuning.shapes.random_shapes import RANGES, RandomShapes
 
 
 class MadeUp:
-    """Costs from a formula: a start of `fill` multiply-adds, and cuts of few choices cheaper by a little."""
+    """Costs by a formula: a start-up of `fill` multiply-accumulates, with simple configurations slightly cheaper."""
 
     def __init__(self, fill=0.0, fails=lambda job: None, ends_after=10**9, size=lambda workload: workload.macs):
         self.fill, self.fails, self.ends_after, self.size, self.asked = fill, fails, ends_after, size, []
@@ -89,7 +89,7 @@ def test_boundary_shapes_keep_the_initial_config_and_their_own_costs(db):
 
 
 class Drifting(MadeUp):
-    """A machine that is slower each time it is asked."""
+    """A machine that becomes slower with each measurement."""
 
     calls = 0
 
@@ -112,14 +112,14 @@ def test_a_boundary_entry_and_the_decision_are_compared_at_one_moment(db):
 
 
 def test_the_proportional_range_is_told_of_hits(db):
-    """Along k nothing gets cheaper below 256, so that nothing is known of longer ones."""
+    """Along k cost is constant below 256, so that nothing is known about larger ones."""
     measurer = MadeUp(size=lambda workload: workload.m * workload.n * max(workload.k, 256))
     generate(db, measurer, limit=40, candidates=1)
     hit = db.match(gemm(128, 384, 256, dtype="float32"), target=CPU)
     assert (hit.step, set(hit.longer), hit.proportional) == (3, {"m", "n"}, True)
     hit = db.match(gemm(64, 256, 512, dtype="float32"), target=CPU)
     assert (hit.step, set(hit.longer), hit.proportional) == (3, {"n", "k"}, False)
-    assert db.match(SHAPE, target=CPU).proportional  # the same shape, whatever its axes
+    assert db.match(SHAPE, target=CPU).proportional  # the same shape, for any axes
     for _, entry in db.entries(kind="boundary"):
         shorter = {axis for axis in ("m", "n", "k") if getattr(entry.workload, axis) < getattr(SHAPE, axis)}
         assert set(entry.proportional) == shorter
@@ -162,12 +162,12 @@ def test_settings_reach_the_reduction(db):
             generate(db, MadeUp(), **wrong)
 
 
-def test_what_cannot_be_measured_is_told_with_its_reason(db):
+def test_what_cannot_be_measured_is_reported_with_its_reason(db):
     other = gemm(32, 32, 32, dtype="float32")
     measurer = MadeUp(fails=lambda job: "it crashed" if job.workload == other else None)
     report = generate(db, measurer, shapes=[other, SHAPE], limit=0)
     assert report.initial == 1 and report.failed == (("gemm k=32 m=32 n=32 float32", "it crashed"),)
-    report = db.generate(target=VTA, shapes=[SHAPE], measurer=measurer)  # which multiplies int8 alone
+    report = db.generate(target=VTA, shapes=[SHAPE], measurer=measurer)  # which supports int8 only
     assert report.initial == 0 and report.failed[0][0].endswith("float32") and "vta" in report.failed[0][1]
 
 
@@ -185,7 +185,7 @@ def test_a_reduced_image_smaller_than_its_kernel_ends_the_axis(db):
     assert min(h for h, _ in found) == 7 and min(w for _, w in found) == 1
 
 
-def test_progress_is_told(db):
+def test_progress_is_reported(db):
     told = []
     generate(
         db, MadeUp(), shapes=[SHAPE, conv(14, 32, 32, dtype="float32")], limit=2, candidates=2, progress=told.append

@@ -1,4 +1,4 @@
-"""What builds and times kernels imports little of TVM, and gives the same kernels; the rest is there when asked for."""
+"""Building and timing kernels imports little of TVM, and gives the same kernels; the rest is loaded on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches led by what was measured before: better configurations after 16 trials than the formulas' order finds, on
+"""Searches with a trained cost model find better configurations in 16 trials than those in the formulas' order, on
 average."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm_tiling.tuning.shapes.trials import TrialLog
 from tvm_tiling.tuning.tune import tune
 
 ZEN4 = tt.Hardware.load("zen4-server-8c")
-CPU = replace(ZEN4, cpu=replace(ZEN4.cpu, mcpu="znver5"))  # of a kind of which nothing is recorded
+CPU = replace(ZEN4, cpu=replace(ZEN4.cpu, mcpu="znver5"))  # of a kind without recorded trials
 KNOWN = [tt.GemmWorkload(m=m, k=k, n=n) for m, k, n in ((384, 512, 640), (127, 257, 509), (640, 96, 1000))]
 UNSEEN = [tt.GemmWorkload(m=m, k=k, n=n) for m, k, n in ((256, 300, 700), (500, 128, 384), (200, 800, 333))]
 SPACES = {workload: neighbourhood(workload, CPU) for workload in (*KNOWN, *UNSEEN)}
@@ -29,7 +29,7 @@ TRIALS = 16
 
 
 def cost(job: Job) -> float:
-    """Costs of a machine where what the formulas do not know of is that deep blocks and wide tiles are bad."""
+    """Costs of a machine on which deep blocks and wide tiles are slow, which the formulas do not know."""
     predicted = SPACES[job.workload].predicted(job.config)
     if job.config.form == "stream":
         return 3 * predicted
@@ -38,7 +38,7 @@ def cost(job: Job) -> float:
 
 
 class Machine:
-    """A measurer that says what `cost` does."""
+    """A measurer that returns `cost`."""
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         for job in jobs:
@@ -56,7 +56,7 @@ def measured(workload, count=40):
 
 @pytest.fixture
 def database(tmp_path):
-    """A database of 40 trials of each known shape, and one that failed."""
+    """A database with 40 trials of each known shape, and a failed one."""
     with ShapeDatabase(f"sqlite:///{tmp_path / 'shapes.db'}") as opened:
         with TrialLog(opened) as log:
             for workload in KNOWN:
@@ -67,7 +67,7 @@ def database(tmp_path):
 
 
 def least(workload, **options):
-    """The cost of the best configuration that 16 trials find, beside the least of all."""
+    """The cost of the best configuration found in 16 trials, relative to the minimum of all."""
     report = tune(workload, CPU, trials=TRIALS, runner=Machine(), progress=False, seeded=False, **options)
     best = min(cost(Job(workload=workload, config=config, hardware=CPU)) for config in SPACES[workload].configs(200))
     return report.cost_after / best

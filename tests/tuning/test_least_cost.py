@@ -1,4 +1,4 @@
-"""What an operator takes at least: counted by hand, by force, and never more than what is measured here."""
+"""Lower bounds of an operator's cost: counted by hand, by brute force, and never above what is measured here."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_winograd_multiplies_less():
     direct = work_of(w, DIRECT).macs
     for tile, fewer in ((2, 2.25), (4, 4.0), (6, 5.0625)):
         macs = work_of(w, Config.of("conv", "winograd", {"m": tile})).macs
-        assert direct / macs == pytest.approx(fewer, rel=0.05)  # at the edge taps of the direct form are saved too
+        assert direct / macs == pytest.approx(
+            fewer, rel=0.05
+        )  # direct convolution saves kernel positions at the edges, too
 
 
 def test_peak_counts_the_best_instruction_of_the_types():
@@ -120,7 +122,7 @@ def test_of_two_measurements_the_higher_figures_count():
 
 
 def test_nothing_here_is_below_its_bound():
-    """Products, a convolution of fewer multiply-adds and one that is mostly padding, by measured peaks."""
+    """GEMMs, a convolution with few multiply-accumulates and one that is mostly padding, by measured peaks."""
     hardware = tt.Hardware.detect()
     shapes = (
         tt.GemmWorkload(m=384, n=384, k=384),

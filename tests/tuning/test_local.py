@@ -1,4 +1,5 @@
-"""The measurer of this CPU: what fails costs one trial with its reason, the rest are measured, nothing is left over."""
+"""The measurer of this CPU: a failure costs one trial with its reason, the rest are measured, nothing is left
+behind."""
 
 from __future__ import annotations
 

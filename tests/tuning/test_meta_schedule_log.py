@@ -31,7 +31,7 @@ SPACE = space_of(FUNC, CPU)
 
 
 def candidates(count: int):
-    """Schedules of the first configurations, and behind them one that no rule of ours has made."""
+    """Schedules of the first configurations, followed by one that no rule of this package has made."""
     found = []
     for config in list(SPACE.configs(count)):
         schedule = s_tir.Schedule(FUNC)
@@ -41,7 +41,7 @@ def candidates(count: int):
 
 
 def results(*given):
-    """Builder's and runner's results of seconds, of a builder's error or of a runner's ("run: ...")."""
+    """Results of builder and runner for seconds, a builder's error or a runner's ("run: ...")."""
     built, ran = [], []
     for own in given:
         seconds, error = (own, None) if isinstance(own, list) else (None, own)
@@ -52,9 +52,9 @@ def results(*given):
 
 
 def rounds(log, *given):
-    """A log that was told of rounds of one task."""
+    """A log after several rounds of one task."""
     scheduler = SimpleNamespace(tasks_=[SimpleNamespace(ctx=SimpleNamespace(task_name="fused_dense"))])
-    callback = tt.trial_log(log)._inst  # what TVM calls; TVM's own schedulers are no data
+    callback = tt.trial_log(log)._inst  # what TVM calls; TVM's own schedulers cannot be used without its data
     for own in given:
         callback.apply(scheduler, 0, candidates(len(own) - 1), *results(*own))
 
@@ -65,7 +65,7 @@ RAISED = (
 )
 
 
-def test_each_trial_is_told_with_its_cause(tmp_path, caplog):
+def test_each_trial_is_reported_with_its_cause(tmp_path, caplog):
     path = tmp_path / "trials.jsonl"
     with caplog.at_level(logging.WARNING):
         rounds(
@@ -109,7 +109,7 @@ def test_causes_are_one_sentence(error, said):
 
 
 class Slow:
-    """TVM's LocalBuilder, of whose builds some come too late."""
+    """TVM's LocalBuilder, some of whose builds time out."""
 
     def __init__(self, **options):
         self.options = options

@@ -1,4 +1,5 @@
-"""MetaSchedule's plug-ins: sampled cuts are right wherever they are built, replayed, moved, checked and seeded."""
+"""MetaSchedule's plug-ins: sampled configurations are valid wherever they are built, replayed, moved, checked and
+seeded."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ def test_plain_is_the_function_before_its_annotations():
 
 @pytest.mark.parametrize("make", [layer, convolution])
 def test_reductions_that_a_postprocessor_has_split_are_whole_again(make):
-    """What RewriteReductionBlock does, which is among MetaSchedule's defaults."""
+    """Like RewriteReductionBlock, one of MetaSchedule's defaults."""
     func = make().with_attr("global_symbol", "main")
     schedule = sampled(func, 2)
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
@@ -153,7 +154,7 @@ def blocks_of(schedule):
 
 
 @pytest.mark.parametrize("damage", [{PICK + "columns": 99}, {SPACE: "{}"}, {SPACE: "no JSON"}])
-def test_damaged_annotations_are_refused_in_one_sentence(damage):
+def test_corrupted_annotations_are_refused_in_one_sentence(damage):
     annotations = {**dict(root_annotations(sampled(layer(), 1).mod["main"])), **damage}
     with pytest.raises(tt.DatabaseError, match="does not match its picks"):
         picked(annotations)
@@ -193,7 +194,7 @@ def test_impossible_choices_are_refused_before_they_are_built():
 
 
 def test_samples_of_one_config_are_one_module():
-    """Choices that the sampled form does not have tell them apart until the check."""
+    """Choices that the sampled algorithm does not have distinguish them until the check."""
     func = convolution(28, 64, 96)
     space = space_of(func, CPU)
     (foreign,) = {name for name in space.options if name not in (FORM, *space.choices(space.start))} & {

@@ -1,4 +1,4 @@
-"""MetaSchedule's builders and runners of this package, each by itself."""
+"""This package's MetaSchedule builders and runners, each by itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_candidates_seconds_are_the_cycles_of_its_config():
 
 
 def test_every_program_has_a_folder_of_its_own():
-    """MetaSchedule deletes the folder that an artifact is in."""
+    """MetaSchedule deletes the folder that contains an artifact."""
     func = product()
     space = space_of(func, VTA)
     folders = {Path(str(made.artifact_path)).parent for made in built(*[annotated(func, space, space.start)] * 2)}
@@ -67,7 +67,7 @@ def test_every_program_has_a_folder_of_its_own():
     assert all([path.name for path in folder.iterdir()] == ["candidate.vsim"] for folder in folders)
 
 
-def test_what_is_no_program_is_a_failed_trial_with_its_reason(tmp_path):
+def test_what_is_not_a_program_is_a_failed_trial_with_its_reason(tmp_path):
     x = te.placeholder((4, 9), name="x")
     (softmax,) = built(tvm.IRModule({"main": te.create_prim_func([x, topi.nn.softmax(x)])}))
     assert softmax.artifact_path is None

@@ -1,4 +1,4 @@
-"""tune() of models whose sizes stay open, and what compile() takes of that."""
+"""tune() of models with dynamic shapes, and how compile() uses the results."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tuned(tmp_path):
         yield database, measurer, report, sizes
 
 
-def test_every_product_of_open_rows_is_a_task(tuned):
+def test_every_gemm_of_open_rows_is_a_task(tuned):
     _, measurer, report, _ = tuned
     assert set(measurer.asked) == {
         (96, 48, Range(1, 256), True, "bias+relu"),
@@ -92,12 +92,12 @@ def test_every_product_of_open_rows_is_a_task(tuned):
     json.dumps(report.to_dict())
 
 
-def test_what_was_found_is_compiled_told_of_and_right(tuned, tmp_path, monkeypatch):
+def test_what_was_found_is_compiled_reported_and_right(tuned, tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path / "cache"))
     database, _, report, sizes = tuned
     plain = tt.compile(layers(), **sizes)
     exe = tt.compile(layers(), database=database, **sizes)
-    assert not exe.from_cache  # of what was compiled without the database
+    assert not exe.from_cache  # of the model compiled without the database
     products = [record for record in exe.operators if record.kind == "product"]
     assert len(products) == 2
     found = {task.report.workload.k: task.report.best for task in report.tasks if task.report.over_rows}

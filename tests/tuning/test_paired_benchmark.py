@@ -1,4 +1,5 @@
-"""Paired benchmarks under artificial noise: a loser never takes the incumbent's place, a clear winner nearly always."""
+"""Paired benchmarks with artificial noise: a slower candidate never replaces the incumbent, a clearly faster one nearly
+always."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from tvm_tiling.tuning.measuring.paired_benchmark import (
 
 
 class NoisyMachine:
-    """A clock, and programs that take so many seconds of it, when nothing disturbs: the machine's speed drifts by tens
-    of percent, single calls are held up, and some are held up for long."""
+    """A clock, and programs with these times without disturbances: the machine's speed drifts by tens of percent,
+    single calls are delayed, and some for long."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.now, self.speed = random.Random(seed), 0.0, 1.0
@@ -53,7 +54,7 @@ def test_a_loser_never_takes_the_place():
 
 
 def test_the_least_of_as_many_noisy_times_would_choose_losers():
-    """What pairs are for: with the same noise, single timings do."""
+    """The purpose of pairs: with the same noise, single timings fail."""
     replaces = 0
     for seed in range(400):
         machine = NoisyMachine(seed)
@@ -78,7 +79,7 @@ def test_a_sure_loser_is_let_go_early():
     assert paired_benchmark(machine.program(4e-3), machine.program(2e-3), QUICK, condition).pairs < 12
 
 
-def test_what_raises_is_no_result():
+def test_what_raises_is_not_a_result():
     def broken() -> None:
         raise ValueError("no")
 

@@ -1,4 +1,4 @@
-"""Costs that are believed: possible ones, before and after of one session, a busy machine told."""
+"""Plausible costs: possible ones, before and after in one session, and reports of a busy machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DESCRIBED = least_cost(WORKLOAD, CPU, SPACE.start)
 
 
 class Bench:
-    """Answers in the order they are given; `least` is what the machine's measured peak allows."""
+    """Answers in the given order; `least` is the lower bound by the machine's measured peak."""
 
     def __init__(self, *answers, least=0.0):
         self.answers, self.least, self.asked = list(answers), least, []
@@ -75,7 +75,7 @@ def test_a_cost_that_stays_impossible_is_a_failure_that_says_why():
 
 
 def test_a_clock_above_the_described_one_makes_costs_possible():
-    """Measured peaks say what is possible; they are asked for once."""
+    """Measured peaks determine the bound; they are requested once."""
     bench = Bench(0.8 * DESCRIBED, 0.8 * DESCRIBED, pair(1.1), pair(1.1), least=DESCRIBED / 2)
     incumbents = Incumbents()
     assert incumbents.measured(FIRST, bench).cost == 0.8 * DESCRIBED
@@ -84,7 +84,7 @@ def test_a_clock_above_the_described_one_makes_costs_possible():
 
 
 def test_a_chain_of_ratios_that_leads_below_what_is_possible_is_left():
-    """Each ratio is of a moment; what they multiply to may be no cost of the machine."""
+    """Each ratio belongs to a moment; their product may be an impossible cost for the machine."""
     bench = Bench(2 * DESCRIBED, pair(8.0), pair(8.0), 1.5 * DESCRIBED, least=DESCRIBED / 2)
     incumbents = Incumbents()
     incumbents.measured(FIRST, bench)
@@ -127,7 +127,7 @@ def entry(cost: float, workload=WORKLOAD, config=SPACE.start) -> Entry:
 def test_a_bound_of_any_machine_is_below_that_of_a_machine():
     here = possible_seconds(WORKLOAD, SPACE.start, CPU.cpu)
     assert 0 < possible_anywhere(WORKLOAD, SPACE.start, CPU.cpu.cores) <= here < DESCRIBED
-    # 192 * 320 * 256 multiply-adds, two cores with two vectors of 16 at 6.5 GHz, and 15 percent to spare
+    # 192 * 320 * 256 multiply-accumulates, two cores with two vectors of 16 at 6.5 GHz, and a margin of 15 percent
     assert possible_anywhere(WORKLOAD, SPACE.start, 2) == pytest.approx(0.85 * 192 * 320 * 256 / (2 * 2 * 16 * 6.5e9))
     assert possible_anywhere(WORKLOAD, SPACE.start, 0) > 0  # a fingerprint of another program may say so
     unknown = dataclasses.replace(CPU.cpu, assumed=("fma_units",))
@@ -150,7 +150,7 @@ def test_a_cost_that_the_cpu_cannot_have_is_not_added(database):
 
 
 def exported(tmp_path, cost: float):
-    """A file of one entry with that cost, whoever wrote it."""
+    """A file of one entry with that cost, by any writer."""
     path = tmp_path / "shapes.jsonl"
     with ShapeDatabase(f"sqlite:///{tmp_path / 'other.db'}") as other:
         other.add(WORKLOAD, SPACE.start, 1.0, target=CPU)
@@ -168,7 +168,7 @@ def test_a_cost_that_no_such_cpu_can_have_is_not_imported(database, tmp_path):
 
 def test_of_this_machine_imports_know_more(database, tmp_path, monkeypatch):
     path = exported(tmp_path, 1.1 * possible_anywhere(WORKLOAD, SPACE.start, CPU.cpu.cores))
-    slow = dataclasses.replace(CPU.cpu, fma_units=1)  # which fingerprints do not tell
+    slow = dataclasses.replace(CPU.cpu, fma_units=1)  # which fingerprints do not contain
     monkeypatch.setattr(shape_database, "_this_cpu", lambda: {fingerprint_of(CPU).digest: slow})
     with pytest.raises(tt.DatabaseError, match="impossible"):
         database.import_(path)
@@ -186,7 +186,7 @@ def test_an_impossible_cost_that_is_kept_already_is_named_by_check(database):
 
 
 class Told:
-    """A measurer that only says figures; `session` are before, after, spread and disturbed of a comparison."""
+    """A measurer that returns given figures; `session` are before, after, spread and disturbed of a comparison."""
 
     def __init__(self, cost, session=None, disturbed=0.0):
         self.cost, self.session, self.disturbed = cost, session, disturbed
@@ -211,7 +211,7 @@ class Comparing(Told):
 
 
 def by_text(job, _count=0) -> float:
-    """Costs that no prediction tells; the decision's is the dearest."""
+    """Costs that cannot be predicted; the decision's is the highest."""
     if job.config == SPACE.start:
         return 9e-3
     return 1e-3 * (1 + zlib.crc32(str(job.config).encode()) % 1009 / 300)
@@ -262,7 +262,7 @@ def test_the_same_command_with_no_new_trials_says_the_same(database):
 
 
 def test_a_search_that_was_killed_before_its_session_has_it_the_next_time(database):
-    searched(database, Told(by_text))  # which cannot compare, and leaves costs of different moments
+    searched(database, Told(by_text))  # which cannot compare, and keeps costs of different times
     told = Comparing(None, session=(5.5e-3, 5e-3, 0.01, 0.0))
     report = searched(database, told)
     assert (report.trials, len(told.compared), report.cost_after) == (0, 1, 5e-3)
@@ -287,7 +287,7 @@ def test_the_decision_as_the_best_is_compared_with_nothing(database):
     assert (told.compared, report.gain, report.disturbed) == ([], 1.0, 0.7)
 
 
-def test_a_busy_machine_is_told_and_kept(database):
+def test_a_busy_machine_is_reported_and_kept(database):
     report = searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.3, 0.8), disturbed=0.6))
     assert report.doubtful and report.disturbed_trials == 8
     said = (
@@ -302,7 +302,7 @@ def test_a_busy_machine_is_told_and_kept(database):
     assert not quiet.doubtful and "busy" not in str(quiet)
 
 
-def test_a_session_that_could_not_be_held_is_told(database):
+def test_a_session_that_could_not_be_held_is_reported(database):
     report = searched(database, Comparing(by_text, session="killed by SIGSEGV while running"))
     assert "before and after were measured at different times: killed by SIGSEGV while running" in str(report)
     assert database.match(WORKLOAD, target=CPU).entry.disturbed is None

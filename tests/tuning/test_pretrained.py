@@ -1,4 +1,4 @@
-"""What was recorded on a machine of the same kind leads a search from its first trial, and nothing else does."""
+"""Trials recorded on a machine of the same kind guide a search from its first trial on, and no others do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_recording_says_where_and_when_it_was_made(recorded):
 
 
 def test_every_recorded_configuration_is_possible_today(recorded):
-    """The formulas have gone on since: where they refuse many of the configurations, trials need recording again."""
+    """The formulas have changed since: if they refuse many of the configurations, trials must be recorded again."""
     known = pretrained(recorded.hardware).residual.recorded
     assert len(known) > 0.9 * sum(len(shape.trials) for shape in recorded.shapes)
 
@@ -73,7 +73,7 @@ def test_the_same_kind_with_other_cores_begins_with_it(zen3):
 
 
 def test_pretrained_models_order_unseen_shapes_better_than_formulas(recorded):
-    """Taught by two thirds of the shapes, judged on the others."""
+    """Train on two thirds of the shapes, evaluate on the others."""
     groups = groups_of(recorded)
     model = LearnedCosts(Residual(recorded=[s for place, g in enumerate(groups) if place % 3 for s in g.samples()]))
     unseen = groups[::3]
@@ -105,7 +105,7 @@ def test_what_was_recorded_is_not_saved(zen3, tmp_path):
 
 
 def test_own_trials_of_a_shape_count_beside_what_was_recorded(zen3):
-    """Own costs say that the last of the recorded order are the best: the model comes round."""
+    """Own costs contradict the recorded order: the model adapts."""
     space = neighbourhood(tt.GemmWorkload(m=300, n=200, k=150), zen3.hardware)
     configs = list(space.configs(60))
     model = pretrained(zen3.hardware)

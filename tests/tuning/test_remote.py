@@ -1,4 +1,4 @@
-"""Workers behind TVM's tracker, on loopback: answers, losses, and trackers that are none."""
+"""Workers behind TVM's tracker, on loopback: answers, losses, and invalid trackers."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_questions_and_answers_survive_the_wire():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"workload": {"op": "gemm"}}', '{"alone": {"x": 1}}', "null"])
-def test_what_is_no_message_is_refused(text):
+def test_what_is_not_a_message_is_refused(text):
     with pytest.raises(tt.TilingError, match=r"invalid question|workload|gemm"):
         Question.from_json(text)
     with pytest.raises(tt.DatabaseError, match="invalid answer of a worker"):
         answer_of(text)
 
 
-def test_an_error_that_ends_a_session_is_told_and_the_next_is_served(monkeypatch, caplog):
+def test_an_error_that_ends_a_session_is_reported_and_the_next_is_covered(monkeypatch, caplog):
     def fail(_number):
         raise RuntimeError("what was sent is no message")
 
@@ -99,7 +99,7 @@ def test_a_tracker_that_is_not_there_is_said_within_seconds():
     assert time.monotonic() - start < 5
 
 
-def test_what_is_no_tracker_is_said():
+def test_what_is_not_a_tracker_is_said():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -149,7 +149,7 @@ def test_a_worker_killed_in_mid_run_costs_no_other_job():
 
 
 def told(address, wanted, seconds=20.0):
-    """The statuses of a tracker's workers, as soon as they are as wanted."""
+    """Return the statuses of a tracker's workers, as soon as they match."""
     until = time.monotonic() + seconds
     while not wanted(found := statuses(address)):
         assert time.monotonic() < until, found
@@ -171,7 +171,7 @@ def test_a_killed_worker_is_started_anew_and_the_others_stay():
 
 
 def until(wanted, seconds=30.0):
-    """Wait for what is wanted."""
+    """Wait for a condition."""
     end = time.monotonic() + seconds
     while not wanted():
         assert time.monotonic() < end
@@ -228,7 +228,7 @@ def test_workers_that_come_while_a_search_runs_are_asked_too(monkeypatch):
                 process.stdin.close()
 
 
-def test_a_worker_that_ends_again_and_again_is_told_and_so_is_a_lost_tracker():
+def test_a_worker_that_ends_again_and_again_is_reported_and_so_is_a_lost_tracker():
     with Fleet(predicting=1) as fleet:
         for _ in range(2):
             os.kill(fleet.workers[0].pid, signal.SIGKILL)
@@ -244,7 +244,7 @@ def test_a_worker_that_ends_again_and_again_is_told_and_so_is_a_lost_tracker():
             fleet.keep_up()
 
 
-def test_workers_tell_what_they_do_and_how_many_trials_they_answered():
+def test_workers_report_what_they_do_and_how_many_trials_they_answered():
     with Fleet(predicting=2, per_process=1, delay=3.0) as fleet:
         found = told(fleet.address, lambda found: len(found) == 2)
         assert [(own.busy, own.operator, own.trials, own.failed) for own in found] == [(False, "", 0, 0)] * 2
@@ -283,7 +283,7 @@ def test_when_all_workers_are_lost_the_session_says_so_and_keeps_what_it_has(mon
             tune(WORKLOAD, database=url, trials=20, runner=str(fleet.address), progress=kill)
     with tt.ShapeDatabase(url) as database:
         entry = database.match(WORKLOAD, target=HARDWARE).entry
-    # On some CPUs the second trial is predicted to be faster than the formulas' own.
+    # On some CPUs the second trial is predicted to be faster than the analytical configuration.
     assert entry.cost == pytest.approx(SPACE.predicted(entry.config), rel=1e-6)
     assert entry.cost <= SPACE.predicted(SPACE.start)
 
@@ -304,7 +304,7 @@ def test_a_worker_that_does_not_answer_is_not_waited_for():
 
 
 def test_real_workers_measure_this_machine_and_no_other(tmp_path):
-    """The real thing on loopback: a product built, checked and timed by a worker; another machine's costs refused."""
+    """A complete run on loopback: a GEMM built, checked and measured by a worker; another machine's costs refused."""
     other = dataclasses.replace(HARDWARE, cpu=dataclasses.replace(HARDWARE.cpu, vector_registers=7))
     with Fleet(measuring=1) as fleet:
         runner = str(fleet.address)

@@ -1,4 +1,4 @@
-"""Which cuts are proposed, and when a search ends."""
+"""Which configurations are proposed, and when a search ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measured(found: Config, cost: float | None) -> Measured:
 
 
 def run(search: Search, truth, at_once: int = 4) -> list[int]:
-    """The numbers of the configurations in the order of their proposal, until the search is at its end."""
+    """Return the numbers of the configurations in the order of their proposal, until the search ends."""
     found: list[int] = []
     while proposed := search.propose(at_once):
         found += [int(config.choice("number")) for config in proposed]
@@ -45,7 +45,7 @@ def run(search: Search, truth, at_once: int = 4) -> list[int]:
 
 
 def noisy(number: int) -> float:
-    """Costs that predictions do not tell."""
+    """Costs that predictions do not reflect."""
     return 1.0 + ((number * 37 + 60) % 101) / 100 * 2
 
 
@@ -89,7 +89,8 @@ def test_it_ends_without_gain_for_long():
 
 
 def test_it_ends_where_predictions_and_their_error_leave_nothing():
-    """Predictions right within half a percent: what is predicted 3 percent slower than the best is not measured."""
+    """With predictions within half a percent, a configuration predicted 3 percent slower than the best is not
+    measured."""
     search = Search(Space(), [], SearchRules(trials=150, patience=100, explore=0.0))
     found = run(search, lambda number: 1.01**number * (1 + (number % 3 - 1) / 200), at_once=1)
     assert 8 <= len(found) <= 12

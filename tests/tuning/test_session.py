@@ -1,4 +1,5 @@
-"""tune() of one operator: what is measured, kept, resumed and reported, with a measurer that only says figures."""
+"""tune() of one operator: what is measured, stored, resumed and reported, with a measurer that returns given
+figures."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ WORKLOAD = tt.GemmWorkload(m=256, n=512, k=512)
 
 
 class Told:
-    """A measurer without a machine: cuts cost what `cost` says, None fails; after `until` jobs somebody hits Ctrl-C."""
+    """A measurer without a machine: configurations have the cost `cost`, None fails; Ctrl-C after `until` jobs."""
 
     def __init__(self, cost, until: int | None = None) -> None:
         self.cost, self.until = cost, until
@@ -38,7 +39,7 @@ class Told:
 
 
 def by_text(config) -> float | None:
-    """Costs that no prediction tells, the same in every run; one in nine fails."""
+    """Costs that cannot be predicted, the same in every run; one in nine fails."""
     number = zlib.crc32(str(config).encode())
     return None if number % 9 == 0 else 1e-3 * (1 + number % 1009 / 300)
 
@@ -73,7 +74,7 @@ def test_ctrl_c_keeps_everything_and_the_next_session_goes_on(database):
     again = tune(WORKLOAD, database=database, trials=24, runner=second, progress=False)
     assert (again.earlier, again.trials) == (11, 13)
     start = first.jobs[0].config
-    known = list(dict.fromkeys([report.best, start]))  # measured again, for the new ones to be compared with
+    known = list(dict.fromkeys([report.best, start]))  # measured again, for comparison with the new ones
     assert [job.config for job in second.jobs[: len(known)]] == known
     new = {job.config for job in second.jobs[len(known) :]}
     assert len(new) == 13
@@ -103,7 +104,7 @@ def test_configs_of_matched_and_near_entries_are_measured_first(database):
     assert matched not in [job.config for job in told.jobs]
 
 
-def test_progress_is_told_of_every_trial(database):
+def test_progress_is_reported_for_every_trial(database):
     told, seen = Told(by_text), []
     tune(WORKLOAD, database=database, trials=12, runner=told, progress=seen.append)
     assert [progress.done for progress in seen] == list(range(1, 13))
@@ -142,8 +143,8 @@ def test_bad_input_is_said_in_one_sentence(change, error, words):
         tune(WORKLOAD, **{"trials": 3, "progress": False, **change})
 
 
-def test_a_product_is_tuned_on_this_machine(database):
-    """The real thing, in short: built, checked, timed and kept."""
+def test_a_gemm_is_tuned_on_this_machine(database):
+    """A short complete run: built, checked, measured and stored."""
     report = tune(tt.GemmWorkload(m=64, n=64, k=64), database=database, trials=3, progress=False)
     assert (report.trials, report.failures) == (3, ())
     assert 0 < report.cost_after <= report.cost_before < 1

@@ -1,4 +1,4 @@
-"""Operators as schedules see them: the database keeps and finds what is asked for when they are scheduled."""
+"""Operators as schedules see them: the database stores and finds the shapes that scheduling looks up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_cpus_and_machines_that_fold_rows_take_convolutions():
         assert all(as_scheduled(shape, hardware) == shape for shape in SHAPES)
 
 
-def test_a_pointwise_convolution_is_generated_matched_and_scheduled_as_its_product():
+def test_a_pointwise_convolution_is_generated_matched_and_scheduled_as_its_gemm():
     shape, larger = pointwise(14, 64, 64), pointwise(28, 64, 128)
     with ShapeDatabase("sqlite://") as db:
         report = db.generate(target=VTA, shapes=[shape], limit=2, candidates=2, threshold=None)
@@ -61,7 +61,7 @@ def test_a_pointwise_convolution_is_generated_matched_and_scheduled_as_its_produ
         assert [entry.workload for entry in db.nearest(larger, target=VTA, limit=1)] == [hit.entry.workload]
 
 
-def test_a_product_measured_elsewhere_serves_the_convolution():
+def test_a_gemm_measured_elsewhere_serves_the_convolution():
     shape = pointwise(14, 64, 64)
     with ShapeDatabase("sqlite://") as known, ShapeDatabase("sqlite://") as db:
         known.generate(target=VTA, shapes=[shape], limit=0, candidates=1, threshold=None)

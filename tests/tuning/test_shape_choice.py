@@ -1,4 +1,4 @@
-"""A match is a candidate: it is taken where it is estimated to be cheaper than the formulas' own decision (page 02)."""
+"""A match is a candidate: it is used if it is estimated to be cheaper than the analytical decision."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def decided(workload, hardware):
 
 
 def worse(workload, hardware):
-    """A configuration that is predicted to cost at least half as much again as the decision."""
+    """Return a configuration predicted to cost at least one and a half times as much as the decision."""
     space = neighbourhood(workload, hardware)
     least = 1.5 * space.predicted(space.start)
     return next(config for config in space.configs() if space.predicted(config) > least)
 
 
 @pytest.mark.parametrize("hardware", ["vta", "neartile", "dla3"])
-def test_no_match_makes_a_product_slower_than_without_the_database(hardware):
+def test_no_match_makes_a_gemm_slower_than_without_the_database(hardware):
     """Entries of random small shapes, multiples of them by up to 12 along each axis, all simulated."""
     machine, rng = Hardware.load(hardware), random.Random(7)
     shapes = [gemm(*(rng.choice((8, 16, 24, 48, 64)) for _ in range(3))) for _ in range(6)]
@@ -51,8 +51,8 @@ def test_no_match_makes_a_product_slower_than_without_the_database(hardware):
 
 
 def test_what_was_measured_at_the_same_shape_is_believed():
-    """A cheaper configuration than the decision is taken, however dear the formulas think it is, and a dearer one is
-    not."""
+    """A cheaper configuration than the decision is used, however expensive the formulas predict it to be, and a more
+    expensive one is not."""
     shape = gemm(512, 512, 512, dtype="float32")
     other = worse(shape, CPU)
     for cost, taken in ((0.8, True), (1.2, False)):
@@ -81,7 +81,8 @@ def test_both_are_corrected_by_what_they_cost_at_the_entrys_shape():
 
 
 def test_a_small_gain_does_not_carry_over_to_another_shape():
-    """With no gain the decision was made for the shape, and an entry's blocks for a smaller one."""
+    """Without a gain the decision is used, because it was made for the shape, and an entry's blocks for a smaller
+    one."""
     shape, larger = gemm(256, 128, 88, dtype="float32"), gemm(256, 1024, 88, dtype="float32")
     far = gemm(64 * 256, 1024, 88, dtype="float32")  # 512 times as large: 8 doublings beyond 2
     there = decided(shape, CPU)
@@ -91,7 +92,7 @@ def test_a_small_gain_does_not_carry_over_to_another_shape():
     ):  # fmt: skip
         known = Entry(workload=shape, config=there, cost=1.0, decided_cost=1.0)
         even = choice_of(known, wanted, CPU)
-        times = min(1.0, even.decided / even.estimate)  # what is predicted to be left of a gain
+        times = min(1.0, even.decided / even.estimate)  # the predicted remainder of a gain
         choice = choice_of(dataclasses.replace(known, cost=times / gain), wanted, CPU)
         assert choice.taken == taken
         if gain == 1.02:
@@ -99,7 +100,8 @@ def test_a_small_gain_does_not_carry_over_to_another_shape():
 
 
 def test_a_gain_carries_over_only_where_the_same_caches_hold_the_blocks():
-    """Winograd's blocks are as deep as there are input channels: eight times as many leave the level that held them."""
+    """Winograd's blocks are as deep as there are input channels: with eight times as many they leave their cache
+    level."""
     shape = conv(8, 88, 232, dtype="float32")
     space = neighbourhood(shape, CPU)
     other = next(config for config in space.configs() if config.form == "winograd" and config != space.start)
@@ -113,7 +115,8 @@ def test_a_gain_carries_over_only_where_the_same_caches_hold_the_blocks():
 
 
 def test_a_gain_is_not_believed_to_be_more_than_was_measured():
-    """The formulas may price an entry's configuration below their own decision, which looks at more than the price."""
+    """The formulas may predict a lower cost for an entry's configuration than for their decision, which considers more
+    than the cost."""
     shape, larger = gemm(256, 256, 256, dtype="float32"), gemm(512, 256, 256, dtype="float32")
     entry = Entry(workload=shape, config=worse(shape, CPU), cost=1.0, decided_cost=1.0)
     grown = choice_of(entry, larger, CPU)
@@ -123,7 +126,8 @@ def test_a_gain_is_not_believed_to_be_more_than_was_measured():
 
 
 def test_an_entry_without_the_decisions_cost_serves_where_it_does_not_grow_faster():
-    """An initial entry was at least as cheap as the decision; a boundary entry is only as good as the formulas say."""
+    """An initial entry was at least as cheap as the decision; a boundary entry is only as good as the formulas
+    predict."""
     shape, larger = gemm(256, 256, 256, dtype="float32"), gemm(1024, 1024, 1024, dtype="float32")
     other = worse(shape, CPU)
     assert choice_of(Entry(workload=shape, config=other, cost=1.0), shape, CPU).taken
@@ -139,8 +143,8 @@ def test_what_the_machine_cannot_do_is_said():
     assert choice.config is None and not choice.taken and "does not support the entry's configuration" in choice.why
 
 
-def test_any_multiple_of_the_shape_itself_or_of_its_padded_extents_is_served():
-    """VTA pads columns to 16: an entry of 24 is 2 units, and serves 48 (3 units) and 72 (5), as well as 120 (8)."""
+def test_any_multiple_of_the_shape_itself_or_of_its_padded_extents_is_covered():
+    """VTA pads columns to 16: an entry of 24 is 2 units, and matches 48 (3 units) and 72 (5), as well as 120 (8)."""
     with ShapeDatabase("sqlite://") as db:
         db.add(gemm(16, 24, 16), decided(gemm(16, 24, 16), VTA), 100, target=VTA)
         served = [n for n in range(1, 200) if db.match(gemm(16, n, 16), target=VTA)]

@@ -39,14 +39,14 @@ def test_common_divisors_are_candidates():
     assert found.shapes == (product(100, 100, 100),) and found.multiples == found.served == 3
 
 
-def test_all_are_served_where_the_budget_is_as_many_and_none_is_spent_in_vain():
+def test_all_are_covered_where_the_budget_is_as_many_and_none_is_spent_in_vain():
     wanted = [product(64, 64, 64), product(4096, 8, 8), conv(28, 64, 64), conv(28, 64, 64, taps=1)]
     found = cover([*wanted, *wanted], 10)
     assert (found.wanted, found.served) == (4, 4) and len(found.shapes) <= 4
     assert set(found.shapes) <= set(wanted)
 
 
-def test_each_further_shape_serves_more_and_operators_and_types_are_told_apart():
+def test_each_further_shape_serves_more_and_operators_and_types_are_distinguished():
     rng = random.Random(0)
     wanted = [product(*(rng.randint(1, 4096) for _ in range(3))) for _ in range(60)]
     wanted += [product(*(rng.randint(1, 4096) for _ in range(3)), "float32") for _ in range(60)]

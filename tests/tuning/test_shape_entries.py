@@ -1,4 +1,4 @@
-"""Entries: what is kept of a shape, what is refused, export, import and check."""
+"""Entries: contents, refusals, export, import and check."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_holdings_and_entries_by_machine_and_kind(full):
         list(full.entries(kind="x"))
 
 
-def test_fingerprints_tell_machines_apart():
+def test_fingerprints_distinguish_machines():
     prints = [fingerprint_of(hardware) for hardware in (PLAIN, VTA, CPU)]
     assert len({own.digest for own in prints}) == 3 and [own.unit for own in prints] == ["cycles", "cycles", "s"]
     for own in prints:
@@ -216,7 +216,7 @@ def test_nothing_is_imported_from_a_file_with_a_wrong_line(full, tmp_path, damag
     with ShapeDatabase(tmp_path / "other.db") as other:
         for db in (other, full):
             if damage == "other padding" and db is other:
-                continue  # which has no padding yet to disagree with
+                continue  # which has no padding yet to conflict with
             with pytest.raises(DatabaseError, match=words):
                 db.import_(tmp_path / "y.jsonl")
         assert other.holdings() == []

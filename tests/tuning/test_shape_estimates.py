@@ -1,5 +1,5 @@
-"""Estimates with intervals: of entries' multiples, of shapes that nothing serves, on machines that are simulated and on
-made-up ones whose costs are known exactly."""
+"""Estimates with intervals: for multiples of entries and for unmatched shapes, on simulated machines and on artificial
+ones with known costs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def drawn(rng, count, least=8, most=2048):
 
 
 def costed(workload, off, call=0.0):
-    """A shape with the formulas' own decision, whose cost is the prediction times `off` of it, and a call."""
+    """A shape with the analytical configuration, whose cost is the prediction times `off`, plus the cost of a call."""
     config = decision_for(workload, CPU, prepacked=True)
     predicted = predicted_cost(config, workload, CPU, prepacked=True)
     return Known(workload, config, predicted, predicted * off(workload) + call)
 
 
 def errors(correction, known):
-    """Of each cost the logarithm of how far the estimate is off, and its standard deviation."""
+    """For each cost the logarithm of the estimate's error, and its standard deviation."""
     found = []
     for one in known:
         cost, spread = correction.at(one.workload, one.config, one.predicted)
@@ -56,7 +56,7 @@ def test_a_factor_and_a_call_are_learned_from_a_few_costs():
 
 
 def test_what_depends_on_the_shape_is_told_by_shapes_nearby_and_the_interval_is_as_wide_as_it_has_to_be():
-    """Costs whose ratio to the predictions wanders by a factor of two over the shapes, and scatters by a twentieth."""
+    """Costs whose ratio to the predictions varies by a factor of two over the shapes, with a scatter of a twentieth."""
     rng = random.Random(2)
 
     def off(one):
@@ -84,7 +84,7 @@ def test_predictions_that_are_exact_have_narrow_intervals_and_one_cost_alone_a_w
 
 
 def test_a_configuration_far_from_where_it_was_measured_is_less_certain_than_a_decision_of_that_size():
-    """Decisions scatter by a fiftieth; a configuration that is kept costs more by as much for each doubling of k."""
+    """Decisions scatter by a fiftieth; a kept configuration costs more by as much for each doubling of k."""
     rng = random.Random(5)
     scatter = lambda _: math.exp(rng.gauss(0, 0.02))  # noqa: E731
     known = [costed(one, scatter) for one in drawn(rng, 40)]

@@ -27,7 +27,7 @@ def test_a_config_that_fits_is_kept_as_it_is():
         assert kept_config(entry, shape, VTA) == entry.config
 
 
-def test_a_deeper_product_has_blocks_as_deep_as_the_entrys():
+def test_a_deeper_gemm_has_blocks_as_deep_as_the_entrys():
     entry = decided(gemm(64, 256, 64), ROOMY)
     assert entry.config.choice("partition_k") == 0
     deeper = gemm(64, 256, 64 * 64)
@@ -39,7 +39,7 @@ def test_a_deeper_product_has_blocks_as_deep_as_the_entrys():
 
 
 def test_depth_is_kept_where_it_fits_only():
-    """Without room for sums k cannot be split."""
+    """Without space for sums k cannot be split."""
     small = Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=0, bw_a=16, bw_b=16, macs_per_cycle=256, name="no sums")
     entry = decided(gemm(16, 16, 64), small)
     assert kept_config(entry, gemm(16, 16, 65536), small) is None

@@ -1,4 +1,4 @@
-"""Matching by page 02: its four steps, ties, what must be equal, padded extents."""
+"""Matching: its four steps, ties, equality conditions, padded extents."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def put(db, workload, cost, tile=16, kind="initial", target=PLAIN, **more):
 def test_no_hit_is_none(db):
     assert db.match(gemm(64, 64, 64), target=PLAIN) is None
     put(db, gemm(64, 64, 64), 100)
-    assert db.match(gemm(96, 64, 64), target=PLAIN) is None  # no multiple
-    assert db.match(gemm(32, 32, 32), target=PLAIN) is None  # a divisor is none either
+    assert db.match(gemm(96, 64, 64), target=PLAIN) is None  # not a multiple
+    assert db.match(gemm(32, 32, 32), target=PLAIN) is None  # a divisor is not one either
 
 
 def test_the_four_steps_in_their_order(db):
-    """Each step is better than the next one, whatever the estimates are."""
+    """Each step takes precedence over the next one, whatever the estimates are."""
     shape = gemm(128, 128, 128)
     put(db, gemm(32, 32, 32), 1, tile=4, kind="boundary")
     hit = db.match(shape, target=PLAIN)
@@ -104,7 +104,7 @@ def test_every_axis_may_be_a_multiple(db):
     ],
     ids=str,
 )
-def test_what_a_product_must_have_in_common(db, other):
+def test_what_a_gemm_must_have_in_common(db, other):
     put(db, gemm(64, 64, 64), 100)
     assert db.match(gemm(64, 64, 64, **other), target=PLAIN) is None
     put(db, gemm(64, 64, 64, **other), 7)
@@ -148,7 +148,7 @@ def test_a_depthwise_convolution_is_none_of_other_channels(db):
 
 
 def test_padded_extents_are_matched_where_a_level_pads(db):
-    """VTA fills columns and depth up to blocks of 16, rows to none."""
+    """VTA pads columns and depth to blocks of 16, rows not at all."""
     put(db, gemm(8, 13, 64), 100, target=VTA)
     hit = db.match(gemm(8, 16, 50), target=VTA)  # both are 16 and 64 with their padding
     assert (hit.step, hit.estimate) == (1, 100)
@@ -236,7 +236,7 @@ def test_axes_too_long_to_be_factored_are_matched_all_the_same(db):
 
 
 def test_a_warm_match_among_100000_entries_takes_less_than_50_milliseconds(db):
-    """Most of them have the axes in common that the index begins with, so that many rows are looked at."""
+    """Most of them have the axes in common with which the index starts, so that many rows are visited."""
     rng = random.Random(0)
 
     def side(alike):

@@ -1,4 +1,4 @@
-"""Padding and the estimate by page 02's formula."""
+"""Padding and its estimate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvm_tiling.tuning.shapes.padding import Padding, Unit, padding_of
 
 
 def estimated(cost, units, known, wanted):
-    """a' = a * prod ceil(x'/h) / prod ceil(x/h), as page 02 prints it."""
+    """a' = a * prod ceil(x'/h) / prod ceil(x/h)."""
     more = math.prod(-(-extent // unit) for extent, unit in zip(wanted, units, strict=True))
     return cost * more / math.prod(-(-extent // unit) for extent, unit in zip(known, units, strict=True))
 
@@ -55,7 +55,7 @@ def test_what_machines_pad():
     assert units(gemm(5, 5, 5), VTA) == [("n", 16, 1, 1), ("k", 16, 1, 1)]
     assert units(gemm(5, 5, 5), Hardware.load("dla3")) == [("m", 16, 1, 1), ("n", 16, 1, 1), ("k", 4, 1, 1)]
     assert units(gemm(5, 5, 5), PLAIN) == units(gemm(5, 5, 5), CPU) == []
-    # Channels of a convolution come once for each tap; points are an axis where it is cut as a matrix product.
+    # Channels of a convolution count once per kernel position; points are one axis where it is tiled as a GEMM.
     assert units(conv(8, 4, 4), VTA) == [("ci", 16, 9, 1)]
     assert units(conv(8, 4, 4, groups=2), Hardware.load("dla3")) == [
         ("co", 16, 1, 2),

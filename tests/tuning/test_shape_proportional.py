@@ -1,4 +1,4 @@
-"""The proportional range upwards, on costs of which it is known."""
+"""The proportional range upwards, for known costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm_tiling.tuning.shapes.database import ShapeDatabase
 
 
 def doubled(fixed):
-    """Of a cost of `fixed` and 1: how far twice the size is from twice the cost."""
+    """For a cost of `fixed` plus 1: the deviation of twice the size from twice the cost."""
     return (fixed + 2) / (2 * (fixed + 1)) - 1
 
 
@@ -37,7 +37,7 @@ def test_growth_beyond_proportion_counts_as_much():
 def test_how_far_a_boundary_shape_is_from_its_initial_one_counts_too():
     growth = {"m": -0.01}
     assert proportional_axes(growth, 0.05, 0.02) == {"m"}
-    assert proportional_axes(growth, 0.05, 0.04) == set()  # both are overheads that a larger shape has not
+    assert proportional_axes(growth, 0.05, 0.04) == set()  # both are overheads that a larger shape does not have
     assert proportional_axes(growth, 0.05, -0.04) == {"m"}
 
 
@@ -47,7 +47,7 @@ def test_a_cost_that_all_but_stays_is_in_no_proportion():
 
 @pytest.mark.parametrize(("fixed", "axes"), [(1000, ("n", "k", "m")), (9000, ("n",)), (20000, ())])
 def test_generated_entries_say_along_which_axes_they_may_grow(fixed, axes):
-    """2**18 cycles and what is always there: axes are counted as if each had that share of its own."""
+    """2**18 cycles and a fixed overhead: axes are counted as if each had its own share of it."""
 
     class Fixed:
         def measure(self, jobs):
@@ -62,5 +62,5 @@ def test_generated_entries_say_along_which_axes_they_may_grow(fixed, axes):
         db.generate(target=VTA, shapes=[shape], limit=6, candidates=1, threshold=None, measurer=Fixed())
         assert db.match(shape, target=VTA).entry.proportional == axes
         for _, entry in db.entries():
-            if entry.proportional:  # however long the axes become, what is always there is little beside the rest
+            if entry.proportional:  # however large the axes become, the fixed overhead is small relative to the rest
                 assert entry.cost / (entry.workload.macs / 8) - 1 <= 0.05

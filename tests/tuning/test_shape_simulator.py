@@ -1,4 +1,5 @@
-"""The database on the simulated accelerator: where boundary shapes are, machines of two to four levels, estimates."""
+"""The database on the simulated accelerator: positions of boundary shapes, machines with two to four levels,
+estimates."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ external = 64
 bytes_per_cycle = 64
 latency = {latency}
 """
-ROWS, CYCLES_OF_A_ROW = 1024, 256  # of a product of 256 columns and 64 steps of k
+ROWS, CYCLES_OF_A_ROW = 1024, 256  # of a GEMM with 256 columns and 64 steps of k
 
 
 def predicted_boundary(latency: int, tolerance: float) -> int:
-    """Rows of the boundary shape along m: operands come a latency late, results leave a latency late, and that is what
-    does not shrink with the shape."""
+    """Rows of the boundary shape along m: operands and results are each delayed by a latency, which does not shrink
+    with the shape."""
 
     def cost(rows):
         return 2 * latency + CYCLES_OF_A_ROW * rows
@@ -96,7 +97,7 @@ def test_generation_and_match_on_machines_of_several_levels(count, op):
 
 
 def test_estimates_of_held_out_multiples_are_within_five_percent():
-    """A small version of what tests/slow holds 200 shapes of each operator to."""
+    """A small version of the test of 200 shapes per operator in tests/slow."""
     with ShapeDatabase("sqlite://") as db:
         settings = {"limit": 10, "candidates": 1, "threshold": None, "tolerance": 0.04}
         db.generate(target=VTA, shapes=[gemm(896, 512, 576)], **settings)

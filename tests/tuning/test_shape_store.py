@@ -1,4 +1,4 @@
-"""Opening databases: new, older, newer, damaged, not ours, not writable; what stays as it was."""
+"""Opening databases: new, older, newer, corrupted, foreign, read-only; and which stay unmodified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(path):
 
 
 def refused(path, **options):
-    """The message with which a file is refused, which must stay as it was."""
+    """The message with which a file is refused, which must stay unmodified."""
     before = path.read_bytes()
     with pytest.raises(DatabaseError) as error:
         ShapeDatabase(path, **options)
@@ -64,13 +64,13 @@ def test_no_password_in_names_and_errors(monkeypatch):
     assert "secret" not in str(error.value) and "127.0.0.1" in str(error.value)
 
 
-def test_a_damaged_file(tmp_path):
+def test_a_corrupted_file(tmp_path):
     path = tmp_path / "x.db"
     path.write_bytes(b"this is no database at all, but it is long enough to be one" * 100)
     assert "is corrupted or not a SQLite database" in refused(path)
 
 
-def test_a_file_whose_pages_are_damaged_is_found_by_check_or_refused(tmp_path):
+def test_a_file_whose_pages_are_corrupted_is_found_by_check_or_refused(tmp_path):
     path = made(tmp_path / "x.db")
     with ShapeDatabase(path) as db:
         db.add_many((entry for _, entry in list(db.entries())), target=PLAIN)
@@ -197,7 +197,7 @@ def without_schema_5(connection):
 
 
 def test_schema_1_is_brought_up(tmp_path):
-    """It kept nothing of generations and trials, nor along which axes costs are in proportion."""
+    """It contained no generations and trials, nor the axes along which costs are proportional."""
     path = made(tmp_path / "x.db")
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE trials")
@@ -214,7 +214,7 @@ def test_schema_1_is_brought_up(tmp_path):
 
 @pytest.mark.parametrize("tuned", [False, True])
 def test_schema_3_is_brought_up(tmp_path, tuned):
-    """Its trials were in a table that the first search had made, or nowhere."""
+    """Its trials were in a table of the first search, or missing."""
     shape, path = gemm(64, 64, 64), made(tmp_path / "x.db")
     trial = Measured(job=Job(workload=shape, config=config(), hardware=PLAIN), cost=100.0)
     with ShapeDatabase(path) as db, TrialLog(db) as log:
@@ -237,7 +237,7 @@ def test_schema_3_is_brought_up(tmp_path, tuned):
 
 
 def test_schema_5_is_brought_up(tmp_path):
-    """It did not say how much other work disturbed the session that an entry's costs are of."""
+    """It did not record how much other processes disturbed the session of an entry's costs."""
     path = made(tmp_path / "x.db")
     with sqlite3.connect(path) as connection:
         without_schema_6(connection)
@@ -252,7 +252,7 @@ def test_schema_5_is_brought_up(tmp_path):
         assert log.entry(shape, PLAIN) == kept and kept.doubtful and db.check().ok
 
 
-def test_damaged_trials_are_found(tmp_path):
+def test_corrupted_trials_are_found(tmp_path):
     path = made(tmp_path / "x.db")
     good = Measured(job=Job(workload=gemm(64, 64, 64), config=config(), hardware=PLAIN), reason="it did not run")
     with ShapeDatabase(path) as db, TrialLog(db) as log:
@@ -282,7 +282,7 @@ def test_a_writer_that_another_one_holds_up(tmp_path, monkeypatch):
     with ShapeDatabase(path) as db:
         with pytest.raises(DatabaseError, match="locked by another process"):
             db.add(gemm(8, 8, 8), config(), 1, target=PLAIN)
-        assert db.match(gemm(64, 64, 64), target=PLAIN)  # readers wait for nobody
+        assert db.match(gemm(64, 64, 64), target=PLAIN)  # readers wait for no writer
         holder.execute("ROLLBACK")
         db.add(gemm(8, 8, 8), config(), 1, target=PLAIN)
         assert db.check().entries == 2

@@ -1,4 +1,4 @@
-"""Several processes that write at once, and processes that are killed while they write."""
+"""Several processes that write concurrently, and processes that are killed while they write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kills import check_writers, finish_generation, finish_tuning, kill_adders, 
 
 
 def test_four_writers_at_once_lose_nothing(tmp_path):
-    """Nobody has made the database before: they do so at once, too."""
+    """The database does not exist yet: they create it concurrently, too."""
     check_writers(f"sqlite:///{tmp_path}/x.db", 4, 40)
 
 

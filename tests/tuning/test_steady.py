@@ -1,4 +1,4 @@
-"""Costs of shapes on a CPU: the least of several rounds, and cuts of one shape beside each other."""
+"""Costs of shapes on a CPU: the minimum over several rounds, and configurations of one shape run alternately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def job(tile=16, m=64):
 
 
 class Local:
-    """Costs as they are given; in further rounds `later`, one after the other."""
+    """Costs as given; in further rounds `later`, one after the other."""
 
     def __init__(self, costs, later=()):
         self.costs, self.later = costs, list(later)

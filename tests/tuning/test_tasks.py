@@ -1,4 +1,4 @@
-"""tune() of a model: its operators as tasks, trials where they may gain most, results that compile takes."""
+"""tune() of a model: its operators as tasks, trials allocated by expected gain, results that compile uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HARDWARE = tt.Hardware.detect()
 
 
 def network():
-    """Two equal products of 96 columns, a large one, and a small one."""
+    """Two equal matrix multiplications of 96 columns, a large one, and a small one."""
     generator = np.random.default_rng(0)
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((64, 96), "float32"))
@@ -42,8 +42,8 @@ def network():
 
 
 class Told:
-    """A measurer that says figures: what is predicted, but of products of `slow` columns three times that, less a part
-    that no prediction tells."""
+    """A measurer that returns predictions, tripled for GEMMs of `slow` columns, minus a part that cannot be
+    predicted."""
 
     def __init__(self, slow: int = 0, until: int | None = None) -> None:
         self.slow, self.until = slow, until
@@ -74,7 +74,7 @@ def test_equal_operators_are_one_task_and_the_longest_comes_first():
 
 
 class Asked:
-    """A source of configurations that knows none, and remembers what it was asked for."""
+    """A database without configurations that records its queries."""
 
     def __init__(self) -> None:
         self.subjects: set = set()
@@ -84,7 +84,7 @@ class Asked:
 
 
 def columns():
-    """Products with one column: of constant weights, of inputs, and of a row and a column."""
+    """Matrix-vector multiplications: with constant weights, of inputs, and of a row and a column."""
     builder = relax.BlockBuilder()
     x, y = (relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in (("x", (64, 96)), ("y", (96, 1))))
     weights = relax.const(np.ones((96, 1), "float32"))

@@ -1,4 +1,4 @@
-"""The log of a search: what is told of each trial, the file that it grows in, and how that is read back."""
+"""The log of a search: the record of each trial, the file as it grows, and reading it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPACE = neighbourhood(WORKLOAD, CPU)
 
 
 class Told:
-    """Costs that no prediction tells; every third one fails."""
+    """Costs that cannot be predicted; every third one fails."""
 
     count = 0
 
@@ -43,7 +43,7 @@ def search(**more):
     return tune(WORKLOAD, CPU, runner=Told(), progress=False, **{"trials": 12, **more})
 
 
-def test_every_trial_is_told_with_its_reason_and_the_best_so_far(tmp_path):
+def test_every_trial_is_reported_with_its_reason_and_the_best_so_far(tmp_path):
     heard = []
     report = search(log=heard.append)
     assert tuple(heard) == report.log and len(heard) == 12
@@ -114,7 +114,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path, content):
         (lambda record: {**record, "more": 1}, "line 3: invalid trial"),
     ],
 )
-def test_what_is_no_trial_is_named(tmp_path, line, words):
+def test_what_is_not_a_trial_is_named(tmp_path, line, words):
     path = tmp_path / "trials.jsonl"
     search(log=path, trials=2)
     lines = path.read_text().splitlines()

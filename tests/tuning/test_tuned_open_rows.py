@@ -1,4 +1,5 @@
-"""tune() of products of open rows, what it keeps, and what is found of that; with a measurer that only says figures."""
+"""tune() of matrix multiplications with dynamic rows, what it stores, and how it is found; with a measurer that returns
+given figures."""
 
 from __future__ import annotations
 
@@ -37,8 +38,7 @@ START = OpenSpace(
 
 
 class Turns:
-    """A measurer without a machine: `gain(config, rows)` is how many times as fast as the decision's it is; None
-    fails."""
+    """A measurer without a machine: `gain(config, rows)` is the speedup over the decision; None fails."""
 
     def __init__(self, gain, spread: float = 0.01, until: int | None = None) -> None:
         self.gain, self.spread, self.until = gain, spread, until
@@ -57,7 +57,7 @@ class Turns:
             self.sizes.append(tuple(sizes))
             if job == incumbent:
                 gains = [1.0 for _ in sizes]
-            elif job.config == self.start:  # in the other's place
+            elif job.config == self.start:  # instead of the other one
                 gains = [1 / self.gain(incumbent.config, rows) for rows in sizes]
             else:
                 gains = [self.gain(job.config, rows) for rows in sizes]
@@ -82,7 +82,7 @@ class Turns:
 
 
 def by_depth(config: Config, rows: int) -> float:
-    """A tile of its own is fast, with many rows."""
+    """A particular tile is fast, with many rows."""
     return 1.2 if config.choice("depth") == 768 // 2 and rows > 8 else 0.9
 
 
@@ -113,7 +113,7 @@ def test_what_is_faster_over_the_range_is_kept_and_serves(database):
     turns = Turns(by_depth)
     report = search(database, turns)
     assert turns.jobs[0].config == START and report.trials == len(turns.jobs) - 2 <= 16
-    assert turns.sizes[-1] != turns.sizes[0]  # the last one is measured at others than it was chosen by
+    assert turns.sizes[-1] != turns.sizes[0]  # the last one is measured at other sizes than it was chosen by
     assert (
         report.best.choice("depth") == 384
         and report.over_rows.won
@@ -146,7 +146,7 @@ def test_what_is_not_faster_beyond_noise_changes_nothing(database, turns):
 
 
 def test_what_was_chosen_by_luck_is_not_kept(database):
-    """Fast at the sizes of the search alone."""
+    """Fast at the sizes of the search only."""
     chosen = sizes_of(Range(1, 512), 0)
     report = search(database, Turns(lambda config, rows: 1.3 if rows in chosen[1:-1] else 0.95), trials=5)
     assert not report.over_rows.won and report.gain == 1
@@ -154,7 +154,7 @@ def test_what_was_chosen_by_luck_is_not_kept(database):
 
 
 def test_what_a_session_favours_is_noise(database):
-    """The side that is asked about is the faster one, whichever it is."""
+    """The requested side is the faster one, whichever it is."""
     one = PairedResult(ratio=1.08, uncertainty=0.001, seconds=1.0, pairs=9)
     found = both_ways(one, one)
     assert found.ratio == 1 and found.uncertainty > 0.07
@@ -165,12 +165,14 @@ def test_what_a_session_favours_is_noise(database):
 def test_within_its_range_an_entry_serves_where_it_is_faster(database):
     search(database, Turns(by_depth))
     assert found(database, Range(9, 300)) is not None
-    assert found(database, Range(1, 2)) is None  # slower with few rows, as was measured
+    assert found(database, Range(1, 2)) is None  # slower with few rows, as measured
     assert found(database, Range(1, 513)) is None and found(database, Range(1)) is None
     workload = tt.GemmWorkload(m=7, n=768, k=768)
-    assert database.open_config_for(workload, HARDWARE, Range(1, 512), False) is None  # weights that a run packs
+    assert (
+        database.open_config_for(workload, HARDWARE, Range(1, 512), False) is None
+    )  # weights that are packed at run time
     assert database.open_config_for(workload, HARDWARE, Range(1, 512), True, "bias+relu") is not None
-    assert database.match(workload, target=HARDWARE, prepacked=True) is None  # no fixed size is served by it
+    assert database.match(workload, target=HARDWARE, prepacked=True) is None  # it matches no fixed size
     assert database.estimate(workload, target=HARDWARE, prepacked=True) is None
 
 
@@ -271,14 +273,14 @@ def test_the_command_finds_and_shows_ranges(database, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("rows", [(0, 8), (9, 8), 8, (1, 2, 3), ("a", 2), Range(0)])
-def test_what_is_no_range_of_rows(database, rows):
+def test_what_is_not_a_range_of_rows(database, rows):
     with pytest.raises(WorkloadError, match=r"rows = .*; expected first and last size of a range"):
         database.match_rows(PRODUCT, rows, target=HARDWARE)
     with pytest.raises(DatabaseError, match="ConvWorkload has no ranges of rows"):
         database.match_rows(tt.ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3), (1, 8), target=HARDWARE)
 
 
-def test_damaged_ranges_are_told_of(database, tmp_path):
+def test_corrupted_ranges_are_reported(database, tmp_path):
     search(database, Turns(by_depth))
     database.close()
     with sqlite3.connect(tmp_path / "shapes.db") as connection:
@@ -289,7 +291,7 @@ def test_damaged_ranges_are_told_of(database, tmp_path):
 
 
 def function(*, transposed: bool = False, batched: bool = False):
-    """relu(a b) of 48 columns, whose rows are a variable; of a transposed a, or with an open batch."""
+    """relu(a b) of 48 columns with variable rows; of a transposed a, or with a dynamic batch."""
     rows, batch, r = te.var("rows", "int64"), te.var("batch", "int64"), te.reduce_axis((0, 64))
     lead = (batch,) if batched else ()
     a = te.placeholder((*lead, *((64, rows) if transposed else (rows, 64))))
@@ -344,8 +346,8 @@ def test_mistakes_are_said_in_one_sentence(op, change, error, words):
     assert "\n" not in str(told.value)
 
 
-def test_a_product_of_open_rows_is_tuned_on_this_machine(database):
-    """The real thing, in short: built, checked and timed at every size."""
+def test_a_gemm_of_open_rows_is_tuned_on_this_machine(database):
+    """A short complete run: built, checked and measured at every size."""
     report = tune(
         tt.GemmWorkload(m=1, n=48, k=40),
         database=database,
