@@ -42,8 +42,10 @@ from ..lowering.register_tile import (
     TileShape,
     accumulators,
     clear_accumulators,
+    groups_of_rows,
     resume,
     step_packed,
+    transpose_sums,
     write_back,
 )
 from ..match import ConvProgram
@@ -303,15 +305,16 @@ class DirectEmitter:
         if self.panels.blocks == 1:
             prefetch_results(self.program, shape, self.engine.acc, at)
         self.start(acc, shape, block, at, start)
+        transpose_sums(acc, shape, self.engine)
 
         def step(tap: Index, g: Index, pixel_at: PixelAt) -> None:
-            read = [pixel_at(y, x, block.group0 + g) for y in range(ty) for x in range(tx)]
+            a = groups_of_rows(self.engine, ty * tx, lambda pixel: pixel_at(pixel // tx, pixel % tx, block.group0 + g))
             row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
             step_packed(
                 acc,
                 shape,
                 g,
-                lambda pixel, _: read[pixel],
+                a,
                 block.panels,
                 row,
                 self.engine,
@@ -332,6 +335,7 @@ class DirectEmitter:
                         step(tap0 + i, g, pixel_at)
                     with T.serial(0, block.groups - full), named("microkernel"):
                         step(tap0 + i, full, lambda y, x, g: first_of(self.engine, pixel_at(y, x, g), rest))
+        transpose_sums(acc, shape, self.engine)
         self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:

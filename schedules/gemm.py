@@ -29,17 +29,28 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
 from ..lowering.loops import by_edge, share, when
 from ..lowering.named_blocks import named
-from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
+from ..lowering.panels import (
+    PanelLayout,
+    copy_blocks,
+    copy_columns,
+    copy_rows,
+    pack_panel_group,
+    pack_starts,
+    pack_transposed,
+)
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
+    ElementOfA,
     TileShape,
     accumulators,
     clear_accumulators,
+    groups_of_rows,
     resume,
     step_in_place,
     step_packed,
+    transpose_sums,
     write_back,
 )
 from ..match import GemmProgram
@@ -307,8 +318,14 @@ class GemmEmitter:
             with named("copy_a", fills=True):
                 copy_columns(buffer, rows, rows, a, where.elements)
             return buffer
-        buffer = T.alloc_buffer(((rows - self.keep) * self.copy_stride,), self.engine.operand)
         padded = where.elements if self.group == 1 else where.groups * self.group
+        if self.engine.rows > 1:
+            held = -(-rows // self.engine.rows) * self.engine.rows
+            buffer = T.alloc_buffer((held * self.copy_stride,), self.engine.operand)
+            with named("copy_a", fills=True):
+                copy_blocks(buffer, rows, self.copy_stride, a, where.elements, padded, self.engine)
+            return buffer
+        buffer = T.alloc_buffer(((rows - self.keep) * self.copy_stride,), self.engine.operand)
         chunk = self.lanes * self.group
         with named("copy_a", fills=True):
             copy_rows(buffer, range(self.keep, rows), self.copy_stride, a, where.elements, padded, chunk)
@@ -340,14 +357,15 @@ class GemmEmitter:
         self.start(acc, shape, where, p)
         if not self.adds_last:
             self.add_so_far(acc, shape, where, i0, j0, kt)
+        transpose_sums(acc, shape, self.engine)
         with T.serial(0, where.groups) as k, named("microkernel"):
-            read = [self.read_a(where, i0, row, k, copy) for row in range(rows)]
+            a = self.rows_of_a(where, i0, rows, k, copy)
             if where.panels is None:
                 step_in_place(
                     acc,
                     shape,
                     k,
-                    lambda i, _: read[i],
+                    a,
                     lambda at, j: self.element_b(where.batch, where.k0 + at, j0 + j),
                 )
             else:
@@ -356,13 +374,21 @@ class GemmEmitter:
                     acc,
                     shape,
                     k,
-                    lambda i, _: read[i],
+                    a,
                     where.panels,
                     base,
                     self.engine,
                     from_memory=self.tiling.pack_b == "ahead" and self.m >= LEAST_ROWS,
                 )
+        transpose_sums(acc, shape, self.engine)
         self.finish(acc, shape, where, i0, j0, kt)
+
+    def rows_of_a(self, where: _Block, i0: Index, rows: int, k: Expr, copy: tirx.Var | None) -> ElementOfA:
+        """What a step takes of a tile's rows; a matrix instruction has them side by side in A'."""
+        width = self.engine.rows * self.group
+        if self.engine.rows > 1 and copy is not None:
+            return lambda row, _: copy[T.ramp(row * self.copy_stride + k * width, 1, width)]
+        return groups_of_rows(self.engine, rows, lambda row: self.read_a(where, i0, row, k, copy))
 
     def read_a(self, where: _Block, i0: Index, row: int, k: Expr, copy: tirx.Var | None) -> Expr:
         if copy is None or row < self.keep:

@@ -25,7 +25,15 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.extents import parts_of
 from ..lowering.loops import share, when
 from ..lowering.panels import Element, PanelLayout, copy_row, pack_panel_group, pack_starts, pack_transposed
-from ..lowering.register_tile import TileShape, accumulators, clear_accumulators, step_packed, write_back
+from ..lowering.register_tile import (
+    TileShape,
+    accumulators,
+    clear_accumulators,
+    groups_of_rows,
+    step_packed,
+    transpose_sums,
+    write_back,
+)
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
 from ..match.access import address, loads
@@ -176,9 +184,14 @@ class OpenColumnsEmitter(OpenGemmEmitter):
         else:
             clear_accumulators(acc, shape, self.engine)
         with T.serial(_number(0), self.groups) as k:
-            read = [self.taken(copy, _number(row) * self.pitch + k * _number(self.group)) for row in range(height)]
+
+            def read(row: int) -> Expr:
+                return self.taken(copy, _number(row) * self.pitch + k * _number(self.group))
+
+            a = groups_of_rows(self.engine, height, read)
             at = base + k * _number(self.panel.row)
-            step_packed(acc, shape, k, lambda i, _: read[i], own, at, self.engine)
+            step_packed(acc, shape, k, a, own, at, self.engine)
+        transpose_sums(acc, shape, self.engine)
         write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [i * self.nr + j]))
 
     def taken(self, copy: tirx.Var, at: Expr) -> Expr:

@@ -26,7 +26,7 @@ from ..lowering.joined_axes import joined_indices
 from ..lowering.loops import share, when
 from ..lowering.named_blocks import named
 from ..lowering.panels import copy_row
-from ..lowering.register_tile import TileShape, accumulators, step_packed, write_back
+from ..lowering.register_tile import TileShape, accumulators, groups_of_rows, step_packed, transpose_sums, write_back
 from ..lowering.registers import counted, in_register, small_buffer
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
@@ -273,15 +273,17 @@ class OpenGemmEmitter(GemmEmitter):
             self.start(acc, shape, where, place)
         starts = self.rows_of(copy, height)
         with T.serial(0, where.groups) as k, named("microkernel"):
-            if starts:
-                read = [self.read_in_place(start, k) for start in starts]
-            else:
-                read = [self.read_a(where, i0, row, k, copy) for row in range(height)]
+
+            def read(row: int) -> Expr:
+                return self.read_in_place(starts[row], k) if starts else self.read_a(where, i0, row, k, copy)
+
+            a = groups_of_rows(self.engine, height, read)
             for acc, base in zip(tiles, bases, strict=True):
                 row_of_k = base + k * self.layout.row
-                step_packed(acc, shape, k, lambda i, _: read[i], where.panels, row_of_k, self.engine)
+                step_packed(acc, shape, k, a, where.panels, row_of_k, self.engine)
         pitch = self.at_once(height) * self.nr
         for number, acc in enumerate(tiles):
+            transpose_sums(acc, shape, self.engine)
             first = (skipped + number) * self.nr
 
             def keep(value: Expr, i: int, j: Expr, first: Index = first) -> None:

@@ -199,8 +199,8 @@ def exported(executable: Any) -> ExportedModel:
     return ExportedModel(variant, executable._constants)
 
 
-def _run_foreign(variant: ForeignVariant, arrays: Sequence[np.ndarray]) -> Any:
-    """Run ForeignVariant.run in the emulator."""
+def _run_foreign(variant: ForeignVariant, arrays: Sequence[np.ndarray], threads: int | None = None) -> Any:
+    """Run ForeignVariant.run in the emulator, with the threads that the model was compiled for."""
     found = getattr(variant, "exported", None)
     if found is None:
         found = variant.exported = ExportedModel(variant, variant.store)  # type: ignore[attr-defined]
@@ -208,7 +208,9 @@ def _run_foreign(variant: ForeignVariant, arrays: Sequence[np.ndarray]) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _run_foreign_into(variant: ForeignVariant, arrays: Sequence[np.ndarray], outputs: Any) -> None:
+def _run_foreign_into(
+    variant: ForeignVariant, arrays: Sequence[np.ndarray], outputs: Any, threads: int | None = None
+) -> None:
     found = variant.run(arrays)
     outputs.write(list(found) if isinstance(found, tuple) else [found])
 

@@ -107,7 +107,7 @@ def instruction_module(instruction: DotInstruction, bits: int, chains: int, core
     def step(x: Any, a: Any, b: Any) -> Any:
         if instruction.in_place:
             return x * a + b  # stays near 2, unlike x + a*b
-        left = tirx.reinterpret(f"{instruction.word}x{lanes}", a)
+        left = tirx.reinterpret(f"{instruction.lane_word}x{lanes}", a)
         packed = f"{instruction.operand}x{bits // (8 * element_bytes(instruction.operand))}"
         return dot(instruction, x, left, tirx.reinterpret(packed, b), lanes)
 
@@ -210,7 +210,7 @@ def _arithmetic(instruction: DotInstruction, cpu: Cpu, target: Any, cores: int) 
 def byte_instruction(cpu: Cpu) -> DotInstruction | None:
     """The dot product of bytes with the most multiply-adds per vector of this CPU; None without one."""
     kinds = (("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"))
-    found = (fastest(cpu, a, b, "int32", emitted=False) for a, b in kinds)
+    found = (fastest(cpu, a, b, "int32", emitted=False, matrix=True) for a, b in kinds)
     bytes_alone = [row for row in found if row is not None and not row.takes]
     return max(bytes_alone, key=lambda row: row.speed, default=None)
 
@@ -255,7 +255,7 @@ def measure_peak(cpu: Cpu, target: Any) -> Peak:
     flops = [_arithmetic(FMA_FLOAT32, cpu, target, n) for n in (1, cores)]
     of_bytes = byte_instruction(cpu)
     dots = [None, None] if of_bytes is None else [_arithmetic(of_bytes, cpu, target, n) for n in (1, cores)]
-    half = {dtype: fastest(cpu, dtype, dtype, dtype, emitted=False) for dtype in ("float16", "bfloat16")}
+    half = {dtype: fastest(cpu, dtype, dtype, dtype, emitted=False, matrix=True) for dtype in ("float16", "bfloat16")}
     native = {dtype: row for dtype, row in half.items() if row is not None and not row.takes}
     return Peak(
         gflops_one_core=flops[0],

@@ -14,10 +14,11 @@ from emulator import EmulatedLibrary, emulate, needs_emulator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose matrix multiplications are used here
 
-from products import EPSILON, Product, check
+from products import EPSILON, Product, check, inputs_of, operator
 
 import tvm_tiling as tt
 from tvm_tiling.accel.plain_operator import plain_operator
+from tvm_tiling.hardware import dot_instructions
 from tvm_tiling.tuning.measuring.operands import Operands
 from tvm_tiling.workload import ConvWorkload
 
@@ -85,6 +86,41 @@ def test_awkward_sizes(machine, size, dtype):
     check(Product(m=m, n=n, k=k, dtype=dtype), machine)
 
 
+MATRIX = {
+    "odd row": Product(m=7, n=13, k=9),
+    "two rows": Product(m=2, n=3, k=5, trans_b=True),
+    "sums that wait": Product(m=19, n=21, k=5003, trans_a=True),
+    "transposed": Product(m=13, n=38, k=75, trans_b=True, epilogue=("bias_n", "relu")),
+    "batch": Product(m=5, n=9, k=31, batch=(2,), batch_b=(1,)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", pytest.param("uint8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", MATRIX)
+@pytest.mark.parametrize("weights", ["packed", pytest.param("plain", marks=pytest.mark.slow)])
+def test_matrix_instructions(machine, case, dtype, weights):
+    weights = "plain" if MATRIX[case].batch else weights
+    taken = check(replace(MATRIX[case], dtype=dtype), machine, weights=weights)
+    read_in_place = (case, dtype, weights) == ("two rows", "bfloat16", "plain")
+    assert ("mmla" in str(taken["reasons"])) != read_in_place
+
+
+def test_bfmmla_sums_as_bfdot(machine, monkeypatch):
+    """Both add pairs of products in the same order with the rounding of FEAT_BF16, so that their sums are equal."""
+    product = Product(m=12, n=16, k=64, dtype="bfloat16")
+    inputs, found = inputs_of(product), []
+    for name in ("bfmmla", "bfdot"):
+        if name == "bfdot":
+            rows = [row for row in dot_instructions.DOT_INSTRUCTIONS if row.rows == 1]
+            monkeypatch.setattr(dot_instructions, "DOT_INSTRUCTIONS", rows)
+        func = tt.tiling_schedule(operator(product), machine).mod
+        assert f"neon.{name}" in func.script()
+        out = tvm.runtime.tensor(np.zeros(product.shape_c, np.float32))
+        tvm.compile(func, target=tt.llvm_target(machine))["main"](*(operand.tensor for operand in inputs), out)
+        found.append(out.numpy())
+    assert np.array_equal(*found)
+
+
 def test_two_cores_and_a_split_reduction(machine):
     machine = replace(machine, cpu=replace(machine.cpu, cores=2, threads=2))
     taken = check(Product(m=8, n=8, k=9000), machine)
@@ -118,7 +154,7 @@ def test_every_algorithm_of_a_convolution(machine, form, layout):
     check_convolution(ConvWorkload(**CONVOLUTIONS[form], layout=layout), machine, form)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8"])
 @pytest.mark.parametrize("form", ["direct", pytest.param("depthwise", marks=pytest.mark.slow)])
 def test_types_of_convolutions(machine, form, dtype):
     check_convolution(ConvWorkload(**CONVOLUTIONS[form], dtype=dtype), machine, None)

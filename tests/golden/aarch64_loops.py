@@ -15,9 +15,6 @@ from tvm import te
 import tvm_tiling as tt
 
 SUMS = {"float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32"}
-MULTIPLY = {
-    "float32": "fmla", "float64": "fmla", "float16": "fmla", "bfloat16": "bfdot", "int8": "sdot", "uint8": "udot"
-}  # fmt: skip
 ITERATIONS = 200
 
 

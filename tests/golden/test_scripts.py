@@ -181,7 +181,7 @@ def test_bytes_are_multiplied_by_the_dot_product_of_the_machine():
         (ICE_LAKE, "int8", "llvm.x86.avx512.vpdpbusd.512"),
         (ICE_LAKE, "uint8", "llvm.x86.avx512.pmaddw.d.512"),
         (SKYLAKE, "int8", "llvm.x86.avx2.pmadd.wd"),
-        (arm, "int8", "llvm.aarch64.neon.sdot"),
+        (arm, "int8", "llvm.aarch64.neon.smmla"),
     ):
         assert name in scheduled(product(8, 32, 16, dtype), machine).script()
 

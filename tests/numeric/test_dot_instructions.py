@@ -111,7 +111,7 @@ def test_unsigned_by_signed_bytes_are_decided_as_they_are_scheduled(left, right)
     supported = {
         name: dot_engine(workload, tt.Hardware.load(name).cpu) for name in ("zen4-server-8c", "neoverse-v1-16c")
     }
-    names = {"zen4-server-8c": "vpdpbusd", "neoverse-v1-16c": "usdot"} if left == "uint8" else {}
+    names = {"zen4-server-8c": "vpdpbusd", "neoverse-v1-16c": "usmmla"} if left == "uint8" else {}
     assert all(supported[machine].name == name and not supported[machine].offset for machine, name in names.items())
 
 

@@ -2,10 +2,12 @@
 
 Cost models, packed panels, kernel emitters and measured peaks know nothing about an instruction except its row. A dot
 product consumes a `group` of adjacent elements of K per lane; its operands are interleaved, group by group. A
-multiply-add is a group of one. Rates are relative to the fused multiply-add of the same width, which the hardware
+multiply-add is a group of one. A matrix instruction multiplies several `rows` of A by as many columns of B, so that it
+uses each group more than once. Rates are relative to the fused multiply-add of the same width, which the hardware
 description counts.
 
-Sources: Intel's and AMD's optimisation manuals, uops.info, Arm's software optimisation guides. dpbf16ps was measured:
+Sources: Intel's and AMD's optimisation manuals, uops.info, Arm's software optimisation guides; for the latency of
+bfmmla, LLVM's model of Neoverse V1. dpbf16ps was measured:
 Zen 4 starts as many as multiply-adds, a Sapphire Rapids core a quarter of them, because it leaves bfloat16
 multiplication to its tiles (AMX).
 """
@@ -43,7 +45,8 @@ class DotInstruction:
     a machine could do. `stored`: the 16-bit type in which packed panels of B are stored and from which they are
     converted on reading, empty: `operand`; see decide/gemm/dot_engine.py. `by_lane`: the
     kernels let it take a group of A from one lane of a vector, so that nothing broadcasts the group; `b_first`: its
-    intrinsic then takes B before A.
+    intrinsic then takes B before A. `rows`: a register of sums holds this many rows of A by as many columns of B as
+    fill it; the register of A has a group of each row, that of B a group of each column.
     """
 
     name: str
@@ -63,6 +66,7 @@ class DotInstruction:
     stored: str = ""
     by_lane: bool = False
     b_first: bool = False
+    rows: int = 1
 
     @property
     def panel(self) -> str:
@@ -82,13 +86,23 @@ class DotInstruction:
 
     @property
     def word(self) -> str:
-        """An integer type of the size of a lane, which holds one group."""
+        """An integer type of the size of a group of packed elements."""
+        return f"int{8 * self.group_bytes}"
+
+    @property
+    def lane_word(self) -> str:
+        """An integer type of the size of an accumulator."""
         return f"int{8 * self.acc_bytes}"
 
     @property
     def acc_bytes(self) -> int:
-        """Bytes of an accumulator, and of a group of packed elements."""
+        """Bytes of an accumulator."""
         return element_bytes(self.acc)
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of a group of packed elements: those of an accumulator, or a multiple for a matrix instruction."""
+        return self.group * element_bytes(self.operand)
 
     @property
     def speed(self) -> float:
@@ -140,9 +154,9 @@ _SDOT = DotInstruction(
     name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4, by_lane=True, b_first=True,
     forms={128: Form("llvm.aarch64.neon.sdot.v4i32.v16i8", (("dotprod",),))},
 )  # fmt: skip
-# Two rows of eight elements times two columns of eight: every element is used twice.
+# Two rows by two columns, of eight bytes each.
 _SMMLA = DotInstruction(
-    name="smmla", arch="aarch64", a="int8", b="int8", acc="int32", group=8, emitted=False,
+    name="smmla", arch="aarch64", a="int8", b="int8", acc="int32", group=8, rows=2,
     forms={128: Form("llvm.aarch64.neon.smmla.v4i32.v16i8", (("i8mm",),))},
 )  # fmt: skip
 
@@ -169,6 +183,11 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
     DotInstruction(
         name="bfdot", arch="aarch64", a="bfloat16", b="bfloat16", acc="float32", group=2,
         forms={128: Form("llvm.aarch64.neon.bfdot.v4f32.v8bf16", (("bf16",),))},
+    ),
+    # Each product of two rows is added as bfdot adds it: pairs of products, with the rounding of FEAT_BF16.
+    DotInstruction(
+        name="bfmmla", arch="aarch64", a="bfloat16", b="bfloat16", acc="float32", group=4, rows=2, latency=5,
+        forms={128: Form("llvm.aarch64.neon.bfmmla", (("bf16",),))},
     ),
     _VPDPBUSD,
     replace(_VPDPBUSD, a="int8", offset=128),
@@ -201,12 +220,13 @@ used."""
 
 
 def fastest(
-    cpu: Cpu, a: str, b: str, acc: str, *, emitted: bool = True, in_place: bool = False
+    cpu: Cpu, a: str, b: str, acc: str, *, emitted: bool = True, in_place: bool = False, matrix: bool = False
 ) -> DotInstruction | None:
     """Return the instruction with the most multiply-adds per vector that a CPU has for those types, or None. `emitted`:
-    only those that kernels use; `in_place`: only those that read operands in place."""
+    only those that kernels use; `in_place`: only those that read operands in place; `matrix`:
+    also those that take several rows of A."""
     found = [row.on(cpu) for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
-    found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place]
+    found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place and (matrix or row.rows == 1)]
     return max(found, key=lambda row: row.speed / row.acc_bytes, default=None)
 
 

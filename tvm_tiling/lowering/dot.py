@@ -75,11 +75,12 @@ def _as_bits(engine: DotInstruction, read: Read) -> Expr:
 
 
 def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
-    """Return acc + the sum over each lane's group of left * right; `left` in words, `right` in packed elements."""
+    """Return acc + the sum over each lane's group of left * right, or over the groups of each row and column for a
+    matrix instruction; `left` in words of a lane, `right` in packed elements."""
     intrinsic = engine.forms[8 * engine.acc_bytes * lanes].intrinsic
     sums, length = f"{engine.acc}x{lanes}", lanes * engine.acc_bytes // element_bytes(engine.operand)
     if _by_words(engine):
-        words = T.reinterpret(f"{engine.word}x{lanes}", right)
+        words = T.reinterpret(f"{engine.lane_word}x{lanes}", right)
         return T.call_pure_extern(sums, _wrapper(intrinsic), acc, left, words)
     left = T.reinterpret(f"{engine.operand}x{length}", left)
     if engine.b_first:
@@ -136,7 +137,7 @@ def _llvm(engine: DotInstruction, lanes: int, intrinsic: str) -> str:
     """Return an LLVM function of sums and words that calls the intrinsic of sums and elements; on one line, as
     TVMScript prints it."""
     sums, words = f"<{lanes} x {_LLVM_TYPES[engine.acc]}>", f"<{lanes} x i{8 * engine.acc_bytes}>"
-    elements = f"<{lanes * engine.group} x {_LLVM_TYPES[engine.b]}>"
+    elements = f"<{lanes * engine.acc_bytes // element_bytes(engine.b)} x {_LLVM_TYPES[engine.b]}>"
     return (
         f"declare {sums} @{intrinsic}({sums}, {elements}, {elements}) "
         f"define {sums} @{_wrapper(intrinsic)}({sums} %acc, {words} %a, {words} %b) {{ "

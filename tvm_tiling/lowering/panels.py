@@ -156,6 +156,37 @@ def copy_row(buffer: tirx.Var, at: Index, i: Index, a: Element, length: Index, p
             T.buffer_store(buffer, tirx.const(0, str(buffer.dtype)), [at + length + rest])
 
 
+def copy_blocks(
+    buffer: tirx.Var, rows: int, stride: int, a: Element, length: Index, padded: Index, engine: DotInstruction
+) -> None:
+    """Copy `length` elements of `rows` rows as a matrix instruction takes them: the rows of one instruction from
+    buffer[row * stride] on, group by group, each group of all its rows. An odd row is copied twice."""
+    group, width = engine.group, engine.rows * engine.group
+    chunk = 2 * group
+    order = [part * chunk + g * group + e for g in range(2) for part in range(engine.rows) for e in range(group)]
+    zero = tirx.const(0, str(buffer.dtype))
+    for row in range(0, rows, engine.rows):
+        parts = [min(row + part, rows - 1) for part in range(engine.rows)]
+        with T.serial(0, tirx.floordiv(length, chunk)) as block:
+            held = register(engine.rows * chunk, engine.operand)
+            for part, i in enumerate(parts):
+                with T.vectorized(0, chunk) as lane:
+                    T.buffer_store(held, a(i, block * chunk + lane), [part * chunk + lane])
+            woven = T.Shuffle([held[T.ramp(0, 1, engine.rows * chunk)]], order)
+            at = row * stride + block * (2 * width)
+            T.buffer_store(buffer, woven, [T.ramp(at, 1, 2 * width)])
+        whole = tirx.floordiv(length, chunk) * chunk
+        with T.serial(0, padded - whole) as rest:
+            k = whole + rest
+            at = row * stride + tirx.floordiv(k, group) * width + tirx.floormod(k, group)
+            for part, i in enumerate(parts):
+                with T.If(k < length):
+                    with T.Then():
+                        T.buffer_store(buffer, a(i, k), [at + part * group])
+                    with T.Else():
+                        T.buffer_store(buffer, zero, [at + part * group])
+
+
 def copy_columns(buffer: tirx.Var, rows: int, stride: int, a: Element, length: Index) -> None:
     """Copy a tile of an A with contiguous columns: buffer[k * stride + i] = a(i, k)."""
     with T.serial(0, length) as k, T.vectorized(0, rows) as i:

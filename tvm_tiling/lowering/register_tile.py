@@ -2,6 +2,10 @@
 
 Loops over rows, vectors and lanes are unrolled or vectorised with constant extents, so that LLVM keeps every
 accumulator in a register. A tile at the edge is the same code with smaller constants, never a padded copy.
+
+A matrix instruction sums blocks of several rows and columns. The sums of that many rows and one vector of columns take
+as many registers, each of which holds a block during the loop, and a row while sums are loaded and stored;
+transpose_sums() converts one into the other. An odd last row is multiplied twice.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ from ..hardware.dot_instructions import DotInstruction
 from .dot import dot, every_lane, from_panel
 from .loops import when
 from .prefetch import prefetch
-from .registers import registers
+from .registers import register, registers
 
 Expr: TypeAlias = tirx.Expr
 # (row within the tile, vector) -> the register of these sums
 Accumulators: TypeAlias = dict[tuple[int, int], tirx.Var]
-# (row within the tile, group of the reduction axis) -> one element of A
+# (row within the tile, group of the reduction axis) -> one element of A, or groups of as many rows as an instruction
+# takes, from that row on
 ElementOfA = Callable[[int, Expr], Expr]
 
 
@@ -43,21 +48,56 @@ class TileShape:
         return min(self.lanes, self.columns - vector * self.lanes)
 
     def slots(self) -> list[tuple[int, int]]:
-        """Return (row, vector) of every accumulator."""
+        """Return (row, vector) of every vector of results."""
         return [(i, v) for i in range(self.rows) for v in range(self.vectors)]
 
 
 def accumulators(shape: TileShape, engine: DotInstruction) -> Accumulators:
-    """Return a register for every vector of the tile."""
-    slots = shape.slots()
+    """Return a register for every vector of the tile, its rows rounded up to whole blocks of a matrix instruction."""
+    rows = -(-shape.rows // engine.rows) * engine.rows
+    slots = [(i, v) for i in range(rows) for v in range(shape.vectors)]
     return dict(zip(slots, registers(len(slots), shape.lanes, engine.acc), strict=True))
 
 
 def clear_accumulators(acc: Accumulators, shape: TileShape, engine: DotInstruction) -> None:
     """Set acc[i, j] = 0, including idle lanes of the last vector."""
     zeros = T.broadcast(tirx.const(0, engine.acc), shape.lanes)
-    for slot in shape.slots():
-        T.buffer_store(acc[slot], zeros, [T.ramp(0, 1, shape.lanes)])
+    for sums in acc.values():
+        T.buffer_store(sums, zeros, [T.ramp(0, 1, shape.lanes)])
+
+
+def transpose_sums(acc: Accumulators, shape: TileShape, engine: DotInstruction) -> None:
+    """Turn registers of rows into registers of blocks for a matrix instruction, or back."""
+    if engine.rows == 1:
+        return
+    assert engine.rows == 2
+    half = shape.lanes // 2
+    whole = T.ramp(0, 1, shape.lanes)
+    low = [lane + part * shape.lanes for part in range(2) for lane in range(half)]
+    for upper, vector in acc:
+        if upper % 2:
+            continue
+        pair = acc[upper, vector], acc[upper + 1, vector]
+        halves = [register(shape.lanes, engine.acc) for _ in pair]
+        for number, held in enumerate(halves):
+            order = [lane + number * half for lane in low]
+            T.buffer_store(held, T.Shuffle([sums[whole] for sums in pair], order), [whole])
+        for sums, held in zip(pair, halves, strict=True):
+            T.buffer_store(sums, held[whole], [whole])
+
+
+def groups_of_rows(engine: DotInstruction, rows: int, read: Callable[[int], Expr]) -> ElementOfA:
+    """What step_packed takes of A: read(row) for every row, the groups of several rows joined for a matrix instruction,
+    which takes an odd last row twice."""
+    if engine.rows == 1:
+        read_once = [read(row) for row in range(rows)]
+        return lambda row, _: read_once[row]
+    order = list(range(engine.rows * engine.group))
+    joined = {
+        row: T.Shuffle([read(min(row + part, rows - 1)) for part in range(engine.rows)], order)
+        for row in range(0, rows, engine.rows)
+    }
+    return lambda row, _: joined[row]
 
 
 def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Callable[[int, Expr], Expr]) -> None:
@@ -113,6 +153,9 @@ def step_packed(
                 product = a(row, k) * from_panel(engine, panel[base + vector * lanes + lane])
                 T.buffer_store(slot, slot[lane] + product, [lane])
         return
+    if engine.rows > 1:
+        _step_blocks(acc, shape, k, a, panel, base, engine)
+        return
     whole = T.ramp(0, 1, lanes)
     right = [panel[T.ramp(base + vector * lanes * group, 1, lanes * group)] for vector in range(shape.vectors)]
     for row in range(shape.rows):
@@ -127,3 +170,24 @@ def step_packed(
             else:
                 total = dot(engine, slot[whole], left, right[vector], lanes)
             T.buffer_store(slot, total, [whole])
+
+
+def _step_blocks(
+    acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, panel: tirx.Var, base: Expr, engine: DotInstruction
+) -> None:
+    """step_packed() for a matrix instruction: blocks of `engine.rows` rows by a part of a vector's columns. The operand
+    that takes fewer registers stays in them, as registers_of() in decide/gemm/microkernel.py counts."""
+    whole, length = T.ramp(0, 1, shape.lanes), shape.lanes // engine.rows * engine.group
+    words = f"{engine.lane_word}x{shape.lanes}"
+    blocks = range(0, shape.rows, engine.rows)
+    parts = [(vector, part) for vector in range(shape.vectors) for part in range(engine.rows)]
+    if len(blocks) < len(parts):
+        order = [(row, vector, part) for vector, part in parts for row in blocks]
+    else:
+        order = [(row, vector, part) for row in blocks for vector, part in parts]
+    for row, vector, part in order:
+        at = base + (vector * engine.rows + part) * length
+        slot = acc[row + part, vector]
+        right = panel[T.ramp(at, 1, length)]
+        total = dot(engine, slot[whole], T.reinterpret(words, a(row, k)), right, shape.lanes)
+        T.buffer_store(slot, total, [whole])

@@ -23,6 +23,7 @@ from ...workload import ConvWorkload
 from ..conv.conv_cost import ConvConfig
 from ..conv.conv_tiling import ConvTiling
 from ..conv.cpu_conv import ConvAlgorithms, Source, as_product
+from ..gemm.microkernel import registers_of
 from ..gemm.traffic import ceil_div
 from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling
@@ -151,9 +152,8 @@ class DirectConfigs:
         """Return the configuration clipped to the shape and adapted to the layout of the input."""
         s, choice = self.shape, self.choice
         rows, columns, vectors = integers(config, "microkernel", 3)
-        refuse_registers(
-            (rows * columns + 1) * vectors + 1, choice.cpu.vector_registers, f"{rows} x {columns} x {vectors}"
-        )
+        needed = registers_of(rows * columns, vectors, rows=choice.engine.rows)
+        refuse_registers(needed, choice.cpu.vector_registers, f"{rows} x {columns} x {vectors}")
         rows, columns, vectors = min(rows, s.h.points), min(columns, s.w.points), min(vectors, self.panels)
         panel = vectors * self.lanes
         merged = bool(one_of(config, "merge_taps", (True, False))) and self.mergeable

@@ -133,7 +133,7 @@ class BlockedConfigs:
                 f"config: algorithm = {config.form!r} of a product; expected {', '.join(self.forms)}, stream"
             )
         rows, vectors = integers(config, "microkernel", 2)
-        refuse_registers((rows + 1) * vectors + 1, self.cpu.vector_registers, f"{rows} x {vectors}")
+        refuse_registers(choice.registers(rows, vectors), self.cpu.vector_registers, f"{rows} x {vectors}")
         rows, vectors = min(rows, w.m), min(vectors, ceil_div(w.n, self.lanes))
         panel = vectors * self.lanes
         keep = rows if config.form == "normal" else min(rows, choice.keep_rows) if config.form == "inline" else 0

@@ -62,7 +62,7 @@ class ConvModel:
         self.input_run, self.output_run, self.prepacked = input_run, output_run, prepacked
         s = shape
         k = max(1, s.ci * s.d.taps * s.h.taps * s.w.taps)
-        self.core = CpuModel(GemmWorkload(m=s.points, k=k, n=s.co, **workload.type_fields()), cpu, engine)
+        self.core = CpuModel(GemmWorkload(m=s.points, k=k, n=s.co, **workload.type_fields()), cpu, engine, apart=True)
         self.lanes, self.word = self.core.lanes, self.core.word
         self.element = self.word / engine.group  # bytes of a packed element
         self.input_bytes = s.n * s.d.size * s.h.size * s.w.size * s.ci * s.groups * workload.a_bytes

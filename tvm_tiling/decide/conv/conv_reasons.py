@@ -13,7 +13,7 @@ def direct_reasons(
 ) -> tuple[Reason, ...]:
     """Return the reasons for the fields of a ConvTiling; `adjacent`: the input's channels are contiguous."""
     cpu, pixels = model.cpu, config.rows * config.columns
-    registers = registers_of(pixels, config.vectors)
+    registers = registers_of(pixels, config.vectors, rows=model.engine.rows)
     tiles = -(-shape.w.points // config.columns)
     band = int(model.band_bytes(config)) >> 10
     taps = shape.d.taps * shape.h.taps * (1 if config.merged else shape.w.taps)

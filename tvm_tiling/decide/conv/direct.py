@@ -14,13 +14,11 @@ from collections.abc import Iterator
 
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
+from ..gemm.dot_engine import SHORT_RUN
 from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
 from .conv_cost import ConvConfig, ConvModel
 from .shape import ConvShape
-
-# Number of elements in a tap's channels below which the taps of a kernel row form one run.
-SHORT_RUN = 64
 
 
 class DirectChoice:
@@ -85,7 +83,7 @@ class DirectChoice:
         widest = ceil_div(s.co, self.lanes)
         narrowest = 1 if widest == 1 or wide * high == 1 else 2
         for vectors in range(narrowest, min(widest, (registers - 1) // 2, 6) + 1):
-            most = tallest(registers, vectors)
+            most = tallest(registers, vectors, rows=self.engine.rows)
             if most < 1:
                 return
             top = min(most, wide)

@@ -76,18 +76,23 @@ class ProductChoice:
 
     def forced_tile(self, microkernel: tuple[int, int]) -> list[tuple[int, int]]:
         rows, vectors = microkernel
-        legal = rows >= 1 and vectors >= 1 and registers_of(rows, vectors) <= self.cpu.vector_registers
+        legal = rows >= 1 and vectors >= 1 and self.registers(rows, vectors) <= self.cpu.vector_registers
         return [(rows, vectors)] if legal else []
 
+    def registers(self, rows: int, vectors: int) -> int:
+        """Vector registers of a tile."""
+        return registers_of(rows, vectors, rows=self.engine.rows)
+
     def register_tiles(self, form: str | None) -> Iterator[tuple[int, int]]:
-        """Yield (m, z) within the registers, (m + 1) * z + 1 <= R: the tallest for each z, and even divisions of m."""
+        """Yield (m, z) within the registers: the tallest for each z, and even divisions of m, in whole blocks of a
+        matrix instruction."""
         registers = self.cpu.vector_registers
         widest = ceil_div(self.w.n, self.lanes)
         # A single vector needs more loads than multiply-adds, m * z / (m + z) < 1, so it is used only for a single row
         # or vector.
         narrowest = 1 if widest == 1 or self.w.m == 1 else 2
         for vectors in range(narrowest, min(widest, (registers - 1) // 2) + 1):
-            most = tallest(registers, vectors)
+            most = tallest(registers, vectors, rows=self.engine.rows)
             if most < 1:
                 break
             if vectors > most and most < self.w.m and vectors > 1:
@@ -101,7 +106,8 @@ class ProductChoice:
                 heights = {h for h in heights | {min(top, self.ways)} if h <= self.ways}
             if form == "inline":
                 heights = {h for h in heights if h > self.keep_rows}
-            for rows in sorted(heights):
+            block = self.engine.rows
+            for rows in sorted({min(ceil_div(h, block) * block, top) for h in heights}):
                 yield rows, vectors
 
     def ways_to_read_a(self, form: str | None, rows: int) -> list[int]:

@@ -13,7 +13,6 @@ from ...hardware.description import Hardware
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .choice import ProductChoice
-from .microkernel import registers_of
 
 FORMS = ("normal", "nocopy", "inline", "pack", "stream")
 
@@ -70,11 +69,12 @@ def _nothing_fits(choice: ProductChoice, form: str | None, microkernel: tuple[in
     cpu = choice.cpu
     if microkernel is not None:
         rows, vectors = microkernel
-        needed = registers_of(rows, vectors)
+        needed = choice.registers(rows, vectors)
         if rows < 1 or vectors < 1 or needed > cpu.vector_registers:
+            needs = "(m + 1) * z + 1" if choice.engine.rows == 1 else "m * z + min(2 * z, m / 2) + 1, m even,"
             return (
                 f"microkernel = {microkernel} needs {needed} vector registers, this CPU has {cpu.vector_registers}; "
-                f"expected (m, z) of at least 1 with (m + 1) * z + 1 <= {cpu.vector_registers}"
+                f"expected (m, z) of at least 1 with {needs} <= {cpu.vector_registers}"
             )
     if form in ("normal", "nocopy", "inline") and not choice.plain_a:
         return f"algorithm = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; expected 'pack'"

@@ -9,6 +9,9 @@ Interleaving B is worthwhile only if several rows of A use it. For fewer rows, o
 can read in place are read in place. Relative to the bfloat16 dot product on a Zen 4 server, this took 0.5 to 0.8 of the
 time with two rows, 0.9 with five, and 1.05 to 1.4 with eight.
 
+A matrix instruction multiplies two rows of A by two columns of B, with twice the multiply-adds of a dot product. It is
+used if this takes fewer instructions: an odd row wastes half of each, and the last group of K may be partly empty.
+
 A 16-bit B that is prepacked for multiply-adds keeps its type if few rows of A use each vector of it: converting it
 every time takes less time than transferring twice the bytes.
 """
@@ -29,8 +32,12 @@ from .traffic import ceil_div
 INTERLEAVED_ROWS = 6
 
 
+# Number of elements in a tap's channels below which the taps of a kernel row form one run.
+SHORT_RUN = 64
 # Kernel variants that read A in place.
 IN_PLACE_FORMS = ("normal", "nocopy", "inline", "stream")
+# Algorithms of a convolution whose kernels do not use matrix instructions.
+FORMS_OF_THEIR_OWN = ("depthwise", "wfold", "winograd")
 
 
 def dot_engine(
@@ -52,6 +59,8 @@ def dot_engine(
         if is_integer(types.a) and types.acc != usual and types.a in multiplied():
             raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected {', '.join(multiplied())}")
+    if form not in FORMS_OF_THEIR_OWN:
+        found = _by_blocks(workload, cpu, found)
     few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not prepacked
     if prepacked and isinstance(workload, GemmWorkload) and found.widens(types.b):
         return _kept_narrow(workload, cpu, found)
@@ -59,6 +68,24 @@ def dot_engine(
         return found
     in_place = fastest(cpu, types.a, types.b, types.acc, in_place=True)
     return in_place if in_place is not None and in_place.rate >= 1 else found
+
+
+def _by_blocks(workload: GemmWorkload | ConvWorkload, cpu: Cpu, found: DotInstruction) -> DotInstruction:
+    """Return a matrix instruction if the CPU has one that takes fewer steps than `found`, else `found`."""
+    types = workload.types
+    matrix = fastest(cpu, types.a, types.b, types.acc, matrix=True)
+    assert matrix is not None
+    if isinstance(workload, GemmWorkload):
+        rows, run = workload.m, workload.k
+    else:
+        rows, run = workload.n * workload.do * workload.ho * workload.wo, workload.ci // workload.groups
+        if run < SHORT_RUN and workload.dilation[1] == 1:
+            run *= workload.kw
+
+    def steps(engine: DotInstruction) -> float:
+        return ceil_div(rows, engine.rows) * engine.rows * ceil_div(run, engine.group) / engine.rate
+
+    return min(found, matrix, key=steps)
 
 
 def _kept_narrow(workload: GemmWorkload, cpu: Cpu, found: DotInstruction) -> DotInstruction:

@@ -43,13 +43,16 @@ class CpuConfig:
 
 
 class CpuModel:
-    """Cost of any configuration of one matrix multiplication on one CPU."""
+    """Cost of any configuration of one matrix multiplication on one CPU. `apart`: the rows of A that a matrix
+    instruction takes together are joined in the loop, not stored side by side in a copy."""
 
-    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction) -> None:
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction, *, apart: bool = False) -> None:
         self.w, self.cpu, self.engine, self.costs = workload, cpu, engine, cpu.kernel_costs
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
-        self.word = engine.acc_bytes  # bytes of one packed lane of one group
+        self.word = engine.group_bytes  # bytes of one packed group
+        self.sum = engine.acc_bytes
+        self.apart = apart
         # The same for B, which may be packed in its stored type, and the cycles to widen a vector of it.
         self.b_word = engine.group * workload.b_bytes if engine.stored else self.word
         self.decoding = self.costs.widened_vector if engine.stored else 0.0
@@ -90,13 +93,18 @@ class CpuModel:
         """Return the cycles of one microkernel step with both operands in L1."""
         key = (rows, vectors)
         if key not in self._steps:
-            loads = vectors * self.vector_load + rows * 0.5
+            block = self.engine.rows
+            rows = ceil_div(rows, block) * block  # an odd row is computed with itself
+            loads = vectors * block * self.vector_load + (rows if self.apart else rows / block) * 0.5
             computing = rows * vectors * self.fma + vectors * self.decoding + self._copied(rows) * self.copying
             self._steps[key] = max(computing, self.latency, loads)
         return self._steps[key]
 
     def _copied(self, rows: int) -> int:
-        """Return the number of elements or groups of A that a step broadcasts to all lanes."""
+        """Return the number of elements or groups of A that a step broadcasts to all lanes, or joins with those of
+        another row."""
+        if self.engine.rows > 1:
+            return rows - rows // self.engine.rows if self.apart else 0
         if self.engine.group == 1:
             return 1
         return 0 if self.engine.by_lane else rows
@@ -125,7 +133,7 @@ class CpuModel:
 
     def parts(self, config: CpuConfig) -> dict[str, float]:
         """Return the predicted cycles by cause."""
-        w, word = self.w, self.word
+        w = self.w
         tb, tm, tn, tk = config.threads
         nr = config.vectors * self.lanes
         tiles = ceil_div(ceil_div(w.m, config.rows), tm)
@@ -157,7 +165,7 @@ class CpuModel:
         found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
         found = {name: batches * cycles for name, cycles in found.items()}
         starts = 1 + (tk > 1) + (config.pack_b == "pack" and tm > 1) if config.cores > 1 else 0
-        sums = w.m * w.n * tk * word if tk > 1 else 0
+        sums = w.m * w.n * tk * self.sum if tk > 1 else 0
         found.update(
             start=self.cpu.parallel_start * starts, sums=2.0 * sums / config.cores / self.cpu.bytes_per_cycle(sums)
         )
@@ -211,16 +219,16 @@ class CpuModel:
             exposed += self.costs.exposed_miss * missed
         step = max(compute, a_bytes + b_bytes) + exposed
         around = self.costs.tile_start + rows * vectors * 2.0 * self.vector_load
-        near = self.w.m * self.w.n * self.word <= self.l2 * self.costs.l2_share
+        near = self.w.m * self.w.n * self.sum <= self.l2 * self.costs.l2_share
         line = self.costs.resumed_near if near else self.costs.resumed_far
-        resumed = (blocks - 1) * rows * ceil_div(nr * self.word, self.line) * line
+        resumed = (blocks - 1) * rows * ceil_div(nr * self.sum, self.line) * line
         return groups * step + blocks * around + resumed
 
     def _copies(self, config: CpuConfig, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
         copied = max(0, config.rows - config.keep)
         if not copied:
             return 0.0
-        vectors = groups / self.lanes * copied
+        vectors = groups / self.lanes * copied * self.word / self.sum
         return tiles * column_blocks * (vectors * 2.0 + blocks * copied * self.costs.block_start)
 
     def overlaps_b(self, config: CpuConfig) -> bool:
@@ -253,7 +261,7 @@ class CpuModel:
         vectors, costs = share * groups / self.lanes, self.costs
         each = costs.packed_vector + self.engine.group * costs.packed_group
         if self.w.trans_b:
-            each = costs.transposed_vector
+            each = costs.transposed_vector * self.word / self.sum
         work = vectors * each
         return line_transfer + max(
             work, arrival * (1 + costs.piece_start / (min(config.columns, columns) * self.w.b_bytes))

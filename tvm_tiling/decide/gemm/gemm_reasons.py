@@ -54,7 +54,7 @@ def blocked_reasons(
         "pack": f"a panel of B serves {_count(tiles, 'tile')} of rows",
         "none": f"{_count(tiles, 'tile')} of rows and a B of this size do not pay for packing it",
     }
-    needed = registers_of(rows, vectors)
+    needed = registers_of(rows, vectors, rows=engine.rows)
     return {
         "form": "forced" if forced else forms[tiling.form or "normal"],
         "mr": f"{rows} x {_count(vectors, 'vector')}: {needed} of {cpu.vector_registers} registers",

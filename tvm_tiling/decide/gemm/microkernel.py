@@ -154,14 +154,25 @@ def microkernel(
     return tuple(_seed_choices(core, bad) if mode == "seed" else _best_choices(core, bad))
 
 
-def registers_of(m: int, z: int, spare: int = 1) -> int:
-    """Return the vector registers of a kernel with m rows by z vectors: the sums, z vectors of B, and `spare` for A."""
-    return (m + 1) * z + spare
+def registers_of(m: int, z: int, spare: int = 1, rows: int = 1) -> int:
+    """Return the vector registers of a kernel with m rows by z vectors: the sums, z vectors of B, and `spare` for A.
+
+    A matrix instruction takes `rows` rows at once: their groups share a register of A, and a vector of B takes `rows`
+    registers. The operand that takes fewer registers is held in them, the other passes through the spare one.
+    """
+    if rows == 1:
+        return (m + 1) * z + spare
+    blocks = -(-m // rows)
+    return blocks * rows * z + min(rows * z, blocks) + spare
 
 
-def tallest(registers: int, z: int, spare: int = 1) -> int:
-    """Return the largest m that the registers hold with z vectors of B; 0 or less if there is none."""
-    return (registers - spare) // z - 1
+def tallest(registers: int, z: int, spare: int = 1, rows: int = 1) -> int:
+    """Return the largest m, a multiple of `rows`, that the registers hold with z vectors of B; 0 or less if there is
+    none."""
+    if rows == 1:
+        return (registers - spare) // z - 1
+    most = (registers - spare) // z // rows * rows
+    return next((m for m in range(most, 0, -rows) if registers_of(m, z, spare, rows) <= registers), 0)
 
 
 def rows_in_place(ways: int, priority_ratio: float) -> int:

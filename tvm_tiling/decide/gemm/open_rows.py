@@ -207,8 +207,9 @@ def _priced(
 ) -> dict[tuple[int, int], float]:
     """Return the register tiles, (rows, vectors), with the predicted time of the sample in whole panels."""
     found = {}
+    engine = open_engine(workload, cpu, prepacked=around.prepacked)
     for vectors in range(1, MOST_VECTORS + 1):
-        rows = min(MOST_ROWS, tallest(cpu.vector_registers, vectors))
+        rows = min(MOST_ROWS, tallest(cpu.vector_registers, vectors, rows=engine.rows))
         if rows < 1:
             continue
         tile = replace(options, microkernel=(rows, vectors))
