@@ -191,3 +191,31 @@ def test_the_page_on_cross_compiling(tmp_path):
         subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     found = np.fromfile(tmp_path / "output_0.bin", np.float32)
     np.testing.assert_allclose(found, tt.compile(onnx_bytes()).run(image).ravel(), atol=1e-5)
+
+
+EXACT = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
+NEAR = {"exp": np.exp, "tanh": np.tanh, "sqrt": np.sqrt, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
+
+
+@needs_emulator
+def test_float16_operators_are_those_of_float32_rounded():
+    """Native arithmetic of 16 bits (FEAT_FP16): within one unit in the last place, exact where IEEE 754 demands it."""
+    builder, kind = relax.BlockBuilder(), relax.TensorType((4, 133), "float16")
+    x, y = relax.Var("x", kind), relax.Var("y", kind)
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            found = [builder.emit(getattr(relax.op, name)(x, y)) for name in EXACT]
+            found += [builder.emit(getattr(relax.op, name)(y)) for name in NEAR]
+            result = builder.emit_output(relax.Tuple(found))
+        builder.emit_func_output(result)
+    there = tt.compile(builder.get(), target=V1, cache=False)
+    rng = np.random.default_rng(2)
+    left, right = rng.standard_normal((4, 133)).astype("float16"), rng.uniform(0.01, 9, (4, 133)).astype("float16")
+    wide = left.astype("float32"), right.astype("float32")
+    wanted = [make(*wide) for make in EXACT.values()] + [make(wide[1]) for make in NEAR.values()]
+    found = exported(there).run([left, right])
+    for name, value, exact in zip((*EXACT, *NEAR), found, wanted, strict=True):
+        rounded = exact.astype("float16")
+        assert value.dtype == np.float16
+        allowed = np.spacing(np.abs(rounded)) if name in NEAR else 0
+        assert (np.abs(value.astype("float32") - rounded.astype("float32")) <= allowed).all(), name
