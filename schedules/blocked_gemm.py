@@ -435,16 +435,22 @@ class BlockedEmitter:
 
 
 def schedule_blocked(
-    product: BlockedProduct, name: str, cpu: Cpu, *, prepacked: bool, tiling: BlockedTiling | None = None
+    product: BlockedProduct,
+    name: str,
+    cpu: Cpu,
+    *,
+    prepacked: bool,
+    tiling: BlockedTiling | None = None,
+    deterministic: bool = False,
 ) -> ScheduledOperator:
     """Return the kernel of a matrix multiplication with block-quantised weights; its parameters are those of the
     description in order.
 
     prepacked: the weights are passed in the panels that are returned with the kernel; otherwise the kernel packs them
-    in each call.
+    in each call. deterministic: as in decide_blocked().
     """
     rows = ranged(product.rows) if is_open(product.rows) else None
-    chosen = tiling or decide_blocked(at_sample(product).workload, cpu, rows)
+    chosen = tiling or decide_blocked(at_sample(product).workload, cpu, rows, deterministic=deterministic)
     layout = panels_of(product, chosen)
     shape = layout.shape
 

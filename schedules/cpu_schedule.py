@@ -46,7 +46,8 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
     prepacked, name, second = options.prepacked, program.name, program.b.buffer
     if prepacked:
         second = _packable(program, second, "the second operand")
-        if program.workload.n == 1 and not second.strides and options.config is None and not program.is_open:
+        vector = program.workload.n == 1 and not second.strides and options.config is None and not program.is_open
+        if vector and not options.deterministic:
             # One column: the other operand is the large one, and a vector needs no special layout.
             return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
     around = around_product(program, prepacked)
@@ -54,7 +55,13 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
         return schedule_open_product(program, hardware, cpu, options, around)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, GemmTiling)
-    engine = dot_engine(program.workload, cpu, form=tiling.form, prepacked=tiling.pack_b == "ahead")
+    engine = dot_engine(
+        program.workload,
+        cpu,
+        form=tiling.form,
+        prepacked=tiling.pack_b == "ahead",
+        any_rows=options.deterministic,
+    )
     return write_product(program, tiling, engine)
 
 
@@ -96,7 +103,7 @@ def schedule_open_product(
     emitter: OpenGemmEmitter
     if is_of_open_columns(program):
         tiling = decide_open_columns(program.workload, hardware, options, around)
-        engine = dot_engine(program.workload, cpu)
+        engine = dot_engine(program.workload, cpu, any_rows=options.deterministic)
         emitter = OpenColumnsEmitter(program, tiling, engine)
     else:
         run = 0 if isinstance(program.a.expr, TensorLoad) else summed_run(program)
@@ -105,7 +112,8 @@ def schedule_open_product(
             tiling = decide_open_rows(program.workload, hardware, options, around, run)
         else:
             tiling = open_tiling_for(program.workload, hardware, options, around, rows, epilogue_of(program))
-        engine = open_engine(program.workload, cpu, prepacked=tiling.pack_b == "ahead")
+        ahead = tiling.pack_b == "ahead"
+        engine = open_engine(program.workload, cpu, prepacked=ahead, any_rows=options.deterministic)
         emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
         if tiling.pack_b != "ahead":
@@ -174,7 +182,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
         assert isinstance(scheduled.tiling, GemmTiling)
         decided = replace(tiling, product=scheduled.tiling)
         return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
-    engine = dot_engine(program.workload, cpu, form=tiling.form)
+    engine = dot_engine(program.workload, cpu, form=tiling.form, any_rows=options.deterministic)
     emitter = conv_nest(program, tiling, engine, cpu)
     if weights is None:
         return write_plain(program, tiling, lambda: emitter.emit(None), engine)
@@ -195,6 +203,7 @@ def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, o
         source=replace(source, accumulates=program.out_dtype == program.workload.acc_dtype, matrix=False),
         winograd=options.winograd,
         tolerance=options.tolerance,
+        deterministic=options.deterministic,
     )
     engine = dot_engine(program.workload, cpu, form="winograd")
     emitter = OpenWinogradEmitter(program, tiling, cpu)

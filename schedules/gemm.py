@@ -24,6 +24,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from ..decide.gemm.one_order import FEW_BLOCKS
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
@@ -57,7 +58,6 @@ from ..match import GemmProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-FEW_BLOCKS = 8  # K blocks
 
 
 @dataclass(frozen=True)

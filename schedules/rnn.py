@@ -391,13 +391,22 @@ def _index(value: Index) -> Expr:
 
 
 def schedule_recurrence(
-    recurrence: Recurrence, name: str, cpu: Cpu, *, prepacked: bool, tiling: RecurrenceTiling | None = None
+    recurrence: Recurrence,
+    name: str,
+    cpu: Cpu,
+    *,
+    prepacked: bool,
+    tiling: RecurrenceTiling | None = None,
+    deterministic: bool = False,
 ) -> ScheduledOperator:
     """Return the kernel of a recurrence; its parameters are those of the recurrence in order.
 
     prepacked: the weights are passed in packed form, made by the function that is returned with the kernel.
+    deterministic: as in decide_recurrence().
     """
-    chosen = tiling or decide_recurrence(at_sample(recurrence), cpu, any_batch=is_open(recurrence.batch))
+    chosen = tiling or decide_recurrence(
+        at_sample(recurrence), cpu, any_batch=is_open(recurrence.batch), deterministic=deterministic
+    )
     emitter = RecurrentEmitter(recurrence, chosen, {})
     shape, dtype = emitter.packed_shape, emitter.packed_dtype
 

@@ -43,18 +43,24 @@ class Told:
 
 
 def schedule_told(
-    func: tirx.PrimFunc, name: str, cpu: Cpu, known: Callable[[tirx.Var], bool], beside: int | None = None
+    func: tirx.PrimFunc,
+    name: str,
+    cpu: Cpu,
+    known: Callable[[tirx.Var], bool],
+    beside: int | None = None,
+    *,
+    deterministic: bool = False,
 ) -> Told | None:
     """Return the kernel of such a function, None for any other.
 
     known: tells whether a parameter is a constant in all calls; constant weights are prepacked. beside: the columns of
-    a panel of the matrix multiplication that reads the same weights.
+    a panel of the matrix multiplication that reads the same weights. deterministic: as in Options.
     """
     recurrence = recurrence_of(func)
     if recurrence is not None:
         place = list(recurrence.inputs).index("weights")
         prepacked = known(func.params[place])
-        scheduled = schedule_recurrence(recurrence, name, cpu, prepacked=prepacked)
+        scheduled = schedule_recurrence(recurrence, name, cpu, prepacked=prepacked, deterministic=deterministic)
         assert isinstance(scheduled.tiling, RecurrenceTiling)
         return _told("recurrence", scheduled, sampled_recurrence(recurrence).flops, place)
     told = description_of(func)
@@ -74,7 +80,7 @@ def schedule_told(
     if isinstance(told, TableRows):
         table = schedule_table_rows(told, name, beside, prepacked=known(func.params[place]))
         return None if table is None else Told("other", table.main, packing=table, weights=place)
-    scheduled = schedule_blocked(told, name, cpu, prepacked=known(func.params[place]))
+    scheduled = schedule_blocked(told, name, cpu, prepacked=known(func.params[place]), deterministic=deterministic)
     workload = at_sample(told).workload
     return _told("product", scheduled, workload.flops, place, workload)
 

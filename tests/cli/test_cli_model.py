@@ -273,6 +273,17 @@ def test_threads_restricts_the_process_and_its_kernels(files):
     assert decision["threads_m"] * decision["threads_n"] * decision["threads_k"] == 1
 
 
+def test_threads_are_the_cores_of_a_target_and_leave_the_affinity(files, capsys, monkeypatch):
+    monkeypatch.setattr("os.sched_setaffinity", lambda *_: pytest.fail("the affinity is changed"))
+    words = ("explain", "gemm", "512", "512", "512", "--target", "zen4-server-8c", "--threads", "2", "--json")
+    code, out, _ = run(capsys, *words)
+    found = json.loads(out)
+    assert code == 0 and found["hardware"]["name"] == "zen4-server-2c"
+    assert found["decision"]["threads_m"] * found["decision"]["threads_n"] == 2
+    code, _, err = run(capsys, "explain", "gemm", "8", "8", "8", "--target", "vta", "--threads", "2")
+    assert code == 1 and "vta has no CPU" in err
+
+
 def test_explain_reports_the_sizes_that_open_ones_are_decided_for(tmp_path, capsys):
     path = tmp_path / "open.onnx"
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])

@@ -17,6 +17,7 @@ from .model_options import (
     ACTIVATIONS,
     BATCH,
     CALIBRATION,
+    DETERMINISTIC,
     DIM,
     INPUT,
     MODEL_OPTIONS,
@@ -81,6 +82,7 @@ def command(
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
     seconds: float = seconds_option("Model: how long to measure, and again for the comparison with onnxruntime."),
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Benchmark a model, compared with onnxruntime if it is an ONNX file and onnxruntime is installed; or a suite.
@@ -88,7 +90,17 @@ def command(
     Suites are in the directory benchmarks/ of a checkout; an installed package has none.
     """
     sizes = ModelOptions(
-        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
+        batch,
+        dim,
+        shape,
+        precision,
+        calibration,
+        tolerance,
+        weights,
+        block,
+        activations,
+        target=target,
+        deterministic=deterministic,
     )
     if is_model(suite):
         if peers or short or match or dtype or cold or output or html or resume:

@@ -16,6 +16,7 @@ from .model_options import (
     ACTIVATIONS,
     BATCH,
     CALIBRATION,
+    DETERMINISTIC,
     DIM,
     LOGITS,
     PRECISION,
@@ -39,6 +40,7 @@ EXAMPLES = (
     "tvm-tiling compile model.onnx --batch 1,8 -o batches.tar",
     "tvm-tiling compile model.onnx --precision int8 --calibration x.npz -o int8.tar",
     "tvm-tiling compile model.onnx --database shapes.db",
+    "tvm-tiling compile model.onnx --deterministic -o model.tar",
     "tvm-tiling compile model.onnx --target neoverse-v1 -o arm.tar",
     "tvm-tiling compile model.onnx --target vta --calibration x.npz -o accelerated.tar",
 )
@@ -67,6 +69,7 @@ def command(
     logits: str = LOGITS,
     winograd: bool = typer.Option(True, help="Allow Winograd convolutions, with relative errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Use the cache of compiled models."),
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print a description of the compiled model as JSON."),
 ) -> None:
     """Compile a model to one file, which runs without the model and without a compiler.
@@ -81,7 +84,19 @@ def command(
     if is_executable(model):
         raise WorkloadError(f"{model} is compiled already; expected a model")
     typed = ModelOptions(
-        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits, target
+        batch,
+        dim,
+        shape,
+        precision,
+        calibration,
+        tolerance,
+        weights,
+        block,
+        activations,
+        logits,
+        target,
+        threads,
+        deterministic,
     )
     options, machine = typed.settled(), machine_of(target)
     start = time.perf_counter()

@@ -18,6 +18,7 @@ from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
 from .model_options import (
     BATCH,
+    DETERMINISTIC,
     DIM,
     GOALS,
     PRECISION,
@@ -75,13 +76,14 @@ def command(
     shape: list[str] = SHAPE,
     threads: int | None = THREADS,
     precision: str = PRECISION,
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print workload, hardware and decision as JSON."),
 ) -> None:
     """Show the tiling of an operator, or of every operator of a model, with the reason for every choice.
 
     The sizes of a gemm are in the order m k n. Nothing is compiled or run.
     """
-    options = ModelOptions(batch, dim, shape, precision, target=target)
+    options = ModelOptions(batch, dim, shape, precision, target=target, threads=threads, deterministic=deterministic)
     algorithm = algorithm or form
     if len(operator) == 1 and is_model(operator[0]):
         if (mode, prefer, algorithm, weights) != ("best", "utilisation", "", "plain"):
@@ -90,15 +92,25 @@ def command(
 
         explain(operator[0], options, as_json)
         return
-    if options.given:
+    if ModelOptions(batch, dim, shape, precision).given:
         raise WorkloadError("--batch, --dim, --shape and --precision apply to models; an operator states its sizes")
     choose("--mode", mode, ("best", "seed"))
     choose("--prefer", prefer, GOALS)
     choose("--weights", weights, ("plain", "packed"))
     workload = parse_operator(" ".join(operator))
     machine = machine_of(target) or Hardware.detect()
+    if threads is not None:
+        machine = machine.with_cores(threads)
     start = time.perf_counter()
-    tiling = decide(workload, machine, mode=mode, prefer=prefer, algorithm=algorithm or None, weights=weights)  # type: ignore[arg-type]
+    tiling = decide(
+        workload,
+        machine,
+        mode=mode,  # type: ignore[arg-type]
+        prefer=prefer,  # type: ignore[arg-type]
+        algorithm=algorithm or None,
+        weights=weights,
+        deterministic=deterministic,
+    )
     seconds = time.perf_counter() - start
     if as_json:
         print_json(

@@ -24,14 +24,17 @@ def explain(model: str, options: ModelOptions, as_json: bool) -> None:
     """Print the decisions for a model file, or those that a compiled file contains."""
     start = time.perf_counter()
     if is_executable(model):
-        if options.target or options.given:
+        if options.target or options.threads or options.given:
             raise WorkloadError(
-                f"{model} is compiled already; --target, --batch, --dim, --shape and --precision apply to models"
+                f"{model} is compiled already; --target, --batch, --dim, --shape, --threads, --precision and "
+                "--deterministic apply to models"
             )
         explanations, where = _kept(model), "the machine it was compiled for"
         steps = {"reading the file": time.perf_counter() - start}
     else:
         machine = machine_of(options.target) or Hardware.detect()
+        if options.threads is not None:
+            machine = machine.with_cores(options.threads)
         options.check_precision()
         if options.precision not in DECIDED:
             raise WorkloadError(
@@ -46,7 +49,13 @@ def explain(model: str, options: ModelOptions, as_json: bool) -> None:
             from ..model.explain import explain_model  # imports TVM
 
             loaded = time.perf_counter()
-            explanations = explain_model(model, machine, precision=options.precision, **options.sizes())
+            explanations = explain_model(
+                model,
+                machine,
+                precision=options.precision,
+                deterministic=options.deterministic,
+                **options.sizes(),
+            )
         where = machine.name
         steps = {
             "loading TVM": loaded - start,

@@ -10,6 +10,7 @@ from .model_options import (
     ACTIVATIONS,
     BATCH,
     CALIBRATION,
+    DETERMINISTIC,
     DIM,
     LOGITS,
     MODEL,
@@ -49,6 +50,7 @@ def command(
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
     logits: str = LOGITS,
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print the list of files as JSON."),
 ) -> None:
     """Export a model as a C library that needs neither TVM nor Python.
@@ -56,7 +58,19 @@ def command(
     The directory contains header, source, kernels, weights, files for CMake and pkg-config, and examples in C and C++.
     """
     typed = ModelOptions(
-        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, logits, target
+        batch,
+        dim,
+        shape,
+        precision,
+        calibration,
+        tolerance,
+        weights,
+        block,
+        activations,
+        logits,
+        target,
+        threads,
+        deterministic,
     )
     executable = opened(model, typed, foreign=True)
     written = executable.export(folder, name=name or None)

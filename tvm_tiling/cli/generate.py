@@ -10,6 +10,7 @@ from ..errors import WorkloadError
 from .model_options import (
     ACTIVATIONS,
     BATCH,
+    DETERMINISTIC,
     DIM,
     MODEL,
     SHAPE,
@@ -64,6 +65,7 @@ def command(
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print tokens, text and throughput as JSON."),
 ) -> None:
     """Continue a prompt with a language model. The key/value caches are kept between steps."""
@@ -79,7 +81,16 @@ def command(
         raise WorkloadError(f"{'two prompts are given' if tokens and prompt else 'the prompt is missing'}; {EXPECTED}")
     logits = "last" if is_gguf(model) else "all"
     typed = ModelOptions(
-        batch, dim, shape, weights=weights, block=block, activations=activations, logits=logits, target=target
+        batch,
+        dim,
+        shape,
+        weights=weights,
+        block=block,
+        activations=activations,
+        logits=logits,
+        target=target,
+        threads=threads,
+        deterministic=deterministic,
     )
     executable = opened(model, typed)
     found: list[int] = []

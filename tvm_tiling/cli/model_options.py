@@ -132,6 +132,11 @@ ACTIVATIONS = typer.Option(
     help="Type to which activations are rounded before they are multiplied by weights in blocks: int8, int16 or "
     "float32 (not rounded); default: the model's own, else int16.",
 )
+DETERMINISTIC = typer.Option(
+    False,
+    "--deterministic",
+    help="Add numbers in an order that depends on neither the batch nor the cores: equal results, bit for bit.",
+)
 LOGITS = typer.Option(
     "all", "--logits", metavar="WHICH", help="Logits of a GGUF model: all, or last, the last position alone."
 )
@@ -147,7 +152,9 @@ PREFER = typer.Option(
 )
 AHEAD = deprecated_flag("--ahead", "--prepacked")
 
-MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration, --tolerance, --weights and --activations"
+MODEL_OPTIONS = (
+    "--batch, --dim, --shape, --precision, --calibration, --tolerance, --weights, --activations and --deterministic"
+)
 EXPECTED_ARRAYS = "expected a file written by numpy.savez"
 
 
@@ -166,11 +173,14 @@ class ModelOptions:
     activations: str = ""
     logits: str = "all"
     target: str = ""
+    threads: int | None = None
+    deterministic: bool = False
 
     @property
     def given(self) -> bool:
-        """Whether any of them was typed, apart from the target."""
-        return bool(self.batch or self.dims or self.shapes or self.weights or self.activations or self.of_precision)
+        """Whether any of them was typed, apart from the target and the number of threads."""
+        sizes = self.batch or self.dims or self.shapes
+        return bool(sizes or self.weights or self.activations or self.of_precision or self.deterministic)
 
     @property
     def of_precision(self) -> bool:
@@ -198,6 +208,8 @@ class ModelOptions:
             "block": self.block,
             "activations": self.activations or None,
             "logits": self.logits,
+            "threads": self.threads,
+            "deterministic": self.deterministic,
         }
         return {**self.sizes(), **numbers}
 
@@ -294,7 +306,7 @@ def opened(path: str, options: ModelOptions, cache: bool = True, foreign: bool =
         return executable
     if options.given or machine is not None:
         raise WorkloadError(f"{path} is compiled already; --target, {MODEL_OPTIONS} apply to models")
-    return load(path, foreign=foreign)
+    return load(path, foreign=foreign, threads=options.threads)
 
 
 def _refuse_other_architecture(machine: Hardware | None, target: str) -> None:

@@ -19,6 +19,7 @@ from .model_options import (
     ACTIVATIONS,
     BATCH,
     CALIBRATION,
+    DETERMINISTIC,
     DIM,
     INPUT,
     PRECISION,
@@ -91,6 +92,7 @@ def command(
     trace: str = typer.Option(
         "", "--trace", metavar="FILE", help="Write what each thread did in a run of the model here, for Perfetto."
     ),
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print all measurements and decisions as JSON."),
 ) -> None:
     """Time a model, simulate an operator or read a result, and show where the time goes; or compare two of them.
@@ -103,7 +105,17 @@ def command(
     machine = machine_of(target)
     accelerated = machine is not None and machine.cpu is None
     sizes = ModelOptions(
-        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
+        batch,
+        dim,
+        shape,
+        precision,
+        calibration,
+        tolerance,
+        weights,
+        block,
+        activations,
+        target=target,
+        deterministic=deterministic,
     )
     result = _result(name)
     if trace and (against or result is not None):
@@ -121,9 +133,11 @@ def command(
             raise WorkloadError(
                 "--trace applies to a model on this CPU; for a simulation use tvm-tiling simulate --trace"
             )
-        if input_file or weights or activations or precision != "float32" or tolerance is not None:
+        of_cpu = weights or activations or precision != "float32" or tolerance is not None or deterministic
+        if input_file or of_cpu:
             raise WorkloadError(
-                "--input, --precision, --tolerance, --weights and --activations apply to models on this CPU"
+                "--input, --precision, --tolerance, --weights, --activations and --deterministic apply to models on "
+                "this CPU"
             )
         _simulate(subject, target, sizes, output, as_json)
     else:

@@ -12,6 +12,7 @@ from .model_options import (
     ACTIVATIONS,
     BATCH,
     CALIBRATION,
+    DETERMINISTIC,
     DIM,
     INPUT,
     MODEL,
@@ -50,6 +51,7 @@ def command(
     weights: str = WEIGHTS,
     block: int = WEIGHT_BLOCK,
     activations: str = ACTIVATIONS,
+    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print shape, type and range of each output as JSON."),
 ) -> None:
     """Run a model once, on inputs from a file or on random values.
@@ -61,7 +63,18 @@ def command(
     if output:
         refuse_unwritable(output)
     typed = ModelOptions(
-        batch, dim, shape, precision, calibration, tolerance, weights, block, activations, target=target
+        batch,
+        dim,
+        shape,
+        precision,
+        calibration,
+        tolerance,
+        weights,
+        block,
+        activations,
+        target=target,
+        threads=threads,
+        deterministic=deterministic,
     )
     executable = opened(model, typed)
     result = executable.run(inputs_of(executable, input_file))

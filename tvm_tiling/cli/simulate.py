@@ -14,7 +14,6 @@ from .model_options import (
     CALIBRATION,
     DIM,
     GOALS,
-    PRECISION,
     PREFER,
     SHAPE,
     THREADS,
@@ -46,7 +45,6 @@ def command(
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
     threads: int | None = THREADS,
-    precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     prefer: str = PREFER,
     mapped: bool = typer.Option(False, "--map", help="Print the loop mapping of an operator and its data movement."),
@@ -60,7 +58,7 @@ def command(
     for path in filter(None, (trace, output, save)):
         refuse_unwritable(path)
     choose("--prefer", prefer, GOALS)
-    model = ModelOptions(batch, dim, shape, precision, calibration)
+    model = ModelOptions(batch, dim, shape, calibration=calibration)
     with working("recording the program"):
         found = subject_of(subject, target, model, prefer)
         program, layer = found.mapped() if mapped else (found.on_its_machine(), None)

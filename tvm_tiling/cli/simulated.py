@@ -83,9 +83,7 @@ def subject_of(
     if Path(name).is_file() and not _is_program(name):
         return _model(name, target, model)
     if model.given:
-        raise ProgramError(
-            f"--batch, --dim, --shape, --precision and --calibration apply to models; '{name}' is not a model"
-        )
+        raise ProgramError(f"--batch, --dim, --shape and --calibration apply to models; '{name}' is not a model")
     if Path(name).is_file():
         program = Program.load(name)
         return Subject(name, accelerator_of(target, "") if target else program.hardware, program, is_file=True)
@@ -154,12 +152,6 @@ def _model(path: str, target: str, options: ModelOptions) -> Subject:
     from ..model.compile import compile_model
 
     machine = accelerator_of(target, MACHINE)
-    options.check_precision()
-    if options.precision != "float32":
-        raise ProgramError(
-            f"--precision {options.precision} applies to CPUs; {machine.name} computes in the types of its "
-            "description, use --calibration to quantise a float32 model"
-        )
     data = [arrays_of(file) for file in options.calibration] or None
     executable = compile_model(path, target=machine, calibration=data, **options.sizes())
     return Subject(path, machine, executable.program, executable.left, _nodes(executable))

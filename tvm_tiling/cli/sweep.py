@@ -23,7 +23,6 @@ from .model_options import (
     CALIBRATION,
     DIM,
     GOALS,
-    PRECISION,
     PREFER,
     SHAPE,
     THREADS,
@@ -93,7 +92,6 @@ def command(
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
     threads: int | None = THREADS,
-    precision: str = PRECISION,
     calibration: list[str] = CALIBRATION,
     prefer: str = PREFER,
     output: str = typer.Option("", "--output", "-o", metavar="FILE", help="Write an HTML report with plots."),
@@ -107,7 +105,7 @@ def command(
     objectives = [word.strip() for word in by.split(",")] if by else []
     check_objectives(objectives)
     choose("--prefer", prefer, GOALS)
-    found = subject_of(subject, target, ModelOptions(batch, dim, shape, precision, calibration), prefer)
+    found = subject_of(subject, target, ModelOptions(batch, dim, shape, calibration=calibration), prefer)
     total = math.prod(map(len, fields.values()))
     points = list(_with_progress(sweep(found.program, found.hardware, fields, check=found.is_file), total))
     front = pareto(points, objectives) if objectives else []

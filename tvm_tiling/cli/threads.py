@@ -1,7 +1,8 @@
-"""--threads: how many cores a command and its child processes may use.
+"""--threads: how many cores a command uses.
 
-The option restricts the CPU affinity of the process before anything reads it: hardware detection, thread pools and
-measuring workers then see a machine with that many cores.
+Commands that compile, load or decide pass the number on as the argument `threads` of these functions. For commands that
+also run other libraries or child processes, the option restricts the CPU affinity of the process before anything reads
+it: hardware detection, thread pools and measuring workers then see a machine with that many cores.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..errors import TilingError
 from ..hardware.usable import affinity, group_by_core
 
 OPTION = "--threads"
+BY_ARGUMENT = ("compile", "explain", "export", "generate", "run")
 
 
 class ThreadsError(TilingError):
@@ -30,8 +32,10 @@ THREADS = typer.Option(
 
 @contextlib.contextmanager
 def restricted_to(words: Sequence[str]) -> Iterator[None]:
-    """Restrict this process to the cores that --threads asks for, if any. ThreadsError if there are fewer."""
-    count = _asked(words)
+    """Restrict this process to the cores that --threads asks for, if any, unless the command passes the number on.
+    ThreadsError if there are fewer."""
+    called = next((word for word in words if not word.startswith("-")), None)
+    count = None if called in BY_ARGUMENT else _asked(words)
     if count is None:
         yield
         return

@@ -29,6 +29,7 @@ _ARGUMENTS = {
     "seconds": "--seconds",
     "target": "--target",
     "temperature": "--temperature",
+    "threads": "--threads",
     "threshold": "--threshold",
     "tolerance": "--tolerance",
     "top_p": "--top-p",
@@ -46,6 +47,7 @@ def _option(match: re.Match[str]) -> str:
 # Order matters. Each rule rewrites how the errors of compile(), decide(), tune() and the model readers name arguments.
 _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"(with )?limits=Limits\([a-z_]+=\.\.\.\), ", ""),
+    (r"^deterministic = True", "--deterministic"),
     (r"calibration=\[inputs\]", "--calibration inputs.npz"),
     (r"dims={'([^']*)': \.\.\.}", r"--dim \1=N"),
     (r"dims\['([^']*)'\]", r"--dim \1"),

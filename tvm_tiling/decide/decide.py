@@ -33,6 +33,7 @@ def decide(
     inner_preset: str | int | None = None,
     algorithm: str | None = None,
     weights: str = "plain",
+    deterministic: bool = False,
 ) -> Decided:
     """Return the tiling of `workload` on `hardware` that tiling_schedule applies. Takes milliseconds and does not
     import TVM.
@@ -55,6 +56,8 @@ def decide(
     weights (CPUs): "packed" if weights are prepacked when the model is compiled; "plain" if the kernel packs them while
     it runs.
 
+    deterministic (CPUs): the order of sums depends neither on the number of rows or images nor on the number of cores.
+
     The type of the result depends on the machine. On a machine with one level of buffers, a convolution gives a
     ConvPartition: the tiling of its matrix multiplication together with the blocks of the program. A pointwise
     convolution is decided as a matrix multiplication, points by output channels, and on a CPU a matrix multiplication
@@ -76,6 +79,8 @@ def decide(
         machine = Hardware.detect() if machine is None else Hardware.load(machine)
     if weights == "packed" and machine.cpu is None:
         raise HardwareError(f"weights = 'packed' is for CPUs, {machine.name} has no cpu; expected 'plain'")
+    if deterministic and machine.cpu is None:
+        raise HardwareError(f"deterministic = True is not supported on {machine.name}; expected a CPU")
     options = Options(
         form=algorithm,
         mode=mode,
@@ -84,6 +89,7 @@ def decide(
         outer_preset=outer_preset,
         inner_preset=inner_preset,
         prepacked=weights == "packed",
+        deterministic=deterministic,
     )
     if isinstance(workload, RnnWorkload):
         return decided(workload, machine, options, Surroundings())

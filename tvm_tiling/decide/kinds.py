@@ -95,7 +95,7 @@ REFUSED = ("form", "mode", "prefer", "acc_factor", "outer_preset", "inner_preset
 
 def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
     if isinstance(workload, RnnWorkload):
-        return decide_rnn_on_cpu(workload, hardware)
+        return decide_rnn_on_cpu(workload, hardware, deterministic=options.deterministic)
     if isinstance(workload, ConvWorkload):
         return decide_conv_on_cpu(
             workload,
@@ -105,12 +105,13 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
             source=around.source,
             winograd=options.winograd,
             tolerance=options.tolerance,
+            deterministic=options.deterministic,
         )
     if workload.encoding.how.bits is not None:
         if options.form is not None or options.microkernel is not None:
             raise HardwareError("form and microkernel of a product of weights in blocks; expected neither")
         assert hardware.cpu is not None  # guaranteed by the choice of kind
-        return decide_blocked(workload, hardware.cpu)
+        return decide_blocked(workload, hardware.cpu, deterministic=options.deterministic)
     tiling = decide_on_cpu(
         workload,
         hardware,
@@ -120,6 +121,7 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
         plain_a=around.plain_a,
         plain_b=around.plain_b,
         accumulates_in_output=around.accumulates,
+        deterministic=options.deterministic,
     )
     if around.exchanged:
         why = "exchanged, so that the contiguous axis of the result is n: A stands for the second operand"

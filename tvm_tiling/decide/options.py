@@ -73,6 +73,7 @@ class Options:
     - `configs`: a source that is asked for a configuration first; the formulas decide if it knows none or only one that
       does not apply.
     - `decision`: a complete decision, used as it is if it is valid for this operator (recorded.py).
+    - `deterministic`: the order of sums depends neither on the batch nor on the cores: equal results, bit for bit.
     """
 
     form: str | None = None
@@ -88,6 +89,7 @@ class Options:
     config: Config | None = None
     configs: ConfigSource | None = None
     decision: Decision | None = None
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         given = "a decision" if self.decision is not None else "a configuration" if self.config is not None else ""
@@ -96,6 +98,11 @@ class Options:
             raise HardwareError(
                 f"algorithm = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
                 f"{self.prefer!r} beside {given}; expected {given} alone, which settles them, or none"
+            )
+        if self.deterministic and (given or self.configs is not None):
+            raise HardwareError(
+                "deterministic = True with a configuration, a decision or a database, whose order of sums may depend "
+                "on batch and cores; expected deterministic = True alone"
             )
         if self.decision is not None and self.config is not None:
             raise HardwareError("a decision and a configuration; expected one of them")

@@ -279,6 +279,7 @@ def _built(
         fingerprint=hardware.fingerprint(),
         cores=cores,
         compile_seconds=time.perf_counter() - start,
+        deterministic=options.deterministic,
     )
 
 

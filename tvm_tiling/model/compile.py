@@ -16,6 +16,7 @@ from ..operand_types import BLOCK
 from ..target import Target, hardware_of
 from .build_progress import Told
 from .cache import CompileCache, model_digest, with_changes
+from .deterministic import check_deterministic
 from .open_sizes import Sizes, settings_of
 
 _FILES = (str, Path, bytes)
@@ -41,6 +42,7 @@ def compile_model(
     activations: str | None = None,
     logits: str = "all",
     threads: int | None = None,
+    deterministic: bool = False,
     limits: Limits | None = None,
     progress: Told | bool = False,
 ) -> Any:
@@ -84,6 +86,11 @@ def compile_model(
     `threads`: number of CPU cores that runs use; by default, the value of the environment variable TVM_NUM_THREADS, or
     all cores. A single run may use fewer: run(x, threads=1).
 
+    `deterministic`: the order in which numbers are added depends on neither the batch nor the number of cores, so that
+    an image or a row gives the same bits in every batch, on every number of threads, and from every executable
+    compiled with this option for CPUs of one kind; docs/deployment.md describes the conditions and the cost. Not
+    supported with `database`, precision="auto" and simulated machines.
+
     `limits`: limits on tensors, computed constants, work and graphs that the model may request (see Limits); by
     default, the built-in limits with the changes in the environment variable TVM_TILING_LIMITS. LimitError names the
     limit to raise.
@@ -100,7 +107,13 @@ def compile_model(
     HardwareError for an unsupported target, WorkloadError for invalid sizes.
     """
     hardware, settings = hardware_of(target, threads), settings_of(batch, dims)
-    options = Options(winograd=winograd, tolerance=TOLERANCE if tolerance is None or precision == "auto" else tolerance)
+    if deterministic:
+        check_deterministic(hardware, precision, database)
+    options = Options(
+        winograd=winograd,
+        tolerance=TOLERANCE if tolerance is None or precision == "auto" else tolerance,
+        deterministic=deterministic,
+    )
     # Conflicts with other options are reported by the compilation: such models are never in the cache.
     plain = precision == "float32" and calibration is None and (weights is not None or block == BLOCK)
     digest = None

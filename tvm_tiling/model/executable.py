@@ -48,12 +48,14 @@ class Executable:
         cores: int,
         compile_seconds: float,
         precision: PrecisionRecord | None = None,
+        deterministic: bool = False,
     ) -> None:
         """`constants`: further arguments of the variants' functions, after their inputs. `fingerprint`, `cores`: the
-        machine for which the kernels were built. `precision`: None for float32."""
+        machine for which the kernels were built. `precision`: None for float32. `deterministic`: as in compile()."""
         self.variants, self.fingerprint, self.cores = tuple(variants), fingerprint, cores
         self.compile_seconds, self.from_cache = compile_seconds, False
         self.precision = precision or FLOAT32
+        self.deterministic = deterministic
         self._constants = constants
         self.policy = ExecutionPolicy()
         self._measured: tuple[AnyVariant, Benchmark] | None = None
@@ -85,6 +87,7 @@ class Executable:
         """Inputs, outputs and compilation options, on a few lines."""
         more = len(self.variants) - 1
         about = [f"{len(self.operators)} operators", f"{self.threads} threads", self.precision.precision]
+        about += ["deterministic"] if self.deterministic else []
         about += [f"and {more} more variants"] if more else []
         lines = (f"  {line}" for line in self.signature.lines())
         return "\n".join([f"<{type(self).__name__}: {', '.join(about)}", *lines]) + ">"
@@ -203,6 +206,7 @@ class Executable:
             memory=self._memory(variant),
             compile_seconds=self.compile_seconds,
             precision=self.precision,
+            deterministic=self.deterministic,
             others=measured.others if measured is not None else None,
             graph=variant.graph,
         )
@@ -219,6 +223,7 @@ class Executable:
         """The part of describe() about the model itself: the same in every compilation of it."""
         return {
             **self.precision.described(),
+            **({"deterministic": True} if self.deterministic else {}),
             "variants": [
                 {
                     "signature": variant.signature.to_dict(),

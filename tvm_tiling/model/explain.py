@@ -57,6 +57,7 @@ def explain_model(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
     precision: str = "float32",
+    deterministic: bool = False,
     limits: Limits | None = None,
 ) -> list[Explanation]:
     """Decide on every operator of a model, for each of its variants; arguments and errors as in compile().
@@ -72,7 +73,7 @@ def explain_model(
     hardware = hardware_of(target)
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; models are compiled for CPUs")
-    options = Options(winograd=winograd, tolerance=tolerance)
+    options = Options(winograd=winograd, tolerance=tolerance, deterministic=deterministic)
     explanations = []
     for setting in settings_of(batch, dims):
         start = time.perf_counter()

@@ -79,7 +79,8 @@ def load(
         }
         if "accelerator" not in known:
             precision = PrecisionRecord.from_dict(known["precision"]) if "precision" in known else None
-            return Executable(variants, constants, precision=precision, **made)
+            deterministic = known.get("deterministic", False) is True
+            return Executable(variants, constants, precision=precision, deterministic=deterministic, **made)
         from .accel.executable import AcceleratedExecutable, load_programs
 
         count, steps = (int(known["accelerator"].get(name, 0)) for name in ("programs", "steps"))

@@ -238,7 +238,9 @@ def _schedule(
 
     read = [each for call in calls for each in call.constants if isinstance(each, Stored)]
     width = next((beside[weights] for weights in read if weights in beside), None)
-    told = schedule_told(func, name, hardware.cpu, known, width) if hardware.cpu is not None else None
+    told = None
+    if hardware.cpu is not None:
+        told = schedule_told(func, name, hardware.cpu, known, width, deterministic=options.deterministic)
     if told is not None:
         if told.packing is not None and told.packing.panels is not None:
             beside |= {weights: told.packing.panels.nr for weights in read if weights not in beside}

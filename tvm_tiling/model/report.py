@@ -148,6 +148,7 @@ class Report:
     memory: Memory
     compile_seconds: float
     precision: PrecisionRecord = FLOAT32
+    deterministic: bool = False
     others: float | None = None
     graph: tuple[GraphStep, ...] = ()
 
@@ -170,6 +171,7 @@ class Report:
             "others": self.others,
             "compile_seconds": self.compile_seconds,
             **self.precision.described(),
+            **({"deterministic": True} if self.deterministic else {}),
             "memory": self.memory.to_dict(),
             "share_outside": self.outside,
             "graph": [asdict(step) for step in self.graph],
@@ -187,7 +189,8 @@ class Report:
         compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
         precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()
         doubtful = [doubt(self.others)] if doubt(self.others) else []
-        return [*doubtful, *outside, *precision, f"memory: {self.memory}", *compiled]
+        order = ["deterministic: equal results for every batch and number of threads"] if self.deterministic else []
+        return [*doubtful, *outside, *precision, *order, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
         kernel = "  kernel" if any(o.nodes for o in self.operators) else ""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import HardwareError, TilingError, UnsupportedOperator
 from ...hardware.description import Cpu, Hardware
+from ...operand_types import is_integer
 from ...workload import ConvWorkload, GemmWorkload
 from ..fold.cpu_wfold import decide_wfold_cpu
 from ..gemm.cpu_gemm import decide_on_cpu
@@ -32,6 +33,8 @@ from .shape import ConvShape, shapes_of
 from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
 
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
+# Forms that add one product after the other, channel by channel within tap by tap.
+IN_SEQUENCE = frozenset(("direct", "gemm", "stride_fold"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +75,13 @@ def decide_conv_on_cpu(
     source: Source | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
+    deterministic: bool = False,
 ) -> ConvTiling:
     """Return the fastest predicted algorithm of `workload` on `hardware.cpu` and its configuration.
 
     form: forces one of FORMS. packing: "run" (weights are packed at run time) or "ahead" (prepacked). winograd=False
     excludes Winograd convolution, as does a predicted error above `tolerance` relative to the largest output.
+    deterministic: only algorithms that add in the same order as the fastest one for one image on one core.
 
     Raises HardwareError for an unknown algorithm, UnsupportedOperator for one that does not support the workload.
     """
@@ -87,13 +92,31 @@ def decide_conv_on_cpu(
         raise HardwareError(
             f"algorithm = {form!r} is not an algorithm of convolutions on a CPU; expected {', '.join(FORMS)}"
         )
-    choice = ConvAlgorithms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
+    order: ConvTiling | None = None
+    if deterministic and (workload.n, cpu.cores) != (1, 1):
+        order = decide_conv_on_cpu(
+            replace(workload, n=1),
+            hardware.with_cores(1),
+            form=form,
+            packing=packing,
+            source=source,
+            winograd=winograd,
+            tolerance=tolerance,
+            deterministic=True,
+        )
+    where = source or Source.of(workload)
+    choice = ConvAlgorithms(workload, hardware, cpu, packing, where, winograd, tolerance, deterministic, order)
     if form is not None:
         return replace(choice.tiling(form), candidates=())
     taken: list[ConvTiling] = []
     candidates = []
     for name in FORMS:
         try:
+            if order is not None and not choice.sums_alike(name, order.form):
+                raise UnsupportedOperator(
+                    f"deterministic=True takes algorithms that sum like {order.form!r}, which is the fastest for one "
+                    "image on one core"
+                )
             tiling = choice.tiling(name)
         except TilingError as error:
             candidates.append(Candidate(name, None, str(error)))
@@ -108,7 +131,11 @@ def decide_conv_on_cpu(
 
 
 class ConvAlgorithms:
-    """The algorithms of one convolution on one CPU."""
+    """The algorithms of one convolution on one CPU.
+
+    deterministic: matrix multiplications add in the order of gemm/one_order.py, and Winograd convolution and W-fold
+    have the tile size and the granularity of `order`.
+    """
 
     def __init__(
         self,
@@ -119,11 +146,19 @@ class ConvAlgorithms:
         source: Source,
         winograd: bool,
         tolerance: float,
+        deterministic: bool = False,
+        order: ConvTiling | None = None,
     ) -> None:
+        self.deterministic, self.order = deterministic, order
         self.w, self.hardware, self.cpu, self.packing, self.source = workload, hardware, cpu, packing, source
         self.winograd_allowed, self.tolerance = winograd, tolerance
-        self.engine = dot_engine(workload, cpu)
+        self.engine = dot_engine(workload, cpu, any_rows=deterministic)
         self.mhz = cpu.mhz
+
+    def sums_alike(self, form: str, other: str) -> bool:
+        """Whether two forms add the products of an output in the same order, or exactly."""
+        in_sequence = {form, other} <= IN_SEQUENCE and self.engine.group == 1
+        return form == other or in_sequence or is_integer(self.engine.acc)
 
     def tiling(self, form: str) -> ConvTiling:
         """Return the fastest configuration of an algorithm. Raises UnsupportedOperator if the workload does not allow
@@ -236,6 +271,7 @@ class ConvAlgorithms:
             self.hardware,
             packing=self.packing if last else "run",
             accumulates_in_output=self.source.accumulates,
+            deterministic=self.deterministic,
         )
         return self.product_tiling(product, config)
 
@@ -266,6 +302,7 @@ class ConvAlgorithms:
             input_run=self.source.channel_run,
             output_run=self.source.output_run,
             prepacked=self.packing == "ahead",
+            ws=None if self.order is None else self.order.ws,
         )
 
     def winograd(self) -> ConvTiling:
@@ -276,6 +313,7 @@ class ConvAlgorithms:
             config = decide_winograd(
                 w,
                 self.cpu,
+                m=None if self.order is None or self.order.winograd is None else self.order.winograd.m,
                 prepacked=self.packing == "ahead",
                 tolerance=self.tolerance,
                 adjacent_inputs=source.channel_run > 1 or w.ci == 1,

@@ -79,8 +79,11 @@ def decide_open_winograd(
     source: Source | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
+    deterministic: bool = False,
 ) -> OpenConvTiling:
     """Decide one convolution for several sizes of its images, the first of which is the sample.
+
+    deterministic: whether this algorithm is used, and its tile size, are as decided for one core.
 
     Raises UnsupportedOperator if Winograd convolution does not apply or is slower than other algorithms, and
     HardwareError if the machine has no CPU.
@@ -92,10 +95,18 @@ def decide_open_winograd(
         raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
     if why := refusal(sample):
         raise UnsupportedOperator(f"conv: {why}")
+    if deterministic and cpu.cores > 1:
+        one = decide_open_winograd(
+            workloads, hardware.with_cores(1), packing=packing, source=source, tolerance=tolerance
+        )
+        assert one.winograd is not None
+        tile_sizes: tuple[int, ...] = (one.winograd.m,)
+    else:
+        tile_sizes = admissible(sample, tolerance)
     cycle = 1 / (cpu.mhz * 1e6)
     choices = [
         _Choice(workloads, cpu, m, packing == "ahead", rows, vectors)
-        for m in admissible(sample, tolerance)
+        for m in tile_sizes
         for vectors in range(1, min(MOST_VECTORS, ceil_div(sample.co, cpu.lanes(4))) + 1)
         if (rows := min(MOST_ROWS, tallest(cpu.vector_registers, vectors))) > 0
     ]
@@ -107,7 +118,7 @@ def decide_open_winograd(
         decide_conv_on_cpu(workload, hardware, packing=packing, source=source, winograd=False) for workload in workloads
     ]
     other = _mean(tiling.predicted_seconds or 0.0 for tiling in others)
-    if other <= best.mean * cycle:
+    if other <= best.mean * cycle and not (deterministic and cpu.cores > 1):
         raise UnsupportedOperator(f"algorithm = 'winograd' is predicted to take {best.mean * cycle / other:.2f} times")
     config, ranges = best.config, _ranges(best, sample, cpu, packing == "ahead")
     sizes = ", ".join(f"{workload.h} x {workload.w}" for workload in workloads)

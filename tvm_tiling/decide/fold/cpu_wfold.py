@@ -40,17 +40,23 @@ class WFoldConfig:
 
 
 def decide_wfold_cpu(
-    workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool
+    workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool, ws: int | None = None
 ) -> ConvTiling:
     """Return the fastest predicted W-fold tiling of `workload` on `cpu`.
 
-    input_run, output_run: number of adjacent channels; prepacked: whether the weights are prepacked. In the result,
-    `pci` is the bytes of a packed block, `ws` the points of a vector, `columns` the output channels of a register tile
-    and `tile_columns` its points. Raises UnsupportedOperator if no granularity is admissible.
+    input_run, output_run: number of adjacent channels; prepacked: whether the weights are prepacked; ws: forces the
+    points of a vector. In the result, `pci` is the bytes of a packed block, `ws` the points of a vector, `columns` the
+    output channels of a register tile and `tile_columns` its points. Raises UnsupportedOperator if no granularity is
+    admissible.
     """
     model = WFoldModel(workload, cpu, input_run=input_run, output_run=output_run, prepacked=prepacked)
     priced = sorted(
-        ((model.cycles(config), i, config) for i, config in enumerate(model.configs())), key=lambda p: p[:2]
+        (
+            (model.cycles(config), i, config)
+            for i, config in enumerate(model.configs())
+            if ws is None or config.rows.ws == ws
+        ),
+        key=lambda p: p[:2],
     )
     cycles, _, best = priced[0]
     others: dict[int, float] = {}

@@ -164,13 +164,17 @@ class BlockedTiling(Decision):
     )
 
 
-def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) -> BlockedTiling:
+def decide_blocked(
+    workload: GemmWorkload, cpu: Cpu, rows: Range | None = None, *, deterministic: bool = False
+) -> BlockedTiling:
     """Decide a matrix multiplication whose `encoding` has blocks.
 
     A is float32, int16 if it may be rounded to 16 bits in these blocks, or int8 if it is quantised in them. With a
     dynamic number of rows, `rows` is its range: one configuration then serves all row counts, and its times are weighed
     relative to the best for each. Raises UnsupportedOperator for other types, for batches, and for block formats
     without a kernel.
+
+    deterministic: weights are never decoded once for many rows, which would add in another order.
     """
     block = workload.encoding.block
     if not workload.encoding.how.emitted or block < 16 or block & (block - 1):
@@ -208,7 +212,7 @@ def decide_blocked(workload: GemmWorkload, cpu: Cpu, rows: Range | None = None) 
         (key for key, cycles in beside.items() if cycles <= 1.02 * best),
         key=lambda key: (-key[0][0], -key[0][1], key[1]),
     )
-    unpacked = None if by_dots else UNPACKED_ROWS
+    unpacked = None if by_dots or deterministic else UNPACKED_ROWS
     depth = _unpacked_depth(workload, cpu, vectors * lanes)
     moved = workload.k * workload.n * workload.b_bytes
     form = ("dot" if parts == 1 else "dot16") if by_dots else "floats"

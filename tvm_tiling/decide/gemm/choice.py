@@ -14,12 +14,14 @@ from typing import NamedTuple
 from ...errors import HardwareError
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
+from ...operand_types import is_integer
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .dot_engine import dot_engine
 from .gemm_cost import CpuConfig, CpuModel
 from .gemm_reasons import blocked_reasons, stream_reasons, with_reasons
 from .microkernel import registers_of, rows_in_place, tallest
+from .one_order import deterministic_depths
 from .traffic import ceil_div
 
 # Above this many rows, the sums of the streaming kernel no longer stay in L1 and a blocked kernel is faster.
@@ -42,7 +44,8 @@ class ProductChoice:
     """The candidates for one matrix multiplication on one CPU.
 
     packing: "run" if B, where packing pays, is packed at run time; "ahead" if B is prepacked. plain_a, plain_b: whether
-    the operand can be read in place. form: the forced kernel variant.
+    the operand can be read in place. form: the forced kernel variant. deterministic: only candidates that add in
+    the order of one_order.py.
     """
 
     def __init__(
@@ -54,9 +57,13 @@ class ProductChoice:
         plain_a: bool,
         plain_b: bool,
         form: str | None = None,
+        deterministic: bool = False,
     ) -> None:
         self.w, self.cpu, self.packing = workload, cpu, packing
-        self.engine: DotInstruction = dot_engine(workload, cpu, form=form, prepacked=packing == "ahead")
+        self.deterministic = deterministic and not is_integer(workload.types.a)  # whose sums are exact
+        self.engine: DotInstruction = dot_engine(
+            workload, cpu, form=form, prepacked=packing == "ahead", any_rows=deterministic
+        )
         self.plain_a, self.plain_b = plain_a and self.engine.in_place, plain_b and self.engine.in_place
         self.model = CpuModel(workload, cpu, self.engine)
         self.lanes = self.model.lanes
@@ -128,7 +135,7 @@ class ProductChoice:
         """Yield factorisations of the cores into batch, m, n and k that leave no core idle, and a single core."""
         w, cores = self.w, self.cpu.cores
         tiles, panels = ceil_div(w.m, rows), ceil_div(w.n, vectors * self.lanes)
-        few = tiles * panels < 4 * cores
+        few = tiles * panels < 4 * cores and not self.deterministic
         yield 1, 1, 1, 1
         if cores == 1:
             return
@@ -158,6 +165,8 @@ class ProductChoice:
         packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
         if w.k * nr * word <= self.cpu.kernel_costs.l2_whole_panel * self.model.l2:
             depths.add(w.k)  # sums are written only once
+        if self.deterministic and not whole_k:
+            depths = deterministic_depths(w.k, depths)
         for deep in sorted(depths, reverse=True):
             count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
@@ -229,6 +238,8 @@ class ProductChoice:
         """Why the streaming kernel cannot be used; "" if it can. It needs few rows and an unpacked B that is read in
         place."""
         w = self.w
+        if self.deterministic:
+            return "its order of sums depends on the rows, which deterministic=True excludes"
         if self.packing == "ahead":
             return "B is prepacked"
         if self.engine.group != 1:

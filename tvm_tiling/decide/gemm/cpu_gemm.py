@@ -27,13 +27,14 @@ def decide_on_cpu(
     plain_a: bool = True,
     plain_b: bool = True,
     accumulates_in_output: bool = True,
+    deterministic: bool = False,
 ) -> GemmTiling:
     """Return the fastest predicted tiling of `workload` on `hardware.cpu`.
 
     form: forces a kernel variant, which sets how A is read. microkernel: forces the register tile, (rows, vectors).
     packing: "run" if B, where packing pays, is packed at run time; "ahead" if B is prepacked. plain_a, plain_b: whether
     the operand can be read in place. accumulates_in_output: whether partial sums may be kept in the output between K
-    blocks.
+    blocks. deterministic: the order of sums depends on K only (one_order.py).
     """
     cpu = hardware.cpu
     if cpu is None:
@@ -50,7 +51,9 @@ def decide_on_cpu(
             raise HardwareError(
                 "algorithm = 'stream' has no register tile; expected an algorithm or a microkernel, not both"
             )
-    choice = ProductChoice(workload, cpu, packing=packing, plain_a=plain_a, plain_b=plain_b, form=form)
+    choice = ProductChoice(
+        workload, cpu, packing=packing, plain_a=plain_a, plain_b=plain_b, form=form, deterministic=deterministic
+    )
     best: tuple[float, GemmTiling] | None = None
     if form in (None, "stream") and microkernel is None:
         best = choice.best_stream(forced=form == "stream")

@@ -41,12 +41,18 @@ FORMS_OF_THEIR_OWN = ("depthwise", "wfold", "winograd")
 
 
 def dot_engine(
-    workload: GemmWorkload | ConvWorkload, cpu: Cpu, *, form: str | None = None, prepacked: bool = False
+    workload: GemmWorkload | ConvWorkload,
+    cpu: Cpu,
+    *,
+    form: str | None = None,
+    prepacked: bool = False,
+    any_rows: bool = False,
 ) -> DotInstruction:
     """Return the fastest instruction of `cpu` for the workload's types.
 
-    For a `form` that reads A in place, an instruction that can do so is returned, if one does at full rate. Raises
-    UnsupportedOperator if no instruction takes the types or no kernel reads the encoding of the weights.
+    For a `form` that reads A in place, an instruction that can do so is returned, if one does at full rate.
+    any_rows: the same instruction for every number of rows. Raises UnsupportedOperator if no instruction takes the
+    types or no kernel reads the encoding of the weights.
     """
     types = workload.types
     if workload.encoding.how.bits is not None:  # these have their own kernels
@@ -59,9 +65,10 @@ def dot_engine(
         if is_integer(types.a) and types.acc != usual and types.a in multiplied():
             raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected {', '.join(multiplied())}")
-    if form not in FORMS_OF_THEIR_OWN:
+    alike = any_rows and not is_integer(types.a)  # sums of integers are exact
+    if form not in FORMS_OF_THEIR_OWN and not alike:
         found = _by_blocks(workload, cpu, found)
-    few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not prepacked
+    few = isinstance(workload, GemmWorkload) and not prepacked and (workload.m < INTERLEAVED_ROWS or alike)
     if prepacked and isinstance(workload, GemmWorkload) and found.widens(types.b):
         return _kept_narrow(workload, cpu, found)
     if found.in_place or not (few or form in IN_PLACE_FORMS or _reads_beyond(workload, found, form)):

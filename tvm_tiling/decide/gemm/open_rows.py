@@ -24,6 +24,7 @@ from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling, Reason
 from .dot_engine import dot_engine
 from .microkernel import tallest
+from .one_order import open_depth
 
 FORM = "open"
 NEAR = 1.02
@@ -91,16 +92,20 @@ def decide_open_rows(
     tiled = replace(plain, microkernel=(tile[0], -tile[1]))
     chosen = decided(workload, hardware, tiled, around)
     assert isinstance(chosen, GemmTiling)
+    if options.deterministic:
+        chosen = replace(chosen, partition_k=open_depth(workload.k))
     near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     ranges = _ranges(workload, hardware, tiled, around)
     why = f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"
-    return opened(chosen, workload, cpu, around, run, ranges, tile_why=near, ranges_why=why)
+    any_rows = options.deterministic
+    return opened(chosen, workload, cpu, around, run, ranges, tile_why=near, ranges_why=why, any_rows=any_rows)
 
 
-def open_engine(workload: GemmWorkload, cpu: Cpu, *, prepacked: bool) -> DotInstruction:
+def open_engine(workload: GemmWorkload, cpu: Cpu, *, prepacked: bool, any_rows: bool = False) -> DotInstruction:
     """Return the multiply instruction. Prepacked weights are interleaved for a dot product for any number of rows:
-    bfloat16 weights converted for multiply-adds would take twice the bytes, which slows down few rows."""
-    return dot_engine(workload, cpu, form=None if prepacked else "normal", prepacked=prepacked)
+    bfloat16 weights converted for multiply-adds would take twice the bytes, which slows down few rows. any_rows: as in
+    dot_engine()."""
+    return dot_engine(workload, cpu, form=None if prepacked else "normal", prepacked=prepacked, any_rows=any_rows)
 
 
 def opened(
@@ -113,10 +118,11 @@ def opened(
     *,
     tile_why: str,
     ranges_why: str,
+    any_rows: bool = False,
 ) -> OpenGemmTiling:
     """Return the decision `chosen`, made for the sample, in its form for any number of rows, divided among cores by
-    `ranges`."""
-    engine = open_engine(workload, cpu, prepacked=chosen.pack_b == "ahead")
+    `ranges`; any_rows: as in dot_engine()."""
+    engine = open_engine(workload, cpu, prepacked=chosen.pack_b == "ahead", any_rows=any_rows)
     copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
     depth = (
         _whole_runs(workload.k, min(chosen.partition_k, workload.k), run, engine.group)
@@ -207,7 +213,7 @@ def _priced(
 ) -> dict[tuple[int, int], float]:
     """Return the register tiles, (rows, vectors), with the predicted time of the sample in whole panels."""
     found = {}
-    engine = open_engine(workload, cpu, prepacked=around.prepacked)
+    engine = open_engine(workload, cpu, prepacked=around.prepacked, any_rows=options.deterministic)
     for vectors in range(1, MOST_VECTORS + 1):
         rows = min(MOST_ROWS, tallest(cpu.vector_registers, vectors, rows=engine.rows))
         if rows < 1:

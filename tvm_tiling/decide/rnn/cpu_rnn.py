@@ -57,15 +57,15 @@ class RnnCpuTiling(Decision):
             yield Row("layers", f"layer {number}", f"{r.ep} x {r.vp}", why)
 
 
-def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling:
-    """Return the configuration of recurrent layers on `hardware.cpu`. Raises HardwareError if the machine has no CPU,
-    or for types other than float32."""
+def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware, *, deterministic: bool = False) -> RnnCpuTiling:
+    """Return the configuration of recurrent layers on `hardware.cpu`. deterministic: as in decide_recurrence(). Raises
+    HardwareError if the machine has no CPU, or for types other than float32."""
     w, cpu = workload, hardware.cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; expected a machine with one, or with a column engine")
     if w.dtype != "float32":
         raise HardwareError(f"{hardware.name}: recurrent layers of {w.dtype} on a CPU; expected float32")
-    layers = tuple(_layer(w, hardware, cpu, size) for size in w.input_sizes)
+    layers = tuple(_layer(w, hardware, cpu, size, deterministic) for size in w.input_sizes)
     parts = [(part.product.predicted_seconds or 0.0) + part.recurrence.predicted_seconds for part in layers]
     seconds = w.directions * sum(parts)
     clock = cpu.mhz * 1e6
@@ -93,7 +93,7 @@ def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling
     )
 
 
-def _layer(w: RnnWorkload, hardware: Hardware, cpu: Cpu, size: int) -> RnnCpuLayer:
+def _layer(w: RnnWorkload, hardware: Hardware, cpu: Cpu, size: int, deterministic: bool) -> RnnCpuLayer:
     product = GemmWorkload(m=w.steps * w.batch, k=size, n=w.gates * w.hidden_size)
     recurrence = Recurrence(
         cell=w.cell,
@@ -106,6 +106,6 @@ def _layer(w: RnnWorkload, hardware: Hardware, cpu: Cpu, size: int) -> RnnCpuLay
     )
     return RnnCpuLayer(
         input_size=size,
-        product=decide_on_cpu(product, hardware, packing="ahead"),
-        recurrence=decide_recurrence(recurrence, cpu),
+        product=decide_on_cpu(product, hardware, packing="ahead", deterministic=deterministic),
+        recurrence=decide_recurrence(recurrence, cpu, deterministic=deterministic),
     )

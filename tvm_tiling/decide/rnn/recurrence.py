@@ -24,6 +24,7 @@ from ..tiling import Decision, Reason
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoids and tanhs per unit
 MOST_COLUMNS = 8  # columns at once, each with its own sums
+MOST_BLOCKS = 4  # vectors of units of a register tile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,25 +129,36 @@ class RecurrenceTiling(Decision):
 
 
 def decide_recurrence(
-    recurrence: Recurrence, cpu: Cpu, threads: int | None = None, *, any_batch: bool = False
+    recurrence: Recurrence,
+    cpu: Cpu,
+    threads: int | None = None,
+    *,
+    any_batch: bool = False,
+    deterministic: bool = False,
 ) -> RecurrenceTiling:
     """Return the configuration of one layer's recurrence.
 
     threads: forces the number of cores. any_batch: the kernel has a tile of each height, for any number of sequences.
+    deterministic: one order of sums for every number of sequences and cores: columns one after the other, and in the
+    direction that one core would use.
     """
     r, lanes = recurrence, cpu.lanes(4)
     gates = max(len(phase) for phase in r.phases)
-    rows, blocks = _tile(r, gates, lanes, cpu)
+    rows, blocks = _tile(r, gates, lanes, cpu, deterministic)
     vectors = rows * blocks * gates
     wanted = cpu.fma_latency * cpu.fma_units
-    lower = tuple(_columns(r, number, blocks, gates, cpu) for number in range(1, rows)) if any_batch else None
-    ep = _columns(r, rows, blocks, gates, cpu)
+    at_once = (lambda number: 1) if deterministic else (lambda number: _columns(r, number, blocks, gates, cpu))
+    lower = tuple(map(at_once, range(1, rows))) if any_batch else None
+    ep = at_once(rows)
     groups = ceil_div(r.hidden, blocks * lanes)
     choices = [threads] if threads else range(1, min(cpu.cores, groups) + 1)
     cost = {number: _step_cycles(r, cpu, rows, blocks, number) for number in choices}
     chosen = min(cost, key=lambda number: (cost[number], number))
     kept = cpu.kernel_costs.l1_share * cpu.l1_bytes
-    share = _weights(r) / chosen
+    share = _weights(r) / (1 if deterministic else chosen)
+    why_ep = f"{vectors} sums a column, {wanted} hide the latency of multiply-adds"
+    if deterministic:
+        why_ep = "one after the other, for one order of sums"
     alone = f"{cost[1]:.0f} cycles a step on one core" if 1 in cost else "as asked for"
     return RecurrenceTiling(
         lanes=lanes,
@@ -160,7 +172,7 @@ def decide_recurrence(
         predicted_seconds=r.steps * cost[chosen] / (cpu.mhz * 1e6),
         reasons=(
             Reason("form", "sequence", "one kernel for all steps; the x part of all steps is one product before it"),
-            Reason("ep", ep, f"{vectors} sums a column, {wanted} hide the latency of multiply-adds"),
+            Reason("ep", ep, why_ep),
             Reason("vp", blocks * gates * lanes, f"{gates} gates of {blocks} vectors of {lanes} units"),
             Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
             Reason("threads", chosen, f"{cost[chosen]:.0f} cycles a step, {alone}"),
@@ -187,11 +199,13 @@ def _registers(rows: int, blocks: int, gates: int, cpu: Cpu) -> bool:
     return (rows + 1) * blocks * gates + 1 <= cpu.vector_registers
 
 
-def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu) -> tuple[int, int]:
+def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu, one_column: bool) -> tuple[int, int]:
     """Return (sequences, vectors of units) of a register tile: the fewest loads per multiply-add, then the fewest
-    units, divided evenly."""
+    units, divided evenly. one_column: columns are taken one at a time, so that a tile needs enough sums to hide the
+    latency of multiply-adds."""
     found = []
-    for blocks in range(1, min(4, ceil_div(r.hidden, lanes)) + 1):
+    most_blocks = max(MOST_BLOCKS, MOST_COLUMNS // gates) if one_column else MOST_BLOCKS
+    for blocks in range(1, min(most_blocks, ceil_div(r.hidden, lanes)) + 1):
         most = max([n for n in range(1, r.batch + 1) if _registers(n, blocks, gates, cpu)], default=0)
         if not most and blocks > 1:
             break
@@ -199,7 +213,8 @@ def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu) -> tuple[int, int]:
         groups = ceil_div(r.hidden, blocks * lanes)
         uneven = ceil_div(groups, cpu.cores) * cpu.cores * blocks * lanes / r.hidden
         loads = 1 / rows if r.batch > 1 else 1.0
-        found.append(((1 + loads + 1 / (blocks * gates)) * uneven, blocks, rows))
+        waiting = max(1.0, cpu.fma_latency * cpu.fma_units / (rows * blocks * gates)) if one_column else 1.0
+        found.append(((1 + loads + 1 / (blocks * gates)) * uneven * waiting, blocks, rows))
     _, blocks, rows = min(found)
     return rows, blocks
 
