@@ -14,12 +14,11 @@ from emulator import EmulatedLibrary, emulate, needs_emulator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose matrix multiplications are used here
 
+from algorithms import CONVOLUTIONS, check_convolution
 from products import EPSILON, Product, check, inputs_of, operator
 
 import tvm_tiling as tt
-from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.hardware import dot_instructions
-from tvm_tiling.tuning.measuring.operands import Operands
 from tvm_tiling.workload import ConvWorkload
 
 pytestmark = needs_emulator
@@ -127,31 +126,11 @@ def test_two_cores_and_a_split_reduction(machine):
     assert taken["threads_k"] > 1
 
 
-CONV = {"n": 1, "h": 9, "w": 11, "ci": 6, "co": 20, "kh": 3, "kw": 3, "padding": (1, 1, 1, 1)}
-CONVOLUTIONS = {
-    "direct": CONV,
-    "gemm": {**CONV, "kh": 1, "kw": 1, "padding": (0, 0, 0, 0)},
-    "winograd": {**CONV, "ci": 16, "co": 24},
-    "wfold": {**CONV, "ci": 3},
-    "stride_fold": {**CONV, "ci": 3, "stride": (2, 2), "kh": 7, "kw": 7, "padding": (3, 3, 3, 3), "h": 19, "w": 23},
-    "depthwise": {**CONV, "ci": 24, "co": 24, "groups": 24},
-}
-
-
-def check_convolution(workload, machine, form):
-    operands = Operands.random(workload)
-    scheduled = tt.tiling_schedule(plain_operator(workload), machine, form=form)
-    library = tvm.compile(scheduled.mod, target=tt.llvm_target(machine))
-    assert isinstance(library, EmulatedLibrary)
-    out = tvm.runtime.tensor(np.zeros(operands.result_shape, workload.acc_dtype))
-    library["main"](*(tvm.runtime.tensor(array) for array in operands.arrays), out)
-    assert operands.difference(out.numpy()) == ""
-
-
 @pytest.mark.parametrize("form", CONVOLUTIONS)
 @pytest.mark.parametrize("layout", ["NHWC", pytest.param("NCHW", marks=pytest.mark.slow)])
 def test_every_algorithm_of_a_convolution(machine, form, layout):
-    check_convolution(ConvWorkload(**CONVOLUTIONS[form], layout=layout), machine, form)
+    library = check_convolution(ConvWorkload(**CONVOLUTIONS[form], layout=layout), machine, form)
+    assert isinstance(library, EmulatedLibrary)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8"])

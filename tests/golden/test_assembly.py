@@ -83,8 +83,9 @@ def test_the_chosen_kernel_of_512_cubed(name):
     assert taken["mr"] * taken["nr"] // taken["lanes"] > 8
 
 
-def test_the_chosen_kernel_without_avx512():
-    check_float32(512, 512, 512, tt.Hardware.load("skylake-desktop-8c"), "ymm")
+@pytest.mark.parametrize("name", ["skylake-desktop-8c", "alderlake-desktop-8c"])
+def test_the_chosen_kernel_without_avx512(name):
+    check_float32(512, 512, 512, tt.Hardware.load(name), "ymm")
 
 
 @pytest.mark.parametrize("tile", [(14, 2), (6, 4), (8, 3), (5, 5)])
@@ -105,11 +106,33 @@ def test_edges_are_multiplied_in_vectors_of_their_own():
     assert {16, 8} <= counts
 
 
-def test_bytes_take_one_instruction_for_four():
-    taken, loops = compiled(512, 512, 512, tt.Hardware.load("icelake-server-2c"), "int8")
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [
+        ("icelake-server-2c", r"^vpdpbusd\s.*%zmm"),
+        ("alderlake-desktop-8c", r"^\{vex\}\s+vpdpbusd\s.*%ymm"),  # AVX-VNNI: without EVEX, hence without AVX-512
+    ],
+)
+def test_bytes_take_one_instruction_for_four(name, instruction):
+    taken, loops = compiled(512, 512, 512, tt.Hardware.load(name), "int8")
+    rows, vectors = taken["mr"], taken["nr"] // taken["lanes"]
+    counts = [loop.count(instruction) for loop in loops]
+    kernels = [loop for loop, count in zip(loops, counts, strict=True) if count and count % (rows * vectors) == 0]
+    assert kernels, f"no loop of {rows} x {vectors} dot products, but {counts}"
+    for loop in kernels:
+        assert loop.spills == []
+        assert loop.count("vpdpbusd") == loop.count(instruction)
+
+
+def test_bytes_without_dot_products_are_multiplied_in_pairs():
+    """vpmaddwd is exact; vpmaddubsw, which saturates, is not used."""
+    taken, loops = compiled(512, 512, 512, tt.Hardware.load("skylake-desktop-8c"), "int8")
     tile = taken["mr"] * taken["nr"] // taken["lanes"]
-    kernels = [loop for loop in loops if loop.count(r"^vpdpbusd\s.*%zmm") == tile]
-    assert kernels and all(loop.spills == [] for loop in kernels)
+    kernels = [loop for loop in loops if loop.count(r"^vpmaddwd\s.*%ymm") == tile]
+    assert kernels
+    for loop in kernels:
+        assert loop.spills == []
+        assert loop.count("^vpaddd") >= tile and loop.count("vpmaddubsw") == 0
 
 
 def test_the_reader_of_assembly_sees_spills():

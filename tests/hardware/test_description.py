@@ -198,7 +198,7 @@ def test_presets_load_and_come_back_from_toml(name, tmp_path):
 
 def test_presets_of_this_package():
     assert {"neartile", "icelake-server-2c", "icelake-server-16c", "zen4-server-8c"} <= set(preset_names())
-    assert {"skylake-desktop-8c", "neoverse-v1-16c", "wfold16"} <= set(preset_names())
+    assert {"skylake-desktop-8c", "alderlake-desktop-8c", "neoverse-v1-16c", "wfold16"} <= set(preset_names())
     assert {"vta", "dla3", "rnn16k", "rnn64k"} <= set(preset_names())
 
 
