@@ -34,7 +34,7 @@ from tvm_tiling.report.page import write_page
 from tvm_tiling.report.suite_result import FORMAT, VERSION, Row
 from tvm_tiling.runtime.threads import bind_workers, own_core
 
-from . import spinning
+from . import isa, spinning
 from .cache_flush import UNKNOWN_LAST_LEVEL, CacheFlush
 from .operands import Operands, random_operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
@@ -48,7 +48,7 @@ SETTLE = 0.003  # seconds; longer than idle threads spin
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a run. `packed` None: both variants. `match`: only cases whose name contains it. `seconds` limits one
-    pair."""
+    pair. `isa`: the instruction set that everything is limited to, None for all of this CPU's."""
 
     suite: str
     short: bool = False
@@ -58,6 +58,7 @@ class Settings:
     match: str = ""
     cold: bool = False
     seconds: float = 1.0
+    isa: str | None = None
     json: Path | None = None
     html: Path | None = None
     resume: bool = False
@@ -211,6 +212,9 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--suite", required=True, help=f"{', '.join(suite_names())}, or a TOML file")
     parser.add_argument("--short", action="store_true", help="measure the short set only")
     parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help="comma-separated names; default: %(default)s")
+    limit = f"limit this package and the peers to this instruction set; leaves out {', '.join(isa.WITHOUT_SWITCH)}, "
+    limit += "which cannot be limited"
+    parser.add_argument("--isa", choices=isa.SWITCHES, help=limit)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--packed", action="store_true", default=None, help="measure only with a prepacked second operand"
@@ -227,7 +231,8 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     keep = "keep the rows in the --json file, except doubtful ones"
     parser.add_argument("--resume", action="store_true", help=keep)
     chosen = vars(parser.parse_args(arguments))
-    chosen["peers"] = tuple(name for name in chosen["peers"].split(",") if name)
+    left_out = isa.WITHOUT_SWITCH if chosen["isa"] else ()
+    chosen["peers"] = tuple(name for name in chosen["peers"].split(",") if name and name not in left_out)
     return Settings(**chosen)
 
 
@@ -239,6 +244,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = parse(arguments)
         if settings.html:
             refuse_unwritable(settings.html)
+        if settings.isa:
+            status = isa.again(settings.isa, "benchmarks.run", sys.argv[1:] if arguments is None else arguments)
+            if status is not None:
+                return status
         result = run(settings)
     except (TilingError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from types import SimpleNamespace
+
 import pytest
 
-from benchmarks import suite
+from benchmarks import isa, suite
 from benchmarks.peers import get_peer
 from benchmarks.run import Settings, parse
 from benchmarks.suite import SuiteError, load_suite, suite_names
@@ -115,3 +118,14 @@ def test_command_line():
     assert parse(["--suite", "gemm", "--packed"]).packed is True
     assert parse(["--suite", "gemm"]).packed is None
     assert parse(["--suite", "gemm", "--peers", "numpy,torch"]).peers == ("numpy", "torch")
+    assert "onnxruntime" not in parse(["--suite", "gemm", "--isa", "avx2"]).peers
+
+
+def test_a_limited_run_starts_again_with_the_switches_of_all(monkeypatch):
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, env, check: SimpleNamespace(returncode=env["OPENBLAS_CORETYPE"])
+    )
+    assert isa.again("avx2", "benchmarks.run", []) == "Haswell"
+    for name, value in isa.SWITCHES["avx2"].items():
+        monkeypatch.setenv(name, value)
+    assert isa.again("avx2", "benchmarks.run", []) is None and isa.is_limited()

@@ -40,6 +40,24 @@ def test_ice_lake_server_with_hyper_threads(tmp_path):
     assert cpu.assumed == ()
 
 
+@pytest.mark.parametrize(("limit", "has_vnni"), [("avx2", False), ("avx2-vnni", True)])
+def test_extensions_are_hidden_on_request(tmp_path, monkeypatch, limit, has_vnni):
+    ice_lake(tmp_path, flags=f"{machines.ICE_LAKE_FLAGS} avx_vnni")
+    assert detect(tmp_path).vector_bits == 512
+    monkeypatch.setenv("TVM_TILING_MAX_ISA", limit)
+    cpu = detect(tmp_path)
+    assert (cpu.vector_bits, cpu.vector_registers, cpu.fma_units, cpu.mcpu) == (256, 16, 2, "")
+    assert {"avx2", "fma"} < set(cpu.features) and ("avxvnni" in cpu.features) is has_vnni
+    assert not [feature for feature in cpu.features if feature.startswith("avx512")]
+
+
+def test_a_limit_that_is_unknown_is_refused(tmp_path, monkeypatch):
+    ice_lake(tmp_path)
+    monkeypatch.setenv("TVM_TILING_MAX_ISA", "sse4")
+    with pytest.raises(HardwareError, match="not supported on x86_64: 'sse4'; expected avx2 or avx2-vnni, on x86_64"):
+        detect(tmp_path)
+
+
 def test_affinity_counts_cores_not_threads(tmp_path):
     ice_lake(tmp_path)
     both_threads_of_one_core = detect(tmp_path, cpus=(0, 32))

@@ -9,10 +9,13 @@ Values that a system hides are filled in as follows, and the field is listed in 
 
 macOS, Windows and other systems without /proc get all of this, with the M1's values from the table on Apple silicon. A
 clock that cannot be read is 0, which means unknown.
+
+The environment variable TVM_TILING_MAX_ISA hides extensions of an x86-64 CPU, as oneDNN's ONEDNN_MAX_CPU_ISA does.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -25,6 +28,9 @@ from .kernel_costs import KernelCosts
 from .microarchitecture import APPLE_M1, AVX512, GENERIC, Microarchitecture, find_arm, find_x86
 from .usable import affinity, cpu_limit, group_by_core, read_text, whole_cpus
 
+LIMIT = "TVM_TILING_MAX_ISA"
+# Each value hides the features that start with one of these.
+LIMITS = {"avx2": ("avx512", "avxvnni", "avxifma", "avxneconvert", "amx"), "avx2-vnni": ("avx512", "amx")}
 RATES = ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle")
 
 
@@ -48,7 +54,7 @@ def detect_cpu(
     info = parse_cpuinfo(read_text(root / "proc/cpuinfo"), first)
     assumed: list[str] = []
 
-    features = _features(arch, info, assumed)
+    features = _limited(_features(arch, info, assumed), arch)
     vector_bits, registers = _vectors(arch, features, info)
     core = _core(arch, features, info, system or platform.system(), assumed)
 
@@ -88,6 +94,16 @@ def _features(arch: str, info: CpuInfo | None, assumed: list[str]) -> tuple[str,
         return info.features
     assumed.append("features")
     return ("avx", "avx2", "bmi", "bmi2", "f16c", "fma") if arch == "x86_64" else ("neon",)
+
+
+def _limited(features: tuple[str, ...], arch: str) -> tuple[str, ...]:
+    """Return the features without those that the environment variable hides."""
+    limit = os.environ.get(LIMIT, "")
+    if not limit:
+        return features
+    if limit not in LIMITS or arch != "x86_64":
+        raise HardwareError(f"{LIMIT} is not supported on {arch}: {limit!r}; expected {' or '.join(LIMITS)}, on x86_64")
+    return tuple(feature for feature in features if not feature.startswith(LIMITS[limit]))
 
 
 def _vectors(arch: str, features: tuple[str, ...], info: CpuInfo | None) -> tuple[int, int]:
