@@ -33,3 +33,8 @@ def again(isa: str, module: str, arguments: Sequence[str]) -> int | None:
     return subprocess.run(
         [sys.executable, "-m", module, *arguments], env={**os.environ, **switches}, check=False
     ).returncode
+
+
+def is_limited() -> bool:
+    """Whether this process hides instructions of its CPU."""
+    return LIMIT in os.environ

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import tvm_tiling as tt
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.hardware.file import from_toml
 from tvm_tiling.hardware.kernel_costs import UNITS, KernelCosts
 
@@ -59,9 +60,37 @@ def test_starts_of_threads_are_times():
         ("tile_start", 500.0, tt.GemmWorkload(m=512, n=512, k=512)),
         ("tap_start", 500.0, tt.ConvWorkload(n=1, h=14, w=14, ci=64, co=64, kh=3, kw=3, stride=(2, 2))),
         ("depthwise_tile_end", 500.0, tt.ConvWorkload(n=1, h=14, w=14, ci=64, co=64, kh=3, kw=3, groups=64)),
+        ("near_piece", 500.0, tt.GemmWorkload(m=16, n=1024, k=1024)),
         ("function", 500.0, tt.RnnWorkload(steps=10, input_size=64, hidden_size=64)),
     ],
 )
 def test_a_higher_cost_raises_what_is_predicted(name, value, workload):
     usual, costly = (tt.decide(workload, machine) for machine in (CPU, with_costs(**{name: value})))
     assert costly.predicted_seconds > usual.predicted_seconds
+
+
+def test_rows_on_pages_of_their_own_share_ways_of_l2():
+    """A row of 4096 bytes has its page: of rows read in place, those that fit a share of L2's ways; or B is packed."""
+    work = tt.GemmWorkload(m=16, n=1024, k=1280)
+    usual, careful = tt.decide(work, CPU), tt.decide(work, with_costs(l2_ways=0.5))
+    assert usual.pack_b == careful.pack_b == "none"
+    l2 = CPU.cpu.cache(2)
+    ways = l2.size // 4096  # rows that fill L2
+    assert ways / 2 < usual.partition_k and careful.partition_k <= ways / 2
+
+
+def test_panels_of_whole_lines_are_preferred():
+    """24 floats are a line and a half."""
+    machine = tt.Hardware.load("alderlake-desktop-8c")
+    costly = dataclasses.replace(
+        machine, cpu=dataclasses.replace(machine.cpu, costs=KernelCosts(uneven_piece=1.5), cores=1, threads=1)
+    )
+    work = tt.GemmWorkload(m=64, n=16384, k=64)
+    assert tt.decide(work, costly).nr % 16 == 0
+    plain = dataclasses.replace(costly, cpu=dataclasses.replace(costly.cpu, costs=None))
+    times = [
+        decide_on_cpu(work, described, microkernel=(4, vectors)).predicted_seconds
+        for vectors in (2, 3)
+        for described in (plain, costly)
+    ]
+    assert times[0] == times[1] and times[2] < times[3]

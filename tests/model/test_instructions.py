@@ -8,6 +8,8 @@ import pytest
 from edited_file import edited
 from networks import Network, attention
 from test_plan import topk
+from tvm import relax
+from tvm.script import relax as R  # noqa: N812
 
 import tvm_tiling as tt
 from tvm_tiling.errors import HardwareError, ModelFormatError
@@ -115,3 +117,31 @@ def test_the_cache_does_not_load_what_this_cpu_cannot_run(executable, tmp_path):
     assert cache.get("a" * 64) is not None
     edited(cache.folder / f"{'a' * 64}.tar", lambda known: known["instructions"][0]["extensions"].append(lacking()))
     assert cache.get("a" * 64).lacking == lacking()
+
+
+@pytest.mark.skipif(OWN is None or "avx512fp16" not in OWN.extensions, reason="needs a CPU with AVX512-FP16")
+def test_element_wise_float16_is_the_same_with_and_without_its_arithmetic(tmp_path):
+    """One operation in half precision is that in float32, rounded: also of what is not finite and of subnormals."""
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 6e-8, -6e-5, 65504, 1, -3], np.float16)
+    x = np.concatenate([np.repeat(special, 10), np.random.default_rng(0).normal(0, 99, 900).astype(np.float16)])[None]
+    y = np.concatenate([np.tile(special, 10), np.random.default_rng(1).normal(0, 3, 900).astype(np.float16)])[None]
+    results, code = [], []
+    for hardware in (tt.Hardware.detect(), tt.Hardware.load("icelake-server-2c")):
+        executable = tt.compile(half_arithmetic(), target=hardware, cache=False)
+        results.append(executable.run(x, y))
+        code.append("avx512fp16" in executable.variants[0].library.instructions.extensions)
+    assert code == [True, False]
+    np.testing.assert_array_equal(*results)
+
+
+def half_arithmetic():
+    """An element-wise model of float16."""
+    x, y = (relax.Var(name, R.Tensor((1, 1000), "float16")) for name in "xy")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            scaled = builder.emit(relax.op.nn.relu(relax.op.multiply(relax.op.add(x, y), y)))
+            one = relax.op.add(relax.op.abs(x), relax.const(1, "float16"))
+            output = builder.emit_output(relax.op.subtract(relax.op.divide(scaled, one), y))
+        builder.emit_func_output(output)
+    return builder.get()

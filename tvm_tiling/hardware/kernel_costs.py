@@ -104,6 +104,15 @@ class KernelCosts:
         512.0, "bytes", "that could have been transferred while a new piece of a row is started"
     )
 
+    near_piece: float = _measured(
+        0.0, "bytes", "the same, if B is in the last-level cache and read in place, on a page for each row"
+    )
+    uneven_piece: float = _measured(
+        0.0,
+        "cycles",
+        "per row of a panel read from L2 whose rows are longer than a cache line, but not a multiple of it; from "
+        "the last-level cache more, by the ratio of the rates",
+    )
     colliding_line: float = _measured(
         1.0, "factor", "lines that arrive at each step of the reduction for a row of A whose lines collide in L1"
     )
@@ -119,6 +128,9 @@ class KernelCosts:
     l2_block: float = _measured(0.75, "share", "of L2 for a block of packed B")
     l2_whole_panel: float = _measured(
         0.0, "share", "of L2 that a panel of B may take for the whole reduction to be one k-block, whatever L1 holds"
+    )
+    l2_ways: float = _measured(
+        1.0, "share", "of L2's ways that rows of B read in place may fill, if their addresses map to the same sets"
     )
     l2_share: float = _measured(0.8, "share", "of L2 for resident data")
     last_level_share: float = _measured(0.35, "share", "of the last-level cache, which is shared with other work")

@@ -167,6 +167,8 @@ class ProductChoice:
             depths.add(w.k)  # sums are written only once
         if self.deterministic and not whole_k:
             depths = deterministic_depths(w.k, depths)
+        elif self.cpu.kernel_costs.l2_ways < 1 and "none" in packs and not w.trans_b:
+            depths |= {self.model.shallow(depth) for depth in depths}
         for deep in sorted(depths, reverse=True):
             count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
             depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)

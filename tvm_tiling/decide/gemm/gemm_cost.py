@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
@@ -86,8 +87,31 @@ class CpuModel:
             l2 = self.cpu.cache(2)
             ldb = self.w.ldb or self.w.n
             size = element_bytes(self.w.types.b)
-            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, size, l2, rows=depth)
+            rows = ceil(depth / self.costs.l2_ways)
+            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, size, l2, rows=rows)
         return self._collisions[depth]
+
+    @cached_property
+    def row(self) -> float:
+        """Bytes between the starts of two rows of B."""
+        return (self.w.ldb or self.w.n) * self.w.b_bytes
+
+    @property
+    def pages(self) -> bool:
+        """Whether rows of B are so long that few are on the same page."""
+        return self.row >= 1024
+
+    def uneven_piece(self, width: int) -> float:
+        """Cycles lost per row of a panel of `width` columns whose rows are longer than a line, but not whole lines."""
+        piece = width * self.w.b_bytes
+        uneven = piece > self.line and piece % self.line and not self.row % self.line
+        return self.costs.uneven_piece if uneven else 0.0
+
+    def shallow(self, depth: int) -> int:
+        """The largest depth of equal k-blocks, at most `depth`, whose rows of B do not collide; `depth` if there is
+        none of at least a quarter."""
+        blocks = next((n for n in range(1, 5) if not self.collides(ceil_div(depth, n))), 1)
+        return ceil_div(depth, blocks)
 
     def step(self, rows: int, vectors: int) -> float:
         """Return the cycles of one microkernel step with both operands in L1."""
@@ -162,6 +186,9 @@ class CpuModel:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        if config.pack_b == "none" and self.pages and b_share:
+            # The first read of B, a short piece of a row on each page, which no prefetcher follows.
+            packing += b_share / self.home_bytes_per_cycle * self.costs.near_piece / (nr * w.b_bytes)
         found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
         found = {name: batches * cycles for name, cycles in found.items()}
         starts = 1 + (tk > 1) + (config.pack_b == "pack" and tm > 1) if config.cores > 1 else 0
@@ -188,11 +215,11 @@ class CpuModel:
             # Each step reads one row of B, on a page of its own unless rows are short. If the rows collide in L2, the
             # panel does not stay there from one tile to the next.
             stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))
-            row = (self.w.ldb or self.w.n) * self.w.b_bytes
             b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
-            if row >= 1024:
+            if self.pages:
                 b_bytes += self.costs.page_step
-            if row % self.line:
+            exposed += self.uneven_piece(nr)
+            if self.row % self.line:
                 b_bytes *= self.costs.straddling_bytes  # vectors straddle cache lines
                 exposed += (
                     self.costs.straddled_stream if config.rows_outside else self.costs.straddled_panel
@@ -263,6 +290,9 @@ class CpuModel:
         if self.w.trans_b:
             each = costs.transposed_vector * self.word / self.sum
         work = vectors * each
+        nr = config.vectors * self.lanes
+        pieces_read = share / nr * groups * self.engine.group
+        work += pieces_read * self.uneven_piece(nr) * self.cpu.l2_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         return line_transfer + max(
             work, arrival * (1 + costs.piece_start / (min(config.columns, columns) * self.w.b_bytes))
         )
