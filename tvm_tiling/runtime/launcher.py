@@ -3,7 +3,8 @@
 It is compiled with a model, linked into its library and saved with it. A process uses the first one that it loads for
 all models, so that they share their threads; that library stays loaded. Without a C compiler, and outside Linux, models
 run in TVM's pool: TVM's LLVM has no C front end, and the JIT linker that loads their object files supports neither
-thread-local storage nor pthread_atfork, which launch.c needs, so that LLVM IR made of it beforehand would not do either.
+thread-local storage nor pthread_atfork, which launch.c needs, so LLVM IR generated from it beforehand would not do
+either.
 """
 
 from __future__ import annotations
