@@ -38,7 +38,7 @@ ROOMS = (
     ("refusal", "match", "lowering", "measure", "other_work", "peak", "target"),
     ("schedules", "schedule"),
     ("accel",),
-    ("frontend", "model"),
+    ("frontend", "model", "calibrate"),
     ("tuning",),
     ("report",),
     ("cli",),

@@ -413,6 +413,7 @@ def machine_record(hardware: Hardware | None = None) -> dict[str, Any]:
         if cpu
         else [],
         "mcpu": cpu.mcpu if cpu else "",
+        "calibration": hardware.calibration.label if hardware and hardware.calibration else "",
         "vector_bits": cpu.vector_bits if cpu else None,
         "versions": _versions(),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

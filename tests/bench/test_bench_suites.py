@@ -30,7 +30,7 @@ def test_cases_have_names_of_their_own_and_known_peers(name):
     for case in cases:
         for peer in case.peers:
             get_peer(peer)
-    assert any(case.short for case in cases)
+    assert any(case.short for case in cases) or name == "calibration"  # a study's, not a benchmark's
     assert not all(case.short for case in cases)
 
 

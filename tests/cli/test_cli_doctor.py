@@ -215,3 +215,11 @@ def test_the_compile_cache(tmp_path, monkeypatch):
     assert doctor.check_compile_cache().status == "warn" and "chmod go-w" in doctor.check_compile_cache().hint
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "some")
     assert doctor.check_compile_cache().status == "fail"
+
+
+def test_a_calibration_that_cannot_be_used_is_a_failure(tmp_path, monkeypatch):
+    assert doctor.check_calibration().found == "none: constants of the microarchitecture"
+    (tmp_path / "mine.toml").write_text("cpu = 1\n")
+    monkeypatch.setenv("TVM_TILING_CALIBRATION", str(tmp_path / "mine.toml"))
+    check = doctor.check_calibration()
+    assert check.status == "fail" and "mine.toml" in check.found and "TVM_TILING_CALIBRATION=off" in check.hint

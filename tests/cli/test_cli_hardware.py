@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
+from types import SimpleNamespace
 
 import command_line
+import pytest
 
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.hardware.calibration import Calibration, Measured
 from tvm_tiling.hardware.file import preset_names
+from tvm_tiling.hardware.this_machine import VARIABLE, machine_key
 
 
 def run(capsys, *words):
@@ -95,3 +101,70 @@ def test_unknown_preset_is_one_line(capsys):
     code, out, err = run(capsys, "show", "neartle")
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("error: unknown hardware preset 'neartle'; did you mean 'neartile'?")
+
+
+@pytest.fixture
+def measuring(tmp_path, monkeypatch):
+    """A machine whose measurements are done at once; other processes take `busy` of it."""
+    module = pytest.importorskip("tvm_tiling.calibrate.calibrate")
+    command = importlib.import_module("tvm_tiling.cli.calibrate")
+    plain, machine = Hardware.detect(calibrated=False), SimpleNamespace(busy=False)
+    found = Measured(value=41.5, unit="bytes/cycle", spread=0.25, samples=9, how="read", field="cpu.l2_bytes_per_cycle")
+
+    def calibrate(*, busy, announce):
+        announce("caches and memory")
+        if machine.busy and not busy:
+            raise module.BusyMachine("other processes take 40 % of the cores' time; use busy=True to measure")
+        made = Calibration(
+            machine=machine_key(plain.cpu),
+            date="2026-11-27",
+            seconds=20.0,
+            other_work=0.4 if machine.busy else 0.0,
+            measured={"l2_read_1": found},
+        )
+        hardware = dataclasses.replace(plain, cpu=made.apply(plain.cpu), calibration=made)
+        return module.Result(hardware, {"memory": "there is too little"})
+
+    monkeypatch.setattr(command, "calibrate", calibrate)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return machine
+
+
+def test_a_calibration_is_kept_and_used(capsys, measuring):
+    code, out, err = run(capsys, "--calibrate")
+    assert code == 0 and err == "caches and memory\n"
+    assert "41.5 bytes/cycle, spread 25 %: read; cpu.l2_bytes_per_cycle" in out
+    assert "not measured: there is too little" in out and "use it from now on, unless TVM_TILING_CALIBRATION=off" in out
+    _, out, _ = run(capsys, "detect")
+    assert "calibrated 2026-11-27: " in out and "41.5 bytes/cycle" in out
+    _, out, _ = command_line.run(capsys, "explain", "gemm", "64", "64", "64")
+    assert ", calibrated 2026-11-27, decided in" in out
+    _, out, _ = run(capsys, "detect", "--no-calibration", "--json")
+    assert json.loads(out)["fingerprint"] == Hardware.detect(calibrated=False).fingerprint()
+
+
+def test_a_calibration_may_be_written_to_a_file(capsys, measuring, tmp_path):
+    code, out, _ = run(capsys, "--calibrate", "-o", tmp_path / "mine.toml")
+    assert code == 0 and f"TVM_TILING_CALIBRATION={tmp_path / 'mine.toml'}" in out
+    assert Hardware.load(tmp_path / "mine.toml").calibration and Hardware.detect().calibration is None
+    code, _, err = run(capsys, "--calibrate", "-o", tmp_path / "nowhere" / "mine.toml")
+    assert code == 1 and "nowhere does not exist" in err and "caches" not in err
+
+
+def test_a_busy_machine_is_calibrated_only_if_asked_for(capsys, measuring):
+    measuring.busy = True
+    code, out, err = run(capsys, "--calibrate")
+    assert code == 1 and out == "" and err.endswith("use --busy to measure\n")
+    code, _, err = run(capsys, "--calibrate", "--busy")
+    assert code == 0 and "Doubtful: other processes took 40 % of the cores' time" in err
+
+
+def test_calibration_options_apply_to_calibration(capsys):
+    for words, message in (
+        (("--busy",), "--busy does not apply; expected it with --calibrate"),
+        (("--calibrate", "list"), "--calibrate does not apply; expected it with no further command"),
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 1 and message in err
+    assert run(capsys)[1].startswith("Usage: tvm-tiling hardware")

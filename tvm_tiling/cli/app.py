@@ -52,7 +52,7 @@ COMMANDS = (
     Command("convert", "tvm_tiling.cli.convert", "Convert a Relay model to Relax."),
     Command("db", "tvm_tiling.cli.db", "Manage databases of measured shapes."),
     Command("fleet", "tvm_tiling.cli.fleet", "Manage workers that measure for tune."),
-    Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check hardware descriptions."),
+    Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect, check and calibrate hardware descriptions."),
     Command("demo", "tvm_tiling.cli.demo", "Compile and benchmark a small network; no download needed."),
     Command("doctor", "tvm_tiling.cli.doctor", "Check this installation."),
 )

@@ -12,10 +12,11 @@ from pathlib import Path
 import typer
 
 from ..errors import HardwareError, TilingError
-from ..hardware import Cpu
+from ..hardware import Cpu, Hardware
 from ..hardware.cpu import ARCHITECTURES
 from ..hardware.detect import detect_cpu
 from ..hardware.instruction_sets import host_arch
+from ..hardware.this_machine import VARIABLE
 from ..hardware.usable import affinity, cpu_limit
 from ..model.cache_folder import CacheFolder
 from ..model.toolchain import cross_compiler, missing, package, variable
@@ -54,6 +55,7 @@ def all_checks() -> Iterator[Check]:
         return
     yield check_cpu(cpu)
     yield check_caches(cpu)
+    yield check_calibration()
     yield check_affinity(len(affinity()), os.cpu_count() or 1)
     yield check_limit(cpu_limit(Path("/")), len(affinity()))
     yield from check_tvm(probe(), cpu.cores, installed_version, os.environ)
@@ -113,6 +115,15 @@ def check_caches(cpu: Cpu) -> Check:
     if assumed:
         return Check("caches", "warn", f"{found}; not reported by the system: {', '.join(assumed)}", _DESCRIBE)
     return Check("caches", "ok", found)
+
+
+def check_calibration() -> Check:
+    """Whether the constants of this machine were measured, and can be read."""
+    try:
+        calibration = Hardware.detect().calibration
+    except HardwareError as error:
+        return Check("calibration", "fail", str(error), f"remove the file, or set {VARIABLE}=off")
+    return Check("calibration", "ok", calibration.label if calibration else "none: constants of the microarchitecture")
 
 
 _DESCRIBE = "write `tvm-tiling hardware detect --toml` to a file, correct it, and use --target FILE"

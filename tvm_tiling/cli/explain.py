@@ -122,7 +122,7 @@ def command(
             }
         )
         return
-    print(f"{operator_line(workload)}\non {machine.name}, decided in {seconds * 1e3:.1f} ms\n")
+    print(f"{operator_line(workload)}\non {machine.label}, decided in {seconds * 1e3:.1f} ms\n")
     if sys.stdout.isatty():
         print(tiling.headline())
         print_table(HEADINGS, decision_rows(tiling))

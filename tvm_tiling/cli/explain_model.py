@@ -56,7 +56,7 @@ def explain(model: str, options: ModelOptions, as_json: bool) -> None:
                 deterministic=options.deterministic,
                 **options.sizes(),
             )
-        where = machine.name
+        where = machine.label
         steps = {
             "loading TVM": loaded - start,
             "reading the model": sum(explanation.read_seconds for explanation in explanations),

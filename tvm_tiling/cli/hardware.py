@@ -1,4 +1,4 @@
-"""`tvm-tiling hardware`: list, show, detect and check hardware descriptions."""
+"""`tvm-tiling hardware`: list, show, detect, check and calibrate hardware descriptions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,37 @@ from .output import JSON, examples, print_json
 from .table import print_table
 from .wording import in_command_terms
 
-command = typer.Typer(no_args_is_help=True)
+CALIBRATE = "tvm-tiling hardware --calibrate"
+
+command = typer.Typer()
 
 TOML = typer.Option(False, "--toml", help="Print TOML for a file that --target accepts.")
+
+
+@command.callback(invoke_without_command=True, epilog=examples(CALIBRATE, f"{CALIBRATE} -o mine.toml"))
+def hardware(
+    context: typer.Context,
+    calibrate: bool = typer.Option(
+        False, "--calibrate", help="Measure this machine, in about a minute, for its descriptions from now on."
+    ),
+    output: Path = typer.Option(  # noqa: B008
+        None, "--output", "-o", metavar="FILE", help="With --calibrate: write this TOML file instead."
+    ),
+    busy: bool = typer.Option(
+        False, "--busy", help="With --calibrate: measure although other processes use the cores."
+    ),
+) -> None:
+    """List, show, detect, check and calibrate hardware descriptions."""
+    if calibrate and context.invoked_subcommand is None:
+        from .calibrate import run
+
+        run(output, busy)
+    elif calibrate or output is not None or busy:
+        given = "--calibrate" if calibrate else "--output" if output is not None else "--busy"
+        expected = "no further command" if calibrate else "--calibrate"
+        raise HardwareError(f"{given} does not apply; expected it with {expected}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @command.command("list", epilog=examples("tvm-tiling hardware list"))
@@ -43,10 +71,18 @@ def show(
     _print(Hardware.load(hardware), as_json, as_toml)
 
 
-@command.command(epilog=examples("tvm-tiling hardware detect --toml > cpu.toml"))
-def detect(as_json: bool = JSON, as_toml: bool = TOML) -> None:
+@command.command(
+    epilog=examples("tvm-tiling hardware detect --toml > cpu.toml", "tvm-tiling hardware detect --no-calibration")
+)
+def detect(
+    as_json: bool = JSON,
+    as_toml: bool = TOML,
+    no_calibration: bool = typer.Option(
+        False, "--no-calibration", help="Use the defaults of the microarchitecture even if this machine was calibrated."
+    ),
+) -> None:
     """Describe this CPU, limited to the cores that this process may use."""
-    _print(Hardware.detect(), as_json, as_toml)
+    _print(Hardware.detect(calibrated=not no_calibration), as_json, as_toml)
 
 
 @command.command(epilog=examples("tvm-tiling hardware check mine.toml"))
@@ -81,7 +117,7 @@ def _print(machine: Hardware, as_json: bool, as_toml: bool) -> None:
     elif as_toml:
         print(machine.to_toml(), end="")
     else:
-        print(f"{machine.name}: {_summary(machine)}\n")
+        print(f"{machine.label}: {_summary(machine)}\n")
         print_table(("field", "value"), _rows(machine))
 
 
@@ -92,12 +128,14 @@ def _record(machine: Hardware) -> dict[str, Any]:
 def _rows(machine: Hardware) -> Iterator[tuple[str, str]]:
     """Field and value of everything but the name, one row per cache; kernel costs with units, also if default."""
     for unit, own in machine.to_dict().items():
-        if unit != "name":
+        if unit not in ("name", "calibration"):
             yield from _cells(unit, own)
     if machine.cpu is not None:
         for cost in fields(KernelCosts):
             value = getattr(machine.cpu.kernel_costs, cost.name)
             yield f"cpu.costs.{cost.name}", f"{value:g} {cost.metadata['unit']}"
+    if machine.calibration is not None:
+        yield from ((f"calibration.{name}", text) for name, text in machine.calibration.rows())
     yield "fingerprint", machine.fingerprint()
 
 

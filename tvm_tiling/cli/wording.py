@@ -54,6 +54,7 @@ _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"shapes={'([^']*)': \(\.\.\.\)}", r"--shape \1=N,N,..."),
     (r"params={'([^']*)': value}", r"--params with a value for \1"),
     (r"batch=(\.\.\.|N\b)", "--batch N"),
+    (r"busy=True", "--busy"),
     (r"^runner '([^']*)'", r"--runner \1"),
     (r"^limit '([^']*)' is not a number with a name", r"--model-limit \1 is not NAME=NUMBER"),
     (r"a path or the bytes of (an ONNX.* file), an onnx\.ModelProto.*", r"\1"),

@@ -74,6 +74,10 @@ class Cpu:
     # Cross-core cache-line transfer: written by one core to lines that another core has read since.
     handed_over_bytes_per_cycle: float = checks.added(2.5)
     costs: KernelCosts | None = field(default=None, metadata=checks.ADDED)  # None: the defaults of KernelCosts
+    # Of dot instructions by name, where they differ from the table of instructions: starts per full-width fused
+    # multiply-add that could start, and cycles of latency.
+    dot_rates: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
+    dot_latencies: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
 
     def __post_init__(self) -> None:
         checks.one_of("cpu", "arch", self.arch, ARCHITECTURES)
@@ -89,6 +93,11 @@ class Cpu:
         rates = ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle", "handed_over_bytes_per_cycle")
         for name in rates:
             checks.put(self, name, checks.number("cpu", name, getattr(self, name)))
+        for name in ("dot_rates", "dot_latencies"):
+            given = checks.table("cpu", name, getattr(self, name))
+            checks.put(
+                self, name, {key: checks.number(f"cpu.{name}", key, given[key], most=1e4) for key in sorted(given)}
+            )
         checks.put(self, "priority_ratio", checks.number("cpu", "priority_ratio", self.priority_ratio, most=1))
         if self.clock_mhz != 0 or isinstance(self.clock_mhz, bool):
             checks.put(self, "clock_mhz", checks.number("cpu", "clock_mhz", self.clock_mhz))

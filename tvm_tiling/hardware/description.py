@@ -17,14 +17,17 @@ from typing import Any
 from ..errors import HardwareError
 from . import checks
 from .area import Area
+from .calibration import Calibration
 from .column import LATENCIES, Column
 from .cpu import Cache, Cpu
 from .detect import detect_cpu
+from .dot_instructions import DOT_INSTRUCTIONS
 from .energy import Energy
 from .file import load, toml_text
 from .memory import BUFFERS, MEMORIES, Level, Memory
 from .near_tile import NearTile
 from .queues import Queues
+from .this_machine import calibration_file, machine_key
 from .vector import Vector
 from .w_fold import WFold
 
@@ -74,6 +77,7 @@ class Hardware:
     energy: Energy | None = None
     area: Area | None = None
     clock_mhz: float | None = None  # of the accelerator; None: unknown
+    calibration: Calibration | None = None  # how values of the CPU were measured; None: they were not
 
     def __post_init__(self) -> None:
         if not checks.text("hardware", "name", self.name):
@@ -99,19 +103,50 @@ class Hardware:
         names = [level.name for level in self.levels]
         if len(set(names) | {*MEMORIES, *BUFFERS}) < len(names) + len(MEMORIES) + len(BUFFERS):
             raise HardwareError(f"hardware: levels are named {names}; expected names that no other level or memory has")
+        if self.cpu is not None:
+            named = {*self.cpu.dot_rates, *self.cpu.dot_latencies}
+            for name in sorted(named):
+                checks.one_of("cpu.dot_rates", "instruction", name, dict.fromkeys(row.name for row in DOT_INSTRUCTIONS))
+        if self.calibration is not None and (not isinstance(self.calibration, Calibration) or self.cpu is None):
+            raise HardwareError(f"hardware {self.name!r}: calibration without a CPU; expected a [cpu] table")
         if self.clock_mhz is not None:
             checks.put(self, "clock_mhz", checks.number("hardware", "clock_mhz", self.clock_mhz))
 
     @classmethod
-    def detect(cls) -> Hardware:
+    def detect(cls, *, calibrated: bool = True) -> Hardware:
         """Return this CPU, as far as this process may use it (affinity and container limits are respected).
 
-        Takes milliseconds. Values that the system hides are filled with the fallback documented in
-        :mod:`tvm_tiling.hardware.detect` and listed in `cpu.assumed`. HardwareError if the CPU is neither x86-64 with
-        AVX2 and FMA nor AArch64.
+        Takes milliseconds. If `tvm-tiling hardware --calibrate` has measured this machine, the measured values are
+        used, and `calibration` says which; with `calibrated=False`, or the environment variable
+        TVM_TILING_CALIBRATION=off, they are not. Values that the system hides are filled with the fallback documented
+        in :mod:`tvm_tiling.hardware.detect` and listed in `cpu.assumed`. HardwareError if the CPU is neither x86-64
+        with AVX2 and FMA nor AArch64, or if the calibration is invalid or that of another machine.
         """
         cpu = detect_cpu()
-        return cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
+        found = cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
+        key = machine_key(cpu)
+        file = calibration_file(key) if calibrated else None
+        return found if file is None else found.calibrated_by(cls.load(file), key, str(file))
+
+    def calibrated_by(self, other: Hardware, key: str, place: str) -> Hardware:
+        """This machine, whose key is `key`, with the values that the calibration of `other` has measured.
+        HardwareError, which names `place`, if `other` has no calibration, or that of another machine."""
+        assert self.cpu is not None
+        if other.calibration is None:
+            raise HardwareError(
+                f"{place} has no [calibration] table; expected a file written by tvm-tiling hardware --calibrate"
+            )
+        if other.calibration.machine != key:
+            raise HardwareError(
+                f"{place} is the calibration of another machine: {other.calibration.machine}; expected {key}, "
+                "use tvm-tiling hardware --calibrate to measure this one"
+            )
+        return replace(self, cpu=other.calibration.apply(self.cpu), calibration=other.calibration)
+
+    @property
+    def label(self) -> str:
+        """The name, and the calibration if there is one."""
+        return f"{self.name}, {self.calibration.label}" if self.calibration else self.name
 
     def with_cores(self, cores: int) -> Hardware:
         """This machine with `cores` of its CPU's cores in use, one thread on each. Raises HardwareError if it has no
@@ -129,7 +164,13 @@ class Hardware:
     def load(cls, name_or_path: str | os.PathLike[str]) -> Hardware:
         """Return a preset by name, or the machine that a TOML file describes (a path, or a name with a separator or
         ending in .toml). HardwareError names the file, the table and the field, and what is accepted."""
-        return load(cls, name_or_path)
+        found = load(cls, name_or_path)
+        if found.calibration is not None and found.cpu is not None:
+            try:
+                found.calibration.check(found.cpu)
+            except HardwareError as error:
+                raise HardwareError(f"{os.fspath(name_or_path)}: {error}") from None
+        return found
 
     @classmethod
     def neartile(
@@ -234,11 +275,12 @@ class Hardware:
 
         This is a hash of every field that affects kernels and their measured cost (units, architecture, features,
         vectors, usable cores and threads, caches, rates). Excluded are the name, the area, the clock, whose reading
-        varies between detections, and the list of assumed fields: a value counts, not its origin. For a simulated unit,
-        the version of its timing model counts too, so that costs from before a change of it are not reused.
+        varies between detections, the list of assumed fields and the calibration: a value counts, not its origin. For a
+        simulated unit, the version of its timing model counts too, so that costs from before a change of it are not
+        reused.
         """
         shape = self.to_dict()
-        for noise in ("name", "area", "clock_mhz"):
+        for noise in ("name", "area", "clock_mhz", "calibration"):
             shape.pop(noise, None)
         for noise in ("clock_mhz", "assumed"):
             shape.get("cpu", {}).pop(noise, None)

@@ -42,8 +42,9 @@ class DotInstruction:
     values unsigned; its contribution is subtracted from the initial value of the sums. `adds`: the intrinsic adds to
     the accumulator. `rate`: how many start per fused multiply-add slot, `slower`: rates of particular cores, by LLVM's
     names; `latency` in cycles, None: that of the multiply-add. `emitted`: kernels use it; the others only describe what
-    a machine could do. `stored`: the 16-bit type in which packed panels of B are stored and from which they are
-    converted on reading, empty: `operand`; see decide/gemm/dot_engine.py. `by_lane`: the
+    a machine could do. `tiled`: it multiplies tiles, not vectors; `group` and `rate` are then those of a vector
+    instruction that does as many multiply-adds per cycle. `stored`: the 16-bit type in which packed panels of B are
+    stored and from which they are converted on reading, empty: `operand`; see decide/gemm/dot_engine.py. `by_lane`: the
     kernels let it take a group of A from one lane of a vector, so that nothing broadcasts the group; `b_first`: its
     intrinsic then takes B before A. `rows`: a register of sums holds this many rows of A by as many columns of B as
     fill it; the register of A has a group of each row, that of B a group of each column.
@@ -61,8 +62,9 @@ class DotInstruction:
     adds: bool = True
     rate: float = 1.0
     slower: Mapping[str, float] = field(default_factory=dict)
-    latency: int | None = None
+    latency: float | None = None
     emitted: bool = True
+    tiled: bool = False
     stored: str = ""
     by_lane: bool = False
     b_first: bool = False
@@ -120,8 +122,14 @@ class DotInstruction:
         return self.in_place and element_bytes(self.a) > element_bytes(dtype)
 
     def on(self, cpu: Cpu) -> DotInstruction:
-        """Return the instruction with the rate of that CPU."""
-        return replace(self, rate=self.slower[cpu.mcpu], slower={}) if cpu.mcpu in self.slower else self
+        """Return the instruction with the rate and latency of that CPU."""
+        rate = cpu.dot_rates.get(self.name, self.slower.get(cpu.mcpu, self.rate))
+        latency = cpu.dot_latencies.get(self.name, self.latency)
+        return (
+            self
+            if (rate, latency) == (self.rate, self.latency)
+            else replace(self, rate=rate, latency=latency, slower={})
+        )
 
     def form(self, cpu: Cpu, bits: int | None = None) -> Form | None:
         """Return the form at a vector width (None: that of the CPU), or None if the CPU does not have it."""
@@ -149,6 +157,12 @@ _VPDPBUSD = DotInstruction(
         256: Form("llvm.x86.avx512.vpdpbusd.256", (("avxvnni",), ("avx512vnni",))),
         128: Form("llvm.x86.avx512.vpdpbusd.128", (("avxvnni",), ("avx512vnni",))),
     },
+)  # fmt: skip
+# AMX, tiles of 16 rows of 64 bytes: a multiplication starts every 16 cycles, 8192 multiply-adds of bfloat16 or 16384 of
+# bytes (Intel's optimisation manual, chapter on AMX). That is 512 and 1024 per cycle, beside 32 of float32 by vectors.
+_TDPBSSD = DotInstruction(
+    name="tdpbssd", arch="x86_64", a="int8", b="int8", acc="int32", group=4, rate=8.0, latency=52, emitted=False,
+    tiled=True, forms={512: Form(needs=(("amx-tile", "amx-int8"),))},
 )  # fmt: skip
 _SDOT = DotInstruction(
     name="sdot", arch="aarch64", a="int8", b="int8", acc="int32", group=4, by_lane=True, b_first=True,
@@ -191,6 +205,10 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
     ),
     _VPDPBUSD,
     replace(_VPDPBUSD, a="int8", offset=128),
+    _TDPBSSD,
+    replace(_TDPBSSD, name="tdpbusd", a="uint8"),
+    replace(_TDPBSSD, name="tdpbf16ps", a="bfloat16", b="bfloat16", acc="float32", group=2,
+            forms={512: Form(needs=(("amx-tile", "amx-bf16"),))}),
     _SDOT,
     replace(_SDOT, name="udot", a="uint8", b="uint8",
             forms={128: Form("llvm.aarch64.neon.udot.v4i32.v16i8", (("dotprod",),))}),
@@ -220,13 +238,22 @@ used."""
 
 
 def fastest(
-    cpu: Cpu, a: str, b: str, acc: str, *, emitted: bool = True, in_place: bool = False, matrix: bool = False
+    cpu: Cpu,
+    a: str,
+    b: str,
+    acc: str,
+    *,
+    emitted: bool = True,
+    in_place: bool = False,
+    matrix: bool = False,
+    tiled: bool = False,
 ) -> DotInstruction | None:
     """Return the instruction with the most multiply-adds per vector that a CPU has for those types, or None. `emitted`:
-    only those that kernels use; `in_place`: only those that read operands in place; `matrix`:
-    also those that take several rows of A."""
+    only those that kernels use; `in_place`: only those that read operands in place; `matrix`: also those that take
+    several rows of A; `tiled`: also those of tiles."""
     found = [row.on(cpu) for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
-    found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place and (matrix or row.rows == 1)]
+    found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place and row.tiled <= tiled]
+    found = [row for row in found if matrix or row.rows == 1]
     return max(found, key=lambda row: row.speed / row.acc_bytes, default=None)
 
 

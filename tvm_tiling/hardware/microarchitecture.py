@@ -6,7 +6,8 @@ arch/arm64/include/asm/cputype.h); units and latencies of FMA from the vendors' 
 optimisation guides and the uops.info tables; sustained L2 and L3 rates from Intel's optimisation manual (Broadwell 25
 and 14, Skylake server 52 and 15 bytes per cycle), AMD's guides (32-byte paths minus losses) and Arm's published
 bandwidth sweeps of Neoverse N1 and V2. A memory rate is that of one core with the others idle, at a typical clock; it
-is the least precise of these values. Caches are used only if the system hides its own.
+is the least precise of these values. Caches are used only if the system hides its own. Rows name what is particular to
+them; `tvm-tiling hardware --calibrate` measures all of this.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ HASWELL = Microarchitecture(
 )
 BROADWELL = replace(HASWELL, mcpu="broadwell")
 SKYLAKE = replace(HASWELL, mcpu="skylake", fma_latency=4, l2=(256, 4), l3=(2048, 16), rates=(32.0, 16.0, 6.0))
+# Skylake-X: Intel's optimisation manual; caches from WikiChip, "Skylake (server)".
 # Some Silver, Bronze and Gold 5000 parts of this model have only one 512-bit unit; they cannot be distinguished.
 SKYLAKE_SERVER = Microarchitecture(
     mcpu="skylake-avx512",
@@ -72,6 +74,7 @@ SKYLAKE_SERVER = Microarchitecture(
     rates=(52.0, 12.0, 4.5),
 )
 CASCADE_LAKE = replace(SKYLAKE_SERVER, mcpu="cascadelake", needs=AVX512_VNNI)
+# Intel's optimisation manual, chapter on Ice Lake; WikiChip, "Sunny Cove".
 ICE_LAKE_SERVER = replace(
     SKYLAKE_SERVER,
     mcpu="icelake-server",
@@ -91,6 +94,8 @@ ICE_LAKE_CLIENT = replace(
     rates=(48.0, 16.0, 6.0),
 )
 TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072, 12))
+# Intel's optimisation manual (Golden Cove); a calibration of a Xeon of the fifth generation found 46, 9.0 and 4.7 bytes
+# per cycle, and 4 cycles of an FMA. AMX is described in dot_instructions.py; no kernel uses it.
 # Costs: matrix multiplications of transformers' shapes on two cores of a Xeon of the fifth generation, every tiling of
 # some 40 timed. A line of sums that is resumed waits for the last-level cache, some 70 ns; rows of A that collide cost
 # nothing visible, as a line serves 16 steps; blocks of B beyond 0.8 MiB arrive late. 512 rows of B on pages of their
@@ -115,6 +120,7 @@ SAPPHIRE_RAPIDS = replace(
     },
 )
 GRANITE_RAPIDS = replace(SAPPHIRE_RAPIDS, mcpu="graniterapids")
+# Performance cores (Golden Cove without AVX-512): Intel's optimisation manual; uops.info, "Alder Lake-P".
 ALDER_LAKE = replace(
     SKYLAKE,
     mcpu="alderlake",
@@ -126,6 +132,8 @@ ALDER_LAKE = replace(
 )
 RAPTOR_LAKE = replace(ALDER_LAKE, mcpu="raptorlake", l2=(2048, 16))
 
+# AMD's software optimisation guides for families 17h, 19h and 1Ah (FMA: 5 cycles up to Zen 2, then 4); uops.info;
+# Chips and Cheese's measurements of caches ("AMD's Zen 4, Part 2", "AMD's Ryzen 9950X: Zen 5 on Desktop").
 # Zen and Zen+ execute a 256-bit FMA as two halves.
 ZEN1 = Microarchitecture(
     mcpu="znver1",
@@ -157,6 +165,7 @@ CORTEX_A72 = Microarchitecture(
     l3=(0, 0),
     rates=(12.0, 6.0, 3.0),
 )
+# Arm's software optimisation guides of each core; WikiChip for caches, whose sizes makers choose.
 NEOVERSE_N1 = Microarchitecture(
     mcpu="neoverse-n1",
     needs=("neon", "fullfp16", "dotprod"),
@@ -168,6 +177,7 @@ NEOVERSE_N1 = Microarchitecture(
     rates=(29.0, 14.0, 8.0),
 )
 CORTEX_A76 = replace(NEOVERSE_N1, mcpu="cortex-a76", l2=(512, 8))
+CORTEX_A78 = replace(CORTEX_A76, mcpu="cortex-a78")
 # NEON; with SVE these are two 256-bit units.
 NEOVERSE_V1 = replace(
     NEOVERSE_N1,
@@ -180,6 +190,8 @@ NEOVERSE_N2 = replace(NEOVERSE_V1, mcpu="neoverse-n2", needs=(*NEOVERSE_V1.needs
 NEOVERSE_V2 = replace(
     NEOVERSE_V1, mcpu="neoverse-v2", needs=(*NEOVERSE_V1.needs, "sve2"), l2=(2048, 8), rates=(34.0, 28.0, 13.0)
 )
+# Performance cores (Firestorm): Apple publishes none of this; AnandTech's deep dive into the A14 and M1, and Dougall
+# Johnson's measurements of Firestorm's instructions. L2 is that of four cores, a quarter each.
 APPLE_M1 = replace(
     NEOVERSE_N1, mcpu="apple-a14", fma_units={128: 4}, l1=(128, 8), l2=(3072, 12), l3=(0, 0), rates=(40.0, 20.0, 16.0)
 )
@@ -251,8 +263,12 @@ _ARM = {
     (0x41, 0xD0B): CORTEX_A76,
     (0x41, 0xD0C): NEOVERSE_N1,
     (0x41, 0xD40): NEOVERSE_V1,
+    (0x41, 0xD41): CORTEX_A78,
     (0x41, 0xD49): NEOVERSE_N2,
     (0x41, 0xD4F): NEOVERSE_V2,
+    (0x61, 0x023): APPLE_M1,  # M1, M1 Pro, M1 Max
+    (0x61, 0x025): APPLE_M1,
+    (0x61, 0x029): APPLE_M1,
 }
 
 

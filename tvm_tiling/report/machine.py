@@ -21,6 +21,8 @@ def machine_table(machine: Mapping[str, Any], peak: Mapping[str, Any] | None) ->
         )
         for c in machine.get("caches", ())
     ]
+    if machine.get("calibration"):
+        rows.append(("constants of the machine", str(machine["calibration"])))
     if peak:
         rows += _peaks(peak)
     versions = machine.get("versions") or {}

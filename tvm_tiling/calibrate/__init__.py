@@ -1,0 +1,1 @@
+"""Calibration: measuring what a hardware description cannot know, on this machine."""
