@@ -94,7 +94,7 @@ ICE_LAKE_CLIENT = replace(
     rates=(48.0, 16.0, 6.0),
 )
 TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072, 12))
-# Intel's optimisation manual (Golden Cove); a calibration of a Xeon of the fifth generation found 46, 9.0 and 4.7 bytes
+# Intel's optimisation manual (Golden Cove); a calibration of a Xeon of the fifth generation found 47, 10 and 5.6 bytes
 # per cycle, and 4 cycles of an FMA. AMX is described in dot_instructions.py; no kernel uses it.
 # Costs: matrix multiplications of transformers' shapes on two cores of a Xeon of the fifth generation, every tiling of
 # some 40 timed. A line of sums that is resumed waits for the last-level cache, some 70 ns; rows of A that collide cost
