@@ -31,6 +31,8 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=name_of)
 def test_snippets_of_a_page_run_in_sequence(page, tmp_path, monkeypatch):
+    if "import torch" in page.read_text():
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.chdir(tmp_path)
     run_page(page, tmp_path)
 

@@ -1,27 +1,43 @@
-"""One pass in a pipeline of your own: `ApplyTiling` schedules what it supports and leaves other functions unchanged."""
+"""One pass in a pipeline of your own: `ApplyTiling` schedules what it supports and leaves other functions unchanged.
+
+The module has a linear layer of Relax, and an operator written as a tensor expression.
+"""
 
 import numpy as np
 import tvm
-from tvm import relax
-from tvm.relax.frontend import nn
+from tvm import relax, te, tirx
 
 import tvm_tiling as tt
 
 
-class Layer(nn.Module):
-    def __init__(self):
-        self.dense = nn.Linear(256, 512)
+def scaled_product(x: te.Tensor, weight: te.Tensor, scale: te.Tensor) -> te.Tensor:
+    """max(x @ weight * scale, 0): a matrix multiplication with an epilogue."""
+    (m, k), n = x.shape, weight.shape[1]
+    r = te.reduce_axis((0, k), name="r")
+    product = te.compute((m, n), lambda i, j: te.sum(x[i, r] * weight[r, j], axis=r), name="product")
+    return te.compute((m, n), lambda i, j: tirx.max(product[i, j] * scale[j], tirx.const(0, "float32")), name="scaled")
 
-    def forward(self, x):
-        return nn.op.relu(self.dense(x))
 
+SHAPES = {"x": (128, 256), "weight": (512, 256), "second": (512, 64), "scale": (64,)}
+builder = relax.BlockBuilder()
+x, weight, second, scale = (relax.Var(name, relax.TensorStructInfo(shape, "float32")) for name, shape in SHAPES.items())
+with builder.function("main", [x, weight, second, scale]):
+    with builder.dataflow():
+        hidden = builder.emit(relax.op.nn.relu(relax.op.linear(x, weight)))
+        result = builder.emit_output(builder.emit_te(scaled_product, hidden, second, scale))
+    builder.emit_func_output(result)
+module = builder.get()
 
-module, _ = Layer().export_tvm({"forward": {"x": nn.spec.Tensor((128, 256), "float32")}})
 steps = (relax.transform.LegalizeOps, relax.transform.AnnotateTIROpPattern, relax.transform.FuseOps)
 pipeline = tvm.transform.Sequential([*(step() for step in steps), relax.transform.FuseTIR(), tt.ApplyTiling("llvm")])
 with tt.llvm_target():
-    network = relax.VirtualMachine(tvm.compile(pipeline(module), tt.llvm_target()), tvm.cpu())
+    scheduled = pipeline(module)
+    network = relax.VirtualMachine(tvm.compile(scheduled, tt.llvm_target()), tvm.cpu())
+for name, function in scheduled.functions.items():
+    if "tvm_tiling.decision" in (function.attrs or {}):
+        print(f"{name.name_hint} is scheduled by ApplyTiling")
 
-x, weight, bias = (np.random.rand(*shape).astype("float32") for shape in ((128, 256), (512, 256), (512,)))
-out = network["forward"](*map(tvm.runtime.tensor, (x, weight, bias)))
-np.testing.assert_allclose(out.numpy(), np.maximum(x @ weight.T + bias, 0), rtol=1e-4)
+arrays = [np.random.rand(*shape).astype("float32") for shape in SHAPES.values()]
+out = network["main"](*map(tvm.runtime.tensor, arrays))
+expected = np.maximum(np.maximum(arrays[0] @ arrays[1].T, 0) @ arrays[2] * arrays[3], 0)
+np.testing.assert_allclose(out.numpy(), expected, rtol=1e-4)

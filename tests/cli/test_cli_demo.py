@@ -133,10 +133,17 @@ def test_the_path_of_the_program_is_printed_where_the_shell_does_not_find_it(mon
     assert demo_files._program() == "tvm-tiling"
 
 
-def test_a_directory_that_cannot_be_made_is_one_line(capsys, folder):
+@pytest.mark.parametrize(
+    ("directory", "fault"),
+    [
+        ("file", "-o file is not a directory; expected a directory to write to"),
+        ("/proc/here", "-o /proc/here cannot be created: No such file or directory"),
+        ("", "-o is empty; expected a directory to write to"),
+    ],
+)
+def test_a_directory_that_cannot_be_made_is_one_line(capsys, folder, directory, fault):
     (folder / "file").write_text("")
-    code, out, err = run(capsys, "-o", "file")
-    assert (code, out) == (1, "") and err == "error: -o file is not a directory; expected a directory to write to\n"
+    assert run(capsys, "-o", directory) == (1, "", f"error: {fault}\n")
 
 
 def test_the_network_is_the_same_every_time():

@@ -1,6 +1,6 @@
 """`tvm-tiling demo`: compile, check and benchmark a network and three matrix multiplications.
 
-No tuning and no download; it takes about a minute on two cores.
+No tuning and no download; it takes one or two minutes on two cores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..measure import machine_record
 from .demo_files import DIRECTORY, DemoFiles
 from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
 from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
-from .demo_rival import Progress
+from .demo_rival import DemoError, Progress
 from .output import print_json, stepping
 
 SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
@@ -52,6 +52,8 @@ def command(
     """
     if model and not Path(model).is_file():
         raise ModelFormatError(f"{model} does not exist; expected an ONNX file")
+    if not output:
+        raise DemoError("-o is empty; expected a directory to write to")
     products = [] if model else demo_products(size)
     network = bool(model) or importlib.util.find_spec("onnx") is not None
     files = DemoFiles.prepare(Path(output), model) if network else None

@@ -45,6 +45,8 @@ class DemoFiles:
             directory.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise NotADirectoryError(f"-o {directory} is not a directory; expected a directory to write to") from None
+        except OSError as error:
+            raise type(error)(f"-o {directory} cannot be created: {error.strerror or error}") from None
         files = cls(directory, Path(model) if model else directory / "model.onnx")
         written = files.written if model else (files.model, *files.written)
         for path in written:
