@@ -20,7 +20,7 @@ def scaled_product(x: te.Tensor, weight: te.Tensor, scale: te.Tensor) -> te.Tens
 
 SHAPES = {"x": (128, 256), "weight": (512, 256), "second": (512, 64), "scale": (64,)}
 builder = relax.BlockBuilder()
-x, weight, second, scale = (relax.Var(name, relax.TensorStructInfo(shape, "float32")) for name, shape in SHAPES.items())
+x, weight, second, scale = (relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in SHAPES.items())
 with builder.function("main", [x, weight, second, scale]):
     with builder.dataflow():
         hidden = builder.emit(relax.op.nn.relu(relax.op.linear(x, weight)))
