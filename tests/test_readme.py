@@ -63,7 +63,7 @@ def test_the_first_commands_make_an_environment_and_the_files_of_all_others():
 
 
 def test_there_is_a_picture_of_a_report():
-    assert re.search(r"^!\[[^\]]+\]\(docs/pictures/report\.png\)$", TEXT, flags=re.MULTILINE)
+    assert re.search(r"^!\[[^\]]+\]\(docs/pictures/\w+\.png\)$", TEXT, flags=re.MULTILINE)
 
 
 def test_every_result_has_its_command():
