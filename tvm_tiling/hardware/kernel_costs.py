@@ -2,8 +2,8 @@
 
 Each field states its unit and how it was measured. Unless noted otherwise, the values are those of a Zen 4 server (two
 cores of an EPYC at 2.6 GHz, 512-bit vectors in two halves): first measured or counted in isolation, then fitted jointly
-so that the predicted times of the kernels of `benchmarks.forms` and `benchmarks.cost_model` match their measured times
-best. A description of another machine may give its own values in a table [cpu.costs].
+so that the predicted times of the kernels of `benchmarks.algorithms` and `benchmarks.cost_model` match their measured
+times best. A description of another machine may give its own values in a table [cpu.costs].
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cost of each convolution algorithm compared with the chosen one: python -m benchmarks.forms --json results/forms.json
+"""Cost of each convolution algorithm compared with the chosen one: python -m benchmarks.algorithms --json found.json
 
 For each layer of a suite, every algorithm that the decision considered and that applies is compiled, its output is
 checked, and it runs in a paired benchmark with the chosen one. A layer counts if at least two algorithms were measured.
@@ -41,14 +41,14 @@ from .suite import Case, SuiteError
 from .summary import geometric_mean
 from .table import PIPE_WIDTH, number, percent
 
-FORMAT = "tvm-tiling-forms"
+FORMAT = "tvm-tiling-algorithms"
 VERSION = 1
 REFUSED = "refused"
 
 Entry = dict[str, Any]
 
 
-def compare_forms(case: Case, rule: StopRule, condition: Condition) -> Entry:
+def compare_algorithms(case: Case, rule: StopRule, condition: Condition) -> Entry:
     """Compare the chosen algorithm of one layer with every other applicable one; times in seconds, `ratio` relative to
     the chosen algorithm.
 
@@ -67,21 +67,21 @@ def compare_forms(case: Case, rule: StopRule, condition: Condition) -> Entry:
     alone = timed(Side(chosen.run, own_core), rule, condition)
     if alone.status is not Status.OK:
         return {**entry, "status": alone.status.value, "reason": alone.reason}
-    forms = {
-        form: _measured(form, operands, chosen, rule, condition)
-        if seconds is not None and form != tiling.form
+    algorithms = {
+        algorithm: _measured(algorithm, operands, chosen, rule, condition)
+        if seconds is not None and algorithm != tiling.form
         else {"status": REFUSED, "reason": why}
-        for form, seconds, why in tiling.candidates
+        for algorithm, seconds, why in tiling.candidates
     }
-    forms[tiling.form] = {"status": Status.OK.value, "reason": "", "seconds": alone.median, "ratio": 1.0}
-    for form, seconds, _ in tiling.candidates:
-        forms[form]["predicted_seconds"] = seconds
-    return {**entry, "status": Status.OK.value, "reason": "", **judged(tiling.form, forms)}
+    algorithms[tiling.form] = {"status": Status.OK.value, "reason": "", "seconds": alone.median, "ratio": 1.0}
+    for algorithm, seconds, _ in tiling.candidates:
+        algorithms[algorithm]["predicted_seconds"] = seconds
+    return {**entry, "status": Status.OK.value, "reason": "", **judged(tiling.form, algorithms)}
 
 
-def _measured(form: str, operands: Operands, chosen: Prepared, rule: StopRule, condition: Condition) -> Entry:
+def _measured(algorithm: str, operands: Operands, chosen: Prepared, rule: StopRule, condition: Condition) -> Entry:
     """Measure one algorithm alternately with the chosen one."""
-    other = ready(Ours(form, form=form), operands, packed=True)
+    other = ready(Ours(algorithm, form=algorithm), operands, packed=True)
     if isinstance(other, Timing):
         return {"status": other.status.value, "reason": other.reason}
     pair = paired(Side(chosen.run, own_core), Side(other.run, own_core), rule, condition)
@@ -97,16 +97,16 @@ def _measured(form: str, operands: Operands, chosen: Prepared, rule: StopRule, c
     }
 
 
-def judged(chosen: str, forms: dict[str, Entry]) -> Entry:
+def judged(chosen: str, algorithms: dict[str, Entry]) -> Entry:
     """Return whether the chosen algorithm is the fastest of those measured, and the loss if it is not."""
-    measured = {form: found for form, found in forms.items() if found["status"] == Status.OK.value}
-    ratios = {form: found["ratio"] for form, found in measured.items()}
-    fastest = min(ratios, key=lambda form: ratios[form], default=chosen)
+    measured = {algorithm: found for algorithm, found in algorithms.items() if found["status"] == Status.OK.value}
+    ratios = {algorithm: found["ratio"] for algorithm, found in measured.items()}
+    fastest = min(ratios, key=lambda algorithm: ratios[algorithm], default=chosen)
     least = ratios.get(fastest, 1.0)
     right = fastest == chosen or least * (1 + measured[fastest]["uncertainty"]) >= 1
     return {
         "chosen": chosen,
-        "forms": forms,
+        "algorithms": algorithms,
         "compared": len(measured) > 1,
         "fastest": chosen if right else fastest,
         "right": right,
@@ -125,9 +125,9 @@ def summarize(entries: Sequence[Entry]) -> Entry:
     losses = [entry["loss"] for entry in compared if not entry["right"]]
     offs: dict[str, list[float]] = {}
     for entry in entries:
-        for form, found in entry.get("forms", {}).items():
+        for algorithm, found in entry.get("algorithms", {}).items():
             if found["status"] == Status.OK.value and found.get("predicted_seconds"):
-                offs.setdefault(form, []).append(found["seconds"] / found["predicted_seconds"])
+                offs.setdefault(algorithm, []).append(found["seconds"] / found["predicted_seconds"])
     return {
         "layers": len(entries),
         "compared": len(compared),
@@ -136,8 +136,8 @@ def summarize(entries: Sequence[Entry]) -> Entry:
         "mean_loss": statistics.fmean(losses) if losses else 0.0,
         "worst_loss": max(losses, default=0.0),
         "measured_over_predicted": {
-            form: {"layers": len(values), "mean": geometric_mean(values), "spread": _spread(values)}
-            for form, values in offs.items()
+            algorithm: {"layers": len(values), "mean": geometric_mean(values), "spread": _spread(values)}
+            for algorithm, values in offs.items()
         },
     }
 
@@ -153,17 +153,17 @@ def print_entries(entries: Sequence[Entry]) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
-    names = list(dict.fromkeys(form for entry in entries for form in entry.get("forms", {})))
+    names = list(dict.fromkeys(algorithm for entry in entries for algorithm in entry.get("algorithms", {})))
     table = Table(
         box=box.SIMPLE_HEAD, title="microseconds, predicted / measured; loss: relative to the fastest algorithm"
     )
     for heading in ("layer", "chosen", *names, "fastest", "loss"):
         table.add_column(heading, justify="left" if heading in ("layer", "chosen", "fastest") else "right")
     for entry in entries:
-        if "forms" not in entry:
+        if "algorithms" not in entry:
             table.add_row(entry["case"], f"{entry['status']}: {entry['reason']}")
             continue
-        cells = [_cell(entry["forms"].get(name)) for name in names]
+        cells = [_cell(entry["algorithms"].get(name)) for name in names]
         table.add_row(entry["case"], entry["chosen"], *cells, entry["fastest"], percent(entry["loss"]))
     console.print(table)
     found = summarize(entries)
@@ -171,9 +171,9 @@ def print_entries(entries: Sequence[Entry]) -> None:
         f"fastest chosen in {found['right']} of {found['compared']} layers ({percent(found['share_right'])}); loss"
         f" in the others: {percent(found['mean_loss'])} on average, {percent(found['worst_loss'])} at most"
     )
-    for form, off in found["measured_over_predicted"].items():
+    for algorithm, off in found["measured_over_predicted"].items():
         line = f"measured / predicted {number(off['mean'])} on average, spread {percent(off['spread'])}"
-        console.print(f"{form}: {line}, {off['layers']} layers")
+        console.print(f"{algorithm}: {line}, {off['layers']} layers")
 
 
 def _cell(found: Entry | None) -> str:
@@ -187,7 +187,7 @@ def _cell(found: Entry | None) -> str:
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.forms", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.algorithms", description=__doc__)
     parser.add_argument("--suite", default="conv", help="a suite or a TOML file; default: %(default)s")
     parser.add_argument("--short", action="store_true", help="measure the short set only")
     parser.add_argument("--dtype", help="measure this element type only")
@@ -195,7 +195,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="time limit per pair in seconds; default: %(default)s"
     )
-    parser.add_argument("--json", type=Path, default=Path("results/forms.json"), help="default: %(default)s")
+    parser.add_argument("--json", type=Path, default=Path("results/algorithms.json"), help="default: %(default)s")
     parser.add_argument(
         "--resume", action="store_true", help="keep the layers in the file, except failed and doubtful ones"
     )
@@ -215,7 +215,7 @@ def run(settings: Settings) -> list[Entry]:
         if case.name in done:
             continue
         print(f"{place} of {len(cases)}: {case.name}", file=sys.stderr)
-        entries.append(compare_forms(case, rule, condition))
+        entries.append(compare_algorithms(case, rule, condition))
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine())}
         assert settings.json is not None
         write_whole(settings.json, json.dumps({**result, "summary": summarize(entries), "layers": entries}, indent=1))
@@ -223,7 +223,7 @@ def run(settings: Settings) -> list[Entry]:
 
 
 def _doubtful(entry: Entry) -> bool:
-    return any(found.get("doubtful") for found in entry["forms"].values())
+    return any(found.get("doubtful") for found in entry["algorithms"].values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
