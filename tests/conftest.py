@@ -16,9 +16,9 @@ from hypothesis import settings
 from pairs import beside_pairs
 from skips import Skips
 
-# NumPy's OpenBLAS starts a thread for every core in every worker, and these spin on each other during large products
-# and for 26 ms behind them: a quarter of the processor time of such tests. Read when NumPy is first imported, which is
-# later.
+# NumPy's OpenBLAS starts a thread per core in every worker, and these spin against each other during large matrix
+# multiplications and for 26 ms after them: a quarter of the processor time of such tests. NumPy, which reads this
+# variable, is imported later.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Tests compare decisions, which a calibration of the machine that runs them would change.

@@ -1,4 +1,4 @@
-"""The arrays of a case, the right answer, and how far from it an answer may be: one file for each kind of workload."""
+"""The arrays of a case, the expected result, and its tolerance: one file for each kind of workload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ALIGNMENT", "ConvOperands", "GemmOperands", "Operands", "Workload", 
 
 
 def random_operands(workload: Workload, seed: int = 0) -> Operands:
-    """Operands of the workload's kind, the same for the same seed."""
+    """Return operands for the workload's kind, the same for the same seed."""
     if isinstance(workload, ConvWorkload):
         return ConvOperands.random(workload, seed)
     return GemmOperands.random(workload, seed)

@@ -37,20 +37,21 @@ class ConvOperands(Operands):
         return self.x, self.kernels
 
     def in_float32(self) -> ConvOperands:
-        """The same values and result in float32."""
+        """Return the same values and result in float32."""
         wide = replace(self.workload, dtype="float32", acc_dtype=None, out_dtype=None)
         x, kernels = (dense(array.shape, "float32") for array in self.inputs)
         x[:], kernels[:] = self.inputs
         return ConvOperands(wide, x, kernels)
 
     def output(self) -> Any:
-        """A fresh output (n, ho, wo, co), zeroed, of the result's type."""
+        """Return a new zeroed output (n, ho, wo, co) of the result's type."""
         w = self.workload
         return dense((w.n, w.ho, w.wo, w.co), w.types.out)
 
     @cached_property
     def expected(self) -> Any:
-        """The definition itself: one product of a shifted image and a slice of the kernels for each tap."""
+        """Compute the definition: one multiplication of a shifted image and a slice of the kernels per kernel
+        position."""
         w = self.workload
         top, left, bottom, right = w.padding
         image = np.pad(self.x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
@@ -67,10 +68,10 @@ class ConvOperands(Operands):
 
     @cached_property
     def summed(self) -> float:
-        """Integers: none. Floats: 1e-4 of the largest output.
+        """Integers: 0. Floats: 1e-4 of the largest output.
 
-        That is what Winograd's algorithm, which libraries and we may take, needs; plain sums of k products err by
-        about 1e-7 * sqrt(k) of it. The largest output of k terms in [-1, 1) is about 1.7 * sqrt(k), so that at most
-        0.03 is allowed in the suites; a single term that is left out differs by a quarter on average.
+        Winograd's algorithm, which libraries and we may use, needs this; direct sums of k products are off by about
+        1e-7 * sqrt(k) of the largest output. The largest output of k terms in [-1, 1) is about 1.7 * sqrt(k), so that
+        the tolerance is at most 0.03 in the suites; a single missing term causes an average difference of 0.25.
         """
         return 0.0 if self.workload.dtype == "int8" else WINOGRAD_ERROR * float(np.max(np.abs(self.expected)))

@@ -1,4 +1,4 @@
-"""The arrays of a matrix product."""
+"""The arrays of a matrix multiplication."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ class GemmOperands(Operands):
         return cls(w, a, b)
 
     def with_longer_rows(self, elements: int) -> GemmOperands:
-        """The same values with every leading dimension so many elements longer. A single row has none."""
+        """Return the same values with every leading dimension longer by `elements`. A single row has none."""
         w = self.workload
         assert w.lda is not None and w.ldb is not None and w.ldc is not None
-        more_m, more_k = (elements if rows > 1 else 0 for rows in (w.m, w.k))  # NumPy < 2.3 hands one row over as dense
+        more_m, more_k = (
+            elements if rows > 1 else 0 for rows in (w.m, w.k)
+        )  # NumPy < 2.3 exports a single row as contiguous
         longer = replace(w, lda=w.lda + more_m, ldb=w.ldb + more_k, ldc=w.ldc + more_m)
         a, b = aligned(w.m, w.k, longer.lda, w.dtype), aligned(w.k, w.n, longer.ldb, w.dtype)
         a[:], b[:] = self.a, self.b
@@ -45,13 +47,13 @@ class GemmOperands(Operands):
         return self.a, self.b
 
     def output(self) -> Any:
-        """A fresh C (m x n), zeroed, of the result's type and with the workload's leading dimension."""
+        """Return a new zeroed C (m x n) of the result's type with the workload's leading dimension."""
         w = self.workload
         assert w.ldc is not None
         return aligned(w.m, w.n, w.ldc, w.types.out)
 
     def in_float32(self) -> GemmOperands:
-        """The same values and result in float32."""
+        """Return the same values and result in float32."""
         w = self.workload
         wide = replace(w, dtype="float32", acc_dtype=None, out_dtype=None)
         assert w.lda is not None and w.ldb is not None
@@ -65,9 +67,9 @@ class GemmOperands(Operands):
 
     @property
     def summed(self) -> float:
-        """Integers: none. Floats in [-1, 1): 4*k*2^-24.
+        """Integers: 0. Floats in [-1, 1): 4*k*2^-24.
 
-        The rounding errors of k sums, each about sqrt(k) large, grow like k*2^-24/3; a product that is left out or
-        counted twice differs by a third.
+        The rounding errors of k sums, each about sqrt(k) large, grow like k*2^-24/3; a product that is omitted or
+        counted twice causes a difference of a third.
         """
         return 0.0 if self.workload.dtype == "int8" else 4 * max(self.workload.k, 16) * UNIT_ROUNDOFF

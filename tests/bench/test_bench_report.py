@@ -173,7 +173,7 @@ def result(monkeypatch):
 def test_what_the_driver_writes_has_a_page(monkeypatch):
     text = comparison_page(result(monkeypatch))
     assert "a &lt;/script&gt; chip" in text
-    assert "differs from the float64 answer" in text
+    assert "differs from the float64 result" in text
     assert "https:" not in text and "src=" not in text
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose judges are used here
+sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose checks are used here
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose judges are used here
+sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose checks are used here
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose judges are used here
+sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose checks are used here
 sys.path.insert(0, str(Path(__file__).parent))  # and graphs
 
 pytest.importorskip("onnx")

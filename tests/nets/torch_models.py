@@ -1,5 +1,5 @@
-"""Models that others wrote, compiled by torch.export and by torch.compile, beside PyTorch run eagerly, and every third
-through ONNX, beside onnxruntime.
+"""Third-party models, compiled through torch.export and torch.compile and compared with eager PyTorch, and every third
+through ONNX, compared with onnxruntime.
 
 python tests/nets/torch_models.py --lists torchvision,transformers,timm --out models.jsonl
 python tests/nets/torch_models.py --models "timm resnet18,transformers gpt2" --ways compile

@@ -1,10 +1,10 @@
-"""PyTorch's own samples of its modules (ModuleInfo), compiled and compared with PyTorch run eagerly.
+"""PyTorch's own samples of its modules (ModuleInfo), compiled and compared with eager PyTorch.
 
 python tests/nets/torch_moduleinfo.py                                                   all of them
 python tests/nets/torch_moduleinfo.py --names nn.GRU --dtypes float32 --ways export --only 3    one sample
 
-Each sample is a module in eval() with an input. It is compiled by torch.export and by torch.compile. What is printed is
-what torch_opinfo.py prints of operators.
+Each sample is a module in eval() with an input. It is compiled by torch.export and by torch.compile. The output
+is like that of torch_opinfo.py.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""PyTorch's own samples of its operators (OpInfo), compiled and compared with PyTorch run eagerly.
+"""PyTorch's own samples of its operators (OpInfo), compiled and compared with eager PyTorch.
 
 python tests/nets/torch_opinfo.py --names add,nn.functional.relu --dtypes float32,int64 --ways export --seed 0
 
-Prints for each operator, type and way how many samples are
+Prints for each operator, type and way the number of samples by outcome:
 
-    right          in the results of PyTorch run eagerly
+    right          equal to eager PyTorch
     left           right, with operators that torch.compile left to PyTorch
-    traced         not what PyTorch computes eagerly, but what it computes of its own trace
-    refused        by a TilingError
+    traced         equal to PyTorch's own trace, but not to eager PyTorch
+    refused        with a TilingError
     unexportable   PyTorch cannot export or trace it
     wrong, internal error (of another kind), died, too long, too large
 
-and what was said of the smallest one. The exit code is 1 where any is of the last line. It needs what PyTorch's test
-suite imports: expecttest.
+and the message of the smallest sample of each. The exit code is 1 if any sample has an outcome of the last line.
+Requires expecttest, which PyTorch's test suite imports.
 """
 
 from __future__ import annotations

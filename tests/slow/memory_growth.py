@@ -1,5 +1,5 @@
-"""Print how resident memory grows: python memory_growth.py runs|compiles COUNT. A program of its own, so that nothing
-else takes memory. Output: bytes after a tenth, bytes at the end, the most at any time."""
+"""Print how resident memory grows: python memory_growth.py runs|compiles COUNT. A separate program, so that nothing
+else uses memory. Output: bytes after a tenth, bytes at the end, peak bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(what: str, count: int) -> None:
         if what == "runs":
             result = executable.run(x)
         else:
-            # Other weights each time, for a model that is the same again may be shared.
+            # Other weights each time, because equal models may share memory.
             own = Network(SHAPE, seed=number)
             result = tt.compile(own.module(residual_network), cache=False).run(x)
         assert np.isfinite(result).all() and (what != "runs" or np.array_equal(result, want))
