@@ -38,8 +38,8 @@ def dense(shape: Sequence[int], dtype: str) -> Any:
 
 
 def fill(array: Any, generator: Any) -> None:
-    """Fill with random values: uniform in [-1, 1) for floats, the whole range for int8, or half of it if the instruction
-    set is limited, because oneDNN without VNNI saturates sums of pairs (vpmaddubsw)."""
+    """Fill with random values: uniform in [-1, 1) for floats, the whole range for int8, or half of it if the
+    instruction set is limited, because oneDNN without VNNI saturates sums of pairs (vpmaddubsw)."""
     if array.dtype == np.int8:
         end = 64 if isa.is_limited() else 128
         array[:] = generator.integers(-end, end, array.shape, dtype=np.int8)
