@@ -55,11 +55,14 @@ def schedule_for_accelerator(
     if form not in forms:
         raise HardwareError(f"algorithm = {form!r} on {hardware.name}; expected {', '.join(map(repr, forms))}")
     if description_of(func) is not None:
-        raise UnsupportedOperator(f"{name}: weights in blocks of few bits on {hardware.name}; expected a CPU")
+        raise UnsupportedOperator(
+            f"{name}: block-quantised weights are not supported on {hardware.name}; expected a CPU"
+        )
     if recurrence_of(func) is not None:
         raise UnsupportedOperator(
-            f"{name}: the steps of a recurrent layer in floats; accepted on {hardware.name}: products, convolutions, "
-            "element-wise work, and on a machine with a column engine layers of constant weights"
+            f"{name}: recurrent steps in floating point are not supported on {hardware.name}; expected matrix "
+            "multiplications, convolutions, element-wise operators, or recurrent layers with constant weights on a "
+            "machine with a column engine"
         )
     _refuse_types(func, name, hardware)
     if not _sums(func):
@@ -105,7 +108,8 @@ def _refuse_types(func: tirx.PrimFunc, name: str, hardware: Hardware) -> None:
     if found is not None:
         block, dtype = found
         raise HardwareError(
-            f"{name}: block {block!r} computes with {dtype}, which the vector engine of {hardware.name} has not; "
+            f"{name}: block {block!r} computes with {dtype}, which the vector engine of {hardware.name} does not "
+            "support; "
             f"expected {', '.join(Machine(hardware).vector.dtypes)}"
         )
 

@@ -45,8 +45,8 @@ def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: 
     workload = program.workload
     if workload.transposed:
         raise UnsupportedOperator(
-            f"{program.name}: a transposed convolution; accepted on accelerators: plain ones, such as that of the "
-            "input with zeros between its points"
+            f"{program.name}: transposed convolutions are not supported on accelerators; expected plain ones, such as "
+            "the convolution of the dilated input"
         )
     tiling = with_blocks(tiling, workload, hardware, vector)
     machine = Machine(hardware)

@@ -77,12 +77,14 @@ def _one_block(sch: s_tir.Schedule, name: str) -> Block:
             sch.compute_inline(block)
         except Exception as error:
             raise UnsupportedOperator(
-                f"{name}: block {hint!r} cannot be folded into its readers; accepted on accelerators: element-wise "
-                "chains"
+                f"{name}: block {hint!r} cannot be inlined into its readers; expected element-wise chains on "
+                "accelerators"
             ) from error
     (*_, block) = sch.get_child_blocks(root)
     if len(outputs) != 1 or not isinstance(sch.get(block).body, tirx.BufferStore) or not sch.get(block).iter_vars:
-        raise UnsupportedOperator(f"{name}: writes {len(outputs)} outputs; accepted on accelerators: one, of one store")
+        raise UnsupportedOperator(
+            f"{name}: writes {len(outputs)} outputs; expected one output of one store on accelerators"
+        )
     return block
 
 

@@ -42,8 +42,8 @@ def sum_types(hardware: Hardware) -> dict[str, str]:
     kept = (unit.acc_bytes_per_element if unit else None) or 4
     if kept not in SUMS and kept < 4:
         raise HardwareError(
-            f"hardware {hardware.name!r}: near_tile.acc_bytes_per_element = {kept}, accepted for programs: 2, or 4 and "
-            "more"
+            f"hardware {hardware.name!r}: near_tile.acc_bytes_per_element = {kept}; expected 2, or at least 4, for "
+            "programs"
         )
     return SUMS[2 if kept == 2 else 4]
 
@@ -71,15 +71,16 @@ class ProductOnChip:
         size = program.workload
         if size.dtype not in sums or program.a.dtype != program.b.dtype:
             raise UnsupportedOperator(
-                f"{program.name}: a product of {program.a.dtype} by {program.b.dtype}; the accelerator has products of "
-                f"{', '.join(sums)}, both operands of one type"
+                f"{program.name}: multiplication of {program.a.dtype} by {program.b.dtype}; expected two operands of "
+                "the "
+                f"same type, one of {', '.join(sums)}"
             )
         self.sum_type = sums[size.dtype]
         for operand in (program.a, program.b):
             if operand.buffer is None:
                 raise UnsupportedOperator(
-                    f"{program.name}: the operand {operand.expr} is computed; expected operands that are read as they "
-                    "lie"
+                    f"{program.name}: the operand {operand.expr} is computed; expected operands that are read from "
+                    "memory"
                 )
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: program.func}), debug_mask="none")
         self.sch.work_on(program.name)
@@ -90,7 +91,7 @@ class ProductOnChip:
         for block in sch.get_child_blocks(sch.get_sblock("root")):
             if sch.get(block).init is not None:
                 return block
-        raise UnsupportedOperator(f"{self.program.name}: holds no sum")
+        raise UnsupportedOperator(f"{self.program.name}: no block reduces")
 
     def bring_on_chip(self) -> tuple[list[LoopRV], LoopRV, LoopRV, LoopRV]:
         """Create the buffers and return the loops: batch, m, n and k. Afterwards `load_a` and `load_b` are the loading

@@ -46,7 +46,8 @@ def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperat
     machine = Machine(hardware)
     if machine.has_levels:
         raise UnsupportedOperator(
-            f"{name}: a reduction on {hardware.name}, which has several storage levels; expected machines with one"
+            f"{name}: reductions are not supported on {hardware.name}, which has several storage levels; expected one "
+            "level"
         )
     schedule = _WindowSchedule(func, name)
     tiling = decide_windows(schedule.windows(), machine)
@@ -79,8 +80,8 @@ class _WindowSchedule:
         found = reduction_of(block.init, block.body)
         if found is None:
             raise UnsupportedOperator(
-                f"{self.name}: what block {block.name_hint!r} reduces is computed; accepted on accelerators: elements "
-                "as they lie, converted to the type of the result or not"
+                f"{self.name}: the input of reduction {block.name_hint!r} is computed; expected elements read from "
+                "memory on accelerators, possibly converted to the type of the result"
             )
         return found
 
@@ -97,8 +98,9 @@ class _WindowSchedule:
         element = within[1] if within is not None else getattr(store, "value", None)
         if len(producers) != 1 or sch.get_producers(producers[0]) or not isinstance(element, TensorLoad):
             raise UnsupportedOperator(
-                f"{self.name}: what block {sch.get(self.reduce).name_hint!r} reduces is computed; accepted on "
-                "accelerators: elements as they lie, within a border"
+                f"{self.name}: the input of reduction {sch.get(self.reduce).name_hint!r} is computed; expected "
+                "elements "
+                "read from memory on accelerators, possibly padded"
             )
         sch.set_scope(producers[0], 0, "global.a")
         return producers[0]
@@ -116,8 +118,8 @@ class _WindowSchedule:
             sch.compute_inline(own[0])
         if len(own) != 1 or len(outputs) != 1 or sch.get(own[0]).init is not None:
             raise UnsupportedOperator(
-                f"{self.name}: what follows block {sch.get(self.reduce).name_hint!r} is no element-wise chain; "
-                "accepted on accelerators: one"
+                f"{self.name}: the consumers of reduction {sch.get(self.reduce).name_hint!r} are not an element-wise "
+                "chain; expected one on accelerators"
             )
         sch.set_scope(self.reduce, 0, "global.out")
         return own[0], sch.cache_write(own[0], 0, "global.out")
@@ -134,7 +136,7 @@ class _WindowSchedule:
             parts = sym.detect_linear_equation(index, axes)
             if len(parts) != len(axes) + 1 or not all(isinstance(part, tirx.IntImm) for part in parts):
                 raise UnsupportedOperator(
-                    f"{self.name}: block {block.name_hint!r} reads {element}; expected sums of axes times numbers"
+                    f"{self.name}: block {block.name_hint!r} reads {element}; expected linear combinations of axes"
                 )
             steps.append(tuple(int(parts[i]) for i in order))
         extents = [int(axis.dom.extent) for axis in block.iter_vars]

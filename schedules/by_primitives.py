@@ -44,7 +44,7 @@ def schedule_by_primitives(sch: s_tir.Schedule, name: str, hardware: Hardware, o
     support.
     """
     if hardware.cpu is None:
-        raise HardwareError(f"primitives = True is for CPUs, {hardware.name} has none; expected False")
+        raise HardwareError(f"primitives = True applies to CPUs; {hardware.name} has no CPU; expected False")
     if options.prepacked:
         raise HardwareError("primitives = True packs weights in every call; expected weights = 'plain'")
     sch.work_on(name)
@@ -56,7 +56,8 @@ def schedule_by_primitives(sch: s_tir.Schedule, name: str, hardware: Hardware, o
         tiling = _applied(sch, sums, program, hardware, options)
     except s_tir.ScheduleError as error:
         raise UnsupportedOperator(
-            f"{name}: TVM refuses a move that primitives = True takes; accepted for this operator: primitives = False"
+            f"{name}: TVM refuses a primitive that primitives = True needs; expected primitives = False for this "
+            "operator"
         ) from error
     sch.annotate(root, DECISION, tiling.to_json())
     return tiling
@@ -208,14 +209,14 @@ def _registers(
 def _conv_tiling(program: ConvProgram, hardware: Hardware, options: Options) -> ConvTiling:
     """Return the decision for the direct algorithm of this convolution."""
     if options.form not in (None, "direct"):
-        raise HardwareError(f"algorithm = {options.form!r} with primitives = True; accepted for convolutions: 'direct'")
+        raise HardwareError(f"algorithm = {options.form!r} with primitives = True; expected 'direct' for convolutions")
     if options.config is None and options.decision is None:
         options = replace(options, form="direct")
     around = around_conv(program, False, options)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, ConvTiling)
     if tiling.form != "direct":
-        raise HardwareError(f"algorithm = {tiling.form!r} with primitives = True; accepted for convolutions: 'direct'")
+        raise HardwareError(f"algorithm = {tiling.form!r} with primitives = True; expected 'direct' for convolutions")
     return tiling
 
 

@@ -68,9 +68,13 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
 def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
     """Return the operand that is to be prepacked. Raises UnsupportedOperator if it cannot be."""
     if weights is None:
-        raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be prepacked")
+        raise UnsupportedOperator(
+            f"{program.name}: {called} is computed and cannot be prepacked; expected one read from memory"
+        )
     if program.reads(weights) > 1:
-        raise UnsupportedOperator(f"{program.name}: {called} is also read elsewhere, so it cannot be prepacked")
+        raise UnsupportedOperator(
+            f"{program.name}: {called} is also read elsewhere and cannot be prepacked; expected a single reader"
+        )
     return weights
 
 
@@ -153,7 +157,7 @@ def _in_rows(program: GemmProgram) -> bool:
 def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.microkernel is not None:
-        raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
+        raise HardwareError(f"microkernel = {options.microkernel!r} does not apply to convolutions; expected None")
     # Matched again as a matrix multiplication only if the convolution is equivalent to one.
     product = _product_of(program, options) if as_product(program.workload) is not None else None
     around = around_conv(program, product is not None, options)
@@ -194,7 +198,9 @@ def schedule_open_conv(program: OpenConvProgram, hardware: Hardware, cpu: Cpu, o
     or is slower than other algorithms. Its loops are not in blocks, as for matrix multiplications with dynamic rows."""
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.form not in (None, "winograd") or options.config is not None or options.microkernel is not None:
-        raise refuse(program.name, "its images are open; expected no other form than 'winograd', and no configuration")
+        raise refuse(
+            program.name, "its image sizes are dynamic; expected algorithm 'winograd' or None, and no configuration"
+        )
     source = Source.of(program.workload)
     tiling = decide_open_winograd(
         program.workloads(LARGER),

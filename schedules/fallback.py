@@ -36,7 +36,7 @@ def decide_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple
     """Return the same schedule, and the decision if it is attention, whose work is counted like that of matrix
     multiplications."""
     if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a hardware description with a [cpu] table")
     func = with_logic(func)
     numbers = size_variables(func).intersection(func.params)
     func, sizes = with_named_extents(func)

@@ -60,7 +60,7 @@ def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
     The first kernel loaded that was compiled for this CPU sets up the threads; use_all_cores sets them up at once."""
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no cpu to compile for")
+        raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no CPU to compile for")
     options: dict[str, Any] = {"kind": "llvm", "num-cores": cpu.cores}
     if cpu.mcpu:
         options["mcpu"] = cpu.mcpu
@@ -172,7 +172,7 @@ def schedule_operator(
     if hardware.cpu is None:
         if options.prepacked or options.microkernel is not None:
             raise HardwareError(
-                f"{hardware.name} has no cpu, so packed weights and microkernel are not supported; expected neither"
+                f"{hardware.name} has no CPU, so packed weights and microkernel are not supported; expected neither"
             )
         from .schedules.accel import schedule_for_accelerator  # not required for a CPU
 
@@ -269,7 +269,7 @@ def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | Co
 def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
+        raise HardwareError(f"{hardware.name} has no CPU; operators are scheduled for CPUs")
     if isinstance(program, ConvProgram):
         return schedule_conv(program, hardware, cpu, options)
     return schedule_product(program, hardware, cpu, options)

@@ -124,11 +124,11 @@ def test_a_changed_schedule_changes_the_program():
 
 
 def test_gemms_and_convolutions_are_refused_with_the_available_units():
-    said = r"rnn16k has no unit for a product of 20 x 40 by 40 x 30, but column; expected products of a matrix by a vec"
+    said = r"rnn16k has no unit for a matrix multiplication of 20 x 40 by 40 x 30, only column; expected matri"
     for refused in (tt.tiling_schedule, tt.compile):
         with pytest.raises(tt.HardwareError, match=said):
             refused(product(20, 30, 40), target="vsim/rnn16k")
-        with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, but column; expected"):
+        with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, only column; expected"):
             refused(convolution(dtype="float32"), target="vsim/rnn16k")
     with pytest.raises(tt.HardwareError, match="mode = 'seed' does not apply"):
         tt.tiling_schedule(product(1, 30, 40), target="vsim/rnn16k", mode="seed")
@@ -147,7 +147,7 @@ def test_a_network_leaves_other_gemms_to_the_cpu():
         builder.emit_func_output(out)
     executable = tt.compile(builder.finalize(), target="vsim/rnn16k")
     left = [o.why for o in executable.report().operators if o.where == "cpu"]
-    assert any("has no unit for a product of 4 x 24 by 24 x 50, but column" in why for why in left)
+    assert any("has no unit for a matrix multiplication of 4 x 24 by 24 x 50, only column" in why for why in left)
     values = rng.standard_normal((1, 64)).astype(np.float32)
     result, sim = executable.simulate(values)
     wanted = np.maximum(values @ first, 0).reshape(4, 24) @ second

@@ -185,7 +185,9 @@ def test_operators_of_types_that_a_machine_has_not_are_refused_in_one_sentence()
 
 def test_chains_of_types_that_a_machine_has_not_are_refused_in_one_sentence():
     x = te.placeholder((60,), name="x", dtype="float32")
-    said = "main: block 'out' computes with float32, which the vector engine of vta has not; expected int8, int32"
+    said = (
+        "main: block 'out' computes with float32, which the vector engine of vta does not support; expected int8, int32"
+    )
     with pytest.raises(tt.HardwareError, match=f"^{said}$"):
         tt.tiling_schedule(te.compute((60,), lambda i: x[i] + 1.0, name="out"), target=VTA)
     dense = product(8, 8, 8, "int8")

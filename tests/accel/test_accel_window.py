@@ -137,7 +137,7 @@ def test_an_engine_without_the_function_is_refused_by_name():
 def test_sums_of_narrow_integers_and_levels_are_refused():
     with pytest.raises(tt.UnsupportedOperator):  # they wrap around, those of the engine saturate
         tt.tiling_schedule(topi.sum(array(20, 30), axis=1), target=VTA)
-    with pytest.raises(tt.UnsupportedOperator, match="several storage levels; expected machines with one"):
+    with pytest.raises(tt.UnsupportedOperator, match="several storage levels; expected one"):
         tt.tiling_schedule(CASES["2x2"](), target=levels(3))
 
 

@@ -146,5 +146,5 @@ def test_weights_are_plain_or_packed_where_there_is_a_cpu():
     assert (plain.pack_w, packed.pack_w) == ("run", "ahead")
     with pytest.raises(tt.UnsupportedOperator, match="weights = 'ahead'; expected 'plain', 'packed'"):
         tt.decide(workload, CPUS[0], weights="ahead")
-    with pytest.raises(tt.HardwareError, match="weights = 'packed' is for CPUs, vta has no cpu"):
+    with pytest.raises(tt.HardwareError, match="weights = 'packed' applies to CPUs; vta has no CPU"):
         tt.decide(workload, "vta", weights="packed")

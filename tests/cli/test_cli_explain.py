@@ -190,7 +190,7 @@ def test_a_terminal_gets_a_table_that_fits(capsys, monkeypatch):
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--algorithm", "fast"), "expected normal, nocopy"),
         (
             (STEM, "--hardware", "zen4-server-8c", "--algorithm", "gemm"),
-            "takes one tap, stride 1, no padding and one group",
+            "requires a 1x1 kernel, stride 1, no padding, one group",
         ),
         (("gemm 8 8 8", "--hardware", "rnn16k"), "rnn16k has "),
         ((STEM, "--hardware", "wfold16", "--algorithm", "direct"), "--algorithm direct is not an algorithm on wfold16"),

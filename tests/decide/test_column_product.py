@@ -62,7 +62,7 @@ def test_a_memory_without_room_for_two_blocks_is_named():
     tree = tt.Hardware.rnn(multipliers=1024, tree_inputs=64)
     tiny = dataclasses.replace(tree, memories={"b": Memory(bytes=1000)})
     with pytest.raises(
-        tt.HardwareError, match=r"no two blocks of 64 x 16 elements .*'b' of at least 4096 bytes, 'acc' of 64"
+        tt.HardwareError, match=r"cannot hold two blocks of 64 x 16 elements .*'b' of at least 4096 bytes, 'acc' of 64"
     ):
         tt.decide(vector_product(512, 512), tiny)
 
@@ -70,15 +70,15 @@ def test_a_memory_without_room_for_two_blocks_is_named():
 def test_other_shapes_are_refused_by_the_units_that_are_there():
     with pytest.raises(
         tt.HardwareError,
-        match=r"^rnn16k has no unit for a product of 20 x 40 by 40 x 30, but column; expected products of a matrix by "
-        r"a vector \(m = 1 or n = 1\), or a machine with cpu, near_tile or w_fold$",
+        match=r"^rnn16k has no unit for a matrix multiplication of 20 x 40 by 40 x 30, only column; expected "
+        r"matrix-vector multiplications \(m = 1 or n = 1\), or a machine with cpu, near_tile or w_fold$",
     ):
         tt.decide(tt.GemmWorkload(m=20, n=30, k=40), RNN)
-    with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, but column; expected products"):
+    with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, only column; expected matrix"):
         tt.decide(tt.ConvWorkload(n=1, h=8, w=8, ci=4, co=4, kh=3, kw=3), RNN)
     vector = tt.Hardware(name="alu", vector=Vector(lanes=8))
     with pytest.raises(
-        tt.HardwareError, match=r"alu has no unit for a product .*, but vector; expected a machine with"
+        tt.HardwareError, match=r"alu has no unit for a matrix multiplication .*, only vector; expected a machine with"
     ):
         tt.decide(vector_product(8, 8), vector)
 

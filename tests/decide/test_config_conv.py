@@ -128,9 +128,9 @@ PLAIN = ConvWorkload(n=1, h=28, w=28, ci=64, co=64, kh=3, kw=3)
         ("direct", {"microkernel": (4, 7, 4)}, HardwareError, "4 x 7 x 4 needs 117 vector registers, this CPU has 32"),
         ("direct", {"threads": (2, 2)}, HardwareError, "need 4 cores, this CPU has 2"),
         ("direct", {"copy_input": 1}, DatabaseError, "copy_input = 1; expected True, False"),
-        ("winograd", {"m": 8}, UnsupportedOperator, "m = 8 outputs of an image tile are no tile"),
+        ("winograd", {"m": 8}, UnsupportedOperator, "m = 8 is not a Winograd tile size"),
         ("wfold", {"microkernel": (2, 3)}, DatabaseError, "3 output channels; expected 1, 2, 4, 8, 16"),
-        ("wfold", {"ws": 5}, UnsupportedOperator, "ws = 5 neighbours"),
+        ("wfold", {"ws": 5}, UnsupportedOperator, "ws = 5 columns do not suit"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(form, choices, kind, words):
@@ -142,7 +142,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(form, choices, kind, words):
 
 def test_forms_that_a_shape_does_not_admit_are_refused():
     config = Config.of("conv", "depthwise", {})
-    with pytest.raises(UnsupportedOperator, match="takes a group for each input channel"):
+    with pytest.raises(UnsupportedOperator, match="requires one group per input channel"):
         tiling_of(config, PLAIN, CPU)
     with pytest.raises(DatabaseError, match="expected direct, stride_fold, gemm"):
         tiling_of(Config.of("conv", "matrix", {}), PLAIN, CPU)

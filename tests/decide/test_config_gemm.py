@@ -59,7 +59,7 @@ def test_a_decision_comes_back_from_its_config(w, around):
     again = tiling_of(config_of(tiling, w, CPU, around), w, CPU, around)
     assert [getattr(again, name) for name in CHOICES] == [getattr(tiling, name) for name in CHOICES]
     assert again.predicted_seconds == pytest.approx(tiling.predicted_seconds)
-    assert again.why("form") == "as the configuration that was given says"
+    assert again.why("form") == "as given by the configuration"
 
 
 @given(products(), products(), surroundings)
@@ -113,13 +113,13 @@ def blocked(**choices) -> Config:
         (blocked(depth=0), DatabaseError, "depth = 0; expected a whole number of at least 1"),
         (blocked(inner_order="km"), DatabaseError, "inner_order = 'km'; expected 'mn', 'nm'"),
         (blocked(microkernel=(6,)), DatabaseError, "microkernel = (6,); expected 2 whole numbers"),
-        (Config.of("gemm", "normal", {"depth": 3}), DatabaseError, "without 'microkernel'; it has depth"),
+        (Config.of("gemm", "normal", {"depth": 3}), DatabaseError, "has no choice 'microkernel'; expected depth"),
         (
             Config.of("gemm", "wfold", {}),
             DatabaseError,
             "algorithm = 'wfold'; expected normal, inline, pack",
         ),
-        (Config.of("conv", "direct", {}), DatabaseError, "op = 'conv', the workload is a gemm"),
+        (Config.of("conv", "direct", {}), DatabaseError, "op = 'conv' does not match the workload; expected 'gemm'"),
         (Config.of("gemm", "stream", {"side": 1}), HardwareError, "here are 64 rows"),
     ],
 )
@@ -135,7 +135,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(config, kind, words):
         ({"op": "pool", "form": "x", "choices": {}}, "op = 'pool'; expected 'gemm', 'conv'"),
         ({"op": "gemm", "form": "", "choices": {}}, "form = ''; expected the name of a kernel"),
         ({"op": "gemm", "form": "normal", "choices": [1]}, "choices = [1]; expected a table"),
-        ({"op": "gemm", "form": "normal", "choices": {"depth": 1.5}}, "depth = 1.5; expected a whole number"),
+        ({"op": "gemm", "form": "normal", "choices": {"depth": 1.5}}, "depth = 1.5; expected an integer"),
         ({"op": "gemm", "form": "normal", "choices": {"depth": [1, "x"]}}, "depth = [1, 'x']; expected whole numbers"),
         ({"op": "gemm", "form": "normal", "choices": {}, "levels": 3}, "levels = 3; expected a list of blocks"),
         ({"op": "gemm", "form": "normal", "choices": {}, "levels": [{}]}, "expected a table of level, left"),
@@ -160,5 +160,5 @@ def test_what_is_near_differs_in_one_choice():
 
 
 def test_a_convolution_is_not_a_gemm():
-    with pytest.raises(DatabaseError, match="the workload is a conv"):
+    with pytest.raises(DatabaseError, match="op = 'gemm' does not match the workload; expected 'conv'"):
         tiling_of(blocked(), ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3), CPU)

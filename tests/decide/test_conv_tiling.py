@@ -15,7 +15,7 @@ TILING = ConvTiling(
     tile_rows=2,
     copy_input=False,
     predicted_seconds=2.5e-4,
-    reasons=(Reason("form", "direct", "the cheapest"), Reason("winograd", False, "switched off")),
+    reasons=(Reason("form", "direct", "the cheapest"), Reason("winograd", False, "disabled")),
 )
 
 

@@ -155,7 +155,7 @@ def test_every_decision_explains(kind, make):
     found = make()
     assert type(found).__name__ == kind
     lines = found.explain().splitlines()
-    assert lines[0].startswith(f"{found.op} tiling, mode {found.mode}")
+    assert lines[0].startswith(f"{found.title or found.op} tiling, mode {found.mode}")
     rows = [line.strip() for line in lines[1:]]
     assert found.reasons
     for reason in found.reasons:

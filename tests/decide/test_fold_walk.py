@@ -132,7 +132,7 @@ def test_the_decision_has_both_the_prediction_and_the_walk():
         t = decide(LAYER, Hardware.wfold(first_buffer_rows=rows), mode="seed")
         assert (t.steady_cycles, t.cycles) == (8064, cycles + 8)  # 8 rows of results after the last step
         assert t.utilisation == pytest.approx(56 * 56 * 64 * 144 / 4096 / t.cycles)
-        assert "prediction" in t.why("steady_cycles") and "walked" in t.why("cycles")
+        assert "prediction" in t.why("steady_cycles") and "simulated" in t.why("cycles")
 
 
 def test_sums_that_find_no_room_are_refused_or_take_smaller_blocks():
@@ -140,7 +140,7 @@ def test_sums_that_find_no_room_are_refused_or_take_smaller_blocks():
     small = decide(LAYER, Hardware.wfold(result_buffer_rows=2), mode="seed")
     assert (roomy.co_block, small.co_block) == (64, 32)
     assert decide(LAYER, Hardware.wfold(result_buffer_rows=2)).cycles > decide(LAYER, Hardware.wfold()).cycles
-    with pytest.raises(HardwareError, match=r"result_buffer_rows = 1 of 64 bytes have no room for the sums of 64 po"):
+    with pytest.raises(HardwareError, match=r"result_buffer_rows = 1 of 64 bytes cannot hold the sums of 64 po"):
         decide(LAYER, Hardware.wfold(units=64, first_buffer_rows=64, result_buffer_rows=1))
 
 

@@ -332,8 +332,8 @@ def decision_time(w: GemmWorkload, hardware: Hardware) -> float:
         ({"microkernel": (4, 4, 4)}, "two whole numbers"),
         ({"microkernel": (4.0, 4)}, "two whole numbers"),
         ({"microkernel": (4, 4), "form": "stream"}, "no register tile"),
-        ({"microkernel": (4, 4), "form": "inline"}, "algorithm = 'inline' copies the rows beyond the 9"),
-        ({"form": "stream"}, "serves at most"),
+        ({"microkernel": (4, 4), "form": "inline"}, "algorithm = 'inline' copies rows beyond the 9"),
+        ({"form": "stream"}, "supports at most"),
     ],
 )
 def test_what_cannot_be_forced(options, part):
@@ -350,7 +350,7 @@ def test_forms_that_bytes_cannot_take(form):
 
 
 def test_a_machine_without_a_cpu():
-    with pytest.raises(HardwareError, match=r"neartile has no cpu; expected "):
+    with pytest.raises(HardwareError, match=r"neartile has no CPU; expected "):
         decide_on_cpu(GemmWorkload(m=8, n=8, k=8), Hardware.load("neartile"))
 
 

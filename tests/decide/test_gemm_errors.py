@@ -141,7 +141,7 @@ def test_a_memory_without_bandwidth():
     unit = NearTile(buf_a=64, buf_b=64, acc_max=0, macs_per_cycle=1, bandwidth={"external": 8})
     w = GemmWorkload(m=8, n=8, k=8, memory_b="internal")
     text = message(HardwareError, lambda: decide_partition(w, Hardware(name="one memory", near_tile=unit)))
-    assert "operand B lies in memory 'internal'" in text and "expected near_tile.bw_b" in text and "external" in text
+    assert "operand B is in memory 'internal'" in text and "expected near_tile.bw_b" in text and "external" in text
 
 
 def test_a_machine_without_the_unit():
@@ -157,7 +157,7 @@ def test_a_machine_without_the_unit():
         caches=(Cache(level=1, size=32768, ways=8, line=64),),
     )
     text = message(HardwareError, lambda: decide_partition(GemmWorkload(m=8, n=8, k=8), Hardware(name="x", cpu=cpu)))
-    assert text == "hardware 'x': has no near_tile unit, which the configuration of a product needs"
+    assert text == "hardware 'x': has no near_tile unit, which matrix multiplications need"
 
 
 @pytest.mark.parametrize(

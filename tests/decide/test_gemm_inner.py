@@ -70,21 +70,21 @@ def test_explain_reads_as_this():
 GOLDEN = """
 gemm tiling, mode best
   tiling
-    partition_m       16           the smallest that reads B 32 times: least accumulation buffer among the fastest
-    partition_n       32           the smallest that reads A 16 times: least accumulation buffer among the fastest
-    partition_k       512          what both input buffers hold of k beside the partitions
+    partition_m       16           the smallest that reads B 32 times: smallest accumulation buffer among the fastest
+    partition_n       32           the smallest that reads A 16 times: smallest accumulation buffer among the fastest
+    partition_k       512          the most of K that fits both input buffers
     tile_m            16           min(32 blocks per synchronisation, 1 in the partition), at least 1, of 16 rows
     tile_n            32           min(32 // 1 blocks left, 2 in the partition), at least 1, of 16 columns
-    outer_order       m outside n  costs nothing where K is split: the preset, or m outside n
-    inner_order       n outside m  by column, as sums go
+    outer_order       m outside n  the preset, or m outside n; the order has no cost with split-K
+    inner_order       n outside m  by column, in the order of the sums
   split-K
     split_k           yes          not even one block fits a buffer with all of k = 4096
-    need_acc_buffer   yes          sums of a split K are kept there
-    acc_bytes         2048         16 * 32 sums of 4 bytes, of 65536 bytes there are
+    need_acc_buffer   yes          holds the partial sums of split-K
+    acc_bytes         2048         16 * 32 sums of 4 bytes; the machine has 65536 bytes
   predicted
     load_a            16 times     once for each of 16 partitions of n; 33554432 bytes read
     load_b            32 times     once for each of 32 partitions of m; 67108864 bytes read
-    utilisation       100.0%       multipliers 1048576 cycles at peak, loads of A 1048576, of B 1048576
+    utilisation       100.0%       cycles: multipliers 1048576 at peak, loads of A 1048576, loads of B 1048576
 """
 
 

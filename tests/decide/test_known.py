@@ -25,9 +25,7 @@ def test_a_known_config_that_does_not_apply_is_reported_once():
         warnings.simplefilter("default")
         for _ in range(3):
             assert known_tiling(WORKLOAD, CPU, Options(configs=Source()), Surroundings()) is None
-    assert [str(each.message).split(":")[0] for each in told] == [
-        "a known configuration does not apply, formulas decide"
-    ]
+    assert [str(each.message).split(":")[0] for each in told] == ["a known configuration does not apply and is ignored"]
 
 
 def test_a_given_config_that_does_not_apply_is_an_error():

@@ -102,7 +102,7 @@ def test_28x1_is_legal_by_registers_and_rejected():
     text = bad.explain()
     assert "(28, 1): rejected" in text
     assert "fails  ratio: 28/(28 + 1) = 0.97 multiply-adds per load" in text
-    assert "fails  conflicts: 28 rows, of which more than 8 ways share a set" in text
+    assert "fails  conflicts: more than 8 of 28 rows share a set of 8 ways" in text
 
 
 def test_best_ranks_every_legal_pair_by_ratio():

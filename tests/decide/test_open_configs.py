@@ -78,7 +78,7 @@ def test_a_configuration_of_fixed_rows_becomes_one_of_open_rows():
     ("change", "error", "words"),
     [
         ({"microkernel": (8, 4)}, HardwareError, "vector registers"),
-        ({"rows": (8, 8)}, DatabaseError, "whole numbers of at least 1 that rise"),
+        ({"rows": (8, 8)}, DatabaseError, "increasing whole numbers of at least 1"),
         ({"rows": (8,)}, DatabaseError, "shares = .* expected 6 whole numbers"),
         ({"shares": (1, 4, 4)}, HardwareError, "need 16 cores"),
         ({"depth": 0}, DatabaseError, "depth = 0"),
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_said_in_one_sentence(change, error, words):
 
 
 def test_a_configuration_of_another_form_is_refused():
-    with pytest.raises(DatabaseError, match="algorithm = 'normal' of a gemm for a product of open rows"):
+    with pytest.raises(DatabaseError, match="algorithm = 'normal' of a gemm for a gemm with dynamic rows"):
         open_tiling_of(Config.of("gemm", "normal", {}), product(), EIGHT, AHEAD)
 
 
@@ -118,7 +118,7 @@ def test_a_source_is_asked_and_what_it_knows_explains_itself():
     tiling = open_tiling_for(product(), EIGHT, options, AHEAD, Range(1, 512), "bias")
     assert source.asked == [(Range(1, 512), True, "bias")]
     assert tiling.partition_k == 384 and "measured" in tiling.explain()
-    with pytest.warns(RuntimeWarning, match="does not apply, formulas decide"):
+    with pytest.warns(RuntimeWarning, match="does not apply and is ignored"):
         other = open_tiling_for(
             product(), EIGHT, Options(prepacked=True, configs=Known(changed(start, depth=0))), AHEAD, Range(1, 512)
         )

@@ -52,12 +52,12 @@ def test_a_decision_is_read_back_and_explains_itself():
     assert read_decision(tiling.to_json()) == tiling
     assert json.loads(tiling.to_json())["op"] == "gemm of open rows"
     said = tiling.explain()
-    assert "shares by rows" in said and "a kernel for each of up to 6 rows" in said
+    assert "cores by rows" in said and "a kernel for each of up to 6 rows" in said
     assert str(tiling.ranges[-1]) in said
 
 
 def test_a_machine_without_a_cpu_is_refused():
-    with pytest.raises(HardwareError, match="has no cpu"):
+    with pytest.raises(HardwareError, match="has no CPU"):
         decide_open_rows(tt.GemmWorkload(m=8, n=8, k=8), tt.Hardware.load("vta"), Options(), AHEAD)
 
 

@@ -48,11 +48,11 @@ def test_it_is_taken_where_it_is_faster_in_the_mean_of_all_sizes():
     with pytest.raises(UnsupportedOperator, match="stride 1, dilation 1"):
         decided(stride=(2, 2))
     hardware = tt.Hardware.load("zen4-server-8c")
-    with pytest.raises(UnsupportedOperator, match="switched off"):
+    with pytest.raises(UnsupportedOperator, match="disabled"):
         decide_open_winograd(images(), hardware, winograd=False)
     with pytest.raises(UnsupportedOperator, match="predicted error"):
         decide_open_winograd(images(), hardware, tolerance=1e-9)
-    with pytest.raises(HardwareError, match="has no cpu"):
+    with pytest.raises(HardwareError, match="has no CPU"):
         decide_open_winograd(images(), tt.Hardware.load("vta"))
 
 
@@ -61,5 +61,5 @@ def test_a_decision_is_read_back_and_explains_itself():
     assert read_decision(tiling.to_json()) == tiling
     assert json.loads(tiling.to_json())["op"] == "conv of open images"
     said = tiling.explain()
-    assert "shares by image tiles" in said and "geometric mean for images of 32 x 32, 64 x 64" in said
+    assert "cores by image tiles" in said and "geometric mean for images of 32 x 32, 64 x 64" in said
     assert str(tiling.ranges[-1]) in said

@@ -109,7 +109,7 @@ def test_types_that_do_not_go_together_are_refused(given, message):
 
 def test_what_no_kernel_reads_is_refused_in_one_sentence():
     mixed = tt.GemmWorkload(**SIZES, dtype="float32", b_dtype="bfloat16")
-    with pytest.raises(tt.UnsupportedOperator, match="products of float32 by bfloat16 on a CPU; expected"):
+    with pytest.raises(tt.UnsupportedOperator, match="operands of float32 by bfloat16 on a CPU; expected"):
         tt.decide(mixed, ZEN4)
     with pytest.raises(tt.UnsupportedOperator, match="hardware 'neartile': operands of float32 by bfloat16; expected"):
         tt.decide(mixed, "neartile")
@@ -127,9 +127,9 @@ def test_what_no_kernel_reads_is_refused_in_one_sentence():
             tt.decide(coded, "neartile")
     with pytest.raises(tt.UnsupportedOperator, match="encoding = 'int4:24:float32': no kernel reads B in this format"):
         tt.decide(tt.GemmWorkload(**SIZES, encoding="int4:24"), ZEN4)
-    with pytest.raises(tt.UnsupportedOperator, match="weights in blocks by float16, batch 1, to float32; expected"):
+    with pytest.raises(tt.UnsupportedOperator, match="block-quantised weights with float16 activations, batch 1 and"):
         tt.decide(tt.GemmWorkload(**SIZES, dtype="float16", encoding="int4"), ZEN4)
-    with pytest.raises(tt.HardwareError, match="form and microkernel of a product of weights in blocks"):
+    with pytest.raises(tt.HardwareError, match="algorithm and microkernel do not apply to block-quantised weights"):
         tt.decide(tt.GemmWorkload(**SIZES, encoding="int4"), ZEN4, algorithm="stream")
 
 
@@ -188,7 +188,7 @@ def test_weights_in_blocks_are_decided(dtype, rows):
     assert tiling.form == ("dot" if dtype == "int8" else "floats")
     assert tiling.mr <= rows
     assert 2 * tiling.mr * tiling.nr // tiling.lanes < ZEN4.cpu.vector_registers
-    assert "MB of weights and scales arrive once" in tiling.explain()
+    assert "MB of weights and scales are read once" in tiling.explain()
 
 
 @pytest.mark.parametrize("first, last, tallest", [(1, None, 8), (1, 2, 2), (1, 1, 1), (300, 512, 8)])

@@ -52,9 +52,9 @@ def test_a_changed_decision_is_refused(machine):
 def test_the_decision_of_another_operator_is_refused():
     hardware = tt.Hardware.load("icelake-server-2c")
     other = tt.decide(tt.GemmWorkload(m=1, n=3000, k=400), hardware)
-    with pytest.raises(tt.HardwareError, match=r"decision: .* is not that of a gemm of this size on icelake"):
+    with pytest.raises(tt.HardwareError, match=r"decision: .* does not match a gemm of this size on icelake"):
         tiling_for(tt.GemmWorkload(m=3, n=40, k=40), hardware, Options(decision=other), Surroundings())
-    with pytest.raises(tt.HardwareError, match="a decision and a configuration; expected one of them"):
+    with pytest.raises(tt.HardwareError, match="a decision and a configuration are both given; expected one of them"):
         Options(decision=other, config=tt.config_of(other, tt.GemmWorkload(m=1, n=3000, k=400), hardware))
 
 
@@ -62,7 +62,7 @@ def test_the_decision_of_another_operator_is_refused():
     ("text", "said"),
     [
         ("", "decision: not JSON"),
-        ("[1]", "expected an object as to_json writes it"),
+        ("[1]", "expected a JSON object written by to_json"),
         ('{"op": "softmax"}', "decision: op = 'softmax'; expected 'gemm', 'gemm of open rows', 'conv'"),
         ('{"op": "gemm"}', "'acc_bytes' is missing"),
         (json.dumps({**PLAIN, "mrr": 3}), "'mrr' is not a field"),

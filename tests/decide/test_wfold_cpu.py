@@ -137,7 +137,7 @@ def test_refusals(fields, reason):
 def test_no_more_neighbours_than_the_row_has():
     narrow = ConvWorkload(n=1, h=8, w=3, ci=1, co=2, kh=1, kw=1)
     assert decide(narrow).ws <= 2
-    with pytest.raises(UnsupportedOperator, match="ws = 4 neighbours, a row has 3"):
+    with pytest.raises(UnsupportedOperator, match="ws = 4 columns: a row has 3"):
         FoldedRows.of(narrow, 1, 16, 4)
 
 

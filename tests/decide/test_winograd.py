@@ -94,7 +94,7 @@ def test_points_of_f4_lose_a_quarter_of_what_1_and_2_lose():
 
 @pytest.mark.parametrize(("m", "r"), [(3, 3), (1, 5), (8, 3), (4, 1), (4, 6)])
 def test_other_sizes_are_refused(m, r):
-    with pytest.raises(WorkloadError, match=rf"F\({m}, {r}\) has no points; expected m and r of at least 2"):
+    with pytest.raises(WorkloadError, match=rf"F\({m}, {r}\) is not supported; expected m and r of at least 2"):
         cook_toom(m, r)
 
 
@@ -147,15 +147,15 @@ def test_no_tile_of_8_points_is_taken_by_default(ci):
 def test_what_is_refused(changed, why):
     w = conv(**changed)
     assert admissible(w) == ()
-    with pytest.raises(WorkloadError, match=f"Winograd's form serves .*{why}"):
+    with pytest.raises(WorkloadError, match=f"Winograd convolution supports .*{why}"):
         decide_winograd(w, cpu())
 
 
 def test_refusals_of_the_decision():
     assert refusal(conv()) == ""
-    with pytest.raises(WorkloadError, match=r"predicted error 5\.2e-07 exceeds what is accepted, 1\.0e-08"):
+    with pytest.raises(WorkloadError, match=r"predicted error of Winograd convolution, 5\.2e-07, exceeds 1\.0e-08"):
         decide_winograd(conv(), cpu(), tolerance=1e-8)
-    with pytest.raises(WorkloadError, match=r"m = 3 is no Winograd tile for 3x3; expected \(2, 4, 6\)"):
+    with pytest.raises(WorkloadError, match=r"m = 3 is not a Winograd tile size for 3x3; expected \(2, 4, 6\)"):
         decide_winograd(conv(), cpu(), m=3)
     assert decide_winograd(conv(), cpu(), m=6, tolerance=1e-8).m == 6
 

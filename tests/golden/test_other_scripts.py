@@ -78,7 +78,7 @@ def test_functions_that_are_not_supported_keep_their_meaning():
 
 def test_a_machine_without_a_cpu_is_refused():
     x = te.placeholder((8,), name="x")
-    with pytest.raises(tt.HardwareError, match="has no cpu"):
+    with pytest.raises(tt.HardwareError, match="has no CPU"):
         schedule_fallback(te.create_prim_func([x, topi.nn.relu(x)]), "main", tt.Hardware.load("neartile"))
 
 

@@ -135,7 +135,7 @@ def test_a_known_config_that_the_operator_cannot_have_is_left_to_the_formulas():
     func = plain_operator(GemmWorkload(m=100, n=200, k=300))
     scheduled = schedule_operator(func, "f", hardware, Options(configs=source))
     assert source.asked and scheduled.tiling.form != "stream" and not scheduled.tiling.why("config")
-    with pytest.raises(HardwareError, match="algorithm = 'stream' serves at most 4 rows"):
+    with pytest.raises(HardwareError, match="algorithm = 'stream' supports at most 4 rows"):
         schedule_operator(func, "f", hardware, Options(config=source.config))
 
 

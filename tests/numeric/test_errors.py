@@ -104,10 +104,10 @@ def test_a_target_that_is_not_supported(target):
 
 def test_a_machine_without_a_unit_for_it():
     machine = tt.Hardware.rnn(multipliers=64)
-    assert "rnn has no unit for a product of 8 x 8 by 8 x 8, but column; expected" in message(
+    assert "rnn has no unit for a matrix multiplication of 8 x 8 by 8 x 8, only column; expected" in message(
         tt.HardwareError, matmul(), machine
     )
-    with pytest.raises(tt.HardwareError, match="has no cpu"):
+    with pytest.raises(tt.HardwareError, match="has no CPU"):
         tt.llvm_target(tt.Hardware.load("neartile"))
 
 
@@ -118,8 +118,8 @@ def test_a_machine_without_a_unit_for_it():
             {"form": "fast"},
             "algorithm = 'fast' is not a kernel variant of a gemm on a CPU; expected normal, nocopy",
         ),
-        ({"form": "stream"}, "serves at most"),
-        ({"form": "inline"}, "copies the rows beyond"),
+        ({"form": "stream"}, "supports at most"),
+        ({"form": "inline"}, "copies rows beyond"),
         ({"microkernel": (100, 4)}, "needs 405 vector registers"),
         ({"microkernel": (0, 1)}, "expected (m, z) of at least 1"),
         ({"microkernel": "6x4"}, "expected two whole numbers"),

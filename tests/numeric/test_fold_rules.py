@@ -202,7 +202,7 @@ def test_refusals():
 
     refused(replace(STEM, dilation=(1, 2)), "dilated by 2")
     refused(STEM, "stride 2 along W", fold_width, pci=4, ws=2)
-    refused(replace(STEM, stride=(1, 1)), "ws of 1 to the row's 11 columns", fold_width, pci=4, ws=12)
+    refused(replace(STEM, stride=(1, 1)), "ws from 1 to the row's 11 columns", fold_width, pci=4, ws=12)
     refused(STEM, "expected 'plain', 'folded'", weights="packed")
     refused(replace(STEM, groups=3, co=6), "NHWC images in one group")
     assert issubclass(UnsupportedOperator, TilingError)

@@ -78,7 +78,7 @@ def decide(
     if not isinstance(machine, Hardware):
         machine = Hardware.detect() if machine is None else Hardware.load(machine)
     if weights == "packed" and machine.cpu is None:
-        raise HardwareError(f"weights = 'packed' is for CPUs, {machine.name} has no cpu; expected 'plain'")
+        raise HardwareError(f"weights = 'packed' applies to CPUs; {machine.name} has no CPU; expected 'plain'")
     if deterministic and machine.cpu is None:
         raise HardwareError(f"deterministic = True is not supported on {machine.name}; expected a CPU")
     options = Options(

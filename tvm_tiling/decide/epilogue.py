@@ -24,7 +24,7 @@ def steps_of(epilogue: str) -> tuple[str, ...]:
     """Return the steps of an epilogue name. Raises UnsupportedOperator for OTHER and for unknown names."""
     steps = tuple(epilogue.split("+")) if epilogue else ()
     if not set(steps) <= set(STEPS):
-        raise UnsupportedOperator(f"epilogue {epilogue!r}; expected {', '.join(STEPS)}, with + between them, or none")
+        raise UnsupportedOperator(f"epilogue {epilogue!r}; expected a combination of {', '.join(STEPS)} joined by +")
     return steps
 
 

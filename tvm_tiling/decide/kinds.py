@@ -109,7 +109,7 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
         )
     if workload.encoding.how.bits is not None:
         if options.form is not None or options.microkernel is not None:
-            raise HardwareError("form and microkernel of a product of weights in blocks; expected neither")
+            raise HardwareError("algorithm and microkernel do not apply to block-quantised weights; expected neither")
         assert hardware.cpu is not None  # guaranteed by the choice of kind
         return decide_blocked(workload, hardware.cpu, deterministic=options.deterministic)
     tiling = decide_on_cpu(
@@ -124,7 +124,7 @@ def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, aro
         deterministic=options.deterministic,
     )
     if around.exchanged:
-        why = "exchanged, so that the contiguous axis of the result is n: A stands for the second operand"
+        why = "exchanged, so that n is the contiguous axis of the result: A is the second operand"
         tiling = replace(tiling, reasons=(*tiling.reasons, Reason("operands", "exchanged", why)))
     return tiling
 
@@ -224,10 +224,10 @@ def _no_unit(workload: Workload, hardware: Hardware) -> str:
     else:
         what, accepted = "a convolution", "a machine with cpu, near_tile or w_fold"
         if isinstance(workload, GemmWorkload):
-            what = f"a product of {workload.m} x {workload.k} by {workload.k} x {workload.n}"
+            what = f"a matrix multiplication of {workload.m} x {workload.k} by {workload.k} x {workload.n}"
         if hardware.column is not None:
-            accepted = f"products of a matrix by a vector (m = 1 or n = 1), or {accepted}"
-    return f"{hardware.name} has no unit for {what}, but {units}; expected {accepted}"
+            accepted = f"matrix-vector multiplications (m = 1 or n = 1), or {accepted}"
+    return f"{hardware.name} has no unit for {what}, only {units}; expected {accepted}"
 
 
 PARTITION = ("mode", "prefer", "acc_factor", "outer_preset", "inner_preset")

@@ -55,5 +55,5 @@ def known_tiling(
     ) as error:  # the configuration does not apply to this machine, operator or version; other exceptions are bugs
         if options.config is not None:
             raise
-        warnings.warn(f"a known configuration does not apply, formulas decide: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"a known configuration does not apply and is ignored: {error}", RuntimeWarning, stacklevel=2)
         return None

@@ -82,11 +82,11 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, 
     if chunks.stays:
         other = "b" if chunks.stays == "a" else "a"
         why = (
-            f"a partition of {chunks.stays.upper()} stays while {other.upper()} passes by; of the step sizes that were "
-            "timed the fastest"
+            f"a partition of {chunks.stays.upper()} stays resident while {other.upper()} streams past; the fastest of "
+            "the simulated step sizes"
         )
     else:
-        why = "K is split: steps of A and of B take turns in the buffers, of the depth with the least estimated time"
+        why = "split-K: steps of A and of B alternate in the buffers, at the depth with the least estimated time"
     return replace(
         tiling,
         chunks=chunks,
@@ -108,7 +108,7 @@ def with_blocks(
     assert unit is not None  # conv_blocks has already refused machines without it
     tiling = _executed(tiling, workload.macs / unit.macs(workload.a_bytes), blocks.cycles, hardware)
     own = {field.name: getattr(tiling, field.name) for field in fields(tiling) if field.name != "reasons"}
-    why = f"rectangles of points with their halo, the fastest of those timed: {blocks.cycles:.0f} cycles"
+    why = f"rectangles of points with their halo, the fastest of those simulated: {blocks.cycles:.0f} cycles"
     return ConvPartition(
         blocks=blocks,
         **own,
@@ -122,7 +122,7 @@ def _executed(tiling: GemmTiling, at_peak: float, cycles: float, hardware: Hardw
     if tiling.mode != "best" or leaves_for_free(hardware):
         return tiling
     found = min(1.0, at_peak / cycles)
-    why = f"of {cycles:.0f} cycles of the program; at most {tiling.utilisation:.1%}: "
+    why = f"program of {cycles:.0f} cycles; upper bound {tiling.utilisation:.1%}: "
     reasons = (
         reason._replace(value=found, why=why + reason.why) if reason.field == "utilisation" else reason
         for reason in tiling.reasons
@@ -152,4 +152,4 @@ def _covered(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> int:
 
 def _synchronised(sync_m: int, vector: bool) -> Reason:
     why = "as much as one synchronisation with the vector engine covers (near_tile.sync_granularity)"
-    return Reason("sync_m", sync_m, why if vector else "nothing is computed behind: a whole tile")
+    return Reason("sync_m", sync_m, why if vector else "no epilogue: a whole tile")

@@ -15,7 +15,7 @@ from .fold.wfold import Mode
 from .gemm.best import Prefer
 from .tiling import Decision
 
-GIVEN = "as the configuration that was given says"
+GIVEN = "as given by the configuration"
 KNOWN = "from the database"
 
 
@@ -97,7 +97,7 @@ class Options:
         if given and settled != (None, None, "best", "utilisation"):
             raise HardwareError(
                 f"algorithm = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
-                f"{self.prefer!r} beside {given}; expected {given} alone, which settles them, or none"
+                f"{self.prefer!r} conflict with {given}; expected {given} alone, which determines them, or none"
             )
         if self.deterministic and (given or self.configs is not None):
             raise HardwareError(
@@ -105,7 +105,7 @@ class Options:
                 "on batch and cores; expected deterministic = True alone"
             )
         if self.decision is not None and self.config is not None:
-            raise HardwareError("a decision and a configuration; expected one of them")
+            raise HardwareError("a decision and a configuration are both given; expected one of them")
 
     def known_config(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, epilogue: str = ""

@@ -52,7 +52,7 @@ def read_decision(text: str | bytes) -> Decided:
     except TilingError as error:
         raise DatabaseError(f"decision: {error}") from None
     if not isinstance(plain, dict):
-        raise DatabaseError(f"decision: {str(plain)[:80]!r}; expected an object as to_json writes it")
+        raise DatabaseError(f"decision: {str(plain)[:80]!r}; expected a JSON object written by to_json")
     op = plain.get("op")
     known: dict[str, type[Any]] = {kind.op: kind for kind in CLASSES}
     if op not in known:
@@ -78,14 +78,14 @@ def written_again(
         made = kind.complete(tiling_of(config, workload, hardware, around), workload, hardware, around)
     if type(decision) is not type(made):
         raise HardwareError(
-            f"decision: a {type(decision).__name__}; expected for a {workload.op} on {hardware.name}: a "
+            f"decision: a {type(decision).__name__} for a {workload.op} on {hardware.name}; expected a "
             f"{type(made).__name__}"
         )
     own, again = _choices(decision.to_dict()), _choices(made.to_dict())
     for name in sorted(own.keys() | again.keys()):
         if own.get(name) != again.get(name):
             raise HardwareError(
-                f"decision: {name} = {own.get(name)!r} is not that of a {workload.op} of this size on {hardware.name}; "
+                f"decision: {name} = {own.get(name)!r} does not match a {workload.op} of this size on {hardware.name}; "
                 f"expected {again.get(name)!r}"
             )
     return decision

@@ -26,6 +26,7 @@ class Decision:
     """
 
     op: ClassVar[str]
+    title: ClassVar[str] = ""
     sections: ClassVar[Sections]
 
     mode: str = "best"
@@ -62,7 +63,7 @@ class Decision:
 
     def headline(self) -> str:
         """One line: the kind of decision, and whether it fits the buffers."""
-        return f"{self.op} tiling, mode {self.mode}"
+        return f"{self.title or self.op} tiling, mode {self.mode}"
 
     def explained(self) -> Iterator[Row]:
         """Yield every choice in reading order: the fields by section without those that are None or empty, then the

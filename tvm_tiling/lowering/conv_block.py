@@ -130,8 +130,8 @@ def conv_block(sch: s_tir.Schedule, block: SBlockRV) -> ConvBlock:
 
     def refuse(why: str) -> UnsupportedOperator:
         return UnsupportedOperator(
-            f"block {name!r}: {why}; expected the block of a convolution of NHWC images in one group, its padding in "
-            "a block of its own"
+            f"block {name!r}: {why}; expected the block of a convolution of NHWC images in one group, padded in a "
+            "separate block"
         )
 
     count = len(body.iter_vars)
@@ -142,10 +142,10 @@ def conv_block(sch: s_tir.Schedule, block: SBlockRV) -> ConvBlock:
     store = body.body
     read = [load for load in loads(store.value) if not load.source.same_as(store.buffer)]
     if len(read) != 2 or len(body.reads) != 2 or any(len(load.indices) != 4 for load in read):
-        raise refuse("it does not read two operands of four dimensions")
+        raise refuse("it does not read two four-dimensional operands")
     found = _Axes(body)
     if len(store.indices) != 4 or not all(found.name(a, i) for a, i in zip(AXES, store.indices, strict=False)):
-        raise refuse("its result is not stored at four of its iterators")
+        raise refuse("its result is not indexed by four of its iterators")
     which = found.image(read)
     image, kernel = read[which].indices, read[1 - which].indices
     row, column = (found.window(*names, image[d]) for d, names in ((1, ("y", "kh")), (2, ("x", "kw"))))

@@ -50,7 +50,7 @@ def fold_strides(sch: s_tir.Schedule, block: SBlockRV, weights: str = "plain") -
     if conv.dilation[1] > 1:
         raise UnsupportedOperator(
             f"block {sch.get(block).name_hint!r}: stride {sw} along W with kernels dilated by {conv.dilation[1]}; "
-            "expected kernels without dilation along W, such as the dilated one with its zeros"
+            "expected kernels without dilation along W, such as the expanded kernel with its zeros"
         )
     conv.fold(
         Fold(
@@ -78,11 +78,14 @@ def fold_width(sch: s_tir.Schedule, block: SBlockRV, pci: int, ws: int, weights:
     conv = conv_block(sch, block)
     name = sch.get(block).name_hint
     if conv.stride[1] > 1:
-        raise UnsupportedOperator(f"block {name!r}: stride {conv.stride[1]} along W; expected 1, so fold strides first")
+        raise UnsupportedOperator(
+            f"block {name!r}: stride {conv.stride[1]} along W; expected 1; call fold_strides first"
+        )
     columns = int(conv.buffer(conv.image).shape[2])
     if pci < 1 or not 1 <= ws <= columns:
         raise UnsupportedOperator(
-            f"block {name!r}: pci = {pci}, ws = {ws}; expected pci from 1 on, ws of 1 to the row's {columns} columns"
+            f"block {name!r}: pci = {pci}, ws = {ws}; expected pci of at least 1 and ws from 1 to the row's {columns} "
+            "columns"
         )
     # Points past the end of the output read columns that the padded image may not have.
     needed = -(-conv.extent["x"] // ws) * ws + (conv.extent["kw"] - 1) * conv.dilation[1]

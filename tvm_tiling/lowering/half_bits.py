@@ -50,8 +50,8 @@ def bits_of(value: Expr, word: str) -> Expr:
     if isinstance(value, _ROUNDED + _CHOSEN):
         return tirx.Cast(word, rounded_bits(type(value)(_number(value.a), _number(value.b))))
     raise UnsupportedOperator(
-        f"an operand of type bfloat16 is computed by {name or type(value).__name__}; expected elements of a tensor, "
-        "chosen, converted, added, subtracted, multiplied or divided, or another type"
+        f"an operand of type bfloat16 is computed by {name or type(value).__name__}; expected tensor elements "
+        "that are selected, converted, added, subtracted, multiplied or divided, or another type"
     )
 
 

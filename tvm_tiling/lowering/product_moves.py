@@ -42,13 +42,13 @@ def product_axes(sch: s_tir.Schedule, block: SBlockRV) -> ProductAxes:
     axes = [v.var for v in own.iter_vars]
     reduced = [i for i, v in enumerate(own.iter_vars) if int(v.iter_type) == tirx.IterVar.CommReduce]
     if own.init is None or len(own.writes) != 1 or len(own.reads) != 2 or len(reduced) != 1:
-        raise refuse("it does not sum products of two operands over one axis")
+        raise refuse("it does not reduce the product of two operands over one axis")
     if len(sch.get_loops(block)) != len(axes) or not all(isinstance(v.dom.extent, tirx.IntImm) for v in own.iter_vars):
-        raise refuse("its loops were changed, or are of no fixed extent")
+        raise refuse("its loops were modified or have dynamic extents")
     stored = [i for r in own.writes[0].region for i, v in enumerate(axes) if v.same_as(r.min)]
     read = [[i for i, v in enumerate(axes) if v in variables(region)] for region in own.reads]
     if sorted([*stored, *reduced]) != list(range(len(axes))):
-        raise refuse("its result is not stored at its own axes")
+        raise refuse("its result is not indexed by its own axes")
     sides = [place for place in stored if (place in read[0]) != (place in read[1])]
     n = sides[-1] if sides else -1
     right = next((number for number in (1, 0) if n in read[number]), 1)
@@ -70,9 +70,7 @@ def split_k(sch: s_tir.Schedule, block: SBlockRV, parts: int) -> SBlockRV:
     places = [i for i, v in enumerate(own.iter_vars) if int(v.iter_type) == tirx.IterVar.CommReduce]
     extents = [own.iter_vars[i].dom.extent for i in places]
     if len(places) != 1 or not isinstance(extents[0], tirx.IntImm) or len(sch.get_loops(block)) != len(own.iter_vars):
-        raise UnsupportedOperator(
-            f"block {own.name_hint!r}; expected one reduction axis of fixed extent, loops as made"
-        )
+        raise UnsupportedOperator(f"block {own.name_hint!r}; expected one static reduction axis and unmodified loops")
     if parts < 1 or int(extents[0]) % parts:
         raise UnsupportedOperator(
             f"block {own.name_hint!r}: parts = {parts}; expected a divisor of its reduction axis, {extents[0]}"
@@ -91,7 +89,9 @@ def partition(
     UnsupportedOperator if `block` is not a matrix multiplication with one axis for each of m, n and k.
     """
     if order not in ("mn", "nm") or min(m, n, 1 if k is None else k) < 1:
-        raise UnsupportedOperator(f"m = {m}, n = {n}, k = {k}, order = {order!r}; expected sizes from 1 on, 'mn', 'nm'")
+        raise UnsupportedOperator(
+            f"m = {m}, n = {n}, k = {k}, order = {order!r}; expected sizes of at least 1 and order 'mn' or 'nm'"
+        )
     axes, loops = product_axes(sch, block), sch.get_loops(block)
     extents = [int(sch.get(loop).extent) for loop in loops]
     over, inside = {}, {}

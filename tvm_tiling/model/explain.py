@@ -72,7 +72,7 @@ def explain_model(
         )
     hardware = hardware_of(target)
     if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; models are compiled for CPUs")
+        raise HardwareError(f"{hardware.name} has no CPU; models are compiled for CPUs")
     options = Options(winograd=winograd, tolerance=tolerance, deterministic=deterministic)
     explanations = []
     for setting in settings_of(batch, dims):

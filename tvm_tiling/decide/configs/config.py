@@ -32,7 +32,7 @@ def config_of(
     """Return the choices of a decision independently of its shape; `around` is the context in which it was made."""
     if tiling.rule is None:
         raise UnsupportedOperator(
-            f"config: a decision of {tiling.op!r} has none; expected a product's, a convolution's"
+            f"config: a decision of {tiling.op!r} has no configuration; expected one of a gemm or a conv"
         )
     return rule_for(tiling.rule, workload, hardware, around).config_of(tiling)
 
@@ -52,9 +52,7 @@ def tiling_of(
     does not allow the algorithm, and DatabaseError if the configuration is for another operator or lacks a choice.
     """
     if config.op != workload.op:
-        raise DatabaseError(
-            f"config: it is one of op = {config.op!r}, the workload is a {workload.op}; expected {workload.op!r}"
-        )
+        raise DatabaseError(f"config: op = {config.op!r} does not match the workload; expected {workload.op!r}")
     return because(rule_for(config.form, workload, hardware, around).tiling_of(config), config, why)
 
 
@@ -87,6 +85,6 @@ def _rules(workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Su
     if kind.rules is None:
         others = ", ".join(other.name for other in KINDS if other.rules is not None)
         raise HardwareError(
-            f"hardware {hardware.name!r}: a machine of kind {kind.name!r} leaves nothing to choose; expected {others}"
+            f"hardware {hardware.name!r}: a machine of kind {kind.name!r} has no configurations; expected {others}"
         )
     return kind.rules(workload, hardware, around or Surroundings())

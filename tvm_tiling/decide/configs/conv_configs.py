@@ -197,7 +197,8 @@ class ProductConfigs:
         product = as_product(w)
         if product is None or not convolution.source.matrix:
             raise UnsupportedOperator(
-                "algorithm = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
+                "algorithm = 'gemm' requires a 1x1 kernel, stride 1, no padding, one group and operands readable as "
+                "matrices"
             )
         # With channels last, the kernels are the right operand and may be prepacked; otherwise they are the left one.
         inner = Surroundings(

@@ -114,8 +114,8 @@ class DepthwiseConfigs(Undivided):
         s, choice = self.shape, self.choice
         if one_of(config, "lanes_along", ("channels", "columns")) != self.along:
             raise HardwareError(
-                f"config: lanes_along = {config.choice('lanes_along')!r}, here neighbouring channels are "
-                f"{'adjacent' if choice.by_channel else 'not adjacent'}; expected {self.along!r}"
+                f"config: lanes_along = {config.choice('lanes_along')!r}, but here adjacent channels are "
+                f"{'contiguous' if choice.by_channel else 'not contiguous'}; expected {self.along!r}"
             )
         rows, columns, vectors = integers(config, "microkernel", 3)
         walk_rows = bool(one_of(config, "walk_rows", (True, False)))
@@ -155,7 +155,7 @@ class DepthwiseConfigs(Undivided):
         if s.w.taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
             raise HardwareError(
                 f"config: algorithm = 'depthwise' with lanes along columns unrolls {s.w.taps} taps of a row and the "
-                f"border; expected at most {WIDEST_KERNEL} taps and borders of some vectors"
+                f"padding; expected at most {WIDEST_KERNEL} taps and padding of at most {TILES_APART} vectors"
             )
         vectors = min(vectors, 2, ceil_div(s.w.points, self.lanes))
         rows = min(rows, s.h.points)

@@ -71,7 +71,7 @@ class WFoldConfigs:
     def tiling_of(self, config: Config) -> ConvTiling:
         """Return the decision of a configuration for this shape."""
         candidate = self._candidate(config)
-        return self.model.tiling(candidate, self.model.cycles(candidate), "the configuration's")
+        return self.model.tiling(candidate, self.model.cycles(candidate), "as given by the configuration")
 
     def cost(self, config: Config) -> float:
         """Return the predicted seconds."""
@@ -111,7 +111,8 @@ class WFoldConfigs:
         ws = integer(config, "ws")
         if ws not in self.rows:
             raise UnsupportedOperator(
-                f"config: ws = {ws} neighbours in a vector of {self.model.lanes} lanes and rows of this convolution; "
+                f"config: ws = {ws} columns do not suit vectors of {self.model.lanes} lanes and this convolution's "
+                "rows; "
                 f"expected {', '.join(map(str, self.rows))}"
             )
         rows = self.rows[ws]
@@ -139,14 +140,14 @@ class WinogradConfigs:
 
     def __init__(self, convolution: ConvAlgorithms) -> None:
         if not convolution.winograd_allowed:
-            raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
+            raise UnsupportedOperator("algorithm = 'winograd' is disabled by winograd=False")
         w, source = convolution.w, convolution.source
         if why := refusal(w):
             raise UnsupportedOperator(f"conv: {why}")
         sizes = admissible(w, convolution.tolerance)
         if not sizes:
             accepted = accepted_error(w, convolution.tolerance)
-            raise UnsupportedOperator(f"conv: Winograd's predicted error exceeds what is accepted, {accepted:.1e}")
+            raise UnsupportedOperator(f"conv: the predicted error of Winograd convolution exceeds {accepted:.1e}")
         self.all, self.cpu, self.w = convolution, convolution.cpu, w
         adjacent = (source.channel_run > 1 or w.ci == 1, source.output_run > 1 or w.co == 1)
         prepacked = convolution.packing == "ahead"
@@ -222,7 +223,7 @@ class WinogradConfigs:
         m = integer(config, "m")
         if m not in self.models:
             raise UnsupportedOperator(
-                f"config: m = {m} outputs of an image tile are no tile of this kernel, or not accurate enough for "
+                f"config: m = {m} is not a Winograd tile size of this kernel, or not accurate enough for "
                 f"{self.w.ci} channels; expected {', '.join(map(str, self.models))}"
             )
         model = self.models[m]

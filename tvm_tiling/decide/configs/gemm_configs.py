@@ -130,7 +130,7 @@ class BlockedConfigs:
         w, choice = self.w, self.choice
         if config.form not in self.forms:
             raise DatabaseError(
-                f"config: algorithm = {config.form!r} of a product; expected {', '.join(self.forms)}, stream"
+                f"config: algorithm = {config.form!r} of a gemm; expected {', '.join(self.forms)}, stream"
             )
         rows, vectors = integers(config, "microkernel", 2)
         refuse_registers(choice.registers(rows, vectors), self.cpu.vector_registers, f"{rows} x {vectors}")
@@ -221,8 +221,9 @@ class StreamConfigs(Undivided):
         w, choice = self.w, self.choice
         if choice.no_stream:
             raise HardwareError(
-                f"config: algorithm = 'stream' serves at most {choice.most_stream_rows} rows with B read in place, but "
-                f"{choice.no_stream}; expected a blocked form"
+                f"config: algorithm = 'stream' supports at most {choice.most_stream_rows} rows with B read in place, "
+                "but "
+                f"{choice.no_stream}; expected {', '.join(BlockedConfigs.forms)}"
             )
         side = integer(config, "side")
         if w.trans_b:

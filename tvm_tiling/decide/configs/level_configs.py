@@ -128,7 +128,7 @@ class LevelsConfigs(Undivided):
         if found is None:
             raise HardwareError(
                 f"config: blocks of {blocks.rows} rows and {blocks.columns} columns do not fit the levels of "
-                f"{self.hardware.name}; expected smaller ones"
+                f"{self.hardware.name}; expected smaller blocks"
             )
         return p, found
 
@@ -143,14 +143,14 @@ class LevelsConfigs(Undivided):
         across_m, across_n = (integers(config, name, self.count) for name in ("across_m", "across_n"))
         if (across_m, across_n) not in set(spreads(p)):
             raise HardwareError(
-                f"config: across_m = {across_m} and across_n = {across_n} are no spread over the instances of "
-                f"{self.hardware.name}; expected products of each level's instances"
+                f"config: across_m = {across_m} and across_n = {across_n} do not cover the instances of "
+                f"{self.hardware.name}; expected factors of each level's instances"
             )
         depth = integer(config, "depth", 0)
         if bool(depth) != (len(orders) <= self.count):
             raise DatabaseError(
-                f"config: depth = {depth} with {len(orders)} orders on {self.count} levels; expected 0 with an order "
-                "for each level and one more, or steps with fewer"
+                f"config: depth = {depth} with {len(orders)} orders on {self.count} levels; expected 0 with "
+                f"{self.count + 1} orders, or a step of K with fewer"
             )
         rows = nested(integers(config, "rows", len(orders)), p.m, p.units[0] * across_m[-1])
         columns = nested(integers(config, "columns", len(orders)), p.n, p.units[1] * across_n[-1])

@@ -127,7 +127,7 @@ def neighbourhood(
         compared.update(candidates)
         further.update(near)
     if not compared:
-        raise HardwareError(f"hardware {hardware.name!r}: no configuration of the {type(workload).__name__} fits")
+        raise HardwareError(f"hardware {hardware.name!r}: no configuration of the {workload.op} fits")
     decided = [config for rule in rules if (config := rule.decided()) is not None and config in compared]
     start = min(decided or compared, key=lambda config: compared[config])
     ranked = dict(sorted((compared | further).items(), key=lambda item: (item[1], item[0] != start)))

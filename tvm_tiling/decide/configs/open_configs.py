@@ -76,7 +76,8 @@ def open_tiling_of(
     cpu = _cpu(hardware)
     if config.op != workload.op or config.form != FORM:
         raise DatabaseError(
-            f"config: algorithm = {config.form!r} of a {config.op} for a product of open rows; expected {FORM!r} of a "
+            f"config: algorithm = {config.form!r} of a {config.op} for a gemm with dynamic rows; expected {FORM!r} of "
+            "a "
             "gemm"
         )
     plain = _at_rows(config, workload, around, cpu, max(workload.m, integers(config, "microkernel", 2)[0]))
@@ -110,9 +111,7 @@ def open_tiling_for(
         except TilingError as error:  # the configuration does not apply to this machine, operator or version
             if options.config is not None:
                 raise
-            warnings.warn(
-                f"a known configuration does not apply, formulas decide: {error}", RuntimeWarning, stacklevel=2
-            )
+            warnings.warn(f"a known configuration does not apply and is ignored: {error}", RuntimeWarning, stacklevel=2)
     return decide_open_rows(workload, hardware, options, around)
 
 
@@ -256,7 +255,7 @@ def _config(tile: tuple[int, int], depth: int, columns: int, ranges: list[tuple[
 
 def _cpu(hardware: Hardware) -> Cpu:
     if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a hardware description with a [cpu] table")
     return hardware.cpu
 
 
@@ -264,7 +263,7 @@ def _limits(config: Config) -> tuple[int, ...]:
     """Return the last row count of each range except the last. Raises DatabaseError unless they increase."""
     value = config.choice("rows")
     if not isinstance(value, tuple) or any(size < 1 for size in value) or sorted(set(value)) != list(value):
-        raise DatabaseError(f"config: rows = {value!r}; expected whole numbers of at least 1 that rise")
+        raise DatabaseError(f"config: rows = {value!r}; expected increasing whole numbers of at least 1")
     return value
 
 

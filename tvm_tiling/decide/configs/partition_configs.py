@@ -121,12 +121,12 @@ class PartitionConfigs(Undivided):
         if not p.feasible(rows, columns, depth):
             raise HardwareError(
                 f"config: blocks of {rows} x {depth} and {depth} x {columns} elements do not fit the buffers of "
-                f"{self.hardware.name}; expected buf_a = {p.buf_a} bytes, buf_b = {p.buf_b} bytes, and where K is "
-                f"split acc_max = {p.acc_max} bytes of sums"
+                f"{self.hardware.name}; expected at most buf_a = {p.buf_a} bytes, buf_b = {p.buf_b} bytes and, with "
+                f"split-K, acc_max = {p.acc_max} bytes of sums"
             )
         load_a, load_b = p.load_counts(rows, columns, depth, outer)
         split = depth < p.k
-        why = dict.fromkeys(WHY, "as the configuration has it")
+        why = dict.fromkeys(WHY, "as given by the configuration")
         acc_bytes = rows * columns * p.d_acc if split else 0
         return Partition(rows, columns, depth, outer, split, acc_bytes, load_a, load_b, why)
 
@@ -207,7 +207,7 @@ class ConvPartitionConfigs(Undivided):
             "load_b": ceil_div(b.bytes_b, self.facts.product.bytes_b * self.w.groups),
             "utilisation": min(1.0, self.w.macs / self.facts.unit.macs(self.facts.product.d_a) / b.cycles),
         }
-        return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as the configuration has it"),))
+        return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as given by the configuration"),))
 
     def cost(self, config: Config) -> float:
         """Return the estimated cycles."""
@@ -273,8 +273,9 @@ class ConvPartitionConfigs(Undivided):
         if not times.fits[0]:
             raise HardwareError(
                 f"config: blocks of {step} output channels, {rows} x {columns[6]} points and {columns[7]} channels do "
-                f"not fit the buffers of {self.hardware.name}; expected near_tile.buf_a = {facts.unit.buf_a} and "
-                f"near_tile.buf_b = {facts.unit.buf_b} bytes, and room for the sums"
+                f"not fit the buffers of {self.hardware.name}; expected at most near_tile.buf_a = {facts.unit.buf_a} "
+                "and "
+                f"near_tile.buf_b = {facts.unit.buf_b} bytes, and space for the sums"
             )
         return blocks_at(times, 0)
 

@@ -74,7 +74,7 @@ class Config:
             if own == name:
                 return value
         raise DatabaseError(
-            f"config: form {self.form!r} without {name!r}; it has {', '.join(n for n, _ in self.choices)}"
+            f"config: algorithm {self.form!r} has no choice {name!r}; expected {', '.join(n for n, _ in self.choices)}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _value(name: str, value: object) -> Value:
         return value
     if isinstance(value, list | tuple):
         return _extents(name, value)
-    raise DatabaseError(f"config: {name} = {value!r}; expected a whole number, a text, yes or no, or whole numbers")
+    raise DatabaseError(f"config: {name} = {value!r}; expected an integer, a string, a boolean, or a list of integers")
 
 
 def _extents(name: str, value: object) -> tuple[int, ...]:

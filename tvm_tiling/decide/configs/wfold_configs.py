@@ -38,7 +38,7 @@ class WFoldMachineConfigs(Undivided):
     def __init__(self, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> None:
         unit = hardware.w_fold
         if unit is None:
-            raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
+            raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which algorithm 'wfold' needs")
         refuse_types(hardware, unit, workload)
         self.op = workload.op
         self.w = workload if isinstance(workload, ConvWorkload) else product_as_convolution(workload)

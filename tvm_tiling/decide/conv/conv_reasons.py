@@ -27,7 +27,7 @@ def direct_reasons(
         ),
         Reason("tile_columns", config.columns, f"{shape.w.points} columns in {tiles} tiles"),
         Reason("vectors", config.vectors, f"{shape.co} output channels in vectors of {model.lanes}"),
-        Reason("keep_rows", config.band, f"they read {band} KiB, which stay in L2 beside the weights"),
+        Reason("keep_rows", config.band, f"they read {band} KiB, which stay in L2 together with the weights"),
         Reason(
             "block_taps",
             config.block_taps,
@@ -36,26 +36,26 @@ def direct_reasons(
         Reason(
             "merge_taps",
             config.merged,
-            f"{shape.ci} channels are few: the {shape.w.taps} taps of a row are one run"
+            f"only {shape.ci} channels: the {shape.w.taps} taps of a row form one run"
             if config.merged
-            else "each tap's channels are a run of their own",
+            else "each tap's channels form a run of their own",
         ),
         Reason(
             "inner_order",
             "mn" if config.tiles_outside else "nm",
-            "tiles of pixels outside, weights pass by"
+            "a tile of pixels stays, weights stream past"
             if config.tiles_outside
-            else "a panel of weights stays, pixels pass by",
+            else "a panel of weights stays, pixels stream past",
         ),
         Reason("copy_input", config.copies, _copy(shape, model, config, adjacent)),
-        Reason("threads_rows", config.threads[0], f"shares of {shape.planes * shape.h.points} rows"),
-        Reason("threads_columns", config.threads[1], f"shares of {shape.co} output channels"),
+        Reason("threads_rows", config.threads[0], f"of the cores, for {shape.planes * shape.h.points} rows"),
+        Reason("threads_columns", config.threads[1], f"of the cores, for {shape.co} output channels"),
     )
 
 
 def _form(shape: ConvShape) -> str:
     if shape.fold == 1:
-        return "pixels are read at constant distances: no im2col, and a stride costs nothing"
+        return "pixels are read at constant distances: no im2col, and strides are free"
     return (
         f"{shape.fold} columns become channels: {shape.fold_taps} taps of {shape.ci // shape.fold} channels become "
         f"{shape.w.taps} of {shape.ci}"
@@ -65,11 +65,11 @@ def _form(shape: ConvShape) -> str:
 def _copy(shape: ConvShape, model: ConvModel, config: ConvConfig, adjacent: bool) -> str:
     engine = model.engine
     if not config.copies:
-        return "channels are adjacent, and every tap lies in the image or is left out: read in place"
+        return "channels are adjacent, and every tap is inside the image or skipped: read in place"
     if not adjacent:
-        return "channels are not adjacent in the input, they are on the way"
+        return "channels are not adjacent in the input; the copy makes them adjacent"
     if not engine.in_place:
-        return f"{engine.name} takes {engine.operand} in groups of {engine.group}: converted on the way"
+        return f"{engine.name} takes {engine.operand} in groups of {engine.group}; the copy converts them"
     if shape.w.padded or shape.d.padded:
-        return "the border is written once instead of being asked for at every tap"
-    return "in place, the pixels of a tile would collide in L1, or cost more"
+        return "padding is written once instead of being tested at every tap"
+    return "read in place, the pixels of a tile would collide in L1 or take longer"

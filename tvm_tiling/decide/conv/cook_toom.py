@@ -170,5 +170,5 @@ def cook_toom(m: int, r: int) -> CookToom:
     2."""
     pairs, odd = divmod(m + r - 3, 2)
     if odd or pairs not in PAIRS or min(m, r) < 2:
-        raise WorkloadError(f"F({m}, {r}) has no points; expected m and r of at least 2 with m + r - 1 = 4, 6 or 8")
+        raise WorkloadError(f"F({m}, {r}) is not supported; expected m and r of at least 2 with m + r - 1 = 4, 6 or 8")
     return CookToom(m, r, PAIRS[pairs])

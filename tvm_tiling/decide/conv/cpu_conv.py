@@ -87,7 +87,7 @@ def decide_conv_on_cpu(
     """
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(
             f"algorithm = {form!r} is not an algorithm of convolutions on a CPU; expected {', '.join(FORMS)}"
@@ -222,7 +222,7 @@ class ConvAlgorithms:
         w = self.w
         if w.stride[1] == 1 or w.groups > 1 or w.transposed or w.dilation[1] > 1:
             raise UnsupportedOperator(
-                f"algorithm = 'stride_fold' folds a stride along W above 1 of one group without dilation, not stride "
+                f"algorithm = 'stride_fold' requires a stride along W above 1, one group and no dilation, not stride "
                 f"{w.stride[1]}, {w.groups} groups and dilation {w.dilation[1]}{', transposed' if w.transposed else ''}"
             )
         return [shape.folded() for shape in shapes_of(w)]
@@ -262,7 +262,8 @@ class ConvAlgorithms:
         product = as_product(w)
         if product is None or not self.source.matrix:
             raise UnsupportedOperator(
-                "algorithm = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
+                "algorithm = 'gemm' requires a 1x1 kernel, stride 1, no padding, one group and operands readable as "
+                "matrices"
             )
         # With channels last, the kernels are the right operand and may be prepacked; otherwise they are the left one.
         last = w.layout == "NHWC"
@@ -283,7 +284,7 @@ class ConvAlgorithms:
             predicted_seconds=config.predicted_seconds,
             product=config,
             pack_w=self.packing,
-            reasons=(Reason("form", "gemm", f"a product of {product.m} x {product.k} x {product.n}"),),
+            reasons=(Reason("form", "gemm", f"a matrix multiplication of {product.m} x {product.k} x {product.n}"),),
         )
 
     def depthwise(self) -> ConvTiling:
@@ -307,7 +308,7 @@ class ConvAlgorithms:
 
     def winograd(self) -> ConvTiling:
         if not self.winograd_allowed:
-            raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
+            raise UnsupportedOperator("algorithm = 'winograd' is disabled by winograd=False")
         source, w = self.source, self.w
         try:
             config = decide_winograd(
@@ -328,8 +329,8 @@ class ConvAlgorithms:
         w = self.w
         per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
         why = (
-            f"F({config.m}x{config.m}, {w.kh}x{w.kw}): {config.points**2} products for {config.m**2} points of "
-            f"{w.kh * w.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted "
+            f"F({config.m}x{config.m}, {w.kh}x{w.kw}): {config.points**2} multiplications for {config.m**2} points of "
+            f"{w.kh * w.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted up to "
             f"{accepted_error(w, self.tolerance):.1e}"
         )
         return ConvTiling(

@@ -74,7 +74,7 @@ class DepthwiseChoice:
     def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, prepacked: bool) -> None:
         if workload.groups != workload.ci:
             raise UnsupportedOperator(
-                f"algorithm = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
+                f"algorithm = 'depthwise' requires one group per input channel, not {workload.groups} groups of "
                 f"{workload.ci} channels"
             )
         self.w, self.cpu, self.output_run, self.prepacked = workload, cpu, output_run, prepacked
@@ -126,9 +126,10 @@ class DepthwiseChoice:
         if not self.by_channel:
             if taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
                 raise UnsupportedOperator(
-                    f"algorithm = 'depthwise' unrolls the taps of a row where channels are not adjacent: at most "
-                    f"{WIDEST_KERNEL}, and borders of some vectors; here {taps} taps, padding {self.w.padding}, "
-                    f"dilation {self.w.dilation}"
+                    f"algorithm = 'depthwise' unrolls the taps of a row if channels are not adjacent: {taps} taps, "
+                    "padding "
+                    f"{self.w.padding}, dilation {self.w.dilation}; expected at most {WIDEST_KERNEL} taps and padding "
+                    f"of at most {TILES_APART} vectors"
                 )
             yield from self.tall_tiles()
             return
@@ -315,15 +316,13 @@ class DepthwiseChoice:
         s = self.shape
         weights = s.w.taps * config.vectors
         tile = config.columns * config.vectors if self.by_channel else config.rows * config.vectors
-        why = "channels are adjacent" if self.by_channel else "neighbouring channels are not adjacent"
-        held = f"{tile} sums beside the weights of a row, {weights}, in {self.cpu.vector_registers} registers"
+        why = "channels are adjacent" if self.by_channel else "channels are not adjacent"
+        held = f"{tile} sums and {weights} weights of a row in {self.cpu.vector_registers} registers"
         under = self.under(config.columns, config.channels)
         block = f"{under:.0f} bytes under a column of tiles, L1 holds {self.core.l1}"
         found = [Reason("form", "depthwise", f"{self.w.ci} groups of one channel"), Reason("lanes_along", along, why)]
         if self.dot is not None:
-            taps = (
-                f"{self.dot.name} adds {self.dot.group} products; {s.w.taps} neighbouring taps are multiplied at once"
-            )
+            taps = f"{self.dot.name} sums {self.dot.group} products; {s.w.taps} adjacent taps are multiplied at once"
             return (*found, Reason("taps_at_once", self.dot.group, taps), Reason("columns", config.channels, block))
         found.append(Reason("tile_columns" if self.by_channel else "tile_rows", tile, held))
         if self.by_channel:

@@ -66,7 +66,7 @@ def axes(workload: ConvWorkload) -> dict[str, int]:
     plain = ConvWorkload(n=1, h=c.h, w=c.w, ci=c.ci, co=c.co, kh=c.kh, kw=c.kw, stride=c.stride, dtype=c.dtype)
     if c != dataclasses.replace(plain, acc_dtype=c.acc_dtype, out_dtype=c.out_dtype):
         raise WorkloadError(
-            f"mapping of {workload}; expected one image in NHWC, without padding, dilation, groups and transposition"
+            f"mapping of {workload}; expected one NHWC image without padding, dilation, groups or transposition"
         )
     return {"K": c.co, "C": c.ci, "P": c.wo, "Q": c.ho, "R": c.kw, "S": c.kh}
 
@@ -102,7 +102,9 @@ def best_mapping(workload: ConvWorkload, hardware: Hardware) -> ConvMapping:
     """
     unit = hardware.near_tile
     if unit is None or unit.partial_blocks != "streamed":
-        raise HardwareError(f"{hardware.name}; expected a near_tile with partial_blocks = 'streamed'")
+        raise HardwareError(
+            f"{hardware.name} has no streaming matrix engine; expected near_tile.partial_blocks = 'streamed'"
+        )
     whole = axes(workload)
     of_k = [size for size in _divisors(whole["K"]) if size % unit.block_m == 0 or size == whole["K"]] or [whole["K"]]
     choices = [of_k, *(_divisors(whole[axis]) for axis in AXES[1:])]
@@ -110,7 +112,7 @@ def best_mapping(workload: ConvWorkload, hardware: Hardware) -> ConvMapping:
     cost = _Cost(workload, hardware, sizes)
     fitting = np.flatnonzero(cost.fits)
     if not len(fitting):
-        raise HardwareError(f"{hardware.name}: its buffers hold no tile of {workload}; expected larger buffers")
+        raise HardwareError(f"{hardware.name}: no tile of {workload} fits its buffers; expected larger buffers")
     cheapest = fitting[np.lexsort((cost.moved[fitting], cost.cycles[fitting]))[0]]
     return ConvMapping(*sizes[:, cheapest].tolist())
 

@@ -64,7 +64,7 @@ class OpenConvTiling(ConvTiling):
 
     ranges: tuple[TileRange, ...] = ()
 
-    sections: ClassVar[Sections] = (*ConvTiling.sections, ("shares by image tiles", ("ranges",)))
+    sections: ClassVar[Sections] = (*ConvTiling.sections, ("cores by image tiles", ("ranges",)))
 
     @property
     def rule(self) -> str | None:
@@ -90,9 +90,9 @@ def decide_open_winograd(
     """
     cpu, sample = hardware.cpu, workloads[0]
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a hardware description with a [cpu] table")
     if not winograd:
-        raise UnsupportedOperator("algorithm = 'winograd' is switched off by winograd=False")
+        raise UnsupportedOperator("algorithm = 'winograd' is disabled by winograd=False")
     if why := refusal(sample):
         raise UnsupportedOperator(f"conv: {why}")
     if deterministic and cpu.cores > 1:
@@ -111,7 +111,7 @@ def decide_open_winograd(
         if (rows := min(MOST_ROWS, tallest(cpu.vector_registers, vectors))) > 0
     ]
     if not choices:
-        raise UnsupportedOperator("conv: Winograd's predicted error exceeds what is accepted")
+        raise UnsupportedOperator("conv: the predicted error of Winograd convolution exceeds the tolerance")
     least = min(choice.mean for choice in choices)
     best = max((c for c in choices if c.mean <= NEAR * least), key=lambda choice: (choice.rows, -choice.mean))
     others = [
@@ -119,14 +119,18 @@ def decide_open_winograd(
     ]
     other = _mean(tiling.predicted_seconds or 0.0 for tiling in others)
     if other <= best.mean * cycle and not (deterministic and cpu.cores > 1):
-        raise UnsupportedOperator(f"algorithm = 'winograd' is predicted to take {best.mean * cycle / other:.2f} times")
+        raise UnsupportedOperator(
+            f"algorithm = 'winograd' is predicted to take {best.mean * cycle / other:.2f}x the time of the fastest "
+            "other"
+        )
     config, ranges = best.config, _ranges(best, sample, cpu, packing == "ahead")
     sizes = ", ".join(f"{workload.h} x {workload.w}" for workload in workloads)
     mean = f"geometric mean for images of {sizes}"
     why = (
-        f"F({config.m}x{config.m}, {sample.kh}x{sample.kw}): {config.points**2} products for {config.m**2} points of "
+        f"F({config.m}x{config.m}, {sample.kh}x{sample.kw}): {config.points**2} multiplications for {config.m**2} "
+        "points of "
         f"{sample.kh * sample.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted "
-        f"{accepted_error(sample, tolerance):.1e}"
+        f"up to {accepted_error(sample, tolerance):.1e}"
     )
     seconds = best.cycles[0] * cycle
     return OpenConvTiling(
@@ -138,11 +142,15 @@ def decide_open_winograd(
         ranges=ranges,
         candidates=(
             Candidate("winograd", best.mean * cycle, mean),
-            Candidate(others[0].form, other, f"{mean}, the fastest without Winograd's form"),
+            Candidate(others[0].form, other, f"{mean}, the fastest other algorithm"),
         ),
         reasons=(
             Reason("form", "winograd", why),
-            Reason("ranges", len(ranges), f"priced for {SIDES[0]} to {SIDES[-1] ** 2} image tiles, equals joined"),
+            Reason(
+                "ranges",
+                len(ranges),
+                f"predicted for {SIDES[0]} to {SIDES[-1] ** 2} image tiles, equal neighbours joined",
+            ),
         ),
     )
 

@@ -110,9 +110,9 @@ def admissible(workload: ConvWorkload, tolerance: float = TOLERANCE) -> tuple[in
 def refusal(workload: ConvWorkload) -> str:
     """Return why no tile size supports the workload at any tolerance; "" if one does."""
     w = workload
-    accepted = "Winograd's form serves"
+    accepted = "Winograd convolution supports"
     if not FMA_FLOAT32.supports(w.types.a, w.types.b, w.types.acc):
-        return f"{accepted} what is summed in float32, not {w.types.operands} summed in {w.acc_dtype}"
+        return f"{accepted} sums in float32, not {w.types.operands} summed in {w.acc_dtype}"
     if w.transposed or (w.d, w.kd) != (1, 1) or w.padding_d != (0, 0):
         return f"{accepted} plain two-dimensional convolutions"
     if w.kh != w.kw or not _sizes(w.kh):
@@ -146,12 +146,14 @@ def decide_winograd(
         raise WorkloadError(f"conv: {why}")
     sizes = _sizes(workload.kh)
     if m is not None and m not in sizes:
-        raise WorkloadError(f"conv: m = {m} is no Winograd tile for {workload.kh}x{workload.kw}; expected {sizes}")
+        raise WorkloadError(
+            f"conv: m = {m} is not a Winograd tile size for {workload.kh}x{workload.kw}; expected {sizes}"
+        )
     allowed = admissible(workload, tolerance) if m is None else (m,)
     if not allowed:
         least = min(predicted_error(workload, size) for size in sizes)
         accepted = accepted_error(workload, tolerance)
-        raise WorkloadError(f"conv: Winograd's predicted error {least:.1e} exceeds what is accepted, {accepted:.1e}")
+        raise WorkloadError(f"conv: the predicted error of Winograd convolution, {least:.1e}, exceeds {accepted:.1e}")
     adjacent = (adjacent_inputs, adjacent_outputs)
     configs = [
         config for size in allowed for config in WinogradModel(workload, cpu, size, prepacked, adjacent).configs()

@@ -63,7 +63,7 @@ def decide_wfold_cpu(
     for other, _, config in priced:
         others.setdefault(config.rows.ws, other / (cpu.mhz))
     compared = ", ".join(f"ws {ws}: {time:.0f} us" for ws, time in sorted(others.items()))
-    return model.tiling(best, cycles, f"the least predicted time: {compared}")
+    return model.tiling(best, cycles, f"least predicted time ({compared})")
 
 
 class WFoldModel:
@@ -154,7 +154,9 @@ class WFoldModel:
             pack_w="ahead" if self.prepacked else "run",
             reasons=(
                 Reason(
-                    "form", "wfold", f"{done / useful:.2f} multiply-adds for each of the convolution, in full vectors"
+                    "form",
+                    "wfold",
+                    f"full vectors at {done / useful:.2f} multiply-adds per multiply-add of the convolution",
                 ),
                 Reason(
                     "stride_fold",
@@ -164,7 +166,7 @@ class WFoldModel:
                     else "the stride is 1",
                 ),
                 Reason("pci", vector_bytes // rows.ws, why),
-                Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector over PCI"),
+                Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector divided by PCI"),
                 Reason("bci", rows.bci, f"{rows.channels} channels in blocks of {rows.pci}"),
                 Reason(
                     "columns",

@@ -14,8 +14,8 @@ from .fold_walk import fold_time, image_cycles
 from .granularity import padding
 
 _PLACES = {
-    "load": "on their way from external memory into a zeroed buffer",
-    "local": "on their way into the local buffer",
+    "load": "while they are loaded from external memory into a zeroed buffer",
+    "local": "while they are copied to the local buffer",
     "in place": "within one buffer, from its tail to its head",
 }
 
@@ -37,35 +37,35 @@ def wfold_reasons(
     best = tiling.mode == "best"
     other_mode = "seed" if best else "best"
     why = {
-        "form": "the machine's only form",
+        "form": "the machine's only algorithm",
         "stride_fold": _stride_text(fold, nest),
-        "pci": f"{_pci_cycles(nest, nests) if best else _pci_rule(nest, nests)}; mode {other_mode} takes {other.pci}",
-        "ws": f"{unit.row_bytes}-byte rows of {nest.pci} bytes a column: neighbours along W fill them",
+        "pci": f"{_pci_cycles(nest, nests) if best else _pci_rule(nest, nests)}; mode {other_mode} chooses {other.pci}",
+        "ws": f"{unit.row_bytes}-byte rows at {nest.pci} bytes per column: adjacent columns along W fill them",
         "bci": f"{layer.ci_bytes} bytes of channels in blocks of {nest.pci}",
-        "aco": f"{layer.co} output channels in whole rounds of {unit.sub_units} sub-units",
+        "aco": f"{layer.co} output channels rounded up to a multiple of {unit.sub_units} sub-units",
         "co_block": _block_text(nest, best),
         "kmax": f"{unit.first_buffer_rows} rows of the first buffer hold {unit.first_buffer_rows * nest.ws} columns, a "
-        f"block of {nest.points} points needs one less than kernel and points together",
-        "kw_pieces": f"a kernel of {layer.kw} columns {'fits' if len(nest.kw_pieces) == 1 else 'is cut'}",
-        "pco": f"{'fewest rows leave' if best else 'the padding rule of PCI'}; mode {other_mode} takes {other.pco}",
-        "wso": f"a row that leaves is {_write_text(nest)}",
-        "pco_whole": f"{layer.co_bytes} bytes of output channels in pieces of {nest.pco}",
-        "pco_remainder": "the last piece is shorter" if layer.co_bytes % nest.pco else "none",
-        "loop_order": "an input row serves the channels of a sub-unit, then both buffers slide along W; kh and ci may "
-        "change places, counts are equal",
+        f"block of {nest.points} points needs the kernel width plus the points minus one",
+        "kw_pieces": f"a kernel of {layer.kw} columns {'fits' if len(nest.kw_pieces) == 1 else 'is divided'}",
+        "pco": f"{'fewest rows written' if best else 'the padding rule of PCI'}; mode {other_mode} chooses {other.pco}",
+        "wso": f"an output row takes {_write_text(nest)}",
+        "pco_whole": f"{layer.co_bytes} bytes of output channels in parts of {nest.pco}",
+        "pco_remainder": "the last part is shorter" if layer.co_bytes % nest.pco else "none",
+        "loop_order": "an input row serves the channels of a sub-unit, then both buffers slide along W; exchanging "
+        "kh and ci gives the same counts",
         "instruction_rows": f"at most {INSTRUCTIONS} instructions for the rows of a block of output channels, so that "
-        "loads and stores run beside them",
-        "instruction_columns": "all" if nest.instruction_columns == layer.wo else "there are few rows",
+        "loads and stores overlap with them",
+        "instruction_columns": "all" if nest.instruction_columns == layer.wo else "divided, as there are few rows",
         "block_steps": f"{nest.aco_rows} channels of a sub-unit x {nest.kw_pieces[0]} x {layer.taps_high} taps x "
         f"{_count(nest.bci, 'block')} of channels for {nest.points} points; a row of weights serves all of them",
         "steps": f"per image: {layer.rows} rows of {_count(nest.row_blocks, 'block')}{_groups(nest)}, all taps",
-        "reads": f"input rows, {nest.block_reads} a block, {_times(nest.passes)}; {_request_text(nest)}",
-        "weight_rows": "of one sub-unit, one a step, loaded in a circle",
-        "write_rows": "surplus points and channels are dropped on the way out",
-        "steady_cycles": "the formula's prediction for one image, in which nothing waits for a buffer: the largest of "
+        "reads": f"input rows, {nest.block_reads} per block, {_times(nest.passes)}; {_request_text(nest)}",
+        "weight_rows": "of one sub-unit, one per step, in a ring buffer",
+        "write_rows": "surplus points and channels are not written",
+        "steady_cycles": "the formula's prediction for one image without waiting for buffers: the largest of "
         + ", ".join(f"{name} {count}" for name, count in nest.port_cycles.items()),
         "cycles": _cycles_text(nest),
-        "utilisation": f"multiply-adds at peak, {unit.bytes_per_cycle // layer.d_s} a cycle, over the cycles",
+        "utilisation": f"share of the peak of {unit.bytes_per_cycle // layer.d_s} multiply-adds per cycle",
     }
     return replace(tiling, reasons=tuple(Reason(name, getattr(tiling, name), text) for name, text in why.items()))
 
@@ -76,9 +76,9 @@ def _cycles_text(nest: FoldNest) -> str:
     _, part, leaves = nest.instructions[0]
     time = fold_time(part, leaves)
     return (
-        f"of one image, its buffers walked: {_count(count, 'instruction')} one after the other, the first of "
+        f"of one image, simulated with its buffers: {_count(count, 'instruction')} in sequence, the first with "
         f"{time.fill} cycles until its rows are formed, {time.busy} of steps and waits, {time.drain} until its results "
-        "have left"
+        "are written"
     )
 
 
@@ -96,10 +96,10 @@ def _stride_text(fold: StrideFold, nest: FoldNest) -> str:
         f"columns {fold.kernel_width}"
     )
     if fold.moves_data:
-        moved = f"rows are written once with their border, {_PLACES[nest.unit.fold_place]}"
+        moved = f"rows are copied once with their padding, {_PLACES[nest.unit.fold_place]}"
     else:
         moved = (
-            f"no data moves: {_count(fold.zeros, 'column')} of zeros in front of the kernel, a border of "
+            f"no data moves: {_count(fold.zeros, 'column')} of zeros in front of the kernel, padding of "
             f"{_count(fold.left, 'folded column')}"
         )
     return f"{shapes}; {moved}{expanded}"
@@ -108,14 +108,14 @@ def _stride_text(fold: StrideFold, nest: FoldNest) -> str:
 def _pci_cycles(nest: FoldNest, nests: Sequence[Compared]) -> str:
     counts = ", ".join(f"{w.nest.pci}: {'' if w.exact else 'at least '}{w.cycles}" for w in nests)
     ties = [w for w in nests if w.exact and w.cycles == image_cycles(nest) and w.nest.pci != nest.pci]
-    tie = " and, of equals, fewest input rows, then the largest" if ties else ""
+    tie = "; on a tie fewest input rows, then the largest" if ties else ""
     return f"fewest cycles{tie} ({counts})"
 
 
 def _pci_rule(nest: FoldNest, nests: Sequence[Compared]) -> str:
     pads = ", ".join(f"{w.nest.pci} pads {padding(nest.layer.ci_bytes, w.nest.pci)}" for w in nests)
     return (
-        f"{pads} bytes; of those with less than {nest.unit.padding_slack} more than the least, the largest "
+        f"{pads} bytes; the largest of those less than {nest.unit.padding_slack} above the minimum "
         f"({image_cycles(nest)} cycles)"
     )
 
@@ -123,16 +123,16 @@ def _pci_rule(nest: FoldNest, nests: Sequence[Compared]) -> str:
 def _block_text(nest: FoldNest, best: bool) -> str:
     supports = f"an input row serves {nest.co_rows} channels of each sub-unit"
     if nest.co_rows > nest.unit.co_block_factor:
-        return f"{supports}, whose weights of a tap fit the {nest.unit.second_buffer_rows} rows of the second buffer"
+        return f"{supports}; their weights for a tap fit the {nest.unit.second_buffer_rows} rows of the second buffer"
     if nest.passes == 1:
-        return f"{supports}, which are all"
+        return f"{supports}, all there are"
     if nest.co_rows < nest.unit.co_block_factor:
-        return f"{supports}, which takes fewer cycles than the machine's usual block"
-    return f"{supports}, the machine's usual block" + ("; a larger one saves nothing" if best else "")
+        return f"{supports}, which takes fewer cycles than the machine's default block"
+    return f"{supports}, the machine's default block" + ("; a larger one saves nothing" if best else "")
 
 
 def _groups(nest: FoldNest) -> str:
-    return f", {nest.layer.groups} groups one after the other" if nest.layer.groups > 1 else ""
+    return f", {nest.layer.groups} groups in sequence" if nest.layer.groups > 1 else ""
 
 
 def _times(count: int) -> str:
@@ -140,7 +140,7 @@ def _times(count: int) -> str:
 
 
 def _write_text(nest: FoldNest) -> str:
-    return "one write" if nest.wso == 1 or nest.layer.co_bytes <= nest.pco else f"{nest.wso} writes, one Co apart"
+    return "one write" if nest.wso == 1 or nest.layer.co_bytes <= nest.pco else f"{nest.wso} writes at a distance of Co"
 
 
 def _count(number: int, noun: str) -> str:
@@ -151,9 +151,9 @@ def _request_text(nest: FoldNest) -> str:
     """Describe how the columns of a row are read."""
     layer, unit = nest.layer, nest.unit
     if nest.ws == 1 or (nest.bci == 1 and layer.groups == 1):
-        return "each one contiguous read"
+        return "each is one contiguous read"
     if nest.ws * layer.pitch > unit.staging_bytes:
-        return f"each {nest.ws} reads of {nest.pci} bytes, one column apart"
-    text = f"{nest.ws} columns are one contiguous read into staging registers, rows strided picks from them"
+        return f"each takes {nest.ws} reads of {nest.pci} bytes, one column apart"
+    text = f"{nest.ws} columns are one contiguous read into staging registers, from which rows are gathered"
     stay = nest.bci > 1 and nest.row_reads(nest.kw_pieces[0])[1] == 0
-    return f"{text}, of all blocks of channels" if stay else text
+    return f"{text}, for all blocks of channels" if stay else text

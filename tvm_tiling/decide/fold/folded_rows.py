@@ -38,7 +38,7 @@ class FoldedRows:
         c = workload
         if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1 or any(c.padding_d):
             raise UnsupportedOperator(
-                f"form 'wfold' folds plain convolutions of one group and two dimensions, not {c.groups} groups, depth "
+                f"algorithm 'wfold' requires a plain 2-D convolution with one group, not {c.groups} groups, depth "
                 f"{c.d} with {c.kd} taps and padding {c.padding_d}, transposed={c.transposed}"
             )
         shape = shapes_of(c)[0]
@@ -48,9 +48,7 @@ class FoldedRows:
             size = ceil_div(c.padding[1] + c.w + c.padding[3], sw)
             folded = replace(w, size=size, taps=ceil_div(w.span, sw), stride=1, dilation=1, start=0)
         if ws > folded.size:
-            raise UnsupportedOperator(
-                f"form 'wfold' folds ws = {ws} neighbours, a row has {folded.size} (paragraph 86)"
-            )
+            raise UnsupportedOperator(f"algorithm 'wfold' cannot fold ws = {ws} columns: a row has {folded.size}")
         return cls(c.n, shape.h, folded, c.ci, c.co, sw, c.padding[1], w.span, w.dilation, ws, lanes // ws, group)
 
     @property

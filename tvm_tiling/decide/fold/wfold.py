@@ -41,19 +41,19 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
         raise TilingError(f"decide: mode = {mode!r}; expected 'best', 'seed'")
     unit = hardware.w_fold
     if unit is None:
-        raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
+        raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which algorithm 'wfold' needs")
     refuse_types(hardware, unit, workload)
     fold = stride_fold_of(workload)
     layer = layer_of(fold, unit)
     if not granularities_of(unit, layer.w, layer.d_s) or not granularities_of(unit, layer.wo, layer.d_out):
         raise HardwareError(
-            f"hardware {hardware.name!r}: w_fold.row_bytes = {unit.row_bytes} holds no whole elements of {layer.d_s} "
-            f"bytes in, {layer.d_out} bytes out; expected a multiple of both"
+            f"hardware {hardware.name!r}: w_fold.row_bytes = {unit.row_bytes} does not hold whole elements of "
+            f"{layer.d_s} input and {layer.d_out} output bytes; expected a multiple of both"
         )
     if not blocks_of(layer, unit):
         raise HardwareError(
             f"hardware {hardware.name!r}: w_fold.result_buffer_rows = {unit.result_buffer_rows} of {unit.row_bytes} "
-            f"bytes have no room for the sums of {unit.units} points; expected more rows"
+            f"bytes cannot hold the sums of {unit.units} points; expected more rows"
         )
     best, others = _compared(layer, unit)
     literal = _seed_nest(layer, unit)
@@ -117,12 +117,12 @@ def stride_fold_of(workload: ConvWorkload) -> StrideFold:
     does not support."""
     if workload.transposed:
         raise UnsupportedOperator(
-            "conv: form 'wfold' takes no transposed convolution; expected transposed=False, such as the convolution "
-            "of the dilated input"
+            "conv: algorithm 'wfold' does not support transposed convolutions; expected transposed=False, such as "
+            "the convolution of the dilated input"
         )
     if workload.groups > 1 and workload.stride[1] > 1:
         raise UnsupportedOperator(
-            f"conv: form 'wfold' takes stride {workload.stride[1]} along W by folding columns into channels, which "
+            f"conv: algorithm 'wfold' folds stride {workload.stride[1]} along W into channels, which "
             f"would interleave groups = {workload.groups}; expected groups=1, or a stride of 1 along W"
         )
     return StrideFold(workload)

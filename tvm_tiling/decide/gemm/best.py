@@ -87,7 +87,7 @@ def keep_whole(p: Product, rows: int, columns: int, *, keep_a: bool | None = Non
         held = f"both operands fit their buffers; m = {p.m} {'<' if p.m < p.n else '>='} n = {p.n} keeps {kept} whole"
     else:
         held = f"only {kept} fits its buffer and is kept whole"
-    filled = f"what the buffer of {passing} holds with all of k"
+    filled = f"the most that fits the buffer of {passing} with all of K"
     order = "mn" if keep_a else "nm"
     return Config(
         partition_m=p.m if keep_a else rows,
@@ -101,11 +101,13 @@ def keep_whole(p: Product, rows: int, columns: int, *, keep_a: bool | None = Non
         why={
             "partition_m": held if keep_a else filled,
             "partition_n": filled if keep_a else held,
-            "partition_k": "all of k: K is not split",
-            "outer_order": f"{'m outside n' if keep_a else 'n outside m'}: {kept} stays while {passing} passes by",
-            "split_k": f"{kept} fits its buffer, so nothing is loaded twice without it",
-            "load_a": "fits its buffer" if p.fits_a else "passes by once",
-            "load_b": "fits its buffer" if p.fits_b else "passes by once",
+            "partition_k": "all of K: no split-K",
+            "outer_order": (
+                f"{'m outside n' if keep_a else 'n outside m'}: {kept} stays resident while {passing} streams past"
+            ),
+            "split_k": f"{kept} fits its buffer, so nothing is loaded twice without split-K",
+            "load_a": "fits its buffer" if p.fits_a else "streams past once",
+            "load_b": "fits its buffer" if p.fits_b else "streams past once",
         },
     )
 
@@ -115,10 +117,10 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
     again_a, again_b = ceil_div(p.n, columns), ceil_div(p.m, rows)
     cycles_mn, cycles_nm = p.cycles(1, again_b), p.cycles(again_a, 1)
     why = {
-        "partition_m": "what the buffer of A holds with all of k",
-        "partition_n": "what the buffer of B holds with all of k",
-        "partition_k": "all of k: K is not split",
-        "split_k": "neither operand fits its buffer, but no split cut is faster",
+        "partition_m": "the most that fits the buffer of A with all of K",
+        "partition_n": "the most that fits the buffer of B with all of K",
+        "partition_k": "all of K: no split-K",
+        "split_k": "neither operand fits its buffer, but split-K is not faster",
     }
     m_outside = Config(
         partition_m=rows,
@@ -132,7 +134,7 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
         why=why
         | {
             "outer_order": f"m outside n takes {cycles_mn:.0f} cycles, n outside m {cycles_nm:.0f}",
-            "load_a": "a block of A stays while B passes by",
+            "load_a": "a block of A stays resident while B streams past",
             "load_b": f"once for each of {again_b} partitions of m",
         },
     )
@@ -144,7 +146,7 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
         | {
             "outer_order": f"n outside m takes {cycles_nm:.0f} cycles, m outside n {cycles_mn:.0f}",
             "load_a": f"once for each of {again_a} partitions of n",
-            "load_b": "a block of B stays while A passes by",
+            "load_b": "a block of B stays resident while A streams past",
         },
     )
     return [m_outside, n_outside] if p.bw_a < p.bw_b else [n_outside, m_outside]
@@ -212,7 +214,7 @@ def smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) 
         rows = smallest_partition(p.m, p.block_m, int(limit / p.load_b_cycles))
     if not p.fits_a:
         columns = smallest_partition(p.n, p.block_n, int(limit / p.load_a_cycles))
-    return _split_config(p, rows, columns, order, unsplit_cycles, "least accumulation buffer")
+    return _split_config(p, rows, columns, order, unsplit_cycles, "smallest accumulation buffer")
 
 
 def leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
@@ -253,11 +255,13 @@ def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycle
     if unsplit_cycles == math.inf and p.largest_rows(p.k) and p.largest_columns(p.k):
         why_split = f"{p.cycles(load_a, load_b):.0f} cycles of engine and loads"
     elif unsplit_cycles == math.inf:
-        why_split = f"not even one block fits a buffer with all of k = {p.k}"
+        why_split = f"no block fits a buffer with all of K = {p.k}"
     else:
-        why_split = f"{p.cycles(load_a, load_b):.0f} cycles against {unsplit_cycles:.0f} without"
+        why_split = f"{p.cycles(load_a, load_b):.0f} cycles, {unsplit_cycles:.0f} without split-K"
         if p.cycles(load_a, load_b) > unsplit_cycles * (1 - LEVEL):
-            why_split += f", and {p.bytes_read(load_a, load_b)} bytes read, the fewest of configurations as fast"
+            why_split += (
+                f", and {p.bytes_read(load_a, load_b)} bytes read, the fewest among equally fast configurations"
+            )
     return Config(
         partition_m=rows,
         partition_n=columns,
@@ -270,10 +274,10 @@ def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycle
         why={
             "partition_m": f"the smallest that reads B {_often(load_b)}: {aim} among the fastest",
             "partition_n": f"the smallest that reads A {_often(load_a)}: {aim} among the fastest",
-            "partition_k": "what both input buffers hold of k beside the partitions",
-            "outer_order": "costs nothing where K is split: the preset, or m outside n",
+            "partition_k": "the most of K that fits both input buffers",
+            "outer_order": "the preset, or m outside n; the order has no cost with split-K",
             "split_k": why_split,
-            "acc_bytes": f"{rows} * {columns} sums of {p.d_acc} bytes, of {p.acc_max} bytes there are",
+            "acc_bytes": f"{rows} * {columns} sums of {p.d_acc} bytes; the machine has {p.acc_max} bytes",
             "load_a": "fits its buffer" if p.fits_a else f"once for each of {load_a} partitions of n",
             "load_b": "fits its buffer" if p.fits_b else f"once for each of {load_b} partitions of m",
         },

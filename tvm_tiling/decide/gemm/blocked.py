@@ -143,6 +143,7 @@ class BlockedTiling(Decision):
     """
 
     op: ClassVar[str] = "gemm of weights in blocks"
+    title: ClassVar[str] = "gemm with block-quantised weights"
 
     form: str
     encoding: str
@@ -181,8 +182,9 @@ def decide_blocked(
         refuse_encoding(workload.encoding)
     if workload.types.a not in ("float32", "int16", "int8") or workload.types.out != "float32" or workload.batch > 1:
         raise UnsupportedOperator(
-            f"weights in blocks by {workload.types.a}, batch {workload.batch}, to {workload.types.out}; expected one "
-            "product of float32, int16 or int8, integers quantised in the same blocks, to float32"
+            f"block-quantised weights with {workload.types.a} activations, batch {workload.batch} and "
+            f"{workload.types.out} results; expected float32 activations, or int16 or int8 quantised in the same "
+            "blocks, batch 1 and float32 results"
         )
     engine = _engine(workload, cpu)
     by_dots = engine.group > 1
@@ -217,9 +219,12 @@ def decide_blocked(
     moved = workload.k * workload.n * workload.b_bytes
     form = ("dot" if parts == 1 else "dot16") if by_dots else "floats"
     why = {
-        "dot": f"rows come in 8 bits, and {engine.name} multiplies them by unsigned bytes",
-        "dot16": f"rows are rounded to 16 bits of a block's largest; {engine.name} multiplies each of both bytes",
-        "floats": "weights become floats: " + ("rows are floats" if workload.dtype == "float32" else "no dot of bytes"),
+        "dot": f"rows are quantised to 8 bits; {engine.name} multiplies them by unsigned bytes",
+        "dot16": (
+            f"rows are rounded to 16 bits relative to a block's largest element; {engine.name} multiplies both bytes"
+        ),
+        "floats": "weights are converted to floats: "
+        + ("rows are floats" if workload.dtype == "float32" else "the CPU has no dot product of bytes"),
     }[form]
     return BlockedTiling(
         form=form,
@@ -240,9 +245,9 @@ def decide_blocked(
                 mr,
                 f"sums of a block and totals, {(1 + parts) * mr * vectors} registers of {cpu.vector_registers}",
             ),
-            Reason("encoding", str(workload.encoding), f"{moved / 1e6:.1f} MB of weights and scales arrive once"),
+            Reason("encoding", str(workload.encoding), f"{moved / 1e6:.1f} MB of weights and scales are read once"),
             *(
-                [Reason("unpacked_rows", unpacked, "so many rows use what is decoded once")]
+                [Reason("unpacked_rows", unpacked, "from this many rows on, decoding once is faster")]
                 if unpacked is not None
                 else []
             ),

@@ -248,7 +248,7 @@ class ProductChoice:
             return f"{self.engine.name} takes {w.dtype} in groups"
         if not self.plain_b:
             return "B is computed"
-        return f"here are {w.m} rows" if w.m > self.most_stream_rows else ""
+        return f"there are {w.m} rows" if w.m > self.most_stream_rows else ""
 
     @property
     def most_stream_rows(self) -> int:
@@ -260,7 +260,7 @@ class ProductChoice:
         if refused := self.no_stream:
             if forced:
                 raise HardwareError(
-                    f"algorithm = 'stream' serves at most {self.most_stream_rows} rows with B read in place, but "
+                    f"algorithm = 'stream' supports at most {self.most_stream_rows} rows with B read in place, but "
                     f"{refused}; expected 'normal', 'nocopy', 'inline', 'pack'"
                 )
             return None

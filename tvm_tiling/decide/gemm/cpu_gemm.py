@@ -38,7 +38,7 @@ def decide_on_cpu(
     """
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(
             f"algorithm = {form!r} is not a kernel variant of a gemm on a CPU; expected {', '.join(FORMS)}"
@@ -80,10 +80,13 @@ def _nothing_fits(choice: ProductChoice, form: str | None, microkernel: tuple[in
                 f"expected (m, z) of at least 1 with {needs} <= {cpu.vector_registers}"
             )
     if form in ("normal", "nocopy", "inline") and not choice.plain_a:
-        return f"algorithm = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; expected 'pack'"
+        return (
+            f"algorithm = {form!r} reads A in place, which is not possible for {choice.w.dtype} operands here; "
+            "expected 'pack'"
+        )
     if form == "inline":
         return (
-            f"algorithm = 'inline' copies the rows beyond the {choice.keep_rows} that fit L1's ways, and no "
-            f"register tile of this product has more; expected 'normal', 'nocopy', 'pack'"
+            f"algorithm = 'inline' copies rows beyond the {choice.keep_rows} that fit the ways of L1, but no "
+            f"register tile has more; expected 'normal', 'nocopy', 'pack'"
         )
-    return f"no register tile of this product meets algorithm = {form!r} and microkernel = {microkernel}"
+    return f"no register tile satisfies algorithm = {form!r} and microkernel = {microkernel}"

@@ -58,13 +58,15 @@ def dot_engine(
     if workload.encoding.how.bits is not None:  # these have their own kernels
         refuse_encoding(workload.encoding)
     if types.a != types.b and not is_integer(types.a):  # pattern matching refuses these
-        raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected floats of one type")
+        raise UnsupportedOperator(f"operands of {types.operands} on a CPU; expected floats of one type")
     found = fastest(cpu, types.a, types.b, types.acc)
     if found is None:
         usual = ELEMENTS[types.a].accumulator
         if is_integer(types.a) and types.acc != usual and types.a in multiplied():
-            raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
-        raise UnsupportedOperator(f"products of {types.operands} on a CPU; expected {', '.join(multiplied())}")
+            raise UnsupportedOperator(
+                f"{types.a} operands with {types.acc} sums are not supported; expected {usual} sums"
+            )
+        raise UnsupportedOperator(f"operands of {types.operands} on a CPU; expected {', '.join(multiplied())}")
     alike = any_rows and not is_integer(types.a)  # sums of integers are exact
     if form not in FORMS_OF_THEIR_OWN and not alike:
         found = _by_blocks(workload, cpu, found)

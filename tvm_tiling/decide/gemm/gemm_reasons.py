@@ -13,8 +13,8 @@ from .traffic import ceil_div
 
 # Fields whose reason does not depend on the decision.
 _ALWAYS = {
-    "utilisation": "multiply-adds at peak over the predicted cycles of the slowest core",
-    "predicted_seconds": "predicted cycles of the slowest core at the clock that the system reports",
+    "utilisation": "share of the peak multiply-adds in the predicted cycles of the slowest core",
+    "predicted_seconds": "predicted cycles of the slowest core at the clock frequency that the system reports",
 }
 
 
@@ -32,27 +32,25 @@ def blocked_reasons(
     l1 = cpu.cache(1)
     ways = l1.ways if l1 else 8
     rows, vectors, tiles = tiling.mr, tiling.nr // tiling.lanes, ceil_div(w.m, tiling.mr)
-    collide = f"rows {w.lda} elements apart {'share' if bad else 'do not share'} more cache sets than there are ways"
+    collide = f"rows {w.lda} elements apart {'map' if bad else 'do not map'} more rows to a cache set than it has ways"
     copied = "the rows of a tile are copied once per block of columns"
     if not bad and engine.widens(w.types.a):
         collide = f"elements are widened to {engine.a} as they are read"
-        copied += ", and so widened once"
+        copied += " and widened only once"
     forms = {
         "normal": collide,
-        "nocopy": f"{collide}; copying would cost more than it saves"
+        "nocopy": f"{collide}; copying costs more than it saves"
         if bad
         else f"taller tiles would collide in L1, {_count(rows, 'row')} fit its {ways} ways",
         "inline": f"{collide}: {tiling.keep} rows in place, {rows - tiling.keep} from a small buffer",
         "pack": f"{collide}: {copied}" if plain_a else f"{engine.name} takes its operands converted or interleaved",
     }
     parts = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
-    shares = " x ".join(map(str, parts)) + f" of batch, m, n, k: the cheapest split of {_count(cpu.cores, 'core')}"
+    shares = " x ".join(map(str, parts)) + f" in batch, m, n and K: the fastest division of {_count(cpu.cores, 'core')}"
     packing = {
-        "ahead": f"B arrives packed, in {engine.stored}, widened as it is read"
-        if engine.stored
-        else "B arrives packed",
+        "ahead": f"B is prepacked in {engine.stored} and widened as it is read" if engine.stored else "B is prepacked",
         "pack": f"a panel of B serves {_count(tiles, 'tile')} of rows",
-        "none": f"{_count(tiles, 'tile')} of rows and a B of this size do not pay for packing it",
+        "none": f"{_count(tiles, 'tile')} of rows are too few for packing a B of this size",
     }
     needed = registers_of(rows, vectors, rows=engine.rows)
     return {
@@ -60,18 +58,20 @@ def blocked_reasons(
         "mr": f"{rows} x {_count(vectors, 'vector')}: {needed} of {cpu.vector_registers} registers",
         "nr": f"{_count(vectors, 'vector')} of {tiling.lanes} lanes, {engine.name}",
         "lanes": f"{cpu.vector_bits}-bit registers of {engine.acc}",
-        "keep": f"of {_count(rows, 'row')}, those read where they lie; up to {cpu.priority_ratio:.0%} of {ways} ways "
+        "keep": f"of {_count(rows, 'row')}, those read in place; up to {cpu.priority_ratio:.0%} of {ways} ways "
         "where rows collide",
         "partition_m": "one core's share of the rows",
         "partition_n": "a block of B stays in L2",
-        "partition_k": "a tile of A stays in L1" if tiling.split_k else "k is whole",
+        "partition_k": "a tile of A stays in L1" if tiling.split_k else "all of K",
         "outer_order": "a block of B serves all rows before the next",
-        "inner_order": "a tile of A stays, panels of B pass" if tiling.inner_order == "mn" else "a panel of B stays",
+        "inner_order": "a tile of A stays, panels of B stream past"
+        if tiling.inner_order == "mn"
+        else "a panel of B stays",
         "threads_batch": shares,
         "threads_m": shares,
         "threads_n": shares,
         "threads_k": "m and n alone do not keep the cores busy" if parts[3] != 1 else shares,
-        "pack_a": "as the form says",
+        "pack_a": "determined by the kernel variant",
         "pack_b": packing[tiling.pack_b or "none"],
         "load_a": "once per block of columns",
         "load_b": "once: tiles read the packed copy" if tiling.pack_b != "none" else "once per tile of rows",
@@ -82,11 +82,14 @@ def stream_reasons(w: GemmWorkload, cpu: Cpu, tiling: GemmTiling) -> dict[str, s
     """Return the reasons for the streaming kernel."""
     along = "k" if w.trans_b else "n"
     return {
-        "form": f"{_count(w.m, 'row')}: B's elements are used {_count(w.m, 'time')}, so B is read once, along {along}",
-        "partition_n": "one core's columns, their sums in L2",
-        "partition_k": "k is whole" if w.trans_b else "rows of B read side by side, one pass over the sums for all",
+        "form": (
+            f"{_count(w.m, 'row')}: each element of B is used {_count(w.m, 'time')}, so B is streamed once, along "
+            f"{along}"
+        ),
+        "partition_n": "one core's columns, with sums in L2",
+        "partition_k": "all of K" if w.trans_b else "rows of B read side by side in one pass over the sums",
         "nr": "columns summed side by side in registers" if w.trans_b else "one vector",
-        "threads_n": f"columns shared by {_count(tiling.threads_n or 1, 'core')} of {cpu.cores}",
+        "threads_n": f"columns divided among {_count(tiling.threads_n or 1, 'core')} of {cpu.cores}",
         "pack_b": "B is read once",
         "load_b": "once",
     }

@@ -69,7 +69,9 @@ class Microkernel:
     def explain(self) -> str:
         """Return the choice, each limit with its figures, and the reasons as several lines of text."""
         verdict = "accepted" if self.acceptable else "rejected"
-        lines = [f"(m, z) = ({self.m}, {self.z}): {verdict}, {self.form} kernel, {self.keep} rows of A read in place"]
+        lines = [
+            f"(m, z) = ({self.m}, {self.z}): {verdict}, kernel variant {self.form}, {self.keep} rows of A read in place"
+        ]
         lines[0] += f", {self.copied} copied inline" if self.copied else ""
         lines += [f"  {'holds' if passed else 'fails'}  {name}: {figures}" for name, passed, figures in self.limits]
         lines += [f"  {field} = {value}: {why}" for field, value, why in self.reasons]
@@ -240,11 +242,14 @@ def _measure(core: _Core, bad: frozenset[int], m: int, z: int) -> Microkernel:
     conflict = m in bad and m > core.ways
     keep = rows_in_place(core.ways, core.priority_ratio) if conflict else m
     if conflict:
-        form, rows = "inline", f"{m} rows, of which more than {core.ways} ways share a set: rows {keep}..{m} are copied"
+        form, rows = (
+            "inline",
+            f"more than {core.ways} of {m} rows share a set of {core.ways} ways: rows {keep}..{m} are copied",
+        )
     elif bad:
-        form, rows = "nocopy", f"{m} rows, of which no more than {core.ways} ways share a set"
+        form, rows = "nocopy", f"at most {core.ways} of {m} rows share a set of {core.ways} ways"
     else:
-        form, rows = "normal", "no more rows share a set than there are ways, whatever m"
+        form, rows = "normal", "for any m, at most as many rows share a set as it has ways"
     if core.n_per_core is None:
         balanced, columns = True, "columns per core not given"
     else:
@@ -269,7 +274,9 @@ def _measure(core: _Core, bad: frozenset[int], m: int, z: int) -> Microkernel:
                 "latency", in_flight > core.fma_latency, f"{m}*{z} = {in_flight} in flight, latency {core.fma_latency}"
             ),
             Limit(
-                "ratio", ratio >= 1, f"{in_flight}/({m} + {z}) = {ratio:.2f} multiply-adds per load, at least 1 wanted"
+                "ratio",
+                ratio >= 1,
+                f"{in_flight}/({m} + {z}) = {ratio:.2f} multiply-adds per load; at least 1 is required",
             ),
             Limit("conflicts", not conflict, rows),
             Limit("balance", balanced, columns),

@@ -62,10 +62,11 @@ class OpenGemmTiling(GemmTiling):
     among cores."""
 
     op: ClassVar[str] = "gemm of open rows"
+    title: ClassVar[str] = "gemm with dynamic rows"
 
     ranges: tuple[RowRange, ...]
 
-    sections: ClassVar[Sections] = (*GemmTiling.sections, ("shares by rows", ("ranges",)))
+    sections: ClassVar[Sections] = (*GemmTiling.sections, ("cores by rows", ("ranges",)))
 
     @property
     def rule(self) -> str | None:
@@ -82,11 +83,11 @@ def decide_open_rows(
     """
     cpu = hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; expected a hardware description with a [cpu] table")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a hardware description with a [cpu] table")
     plain = replace(options, microkernel=None, form=None, config=None, configs=None, decision=None)
     priced = _priced(workload, hardware, plain, around, cpu)
     if not priced:
-        raise UnsupportedOperator(f"{hardware.name} has no register tile for a product of open rows")
+        raise UnsupportedOperator(f"{hardware.name} has no register tile for a gemm with dynamic rows")
     best = min(priced.values())
     tile = min((rows, -vectors) for (rows, vectors), seconds in priced.items() if seconds <= NEAR * best)
     tiled = replace(plain, microkernel=(tile[0], -tile[1]))
@@ -96,7 +97,7 @@ def decide_open_rows(
         chosen = replace(chosen, partition_k=open_depth(workload.k))
     near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     ranges = _ranges(workload, hardware, tiled, around)
-    why = f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"
+    why = f"predicted for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"
     any_rows = options.deterministic
     return opened(chosen, workload, cpu, around, run, ranges, tile_why=near, ranges_why=why, any_rows=any_rows)
 
@@ -144,7 +145,7 @@ def opened(
             "inner_order": "mn",
             "threads_k": 1,
             "reasons": (
-                Reason("form", FORM, "rows are known in the run"),
+                Reason("form", FORM, "the number of rows is dynamic"),
                 Reason("mr", chosen.mr, f"a kernel for each of up to {chosen.mr} rows; {tile_why}"),
                 *([Reason("pack_a", "pack", _why_copied(engine, around))] if copied else []),
                 *(
@@ -178,10 +179,10 @@ def decide_open_columns(
         partition_n=workload.n,
         pack_b="pack",
         reasons=(
-            Reason("form", "open", "columns or summed elements are known in the run"),
-            Reason("pack_a", "pack", "the last group of K is filled with zeros"),
+            Reason("form", "open", "columns or the reduction axis are dynamic"),
+            Reason("pack_a", "pack", "the last group of K is padded with zeros"),
             Reason("pack_b", "pack", "all panels of a matrix, before its rows"),
-            Reason("partition_k", workload.k, "one block, whatever K is"),
+            Reason("partition_k", workload.k, "one block for any K"),
             *(reason for reason in found.reasons if reason.field not in own),
         ),
     )
@@ -199,8 +200,8 @@ def _whole_runs(k: int, most: int, run: int, group: int) -> int:
 
 def _why_copied(engine: DotInstruction, around: Surroundings) -> str:
     if not around.plain_a:
-        return "elements of A are computed, once for each tile"
-    return f"{engine.name} takes its operands converted or interleaved, once for each tile"
+        return "elements of A are computed once for each tile"
+    return f"{engine.name} takes converted or interleaved operands, prepared once for each tile"
 
 
 def _seconds(tiling: Decision) -> float:

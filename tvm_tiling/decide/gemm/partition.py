@@ -81,9 +81,11 @@ def partition_tiling(
     feasible = mode == "best" or p.feasible(config.partition_m, config.partition_n, config.partition_k)
     bytes_a, bytes_b = config.load_a * p.bytes_a, config.load_b * p.bytes_b
     time_a, time_b = config.load_a * p.load_a_cycles, config.load_b * p.load_b_cycles
-    why_inner = "preset" if inner_is_preset else "by column, as sums go"
-    why_acc = "sums of a split K are kept there" if config.split_k else "K is not split"
-    why_utilisation = f"multipliers {p.gemm_cycles:.0f} cycles at peak, loads of A {time_a:.0f}, of B {time_b:.0f}"
+    why_inner = "preset" if inner_is_preset else "by column, in the order of the sums"
+    why_acc = "holds the partial sums of split-K" if config.split_k else "no split-K"
+    why_utilisation = (
+        f"cycles: multipliers {p.gemm_cycles:.0f} at peak, loads of A {time_a:.0f}, loads of B {time_b:.0f}"
+    )
     reasons: tuple[Reason, ...] = (
         Reason("partition_m", config.partition_m, why["partition_m"]),
         Reason("partition_n", config.partition_n, why["partition_n"]),
@@ -94,13 +96,13 @@ def partition_tiling(
         Reason("inner_order", inner_order, why_inner),
         Reason("split_k", config.split_k, why["split_k"]),
         Reason("need_acc_buffer", config.split_k, why_acc),
-        Reason("acc_bytes", config.acc_bytes, why.get("acc_bytes", "K is not split")),
+        Reason("acc_bytes", config.acc_bytes, why.get("acc_bytes", "no split-K")),
         Reason("load_a", config.load_a, f"{why['load_a']}; {bytes_a} bytes read"),
         Reason("load_b", config.load_b, f"{why['load_b']}; {bytes_b} bytes read"),
         Reason("utilisation", utilisation, why_utilisation),
     )
     if not feasible:
-        reasons += (Reason("feasible", False, "a block of the literal cut exceeds its buffer"),)
+        reasons += (Reason("feasible", False, "a block of the literal partition exceeds its buffer"),)
     return GemmTiling(
         partition_m=config.partition_m,
         partition_n=config.partition_n,
@@ -134,8 +136,8 @@ def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: H
             return f"{what}; near_tile.{buffer} = {size} bytes; expected at least {need}, the smallest block at depth 1"
     need_a, need_b = p.block_bytes_a(rows, p.k), p.block_bytes_b(columns, p.k)
     return (
-        f"{what}; near_tile.acc_max = {p.acc_max} bytes; expected at least {rows * columns * p.d_acc} to split K, or "
-        f"buf_a of at least {need_a} and buf_b of at least {need_b} bytes to leave it whole"
+        f"{what}; near_tile.acc_max = {p.acc_max} bytes; expected at least {rows * columns * p.d_acc} for split-K, or "
+        f"buf_a of at least {need_a} and buf_b of at least {need_b} bytes without it"
     )
 
 

@@ -146,8 +146,8 @@ def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
     """Return a configuration without split-K whose resident operand has more partitions than necessary."""
     load_a, load_b = p.load_counts(rows, columns, p.k, order)
     loops, stays, passes = ("m outside n", "A", "B") if order == "mn" else ("n outside m", "B", "A")
-    smaller = f"smaller than what the buffer of {stays} holds, so that the first one is soon there"
-    filled = f"what the buffer of {passes} holds with all of k"
+    smaller = f"smaller than the buffer of {stays} allows, so that the first one arrives early"
+    filled = f"the most that fits the buffer of {passes} with all of K"
     return Config(
         partition_m=rows,
         partition_n=columns,
@@ -160,10 +160,10 @@ def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
         why={
             "partition_m": smaller if order == "mn" else filled,
             "partition_n": filled if order == "mn" else smaller,
-            "partition_k": "all of k: K is not split",
-            "outer_order": f"{loops}: {stays} stays while {passes} passes by",
-            "split_k": "the program is faster without",
-            "load_a": "passes by once" if load_a == 1 else f"once for each of {load_a} partitions of n",
-            "load_b": "passes by once" if load_b == 1 else f"once for each of {load_b} partitions of m",
+            "partition_k": "all of K: no split-K",
+            "outer_order": f"{loops}: {stays} stays resident while {passes} streams past",
+            "split_k": "the program is faster without split-K",
+            "load_a": "streams past once" if load_a == 1 else f"once for each of {load_a} partitions of n",
+            "load_b": "streams past once" if load_b == 1 else f"once for each of {load_b} partitions of m",
         },
     )

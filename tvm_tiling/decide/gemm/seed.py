@@ -55,7 +55,7 @@ def _one_fits(p: Product) -> Config:
         why={
             "partition_m": f"{compared}: all of m" if m_outside else "buf_a / (k * d_s)",
             "partition_n": "buf_b / (k * d_s)" if m_outside else f"{compared}: all of n",
-            "partition_k": "all of k: K is not split",
+            "partition_k": "all of K: no split-K",
             "outer_order": compared,
             "split_k": "an operand fits its buffer",
             "load_a": "an operand fits its buffer",
@@ -77,9 +77,9 @@ def _unsplit(p: Product, unsplit: float, split: float) -> Config:
         why={
             "partition_m": "buf_a / (k * d_s)",
             "partition_n": "buf_b / (k * d_s)",
-            "partition_k": "all of k: K is not split",
+            "partition_k": "all of K: no split-K",
             "outer_order": f"bandwidth of A = {p.bw_a:g} {'<' if m_outside else '>='} of B = {p.bw_b:g}",
-            "split_k": f"{unsplit:.0f} cycles without it, {split:.0f} with it",
+            "split_k": f"{unsplit:.0f} cycles without split-K, {split:.0f} with it",
         },
     )
 
@@ -111,7 +111,7 @@ def _split(p: Product, acc_factor: float, order: str, unsplit: float, split: flo
             "partition_n": f"n / {load_a}",
             "partition_k": "min(buf_a / (partition_m * d_s), buf_b / (partition_n * d_s))",
             "outer_order": "the preset, or m outside n",
-            "split_k": f"{split:.0f} cycles with it, {unsplit:.0f} without",
+            "split_k": f"{split:.0f} cycles with split-K, {unsplit:.0f} without",
             "acc_bytes": f"{p.acc_max} bytes shrunk by {acc_factor:g} while that costs no time",
         },
     )
@@ -157,7 +157,7 @@ def _counted(
     load_a = 1 if order == "mn" and not split else parts_n
     load_b = 1 if order == "nm" and not split else parts_m
     if not split:
-        why = {**why, "acc_bytes": "K is not split", "partition_k": "all of k: K is not split"}
+        why = {**why, "acc_bytes": "no split-K", "partition_k": "all of K: no split-K"}
     return Config(
         partition_m=rows,
         partition_n=columns,
@@ -169,7 +169,11 @@ def _counted(
         load_b=load_b,
         why=why
         | {
-            "load_a": "a block of A stays while B passes by" if load_a < parts_n else f"{parts_n} partitions of n",
-            "load_b": "a block of B stays while A passes by" if load_b < parts_m else f"{parts_m} partitions of m",
+            "load_a": "a block of A stays resident while B streams past"
+            if load_a < parts_n
+            else f"{parts_n} partitions of n",
+            "load_b": "a block of B stays resident while A streams past"
+            if load_b < parts_m
+            else f"{parts_m} partitions of m",
         },
     )

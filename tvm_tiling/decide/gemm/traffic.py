@@ -235,9 +235,7 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
     """
     tile = hardware.near_tile
     if tile is None:
-        raise HardwareError(
-            f"hardware {hardware.name!r}: has no near_tile unit, which the configuration of a product needs"
-        )
+        raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit, which matrix multiplications need")
     refuse_types(hardware, tile, workload)
     bw_a = _bandwidth(hardware.name, tile, "a", tile.bw_a, workload.memory_a)
     bw_b = _bandwidth(hardware.name, tile, "b", tile.bw_b, workload.memory_b)
@@ -289,7 +287,9 @@ def refuse_types(
     conversion; UnsupportedOperator for operands of different types."""
     types = workload.types
     if types.a != types.b:
-        raise UnsupportedOperator(f"hardware {hardware.name!r}: operands of {types.operands}; expected of one type")
+        raise UnsupportedOperator(
+            f"hardware {hardware.name!r}: operands of {types.operands}; expected operands of one type"
+        )
     if unit.dtypes and types.a not in unit.dtypes:
         raise HardwareError(
             f"{hardware.name} does not support operands of {types.a}; expected {', '.join(unit.dtypes)}"
@@ -305,7 +305,7 @@ def _bandwidth(hardware: str, tile: NearTile, operand: str, own: float | None, m
     if bandwidth is None:
         known = ", ".join(sorted(tile.bandwidth)) or "none"
         raise HardwareError(
-            f"hardware {hardware!r}: operand {operand.upper()} lies in memory {memory!r}, which has no bandwidth; "
+            f"hardware {hardware!r}: operand {operand.upper()} is in memory {memory!r}, which has no bandwidth; "
             f"expected near_tile.bw_{operand}, or a memory of near_tile.bandwidth ({known})"
         )
     return bandwidth

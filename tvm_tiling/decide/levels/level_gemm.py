@@ -95,7 +95,7 @@ class LevelsTiling(Decision):
     groups: int = 1
 
     sections: ClassVar[Sections] = (
-        ("one product", ("tile_m", "tile_n", "tile_k", "tile_order", "sum_slots")),
+        ("one instruction", ("tile_m", "tile_n", "tile_k", "tile_order", "sum_slots")),
         ("split-K", ("split_level",)),
         ("predicted", ("load_a", "load_b", "cycles", "utilisation")),
     )
@@ -171,8 +171,8 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     if isinstance(workload, ConvWorkload):
         if workload.transposed:
             raise UnsupportedOperator(
-                f"conv: a transposed one on hardware {hardware.name!r}; expected on accelerators: plain ones, such as "
-                "that of the input with zeros between its points"
+                f"conv: transposed convolutions are not supported on hardware {hardware.name!r}; expected plain ones, "
+                "such as the convolution of the dilated input"
             )
         m, n = workload.co // workload.groups, workload.n * workload.ho * workload.wo
         k = workload.ci // workload.groups * workload.kh * workload.kw
@@ -281,17 +281,23 @@ def _level_config(p: LevelProduct, choice: Choice, level: int) -> LevelConfig:
 def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason, ...]:
     b, found, _ = choice
     tiles = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1])
-    whole = "all of K: it is split nowhere"
+    whole = "all of K: no split-K"
     busiest = max(
         ("the matrix engines", found.products),
         *((f"loads into {s.name}", cycles) for s, cycles in zip(p.levels, found.loads, strict=True)),
         *((f"results out of {s.name}", cycles) for s, cycles in zip(p.levels, found.stores, strict=True)),
         key=lambda pair: pair[1],
     )
-    sums = f"{b.sums} blocks of sums fit" if b.sums > 1 else "a larger block is worth the wait while sums leave"
+    sums = (
+        f"{b.sums} blocks of sums fit"
+        if b.sums > 1
+        else "a larger block saves more than waiting for the store of its sums costs"
+    )
     peak = f"{p.repeats * p.peak_cycles:.0f} cycles at peak on {p.arrays} engines"
     split = (
-        f"outside it blocks hold all of K, from there inwards steps of {b.depth * p.summed}" if split_level else whole
+        f"blocks hold all of K outside this level, and steps of {b.depth * p.summed} from it inwards"
+        if split_level
+        else whole
     )
     return (
         Reason("tile_m", b.rows[-1], f"{ceil_div(p.m, b.rows[-1])} blocks of rows over {b.across_m[-1]} engines"),
@@ -304,7 +310,7 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
         Reason("load_a", found.traffic[0].load_a, _loads_why(found.traffic[0].stays_a, b, 0)),
         Reason("load_b", found.traffic[0].load_b, _loads_why(found.traffic[0].stays_b, b, 0)),
         Reason(
-            "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is start and end"
+            "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is fill and drain"
         ),
         Reason("utilisation", p.repeats * p.peak_cycles / found.cycles, peak),
         *(_level_reason(p, choice, level) for level in range(len(p.levels))),
@@ -318,10 +324,8 @@ def _columns_why(p: LevelProduct, b: Blocks) -> str:
 
 def _loads_why(stays: bool, b: Blocks, level: int) -> str:
     if stays:
-        return "stays as a whole"
-    return (
-        "blocks of m walked outside those of n" if b.orders[level] == "mn" else "blocks of n walked outside those of m"
-    )
+        return "stays resident as a whole"
+    return "loop over blocks of m outside n" if b.orders[level] == "mn" else "loop over blocks of n outside m"
 
 
 def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
@@ -333,7 +337,8 @@ def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
     return Reason(
         config.reason,
         f"{config.left[0]} x {config.right[1]} x {config.left[1]}",
-        f"{order}; A comes {_times(config.load_a)}, B {_times(config.load_b)}, in {config.cycles:.0f} cycles{spread}",
+        f"{order}; A is loaded {_times(config.load_a)}, B {_times(config.load_b)}, in {config.cycles:.0f} "
+        f"cycles{spread}",
     )
 
 
@@ -343,7 +348,10 @@ def _times(count: int) -> str:
 
 def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:
     """Return the error text that names the level which is too small for the smallest blocks."""
-    what = f"product of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: nothing fits"
+    what = (
+        f"{workload.op} of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: nothing "
+        "fits"
+    )
     if isinstance(workload, ConvWorkload):
         p = least_convolution(p, workload)
     rows, columns, depth = p.units
@@ -357,4 +365,4 @@ def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardwa
                     f"{what}; level {storage.name!r} has bytes_{operand} = {capacity}; expected at least {size}, the "
                     "smallest blocks"
                 )
-    return f"{what}; expected levels with more room for results"
+    return f"{what}; expected levels with more capacity for results"

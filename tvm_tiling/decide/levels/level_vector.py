@@ -72,11 +72,12 @@ def decide_vector_on_levels(
     wanted = usual_tile(points, parts[bound])
     if tightest.elements < 1:
         raise HardwareError(
-            f"{machine.hardware.name}: level {tightest.level!r} holds no element of {tightest.each} bytes in "
-            f"{LEVEL_VERSIONS} versions; expected at least {LEVEL_VERSIONS * tightest.each + tightest.scratch} bytes"
+            f"{machine.hardware.name}: level {tightest.level!r} cannot hold {LEVEL_VERSIONS} versions of an "
+            f"element of {tightest.each} bytes; expected at least {LEVEL_VERSIONS * tightest.each + tightest.scratch} "
+            "bytes"
         )
     elements = int(min(wanted, tightest.elements))
-    why = f"the {bound} takes {parts[bound]:.3g} cycles for one"
+    why = f"the {bound} takes {parts[bound]:.3g} cycles per element"
     if wanted > tightest.elements:
         why = f"level {tightest.level!r} holds {LEVEL_VERSIONS} versions of them and scratch space"
     versions = tuple(

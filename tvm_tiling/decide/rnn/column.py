@@ -92,7 +92,8 @@ class RnnTiling(Decision):
         if len(self.layers) > 1:
             for number, config in enumerate(self.layers, start=1):
                 why = (
-                    f"{config.cycles_per_step} cycles a step: Cx {config.cx}, Ch {config.ch}, latency {config.latency}"
+                    f"{config.cycles_per_step} cycles per step: Cx {config.cx}, Ch {config.ch}, latency "
+                    f"{config.latency}"
                 )
                 yield Row("layers", f"layer {number}", f"{config.ep} x {config.vp}", why)
 
@@ -137,9 +138,11 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
             Reason("row_wise_per_step", workload.directions * sum(step.row_wise for step in steps), "for comparison"),
             Reason("threads", threads, f"{workload.batch * workload.directions} sequences on {column.threads} threads"),
             Reason("threads_needed", needed, _why_threads(steps)),
-            Reason("cycles", cycles, f"{workload.steps} steps and the drain at their end"),
-            Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, one sequence alone"),
-            Reason("seed_gap", gap, "a step of mode seed, which stops at the first EP that is slower, by one of best"),
+            Reason("cycles", cycles, f"{workload.steps} steps and the final drain"),
+            Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, for a single sequence"),
+            Reason(
+                "seed_gap", gap, "ratio of a step in mode seed, which stops at the first slower EP, to one in mode best"
+            ),
         ),
     )
 
@@ -241,19 +244,19 @@ def _whole(workload: RnnWorkload, column: Column, steps: list[StepCycles]) -> in
 def _why_ep(workload: RnnWorkload, column: Column, config: LayerConfig) -> str:
     others = {ep: _rank(workload, column, config.input_size, ep)[0] for ep in column.column_counts}
     near = [f"{ep}: {cycles}" for ep, cycles in others.items() if ep in (config.ep // 2, config.ep * 2)]
-    own = f"{config.cycles_per_step} cycles a step of the layer"
-    return f"{own}; by others {', '.join(near)}" if near else own
+    own = f"{config.cycles_per_step} cycles per step of the layer"
+    return f"{own}; with other EP {', '.join(near)}" if near else own
 
 
 def _why_vp(workload: RnnWorkload, column: Column, config: LayerConfig) -> str:
     rows = most_rows(workload)
-    return f"all {rows} rows" if config.vp == rows else f"{column.multipliers} multipliers beside {config.ep} columns"
+    return f"all {rows} rows" if config.vp == rows else f"{column.multipliers} multipliers for {config.ep} columns"
 
 
 def _why_tail(column: Column, tail: int, configs: tuple[LayerConfig, ...]) -> str:
     if column.tree_inputs is not None:
         supported = ", ".join(map(str, column.column_counts))
-        return f"of {column.tree_tail}: a tree of {column.tree_inputs} that serves EP of {supported}"
+        return f"of {column.tree_tail}: a tree of {column.tree_inputs} that supports EP of {supported}"
     if tail == 1:
         return "one EP: the tree needs no tail"
     return f"one tree for EP of {', '.join(map(str, sorted({config.ep for config in configs})))}"
@@ -261,12 +264,12 @@ def _why_tail(column: Column, tail: int, configs: tuple[LayerConfig, ...]) -> st
 
 def _why_threads(steps: list[StepCycles]) -> str:
     if any(sum(step.tails) > step.product for step in steps):
-        return "beyond which the tail, which takes longer than the products, limits a layer"
-    return "to hide every stall: (Ch + max(Cx, lat)) / (Cx + Ch)"
+        return "more do not help, since the tail takes longer than the multiplications"
+    return "to remove every stall: (Ch + max(Cx, lat)) / (Cx + Ch)"
 
 
 def _why_step(steps: list[StepCycles]) -> str:
     one = steps[0]
-    drain = f" and {one.drains - 1} drain more" if one.drains > 1 else ""
+    drain = f" and {one.drains - 1} more drain" if one.drains > 1 else ""
     first = f"Ch {one.ch} + max(Cx {one.cx}, latency {one.drain}){drain}"
     return first if len(steps) == 1 else f"{first} in the first layer"

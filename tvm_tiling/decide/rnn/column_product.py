@@ -74,7 +74,7 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
     if not fitting:
         ep, vp = min(choices, key=lambda choice: choice[0] * choice[1])
         raise HardwareError(
-            f"{hardware.name}: its memories hold no two blocks of {ep} x {vp} elements and their sums; expected "
+            f"{hardware.name}: its memories cannot hold two blocks of {ep} x {vp} elements and their sums; expected "
             f"memory 'b' of at least {2 * ep * vp * workload.a_bytes} bytes, 'acc' of {vp * workload.acc_bytes}"
         )
     ep, vp = min(fitting, key=lambda choice: (cycles(*choice), unit.latency(choice[0])))
@@ -93,13 +93,17 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
         cycles=taken,
         utilisation=utilisation,
         reasons=(
-            Reason("ep", ep, f"{taken} cycles; by others {others}" if others else "the only one that the tree serves"),
-            Reason("vp", vp, "all rows" if vp == rows else f"{unit.multipliers} multipliers beside {ep} columns"),
-            Reason("rows", piece.rows, "of a piece: all" if piece.rows == rows else "of a piece: what memories hold"),
-            Reason("columns", piece.columns, f"of a piece: {ceil_div(depth, piece.columns)} of them"),
-            Reason("versions", piece.versions, f"a piece is given back {unit.latency(ep)} cycles after its last one"),
-            Reason("cycles", taken, f"{unit.latency(ep)} of them until the last result is there"),
-            Reason("utilisation", utilisation, f"{workload.macs} products on {unit.multipliers} multipliers"),
+            Reason(
+                "ep", ep, f"{taken} cycles; with other EP {others}" if others else "the only EP that the tree supports"
+            ),
+            Reason("vp", vp, "all rows" if vp == rows else f"{unit.multipliers} multipliers for {ep} columns"),
+            Reason("rows", piece.rows, "per piece: all" if piece.rows == rows else "per piece: the most that fits"),
+            Reason("columns", piece.columns, f"per piece: {ceil_div(depth, piece.columns)} pieces"),
+            Reason(
+                "versions", piece.versions, f"a piece is freed {unit.latency(ep)} cycles after its last multiplication"
+            ),
+            Reason("cycles", taken, f"including {unit.latency(ep)} until the last result"),
+            Reason("utilisation", utilisation, f"{workload.macs} multiplications on {unit.multipliers} multipliers"),
         ),
     )
 

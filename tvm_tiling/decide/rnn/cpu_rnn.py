@@ -53,7 +53,7 @@ class RnnCpuTiling(Decision):
     def _parts(self) -> Iterator[Row]:
         for number, part in enumerate(self.layers, start=1):
             p, r = part.product, part.recurrence
-            why = f"x part {p.form}, {p.mr} x {p.nr}; {r.threads} cores"
+            why = f"inputs: {p.form}, {p.mr} x {p.nr}; {r.threads} cores"
             yield Row("layers", f"layer {number}", f"{r.ep} x {r.vp}", why)
 
 
@@ -62,7 +62,7 @@ def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware, *, deterministi
     HardwareError if the machine has no CPU, or for types other than float32."""
     w, cpu = workload, hardware.cpu
     if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; expected a machine with one, or with a column engine")
+        raise HardwareError(f"{hardware.name} has no CPU; expected a machine with a CPU or a column engine")
     if w.dtype != "float32":
         raise HardwareError(f"{hardware.name}: recurrent layers of {w.dtype} on a CPU; expected float32")
     layers = tuple(_layer(w, hardware, cpu, size, deterministic) for size in w.input_sizes)
@@ -86,8 +86,8 @@ def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware, *, deterministi
             Reason("ep", first.ep, first.why("ep")),
             Reason("vp", first.vp, first.why("vp")),
             Reason("threads", first.threads, first.why("threads")),
-            Reason("cycles_per_step", per_step, f"{x_part / seconds:.0%} of it the products with the inputs"),
-            Reason("utilisation", utilisation, f"of {peak} multiply-adds a cycle"),
+            Reason("cycles_per_step", per_step, f"{x_part / seconds:.0%} of it for the input matrix multiplications"),
+            Reason("utilisation", utilisation, f"of {peak} multiply-adds per cycle"),
             Reason("predicted_seconds", seconds, f"{len(layers)} layers, {w.directions} directions, {w.steps} steps"),
         ),
     )

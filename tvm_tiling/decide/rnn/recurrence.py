@@ -156,10 +156,10 @@ def decide_recurrence(
     chosen = min(cost, key=lambda number: (cost[number], number))
     kept = cpu.kernel_costs.l1_share * cpu.l1_bytes
     share = _weights(r) / (1 if deterministic else chosen)
-    why_ep = f"{vectors} sums a column, {wanted} hide the latency of multiply-adds"
+    why_ep = f"{vectors} sums per column; {wanted} cover the latency of multiply-adds"
     if deterministic:
-        why_ep = "one after the other, for one order of sums"
-    alone = f"{cost[1]:.0f} cycles a step on one core" if 1 in cost else "as asked for"
+        why_ep = "one, for a fixed order of summation"
+    alone = f"{cost[1]:.0f} cycles per step on one core" if 1 in cost else "as requested"
     return RecurrenceTiling(
         lanes=lanes,
         ep=ep,
@@ -171,12 +171,16 @@ def decide_recurrence(
         turning=share > kept,
         predicted_seconds=r.steps * cost[chosen] / (cpu.mhz * 1e6),
         reasons=(
-            Reason("form", "sequence", "one kernel for all steps; the x part of all steps is one product before it"),
+            Reason(
+                "form",
+                "sequence",
+                "one kernel for all steps, after one matrix multiplication for the inputs of all steps",
+            ),
             Reason("ep", ep, why_ep),
             Reason("vp", blocks * gates * lanes, f"{gates} gates of {blocks} vectors of {lanes} units"),
             Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
-            Reason("threads", chosen, f"{cost[chosen]:.0f} cycles a step, {alone}"),
-            Reason("turning", share > kept, f"{share:.0f} bytes of weights a core, L1 keeps {kept:.0f}"),
+            Reason("threads", chosen, f"{cost[chosen]:.0f} cycles per step, {alone}"),
+            Reason("turning", share > kept, f"{share:.0f} bytes of weights per core; L1 keeps {kept:.0f}"),
         ),
     )
 

@@ -106,10 +106,12 @@ def check_pair(column: Column, hardware: str, ep: object, vp: object) -> tuple[i
     counts = column.column_counts
     if isinstance(ep, bool) or not isinstance(ep, int) or ep not in counts:
         listed = ", ".join(map(str, counts))
-        raise HardwareError(f"{hardware}: ep = {ep!r}; expected columns that its adder tree serves, {listed}")
+        raise HardwareError(
+            f"{hardware}: ep = {ep!r}; expected a number of columns that its adder tree supports: {listed}"
+        )
     if isinstance(vp, bool) or not isinstance(vp, int) or not 1 <= vp <= column.multipliers // ep:
         raise HardwareError(
-            f"{hardware}: vp = {vp!r} rows beside ep = {ep} columns; expected 1 to {column.multipliers // ep}, for "
+            f"{hardware}: vp = {vp!r} rows with ep = {ep} columns; expected 1 to {column.multipliers // ep}, for "
             f"{column.multipliers} multipliers"
         )
     return ep, vp

@@ -126,8 +126,12 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
             ),
             Reason("scores", str(scores), f"fewest idle lanes and loads for {shape.keys} columns"),
             Reason("values", str(values), f"fewest idle lanes and loads for {shape.width} columns"),
-            Reason("threads_batch", tb, f"{whole} are {'shared evenly' if even else 'too few to share'}"),
-            Reason("threads_rows", tr, "each task packs keys and values itself" if tr > 1 else "one task has all rows"),
+            Reason("threads_batch", tb, f"{whole} are {'divided evenly' if even else 'too few to divide'}"),
+            Reason(
+                "threads_rows",
+                tr,
+                "each task packs its own keys and values" if tr > 1 else "one task processes all rows",
+            ),
         ),
     )
 

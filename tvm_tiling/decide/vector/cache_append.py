@@ -61,5 +61,9 @@ def decide_append(sizes: CacheAppend, cpu: Cpu) -> AppendTiling:
         lanes=cpu.lanes(4),
         tasks=tasks,
         predicted_seconds=(moved / tasks / cpu.bytes_per_cycle(moved) + cpu.parallel_start) / (1e6 * cpu.mhz),
-        reasons=(Reason("form", AppendTiling.FORM, "only new rows are written where the result is the past's memory"),),
+        reasons=(
+            Reason(
+                "form", AppendTiling.FORM, "only new rows are written if the result shares the memory of the past rows"
+            ),
+        ),
     )

@@ -106,7 +106,7 @@ def decide_cached_attention(sizes: CachedAttention, cpu: Cpu) -> CachedAttention
         shares=shares,
         predicted_seconds=(cycles + cpu.parallel_start) / (1e6 * cpu.mhz),
         reasons=(
-            Reason("form", "cached", "one new row reads keys as they lie; more rows read them turned, once for all"),
+            Reason("form", "cached", "one new row reads keys in place; for more rows they are transposed once"),
             Reason("shares", shares, f"{math.prod((sizes.batch, sizes.groups))} heads of keys for {cpu.cores} cores"),
         ),
     )

@@ -87,7 +87,8 @@ def decide_vector(
             capacity, full = (space - min(1024, space // 4)) // each, memory
             if capacity < 1:
                 raise HardwareError(
-                    f"{machine.hardware.name}: memory {memory!r} of {space} bytes holds no element of {each} bytes; "
+                    f"{machine.hardware.name}: memory {memory!r} of {space} bytes cannot hold an element of {each} "
+                    "bytes; "
                     f"expected at least {2 * each}"
                 )
     stream = _Stream(operands, result, operations, machine)
@@ -155,7 +156,7 @@ def vector_tiling(
         bound=bound,
         versions=versions,
         reasons=(
-            Reason("tile", tile, f"whole inner axes, as far as {most} elements go"),
+            Reason("tile", tile, f"whole inner axes, up to {most} elements"),
             Reason("elements", math.prod(tile), f"at most {most}: {why}"),
             Reason("cycles", cycles, f"{math.prod(extents)} elements, bound by the {bound}"),
         ),

@@ -94,7 +94,7 @@ def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
         cycles=cycles,
         bound=bound,
         reasons=(
-            Reason("points", tuple(points), f"the {bound} takes {parts[bound]:.3g} cycles for one"),
+            Reason("points", tuple(points), f"the {bound} takes {parts[bound]:.3g} cycles per result"),
             Reason("summed", summed, "whole windows" if summed == windows.summed else "steps of a window that fit"),
             Reason("cycles", cycles, f"{count} points, bound by the {bound}"),
         ),
@@ -140,8 +140,8 @@ def _fitting_window(windows: Windows, space: _Capacity, machine: Machine) -> tup
         axis = next((axis for axis, extent in enumerate(summed) if extent > 1), None)
         if axis is None:
             raise HardwareError(
-                f"{machine.hardware.name}: buffers of {machine.capacity('a')} and {machine.capacity('out')} bytes hold "
-                f"no element of a reduction; expected at least {2 * VERSIONS * windows.d_in} for a"
+                f"{machine.hardware.name}: buffers of {machine.capacity('a')} and {machine.capacity('out')} bytes "
+                f"cannot hold an element of a reduction; expected at least {2 * VERSIONS * windows.d_in} for a"
             )
         summed[axis] = ceil_div(summed[axis], 2)
     return tuple(summed)

@@ -165,13 +165,13 @@ def types_of(program: ConvProgram | GemmProgram, sums: dict[str, str]) -> tuple[
     for buffer, access in operands:
         if buffer is None:
             raise UnsupportedOperator(
-                f"{program.name}: the operand {access.expr} is computed; expected operands that are read as they lie"
+                f"{program.name}: the operand {access.expr} is computed; expected operands that are read from memory"
             )
     left, right = (access.dtype for _, access in operands)
     if left not in sums or left != right:
         raise UnsupportedOperator(
-            f"{program.name}: products of {left} by {right}; the accelerator has those of {', '.join(sums)}, both "
-            "operands of one type"
+            f"{program.name}: multiplication of {left} by {right}; expected two operands of the same type, one of "
+            f"{', '.join(sums)}"
         )
     return left, sums[left]
 
