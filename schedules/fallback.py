@@ -16,7 +16,7 @@ from ..lowering.samples import is_open, samples_beside
 from ..match.stages import size_variables, stages_of
 from ..match.truth import with_logic
 from . import attention_rules, elementwise, plain_loops, reduction
-from .told import schedule_told
+from .described import schedule_described
 
 
 def schedule_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
@@ -26,9 +26,9 @@ def schedule_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tir
     `name` becomes the function's global symbol. Functions that no rule supports are returned unchanged. The decision is
     stored in the attribute "tvm_tiling.decision". Raises HardwareError if the machine has no CPU.
     """
-    told = schedule_told(func, name, hardware.cpu, lambda _: False) if hardware.cpu is not None else None
-    if told is not None:
-        return told.main
+    described = schedule_described(func, name, hardware.cpu, lambda _: False) if hardware.cpu is not None else None
+    if described is not None:
+        return described.main
     return decide_fallback(func, name, hardware)[0]
 
 

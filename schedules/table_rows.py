@@ -24,7 +24,9 @@ Index: TypeAlias = tirx.Expr | int
 ALONE = 16  # columns of a panel if no matrix multiplication reads the table
 
 
-def schedule_table_rows(told: TableRows, name: str, nr: int | None, *, prepacked: bool) -> ScheduledOperator | None:
+def schedule_table_rows(
+    description: TableRows, name: str, nr: int | None, *, prepacked: bool
+) -> ScheduledOperator | None:
     """Return the kernel of TableRows; its parameters are the inputs and outputs in order.
 
     nr: columns of a panel if a matrix multiplication reads the same table, else None. Returns None if the table is not
@@ -32,12 +34,12 @@ def schedule_table_rows(told: TableRows, name: str, nr: int | None, *, prepacked
     """
     if not prepacked:
         return None
-    panels = Panels(told.product, nr or ALONE)
+    panels = Panels(description.product, nr or ALONE)
 
     def main() -> None:
-        buffers = declare(told, panels.shape)
+        buffers = declare(description, panels.shape)
         with root():
-            _Emitter(told, panels, buffers).emit()
+            _Emitter(description, panels, buffers).emit()
 
     return ScheduledOperator(None, write_function(name, None, main), None, panels.shape, "uint8", panels)
 
@@ -50,8 +52,8 @@ def _kept(value: Expr) -> Expr:
 
 
 class _Emitter:
-    def __init__(self, told: TableRows, panels: Panels, buffers: dict[str, tirx.Var]) -> None:
-        self.t, self.p, self.layout, self.nr = told, told.product, panels, panels.nr
+    def __init__(self, description: TableRows, panels: Panels, buffers: dict[str, tirx.Var]) -> None:
+        self.t, self.p, self.layout, self.nr = description, description.product, panels, panels.nr
         self.places, self.y, self.packed = buffers["places"], buffers["y"], buffers["weights"].view(-1)
 
     def emit(self) -> None:

@@ -60,7 +60,7 @@ def test_what_was_measured_at_the_same_shape_is_believed():
         choice = choice_of(entry, shape, CPU)
         assert choice.taken == taken and choice.config == other
         assert (choice.estimate, choice.decided) == (pytest.approx(cost), pytest.approx(1.0))
-        assert "the entry's" in choice.why and "the formulas'" in choice.why and "% more" in choice.why
+        assert "the entry's" in choice.why and "the analytical" in choice.why and "% more" in choice.why
 
 
 def test_both_are_corrected_by_what_they_cost_at_the_entrys_shape():
@@ -133,7 +133,7 @@ def test_an_entry_without_the_decisions_cost_serves_where_it_does_not_grow_faste
     assert choice_of(Entry(workload=shape, config=other, cost=1.0), shape, CPU).taken
     assert not choice_of(Entry(workload=shape, config=other, cost=1.0, kind="boundary"), shape, CPU).taken
     here = choice_of(Entry(workload=shape, config=decided(larger, CPU), cost=1.0, kind="boundary"), larger, CPU)
-    assert here.taken and here.why == "the formulas' decision is the same"
+    assert here.taken and here.why == "the analytical configuration is the same"
 
 
 def test_what_the_machine_cannot_do_is_said():

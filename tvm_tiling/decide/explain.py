@@ -36,9 +36,9 @@ def record_rows(section: str, record: Any) -> Iterator[Row]:
     """Yield the rows of a plain dataclass that is part of a decision and has no reasons of its own: first the choices,
     then the fields that its `predictions` name."""
     predicted = getattr(record, "predictions", ())
-    for title, told in ((section, False), (f"{section}, predicted", True)):
+    for title, wanted in ((section, False), (f"{section}, predicted", True)):
         for field in fields(record):
-            if (field.name in predicted) == told:
+            if (field.name in predicted) == wanted:
                 yield Row(title, field.name, value_text(field.name, getattr(record, field.name)), "")
 
 

@@ -33,7 +33,7 @@ from .tiling import Decision, GemmTiling
 
 CLASSES = (GemmTiling, OpenGemmTiling, ConvTiling, OpenConvTiling, LevelsTiling, ColumnTiling, RnnTiling, RnnCpuTiling)
 # Fields that describe a decision and that no schedule reads.
-TOLD = frozenset(
+DESCRIPTIVE = frozenset(
     (
         *("mode", "feasible", "reasons", "candidates", "utilisation", "cycles", "load_a", "load_b"),
         *("bytes_a", "bytes_b", "bytes_out", "predicted_seconds", "predicted_cycles", "predicted_error"),
@@ -97,12 +97,12 @@ def _choices(plain: Any) -> Any:
         return [_choices(item) for item in plain]
     if not isinstance(plain, dict):
         return plain
-    told = TOLD
+    descriptive = DESCRIPTIVE
     if plain.get("blocks"):
-        told |= PARTITION | {"outer_order", "inner_order"}
+        descriptive |= PARTITION | {"outer_order", "inner_order"}
     elif plain.get("chunks"):
-        told |= PARTITION
-    return {name: _choices(value) for name, value in plain.items() if name not in told}
+        descriptive |= PARTITION
+    return {name: _choices(value) for name, value in plain.items() if name not in descriptive}
 
 
 def _record(kind: type[Any], plain: Any, where: str) -> Any:

@@ -68,12 +68,12 @@ class Decision:
     def explained(self) -> Iterator[Row]:
         """Yield every choice in reading order: the fields by section without those that are None or empty, then the
         nested decisions, and finally the remaining reasons in the section "also"."""
-        told = set()
+        shown = set()
         for row in (*self._own_rows(), *self._parts()):
-            told.add((row.name, row.why))
+            shown.add((row.name, row.why))
             yield row._replace(name=shown_name(row.name))
         for field, value, why in self.reasons:
-            if (field, why) not in told:
+            if (field, why) not in shown:
                 yield Row("also", shown_name(field), value_text(field, value), why)
 
     def _own_rows(self) -> Iterator[Row]:

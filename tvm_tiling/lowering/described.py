@@ -25,35 +25,39 @@ Index: TypeAlias = tirx.Expr | int
 _OPAQUE = 8  # TVM's op_pattern of operators that are never fused
 
 
-def described_function(told: Description, name: str) -> tirx.PrimFunc:
+def described_function(description: Description, name: str) -> tirx.PrimFunc:
     """Return a function of the inputs and outputs in order. Dynamic sizes are variables of the function, bound by the
     shapes of its tensors."""
-    open_sizes = {size: tirx.Var(size, "int64") for size in sizes_of(told) if not isinstance(getattr(told, size), int)}
-    told = replace(told, **open_sizes)
+    open_sizes = {
+        size: tirx.Var(size, "int64")
+        for size in sizes_of(description)
+        if not isinstance(getattr(description, size), int)
+    }
+    description = replace(description, **open_sizes)
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
-    attributes |= attribute_of(told)
+    attributes |= attribute_of(description)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr(attributes)
-        buffers = declare(told)
+        buffers = declare(description)
         with T.sblock("root"):
-            if isinstance(told, BlockRows):
-                _rows(told, buffers)
-            elif isinstance(told, BlockedProduct):
-                _product(told, buffers)
-            elif isinstance(told, TableRows):
-                _table_rows(told, buffers)
-            elif isinstance(told, CacheAppend):
-                _append(told, buffers)
+            if isinstance(description, BlockRows):
+                _rows(description, buffers)
+            elif isinstance(description, BlockedProduct):
+                _product(description, buffers)
+            elif isinstance(description, TableRows):
+                _table_rows(description, buffers)
+            elif isinstance(description, CacheAppend):
+                _append(description, buffers)
             else:
-                _attention(told, buffers)
+                _attention(description, buffers)
     return builder.get()
 
 
-def declare(told: Description, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
+def declare(description: Description, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
     """Declare the function's parameters by name; "weights" in packed form if its shape is given."""
     found = {}
-    for name, (shape, dtype) in {**told.inputs, **told.outputs}.items():
+    for name, (shape, dtype) in {**description.inputs, **description.outputs}.items():
         if name == "weights" and packed:
             found[name] = T.arg(f"{name}_packed", T.Buffer(packed, dtype))
         else:

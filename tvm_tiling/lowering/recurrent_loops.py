@@ -24,9 +24,9 @@ def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx
     variables of the function, bound by the shapes of its tensors."""
     own = {part: _own(part, getattr(recurrence, part)) for part in ("steps", "batch")}
     r = dataclasses.replace(recurrence, **own)
-    told = {**r.to_dict(), **{part: size if isinstance(size, int) else None for part, size in own.items()}}
+    description = {**r.to_dict(), **{part: size if isinstance(size, int) else None for part, size in own.items()}}
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
-    attributes[ATTRIBUTE] = json.dumps(told, sort_keys=True)
+    attributes[ATTRIBUTE] = json.dumps(description, sort_keys=True)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr(attributes)

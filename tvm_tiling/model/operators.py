@@ -40,8 +40,8 @@ from ..runtime.tensors import array_of
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
 from ..schedules.cpu_schedule import rows_of
+from ..schedules.described import schedule_described
 from ..schedules.fallback import decide_fallback
-from ..schedules.told import schedule_told
 from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_packing
@@ -238,22 +238,22 @@ def _schedule(
 
     read = [each for call in calls for each in call.constants if isinstance(each, Stored)]
     width = next((beside[weights] for weights in read if weights in beside), None)
-    told = None
+    described = None
     if hardware.cpu is not None:
-        told = schedule_told(func, name, hardware.cpu, known, width, deterministic=options.deterministic)
-    if told is not None:
-        if told.packing is not None and told.packing.panels is not None:
-            beside |= {weights: told.packing.panels.nr for weights in read if weights not in beside}
+        described = schedule_described(func, name, hardware.cpu, known, width, deterministic=options.deterministic)
+    if described is not None:
+        if described.packing is not None and described.packing.panels is not None:
+            beside |= {weights: described.packing.panels.nr for weights in read if weights not in beside}
         operator = Operator(
             name=name,
-            kind=told.kind,
+            kind=described.kind,
             calls=len(calls),
-            flops=told.flops,
-            tiling=told.tiling,
-            workload=told.workload,
-            prepacked=told.packing is not None,
+            flops=described.flops,
+            tiling=described.tiling,
+            workload=described.workload,
+            prepacked=described.packing is not None,
         )
-        return told.main, operator, told.packing, told.weights
+        return described.main, operator, described.packing, described.weights
     with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
         supported = attempted(schedule_for_weights, own, name, hardware, options, known)
     if isinstance(supported, UnsupportedOperator):

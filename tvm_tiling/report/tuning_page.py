@@ -67,7 +67,7 @@ def _tiles(result: Record, operators: Sequence[Record], trials: Sequence[Trial])
     if before and after:
         unit = operators[0].get("unit", "s")
         roofline = result.get("roofline")
-        found.append(Tile("before", cost(before, unit), "the formulas' own configuration"))
+        found.append(Tile("before", cost(before, unit), "the analytical configuration"))
         found.append(
             Tile("after", cost(after, unit), "" if roofline is None else f"{percent(roofline)} of the roofline")
         )

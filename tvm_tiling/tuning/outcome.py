@@ -103,7 +103,7 @@ class TuneReport:
         rows = [
             ("trials", f"{self.trials}" + (f", {self.earlier} more in earlier sessions" if self.earlier else "")),
             ("ended", self.stopped),
-            ("formulas' configuration", cost_text(self.cost_before, self.unit)),
+            ("analytical configuration", cost_text(self.cost_before, self.unit)),
             ("best configuration", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
             ("", str(self.best) if self.best is not None else "none"),
             *([("rows", _rows_text(self))] if self.rows is not None else []),
@@ -218,9 +218,9 @@ def _rows_text(report: TuneReport) -> str:
     """Return the result over the range of rows as text."""
     found = report.over_rows
     if found is None:
-        return f"{report.rows}: nothing was better than the formulas' configuration, which stays"
+        return f"{report.rows}: nothing was better than the analytical configuration, which is kept"
     sizes = ", ".join(f"{gain:.2f} ({rows})" for rows, gain in zip(found.sizes, found.gains, strict=True))
-    stays = "" if found.won else "; the formulas' configuration stays"
+    stays = "" if found.won else "; the analytical configuration is kept"
     return f"{report.rows}: {found}, {found.spread:.1%} either way{stays}; by rows {sizes}"
 
 

@@ -55,9 +55,9 @@ def tune(
     model_or_op: a GemmWorkload or ConvWorkload; an operator as tiling_schedule takes it; or a model as compile takes
     it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`,
     `limits`; on a CPU `precision` "float32", "bfloat16" or "float16").
-    `dims` may give ranges: dims={"m": (1, 512)} of a product's rows, dims={"length": (1, 512)} of a model's size. Then
-    a product of open rows is searched for one configuration for all of them, which is taken if it is faster than the
-    formulas' in the geometric mean over sizes of the range, beyond noise.
+    `dims` may give ranges: dims={"m": (1, 512)} of the rows of a GEMM, dims={"length": (1, 512)} of a model's dynamic
+    dimension. Then a GEMM with dynamic rows is searched for one configuration for the whole range, which is taken if it
+    is faster than the analytical one in the geometric mean over sizes of the range, beyond noise.
     `target` is "llvm" (this CPU), an accelerator, whose configurations are simulated, or a Hardware. `database`: a
     ShapeDatabase or its URL, which stores results and provides seeds; without one, results are only in the report.
     `trials`: the maximum number of configurations to measure, for one operator or for a whole model, including earlier

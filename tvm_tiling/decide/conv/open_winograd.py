@@ -61,6 +61,7 @@ class OpenConvTiling(ConvTiling):
     cores."""
 
     op: ClassVar[str] = "conv of open images"
+    title: ClassVar[str] = "conv with dynamic image sizes"
 
     ranges: tuple[TileRange, ...] = ()
 

@@ -55,18 +55,17 @@ def choice_of(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked
     """Return whether `entry`, which applies to `workload`, is taken for it on `hardware`."""
     config = kept_config(entry, workload, hardware, prepacked=prepacked)
     if config is None:
-        why = "the machine does not support the entry's configuration for this shape; the formulas decide"
+        why = "the machine does not support the entry's configuration for this shape; the analytical one is used"
         return Choice(config=None, estimate=None, decided=None, taken=False, why=why)
     try:
         price = _Prices(entry, workload, hardware, prepacked)
         estimate, own = price.kept(config), price.decided()
     except TilingError as error:
-        why = f"the formulas have no decision to compare it with: {error}"
+        why = f"there is no analytical configuration to compare it with: {error}"
         return Choice(config=config, estimate=None, decided=None, taken=True, why=why)
     if config == price.here:
-        return Choice(
-            config=config, estimate=estimate, decided=own, taken=True, why="the formulas' decision is the same"
-        )
+        why = "the analytical configuration is the same"
+        return Choice(config=config, estimate=estimate, decided=own, taken=True, why=why)
     margin, gain = -_EVEN, own / estimate
     if hardware.cpu is not None and entry.workload != workload:
         margin = _margin(entry.workload, workload)
@@ -74,7 +73,7 @@ def choice_of(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked
             gain = min(gain, entry.decided_cost / entry.cost)
         if gain >= 1 + margin and not price.held_alike(config, hardware.cpu):
             why = (
-                "the formulas' configuration is taken: the entry's blocks would be held by other cache levels "
+                "the analytical configuration is taken: the entry's blocks would be held by other cache levels "
                 "than at its own shape"
             )
             return Choice(config=config, estimate=estimate, decided=own, taken=False, why=why)
@@ -92,7 +91,7 @@ def _margin(known: Workload, wanted: Workload) -> float:
 def _why(gain: float, taken: bool, margin: float) -> str:
     """Return the text of `Choice.why`, given that the decision is estimated to cost `gain` times as much as the entry's
     configuration."""
-    first, second = ("the entry's", "the formulas'") if taken else ("the formulas'", "the entry's")
+    first, second = ("the entry's", "the analytical one") if taken else ("the analytical", "the entry's")
     if not taken and gain >= 1:
         more = f"{gain - 1:.1%} more, less than the {margin:.0%} that carry over"
         return f"{first} configuration is taken: it is estimated to cost {more}"

@@ -73,7 +73,7 @@ class RowsMeasured:
         return self.gain * (1 - self.spread) > 1
 
     def __str__(self) -> str:
-        return f"speedup {self.gain:.3f} over the formulas' decision, geometric mean of {len(self.sizes)} sizes"
+        return f"speedup {self.gain:.3f} over the analytical configuration, geometric mean of {len(self.sizes)} sizes"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -44,10 +44,10 @@ KEYS = sa.Table(
 
 # `shape` is the extents as text, and `e0`, `e1`, ... as numbers; `a0`, `a1`, ... are the same in the units that the
 # machine pads to; `rate` is cost per unit, so that the lowest rate is the lowest estimate for any shape. `decided_cost`
-# is what the formulas' own decision cost beside `cost`; `disturbed`, where both were timed in one session, the share of
-# it that other work disturbed. `proportional` names axes, with a space between them. `measured_rows` is of entries of a
-# range: its ends, the sizes that were measured and how the configuration did there; their other figures are means, and
-# their axes hold the least number of rows.
+# is the cost of the analytical configuration; `disturbed`, where both were timed in one session, the share of that time
+# that other processes disturbed. `proportional` lists axes separated by spaces. `measured_rows` belongs to entries of a
+# range of rows: its ends, the measured sizes and the speedups at them; their other figures are means, and their axes
+# hold the smallest number of rows.
 ENTRIES = sa.Table(
     "entries",
     METADATA,

@@ -29,7 +29,7 @@ from .table_rows import schedule_table_rows
 
 
 @dataclass(frozen=True)
-class Told:
+class DescribedOperator:
     """A scheduled operator: its name in reports, its number of operations, and its decision, if any. `weights` is the
     index of the parameter that `packing`, if given, packs."""
 
@@ -42,7 +42,7 @@ class Told:
     weights: int | None = None
 
 
-def schedule_told(
+def schedule_described(
     func: tirx.PrimFunc,
     name: str,
     cpu: Cpu,
@@ -50,7 +50,7 @@ def schedule_told(
     beside: int | None = None,
     *,
     deterministic: bool = False,
-) -> Told | None:
+) -> DescribedOperator | None:
     """Return the kernel of such a function, None for any other.
 
     known: tells whether a parameter is a constant in all calls; constant weights are prepacked. beside: the columns of
@@ -62,32 +62,36 @@ def schedule_told(
         prepacked = known(func.params[place])
         scheduled = schedule_recurrence(recurrence, name, cpu, prepacked=prepacked, deterministic=deterministic)
         assert isinstance(scheduled.tiling, RecurrenceTiling)
-        return _told("recurrence", scheduled, sampled_recurrence(recurrence).flops, place)
-    told = description_of(func)
-    if told is None:
+        return _described("recurrence", scheduled, sampled_recurrence(recurrence).flops, place)
+    description = description_of(func)
+    if description is None:
         return None
-    if isinstance(told, BlockRows):
-        return Told("other", schedule_block_rows(told, name, cpu))
-    if isinstance(told, CacheAppend):
-        append = schedule_append(told, name, cpu)
+    if isinstance(description, BlockRows):
+        return DescribedOperator("other", schedule_block_rows(description, name, cpu))
+    if isinstance(description, CacheAppend):
+        append = schedule_append(description, name, cpu)
         assert isinstance(append.tiling, AppendTiling)
-        return Told("other", append.main, tiling=append.tiling)
-    if isinstance(told, CachedAttention):
-        attention = schedule_cached_attention(told, name, cpu)
+        return DescribedOperator("other", append.main, tiling=append.tiling)
+    if isinstance(description, CachedAttention):
+        attention = schedule_cached_attention(description, name, cpu)
         assert isinstance(attention.tiling, CachedAttentionTiling)
-        return Told("attention", attention.main, at_sample(told).flops, attention.tiling)
-    place = list(told.inputs).index("weights")
-    if isinstance(told, TableRows):
-        table = schedule_table_rows(told, name, beside, prepacked=known(func.params[place]))
-        return None if table is None else Told("other", table.main, packing=table, weights=place)
-    scheduled = schedule_blocked(told, name, cpu, prepacked=known(func.params[place]), deterministic=deterministic)
-    workload = at_sample(told).workload
-    return _told("product", scheduled, workload.flops, place, workload)
+        return DescribedOperator("attention", attention.main, at_sample(description).flops, attention.tiling)
+    place = list(description.inputs).index("weights")
+    if isinstance(description, TableRows):
+        table = schedule_table_rows(description, name, beside, prepacked=known(func.params[place]))
+        return None if table is None else DescribedOperator("other", table.main, packing=table, weights=place)
+    scheduled = schedule_blocked(
+        description, name, cpu, prepacked=known(func.params[place]), deterministic=deterministic
+    )
+    workload = at_sample(description).workload
+    return _described("product", scheduled, workload.flops, place, workload)
 
 
-def _told(
+def _described(
     kind: str, scheduled: ScheduledOperator, flops: int, place: int, workload: GemmWorkload | None = None
-) -> Told:
+) -> DescribedOperator:
     assert isinstance(scheduled.tiling, RecurrenceTiling | BlockedTiling)
     packing = scheduled if scheduled.packed_shape is not None else None
-    return Told(kind, scheduled.main, flops, scheduled.tiling, workload, packing, place if packing else None)
+    return DescribedOperator(
+        kind, scheduled.main, flops, scheduled.tiling, workload, packing, place if packing else None
+    )
