@@ -53,8 +53,8 @@ class Network:
         self.folder.mkdir(parents=True, exist_ok=True)
         content, inputs, outputs = self._from_torch() if self.from_torch else self._of_onnx()
         self.onnx.write_bytes(content)
-        _save(self.folder / INPUTS, inputs)
-        _save(self.folder / OUTPUTS, outputs)  # last: its presence shows that all files are complete
+        save(self.folder / INPUTS, inputs)
+        save(self.folder / OUTPUTS, outputs)  # last: its presence shows that all files are complete
 
     def _from_torch(self) -> tuple[bytes, list[np.ndarray], list[np.ndarray]]:
         import torch
@@ -83,7 +83,8 @@ def as_arrays(result: Any) -> list[np.ndarray]:
     return [tensor.detach().numpy() for tensor in (result if isinstance(result, tuple | list) else (result,))]
 
 
-def _save(path: Path, arrays: list[np.ndarray]) -> None:
+def save(path: Path, arrays: list[np.ndarray]) -> None:
+    """Write inputs or outputs."""
     np.savez(path, **{f"{number:02}": array for number, array in enumerate(arrays)})
 
 

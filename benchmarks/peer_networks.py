@@ -31,7 +31,7 @@ from .peers.network_litert import LiteRtNetwork
 from .peers.network_ncnn import NcnnNetwork
 from .peers.network_onnxruntime import OnnxRuntimeNetwork
 from .peers.network_ours import OurNetwork
-from .peers.network_torch import InductorNetwork, ZentorchNetwork
+from .peers.network_torch import EagerNetwork, InductorNetwork, ZentorchNetwork
 from .peers.openvino_network import OpenVinoByDefault, OpenVinoNetwork
 from .result import earlier_entries, write_whole
 from .summary import geometric_mean
@@ -50,6 +50,7 @@ PEERS: dict[str, type[NetworkPeer]] = {
         IreeNetwork,
     )
 }
+KNOWN: dict[str, type[NetworkPeer]] = {**PEERS, EagerNetwork.name: EagerNetwork}  # those of single layers too
 FORMAT, VERSION = "tvm-tiling-peer-networks", 1
 CONVERT_SECONDS, LOAD_SECONDS = 1800.0, 1200.0
 TOLERANCE = 2e-3  # for float32; a library that rounds to bfloat16 has exact = False
@@ -98,14 +99,14 @@ def fastest(entry: dict[str, Any]) -> tuple[str, float] | None:
     parts = {
         name: row["part"]
         for name, row in entry["libraries"].items()
-        if name in PEERS and PEERS[name].exact and "part" in row
+        if name in KNOWN and KNOWN[name].exact and "part" in row
     }
     return max(parts.items(), key=lambda item: item[1]) if parts else None
 
 
 def print_entries(entries: Sequence[dict[str, Any]]) -> None:
     """Print a row for each network, then geometric means."""
-    shown = [name for name in PEERS if any(name in entry["libraries"] for entry in entries)]
+    shown = [name for name in KNOWN if any(name in entry["libraries"] for entry in entries)]
     rows = []
     for entry in entries:
         own, best = entry["libraries"]["ours"], fastest(entry)

@@ -27,6 +27,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from ..decide.conv.conv_cost import turns_output
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.shape import ConvShape
 from ..hardware.dot_instructions import DotInstruction
@@ -47,6 +48,7 @@ from ..lowering.register_tile import (
     step_packed,
     transpose_sums,
     write_back,
+    write_back_turned,
 )
 from ..match import ConvProgram
 from ..operand_types import is_integer
@@ -54,7 +56,7 @@ from ..operand_types import is_integer
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 # (pixel, channel) of a register tile -> coordinates of the output
-ResultAt: TypeAlias = Callable[[Index, Index], list[Index]]
+ResultAt: TypeAlias = Callable[["Index | tuple[Index, Index]", Index], list[Index]]
 # (row, column of a register tile, group of channels) -> the element, or group of elements, of the input
 PixelAt: TypeAlias = Callable[[int, int, Index], Expr]
 
@@ -119,6 +121,9 @@ class DirectEmitter:
             pitch=t.pitch,
             slack=engine.group if engine.group > 1 else 0,
         )
+        strides = program.out_strides
+        adjacent = strides is not None and strides[3] == 1 != strides[4] and w.step == 1
+        self.turns = adjacent and turns_output(self.tx, self.lanes)
         # Columns of taps are skipped too, if all pixels of a tile may be in the padding for one of them.
         self.skips_columns = not self.panels.merged and not engine.offset and shape.fold == 1 and w.hides(self.tx)
 
@@ -294,9 +299,11 @@ class DirectEmitter:
         y0 = (plane.unit0 + unit) * self.ty
         d, h, w = self.shape.d, self.shape.h, self.shape.w
 
-        def at(pixel: Index, j: Index) -> list[Index]:
-            """Return the output coordinates of a pixel and a channel of the tile."""
-            y, x = y0 + pixel // tx, x0 + pixel % tx
+        def at(pixel: Index | tuple[Index, Index], j: Index) -> list[Index]:
+            """Return the output coordinates of a pixel, by its number or by row and column, and a channel of the
+            tile."""
+            row, column = pixel if isinstance(pixel, tuple) else (pixel // tx, pixel % tx)
+            y, x = y0 + row, x0 + column
             channel = plane.group * self.shape.co + panel * self.nr + j
             points = ((d, plane.depth), (h, y), (w, x))
             return [plane.image, *(axis.first + point * axis.step for axis, point in points), channel]
@@ -336,7 +343,7 @@ class DirectEmitter:
                     with T.serial(0, block.groups - full), named("microkernel"):
                         step(tap0 + i, full, lambda y, x, g: first_of(self.engine, pixel_at(y, x, g), rest))
         transpose_sums(acc, shape, self.engine)
-        self.finish(acc, shape, block, at)
+        self.finish(acc, shape, block, at, tx)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
         """Return [first, end) of the block's taps whose rows are inside the image; all of them if none is skipped."""
@@ -399,22 +406,29 @@ class DirectEmitter:
 
         resume(acc, shape, block.first, raw)
 
-    def finish(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt) -> None:
+    def finish(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt, wide: int) -> None:
         program = self.program
 
         def raw(value: Expr, pixel: int, j: Expr) -> None:
             T.buffer_store(program.out, value, program.out_at(*at(pixel, j)))
 
-        def finished(value: Expr, pixel: int, j: Expr) -> None:
+        def finished(value: Expr, pixel: Index, j: Index) -> None:
             point = at(pixel, j)
             T.buffer_store(program.out, program.result(value, *point), program.out_at(*point))
 
+        def write() -> None:
+            if not self.turns:
+                write_back(acc, shape, finished)
+                return
+            # Pixels of a row by number and lane, so that their addresses are seen to be adjacent.
+            write_back_turned(acc, shape, wide, lambda value, y, first, j, lane: finished(value, (y, first + lane), j))
+
         if block.last is True or not program.has_epilogue:
             with named("epilogue"):
-                write_back(acc, shape, finished)
+                write()
             return
         with T.If(block.last):
             with T.Then(), named("epilogue"):
-                write_back(acc, shape, finished)
+                write()
             with T.Else(), named("partial_sums"):
                 write_back(acc, shape, raw)

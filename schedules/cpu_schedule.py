@@ -249,7 +249,7 @@ def around_conv(program: ConvProgram, matrix: bool, options: Options) -> Surroun
 
 
 def _source(program: ConvProgram, matrix: bool) -> Source:
-    workload, strides = program.workload, program.x_strides
+    workload, strides, out = program.workload, program.x_strides, program.out_strides
     adjacent = strides is not None and (strides[4] == 1 or workload.ci == 1)
     return Source(
         channel_run=program.channel_run,
@@ -257,6 +257,7 @@ def _source(program: ConvProgram, matrix: bool) -> Source:
         # A single column has no distance to the next one; the next position would follow its channels.
         pitch=(strides[3] or workload.ci) if strides is not None and adjacent else None,
         dense=strides is not None and adjacent and strides[3] == workload.ci and workload.groups == 1,
+        output_columns=out is not None and out[3] == 1 != out[4] and not workload.transposed,
         accumulates=program.out_dtype == workload.acc_dtype,
         matrix=matrix,
     )

@@ -1,4 +1,4 @@
-"""A whole network in PyTorch's CPU compilers: Inductor, and AMD's zentorch."""
+"""A whole network in PyTorch: eager, and in its CPU compilers, Inductor and AMD's zentorch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from typing import Any, ClassVar
 
 from ..network_files import Network, as_arrays
 from .network import NetworkPeer, Run
+
+
+class EagerNetwork(NetworkPeer):
+    """PyTorch without a compiler."""
+
+    name: ClassVar[str] = "torch"
+    needs: ClassVar[tuple[str, ...]] = ("torch",)
+
+    @classmethod
+    def load(cls, network: Network, cores: int) -> Run:
+        import torch
+
+        torch.set_num_threads(cores)
+        built = network.build()
+
+        def run() -> Any:
+            with torch.inference_mode():
+                return as_arrays(built.module(*built.inputs))
+
+        return run
 
 
 class InductorNetwork(NetworkPeer):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from benchmarks import peer_networks, zoo
-from benchmarks.network_files import INPUTS, MODEL, OUTPUTS, Network, _save
+from benchmarks.network_files import INPUTS, MODEL, OUTPUTS, Network, save
 from benchmarks.peers.network import NetworkPeer, Run, missing
 from benchmarks.peers.network_onnxruntime import OnnxRuntimeNetwork
 from benchmarks.peers.network_ours import OurNetwork
@@ -38,8 +38,8 @@ def network(tmp_path: Path) -> Network:
     folder = tmp_path / f"{NAME}-1"
     folder.mkdir()
     (folder / MODEL).write_bytes(model.SerializeToString())
-    _save(folder / INPUTS, [x])
-    _save(folder / OUTPUTS, [x @ w])
+    save(folder / INPUTS, [x])
+    save(folder / OUTPUTS, [x @ w])
     return Network(NAME, 1, folder)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 import tvm_tiling as tt
+from tvm_tiling.model.flatten_buffers import joined
 
 POINTS, ELEMENTS = 24, 400
 
@@ -87,3 +88,9 @@ def test_rows_in_reverse_after_a_reshape():
         values = np.arange(21).reshape(3, 7).astype(dtype)
         found = tt.compile(builder.get(), cache=False).run(values)
         np.testing.assert_array_equal(found, values.reshape(21, 1)[::-1])
+
+
+def test_quotient_and_remainder_of_fused_axes_add_up():
+    v = tirx.Var("v", "int32")
+    assert "%" not in str(joined(v * 196 + (v + 16) // 14 * 14 + (v + 2) % 14))
+    assert "%" in str(joined(v * 196 + (v + 16) // 14 * 14 + (v + 3) % 14))

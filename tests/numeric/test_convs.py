@@ -203,7 +203,7 @@ def test_types(dtype, ci):
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("form", ["direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold"])
+@pytest.mark.parametrize("form", ["direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes"])
 @pytest.mark.parametrize(
     "conv",
     [
@@ -227,6 +227,21 @@ def test_any_admissible_form_can_be_forced(form, conv, packed):
         assert str(refused.value) == candidates[form].why
         return
     assert check(conv, source, packed=packed, form=form) == form
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(
+    "conv",
+    [
+        replace(SMALL, n=2, space=(13, 37), ci=6, co=20, groups=2),
+        replace(SMALL, space=(19, 35), ci=3, co=7, stride=(2, 2), before=(1, 0), behind=(0, 3)),
+        replace(SMALL, space=(9, 20), kernel=(2, 4), dilation=(2, 3), before=(2, 5), behind=(3, 1), ci=5, co=6),
+        replace(SMALL, space=(1, 3), kernel=(1, 3), ci=4, co=1, stride=(1, 3)),
+    ],
+    ids=str,
+)
+def test_channels_first_with_lanes_along_columns(conv, packed):
+    assert check(conv, topi_conv(conv, "NCHW", "OIHW"), packed=packed, form="planes") == "planes"
 
 
 @settings(max_examples=30, deadline=None)

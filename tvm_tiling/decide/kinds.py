@@ -19,6 +19,7 @@ from .configs.depthwise_configs import DepthwiseConfigs
 from .configs.fold_configs import WFoldConfigs, WinogradConfigs
 from .configs.gemm_configs import BlockedConfigs, StreamConfigs
 from .configs.level_configs import LevelsConfigs
+from .configs.planes_configs import PlanesConfigs
 from .configs.rule import ConfigRule, Tiling
 from .configs.wfold_configs import WFoldMachineConfigs
 from .conv.conv_tiling import ConvTiling
@@ -148,6 +149,7 @@ def _rules_on_cpu(workload: Operator, hardware: Hardware, around: Surroundings) 
         "depthwise": lambda: DepthwiseConfigs(forms),
         "winograd": lambda: WinogradConfigs(forms),
         "wfold": lambda: WFoldConfigs(forms),
+        "planes": lambda: PlanesConfigs(forms),
     }
 
 

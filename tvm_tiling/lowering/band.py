@@ -20,6 +20,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from .registers import registers
 from .transpose import transpose
 
+# The last square of a row is transposed if it has this part of the columns; fewer are copied one by one.
+FEWEST_TURNED = 4
+
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 # (column of the image, channel) -> the element in the instruction's type
@@ -128,20 +131,30 @@ def _turned(
     element: RowElement,
     lanes: int,
 ) -> None:
-    """Copy a row whose columns are adjacent in memory: lanes x lanes squares are transposed in registers."""
-    squares = count // lanes if source.step == 1 else 0
+    """Copy a row whose columns are adjacent in memory: lanes x lanes squares are transposed in registers, the last one
+    of fewer columns."""
+    squares, rest = divmod(count, lanes) if source.step == 1 else (0, 0)
+    if rest < lanes // FEWEST_TURNED:
+        rest = 0
     blocks, kind = source.channels // lanes, str(band.dtype)
     whole = T.ramp(0, 1, lanes)
+
+    def turn(block: Index, first: Index, columns: int) -> None:
+        rows = registers(lanes, lanes, kind)
+        for i, row in enumerate(rows):
+            with T.vectorized(0, columns) as lane:
+                T.buffer_store(row, element(column + first + lane, block * lanes + i), [lane])
+        for i, turned in enumerate(transpose([row[whole] for row in rows], kind)[:columns]):
+            to = at + (first + i) * layout.pitch + block * lanes
+            T.buffer_store(band, turned, [T.ramp(to, 1, lanes)])
+
     if squares and blocks:
         with T.serial(0, blocks) as block, T.serial(0, squares) as square:
-            rows = registers(lanes, lanes, kind)
-            for i, row in enumerate(rows):
-                with T.vectorized(0, lanes) as lane:
-                    T.buffer_store(row, element(column + square * lanes + lane, block * lanes + i), [lane])
-            for i, turned in enumerate(transpose([row[whole] for row in rows], kind)):
-                to = at + (square * lanes + i) * layout.pitch + block * lanes
-                T.buffer_store(band, turned, [T.ramp(to, 1, lanes)])
-    done = squares * lanes if blocks else 0
+            turn(block, square * lanes, lanes)
+    if rest and blocks:
+        with T.serial(0, blocks) as block:
+            turn(block, squares * lanes, rest)
+    done = squares * lanes + rest if blocks else 0
 
     def single(x: Index, c: Index) -> None:
         T.buffer_store(band, element(column + x * source.step, c), [at + x * layout.pitch + c])

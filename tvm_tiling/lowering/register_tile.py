@@ -22,6 +22,7 @@ from .dot import dot, every_lane, from_panel
 from .loops import when
 from .prefetch import prefetch
 from .registers import register, registers
+from .transpose import transpose
 
 Expr: TypeAlias = tirx.Expr
 # (row within the tile, vector) -> the register of these sums
@@ -117,6 +118,25 @@ def write_back(acc: Accumulators, shape: TileShape, store: Callable[[Expr, int, 
     for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
             store(acc[row, vector][lane], row, vector * shape.lanes + lane)
+
+
+def write_back_turned(
+    acc: Accumulators, shape: TileShape, wide: int, store: Callable[[Expr, int, int, int, Expr], None]
+) -> None:
+    """Emit store(sum, row, first, j, lane) for every element of a tile of rows of `wide` pixels, vectors of which are
+    transposed in registers: lanes are pixels first + lane of a row, for outputs whose columns are adjacent."""
+    lanes, kind = shape.lanes, str(next(iter(acc.values())).dtype)
+    whole = T.ramp(0, 1, lanes)
+    for vector in range(shape.vectors):
+        for row in range(shape.rows // wide):
+            for first in range(0, wide, lanes):
+                width = min(lanes, wide - first)
+                pixels = [acc[row * wide + first + min(i, width - 1), vector][whole] for i in range(lanes)]
+                for j, turned in enumerate(transpose(pixels, kind)[: shape.width(vector)]):
+                    kept = register(lanes, kind)
+                    T.buffer_store(kept, turned, [whole])
+                    with T.vectorized(0, width) as lane:
+                        store(kept[lane], row, first, vector * lanes + j, lane)
 
 
 def step_in_place(acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr]) -> None:

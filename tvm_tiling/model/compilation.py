@@ -335,7 +335,9 @@ def _part(
     collection, and their indices are returned."""
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
-        scheduled, operators = schedule_operators(fused_for_cpu(held.pop()), hardware, options, kernels, ahead=True)
+        scheduled, operators = schedule_operators(
+            fused_for_cpu(held.pop(), hardware, options), hardware, options, kernels, ahead=True
+        )
         if signature.is_open:
             _tell_slow(operators, signature)
         lifted, constants = lift_constants(scheduled)

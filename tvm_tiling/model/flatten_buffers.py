@@ -4,7 +4,9 @@ FlattenBuffer simplifies the index of an element as an iteration map (IterMapSim
 decreasing variable, the result may be wrong: (v + 15) // 4 % 2 becomes (v + 4) // 4, and for v up to 21 (20 - v) // 7 *
 7 + (6 - v) % 7 becomes 14 - v. Quotients and remainders of sums of variables times positive numbers are handled
 correctly: none of 18,000 random maps was wrong. So any other dividend is hidden in an opaque call, which is removed
-afterwards.
+afterwards. What is left to simplify then are quotients and remainders that add up to their dividend, as the indices
+of fused axes do: without that, neighbouring elements would not be seen to be adjacent, and vectors would be loaded
+element by element.
 
 FlattenBuffer keeps every loop that it has seen, and considers all of them for each element: its time grows with the
 product of both. So loops whose buffers all have one axis already, such as those of microkernels, are hidden too.
@@ -12,11 +14,13 @@ product of both. So loops whose buffers all have one axis already, such as those
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TypeAlias
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
@@ -69,7 +73,7 @@ class _Hidden:
     def shown(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with the hidden parts restored."""
         if self.dividends:
-            func = tvm_ffi.structural_map(func, (Call, _show))
+            func = tvm_ffi.structural_map(tvm_ffi.structural_map(func, (Call, _show)), (tirx.Add, joined))
         return tvm_ffi.structural_map(func, (tirx.Evaluate, self._loop)) if self.loops else func
 
     def _hide(self, quotient: Quotient) -> Quotient:
@@ -157,3 +161,33 @@ def _is_plain(value: Expr) -> bool:
 
 def _show(call: Call) -> Expr:
     return call.args[0] if call.op == _HIDDEN and call.ty == call.args[0].ty else call
+
+
+def joined(total: tirx.Add) -> Expr:
+    """A sum in which a // c * c + b % c is a, if a and b differ by a multiple of c."""
+    terms = _terms(total)
+    for place, rest in enumerate(terms):
+        if not isinstance(rest, tirx.FloorMod) or not isinstance(rest.b, tirx.IntImm):
+            continue
+        for other, term in enumerate(terms):
+            whole = term.a if isinstance(term, tirx.Mul) and isinstance(term.a, tirx.FloorDiv) else None
+            if whole is None or not all(tvm_ffi.structural_equal(size, rest.b) for size in (term.b, whole.b)):
+                continue
+            if _differ_by_multiple(whole.a, rest.a, int(rest.b)):
+                left = [each for number, each in enumerate(terms) if number not in (place, other)]
+                return functools.reduce(operator.add, left, whole.a)
+    return total
+
+
+def _differ_by_multiple(first: Expr, second: Expr, size: int) -> bool:
+    if isinstance(first, tirx.Cast) and isinstance(second, tirx.Cast):
+        first, second = first.value, second.value
+    if first.ty != second.ty:
+        return False
+    apart = sym.Analyzer().simplify(first - second)
+    return isinstance(apart, tirx.IntImm) and int(apart) % size == 0
+
+
+def _terms(value: Expr) -> list[Expr]:
+    """The terms of a sum."""
+    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]

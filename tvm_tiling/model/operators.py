@@ -17,11 +17,12 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from ..decide.conv.axis_order import FIRST, decide_axis_order
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.gemm.blocked import BlockedTiling
 from ..decide.gemm.table_rows import TableRows
 from ..decide.rnn.recurrence import RecurrenceTiling
-from ..decide.tiling import GemmTiling
+from ..decide.tiling import GemmTiling, Reason
 from ..decide.vector.attention import AttentionTiling
 from ..decide.vector.cache_append import AppendTiling
 from ..decide.vector.cached_attention import CachedAttentionTiling
@@ -264,12 +265,15 @@ def _schedule(
         return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
     scheduled, program = supported
     assert isinstance(scheduled.tiling, GemmTiling | ConvTiling)
+    chosen = scheduled.tiling
+    if isinstance(chosen, ConvTiling) and isinstance(program, ConvProgram):
+        chosen = _with_order(chosen, program.workload, hardware, options)
     operator = Operator(
         name=name,
         kind="convolution" if isinstance(program, ConvProgram) else "product",
         calls=len(calls),
         flops=program.workload.flops,
-        tiling=scheduled.tiling,
+        tiling=chosen,
         workload=program.workload,
         prepacked=scheduled.pack is not None,
         epilogue=epilogue_of(program),
@@ -278,6 +282,18 @@ def _schedule(
     if scheduled.pack is None:
         return scheduled.main, operator, None, None
     return scheduled.main, operator, scheduled, place
+
+
+def _with_order(tiling: ConvTiling, workload: ConvWorkload, hardware: Hardware, options: Options) -> ConvTiling:
+    """The decision of a convolution with the reason for its axis order, if passes/lone.py left channels first."""
+    if workload.layout != FIRST or workload.d > 1 or workload.transposed or workload.dtype != "float32":
+        return tiling
+    if options.deterministic:
+        return tiling
+    order = decide_axis_order(workload, hardware, winograd=options.winograd, tolerance=options.tolerance)
+    if order.layout != FIRST:
+        return tiling
+    return replace(tiling, reasons=(*tiling.reasons, Reason("layout", FIRST, order.why)))
 
 
 def _with_plain_parameters(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -6,7 +6,7 @@ roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
 integers          compute quantised regions in integers, on CPUs
 join_views        merge and cancel reshapes and transpositions
-channels_last     convert regions around convolutions to channels last
+channels_last     convert regions around convolutions to channels last, but for lone ones
 fuse_attention    fuse the matrix multiplications around a softmax
 legalise          lower operators to TIR with checked positions and in-bounds accesses
 fuse              fuse element-wise operators as epilogues
@@ -31,6 +31,7 @@ from .passes.functions import with_known_functions
 from .passes.fuse import fused_operators
 from .passes.layout import channels_last
 from .passes.legalise import legalised
+from .passes.lone import with_channels_first
 from .passes.open_extents import refuse_unproved
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
@@ -48,27 +49,29 @@ def lower(
     `kernels` compiles each operator for build() as soon as it is scheduled. Without it, only packing functions are
     compiled.
     """
+    options = options or Options()
     if kernels is not None:
-        return schedule_operators(fused_for_cpu(mod), hardware, options or Options(), kernels, ahead=True)
+        return schedule_operators(fused_for_cpu(mod, hardware, options), hardware, options, kernels, ahead=True)
     with kernels_for(hardware) as own:
-        return schedule_operators(fused_for_cpu(mod), hardware, options or Options(), own, ahead=False)
+        return schedule_operators(fused_for_cpu(mod, hardware, options), hardware, options, own, ahead=False)
 
 
 def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> list[Operator]:
     """The operators that lower() would schedule, with their decisions; nothing is compiled."""
-    return decide_operators(fused_for_cpu(mod), hardware, options or Options())
+    options = options or Options()
+    return decide_operators(fused_for_cpu(mod, hardware, options), hardware, options)
 
 
-def fused_for_cpu(mod: tvm.IRModule) -> tvm.IRModule:
+def fused_for_cpu(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tvm.IRModule:
     """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
-    return _fused(with_integers_on_cpu(straight(mod)), None)
+    return _fused(with_integers_on_cpu(straight(mod)), None, lambda made: with_channels_first(made, hardware, options))
 
 
 def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool]) -> tvm.IRModule:
     """The same for a graph whose integer operators are already determined. Operators for which `alone` is true are in
     no group."""
-    return _fused(straight(mod), alone)
+    return _fused(straight(mod), alone, lambda _: frozenset())
 
 
 def straight(mod: tvm.IRModule) -> tvm.IRModule:
@@ -76,10 +79,15 @@ def straight(mod: tvm.IRModule) -> tvm.IRModule:
     return simplify(roll_cells(without_empty(without_branches(mod))))
 
 
-def _fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None) -> tvm.IRModule:
+def _fused(
+    mod: tvm.IRModule,
+    alone: Callable[[tirx.PrimFunc], bool] | None,
+    channels_first: Callable[[tvm.IRModule], frozenset[relax.Var]],
+) -> tvm.IRModule:
     # Batch norm is folded before: decomposed, it would be four unrelated operators.
     mod = relax.transform.DecomposeOpsForInference()(mod)
     refuse_unproved(mod)  # on the original operators: fused ones match if their parts do
-    mod = join_views(simplify(channels_last(join_views(mod))))
+    mod = join_views(mod)
+    mod = join_views(simplify(channels_last(mod, channels_first(mod))))
     mod = with_known_functions(legalised(fuse_attention(mod)))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

@@ -41,10 +41,17 @@ class ConvConfig:
         return self.threads[0] * self.threads[1]
 
 
+def turns_output(columns: int, lanes: int) -> bool:
+    """Return whether a register tile of so many columns is transposed before it is written, if columns are adjacent in
+    the output and channels are not: squares of lanes by lanes, of which half has to be used."""
+    return 2 * columns >= lanes
+
+
 class ConvModel:
     """Cost of any configuration of one convolution on one CPU.
 
-    input_run, output_run: number of adjacent channels in memory. prepacked: whether the weights are prepacked.
+    input_run, output_run: number of adjacent channels in memory. output_columns: whether columns are adjacent in the
+    output. prepacked: whether the weights are prepacked.
     """
 
     def __init__(
@@ -57,7 +64,9 @@ class ConvModel:
         input_run: int,
         output_run: int,
         prepacked: bool,
+        output_columns: bool = False,
     ) -> None:
+        self.output_columns = output_columns
         self.shape, self.cpu, self.engine, self.costs = shape, cpu, engine, cpu.kernel_costs
         self.input_run, self.output_run, self.prepacked = input_run, output_run, prepacked
         s = shape
@@ -143,7 +152,7 @@ class ConvModel:
                     step = self._step(config, tall * wide, vectors, taps * groups, blocks)
                     around = costs.tile_start + tall * wide * vectors * 2.0 * core.vector_load
                     if self.output_run < self.lanes:
-                        around += tall * wide * width * costs.scattered_element / blocks
+                        around += self._scattered(config, tall, wide, width) / blocks
                     tile = taps * inside * (groups * step + costs.tap_start * parts) + blocks * around
                     kernel += many / units * my_units * columns * count * tile
         share = my_units / (s.planes * units)
@@ -164,6 +173,14 @@ class ConvModel:
         found["lines"] = blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
         found["start"] = self.cpu.parallel_start * (1 if self.prepacked else 2) if config.cores > 1 else 0.0
         return found
+
+    def _scattered(self, config: ConvConfig, tall: int, wide: int, width: int) -> float:
+        """Cycles for writing the channels of a tile to where they are not adjacent."""
+        one_by_one = tall * wide * width * self.costs.scattered_element
+        if not self.output_columns or not turns_output(config.columns, self.lanes):
+            return one_by_one
+        squares = tall * ceil_div(wide, self.lanes) * ceil_div(width, self.lanes)
+        return squares * self.lanes * self.costs.turned_vector
 
     def _step(self, config: ConvConfig, pixels: int, vectors: int, steps: float, blocks: int) -> float:
         """Return the cycles of one microkernel step: multiply-adds, or the transfer of weights and pixels."""

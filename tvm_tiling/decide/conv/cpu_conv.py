@@ -7,6 +7,7 @@ taken.
     gemm         a pointwise convolution as a matrix multiplication
     depthwise    one group per channel, with adjacent channels in a vector
     winograd     fewer multiplications for more additions, where the rounding error stays within a tolerance
+    planes       channels first: a vector holds adjacent columns, and nothing is copied (conv/planes.py)
 
 An algorithm that is not applicable gives its reason. `form` forces one of them.
 """
@@ -29,10 +30,11 @@ from .conv_reasons import direct_reasons
 from .conv_tiling import Candidate, ConvTiling
 from .depthwise import decide_depthwise
 from .direct import DirectChoice
+from .planes import decide_planes
 from .shape import ConvShape, shapes_of
 from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
 
-FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
+FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes")
 # Forms that add one product after the other, channel by channel within tap by tap.
 IN_SEQUENCE = frozenset(("direct", "gemm", "stride_fold"))
 
@@ -43,6 +45,7 @@ class Source:
     constant.
 
     - `channel_run`, `output_run`: number of adjacent channels in memory.
+    - `output_columns`: columns are adjacent in the output.
     - `pitch`: distance between positions of the input, if channels are adjacent.
     - `dense`: positions of a row are contiguous.
     - `accumulates`: partial sums may be kept in the output.
@@ -53,6 +56,7 @@ class Source:
     output_run: int
     pitch: int | None
     dense: bool
+    output_columns: bool = False
     accumulates: bool = True
     matrix: bool = True
 
@@ -63,7 +67,8 @@ class Source:
         if c.layout == "NHWC":
             return cls(channel_run=c.ci, output_run=c.co, pitch=c.ci, dense=c.groups == 1)
         block = int(c.layout[4:-1]) if c.layout != "NCHW" else 1
-        return cls(channel_run=block, output_run=block, pitch=None, dense=False, matrix=block == 1)
+        plain = block == 1
+        return cls(channel_run=block, output_run=block, pitch=None, dense=False, output_columns=plain, matrix=plain)
 
 
 def decide_conv_on_cpu(
@@ -170,6 +175,7 @@ class ConvAlgorithms:
             "depthwise": self.depthwise,
             "winograd": self.winograd,
             "wfold": self.wfold,
+            "planes": self.planes,
         }
         return forms[form]()
 
@@ -204,6 +210,7 @@ class ConvAlgorithms:
             self.engine,
             input_run=source.channel_run,
             output_run=source.output_run,
+            output_columns=source.output_columns,
             prepacked=prepacked,
             workload=self.w,
         )
@@ -305,6 +312,9 @@ class ConvAlgorithms:
             prepacked=self.packing == "ahead",
             ws=None if self.order is None else self.order.ws,
         )
+
+    def planes(self) -> ConvTiling:
+        return decide_planes(self.w, self.cpu, input_run=self.source.channel_run, prepacked=self.packing == "ahead")
 
     def winograd(self) -> ConvTiling:
         if not self.winograd_allowed:

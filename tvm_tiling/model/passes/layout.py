@@ -39,9 +39,10 @@ BROADCASTING = frozenset(
 )
 
 
-def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with its convolutions, and the regions between them, in channels-last order."""
-    return rewrite(mod, _Orders())
+def channels_last(mod: tvm.IRModule, but: frozenset[relax.Var] = frozenset()) -> tvm.IRModule:
+    """`mod` with its convolutions, and the regions between them, in channels-last order; but for the convolutions of
+    these results."""
+    return rewrite(mod, _Orders(but))
 
 
 def to_last(rank: int) -> tuple[int, ...]:
@@ -57,12 +58,13 @@ def to_first(rank: int) -> tuple[int, ...]:
 class _Orders:
     """The values that exist with channels last. A rewritten value of this pass always represents channels first."""
 
-    def __init__(self) -> None:
+    def __init__(self, but: frozenset[relax.Var]) -> None:
+        self.but = but
         self.last: dict[relax.Var, Expr] = {}  # channels first, nominally -> channels last
 
     def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
         """Convert an operator to channels last if it gains from it or follows its operands."""
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op) or variable in self.but:
             return None
         made = self.in_last_order(rewriter, value)
         if made is None:

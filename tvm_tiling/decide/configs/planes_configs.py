@@ -1,0 +1,97 @@
+"""Configurations of a convolution of channels first whose lanes are columns, on a CPU: form "planes".
+
+microkernel    rows, columns and output channels of the register tile
+threads        shares of the tiles of rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...errors import HardwareError
+from ..conv.conv_tiling import ConvTiling
+from ..conv.cpu_conv import ConvAlgorithms
+from ..conv.planes import PlanesChoice, PlanesConfig
+from ..gemm.traffic import ceil_div
+from ..tiling import Decision
+from .record import Blocks, Config, Value
+from .rule import Undivided, changed, fewer, halves_and_doubles, integer, integers
+
+
+class PlanesConfigs(Undivided):
+    """Configurations of one convolution; UnsupportedOperator if the form does not apply."""
+
+    forms, name = ("planes",), "planes"
+
+    def __init__(self, convolution: ConvAlgorithms) -> None:
+        self.all = convolution
+        self.choice = PlanesChoice(
+            convolution.w,
+            convolution.cpu,
+            input_run=convolution.source.channel_run,
+            prepacked=convolution.packing == "ahead",
+        )
+        self.shape, self.lanes = self.choice.shape, self.choice.lanes
+
+    def config_of(self, tiling: Decision) -> Config:
+        """What a decision settles."""
+        t, s = tiling, self.shape
+        assert isinstance(t, ConvTiling) and t.tile_rows and t.vectors and t.columns
+        threads = t.threads_rows or 1
+        columns = min(t.vectors * self.lanes, s.w.points)
+        choices: dict[str, Value] = {"microkernel": (t.tile_rows, t.vectors, t.columns), "threads": threads}
+        taps = max(1, self.choice.taps)
+
+        def level(name: str, rows: int, columns: int, outputs: int) -> Blocks:
+            left = (s.h.reach(rows), s.w.reach(columns), s.ci)
+            return Blocks(level=name, left=left, right=(taps, s.ci, outputs), result=(rows, columns, outputs))
+
+        levels = (
+            level("core", ceil_div(s.h.points, threads), s.w.points, s.co),
+            level("registers", t.tile_rows, columns, t.columns),
+        )
+        return Config.of("conv", "planes", choices, levels)
+
+    def tiling_of(self, config: Config) -> ConvTiling:
+        """The decision that a configuration stands for here."""
+        candidate = self._candidate(config)
+        return self.choice.tiling(candidate, self.choice.cycles(candidate))
+
+    def cost(self, config: Config) -> float:
+        """Predicted seconds."""
+        return self.all.seconds(self.choice.cycles(self._candidate(config)))
+
+    def decided(self) -> Config | None:
+        """None: it is the one of least cost."""
+        return None
+
+    def candidates(self) -> Iterator[Config]:
+        """Every candidate of the decision."""
+        for candidate in self.choice.configs():
+            yield self.config_of(self.choice.tiling(candidate, 1.0))
+
+    def near(self, config: Config) -> Iterator[Config]:
+        """Tiles of half and twice the rows and output channels."""
+        rows, vectors, outputs = integers(config, "microkernel", 3)
+        for other in halves_and_doubles(rows, 1, self.shape.h.points):
+            yield changed(config, microkernel=(other, vectors, outputs))
+        for other in halves_and_doubles(outputs, 1, self.shape.co):
+            yield changed(config, microkernel=(rows, vectors, other))
+
+    def fits(self, config: Config) -> bool:
+        """Return True: a tile reads what it needs from where it lies."""
+        return True
+
+    def _candidate(self, config: Config) -> PlanesConfig:
+        """The configuration clipped to the shape."""
+        s = self.shape
+        rows, vectors, outputs = integers(config, "microkernel", 3)
+        rows, vectors = min(rows, s.h.points), min(vectors, ceil_div(s.w.points, self.lanes))
+        outputs = next(q for q in range(min(outputs, s.co), 0, -1) if s.co % q == 0)
+        if not self.choice.serves(rows, vectors, outputs):
+            raise HardwareError(
+                f"config: microkernel {rows} x {vectors} x {outputs} exceeds registers or unrolled taps; "
+                "expected a smaller one"
+            )
+        (threads,) = fewer((integer(config, "threads"),), (self.choice.units(rows, outputs),), self.choice.cpu.cores)
+        return PlanesConfig(threads, rows, vectors, outputs)

@@ -1,0 +1,79 @@
+"""Which axis order a convolution that stands alone runs in: channels first, as its caller has it, or channels last.
+
+A model's inputs and outputs have channels first. Kernels whose vector lanes are output channels are fastest with
+channels last, but a convolution between two borders then needs two transpositions, which often take longer than the
+convolution itself. With channels first a pointwise convolution is a matrix multiplication, kernels by pixels, and a
+depthwise one has its lanes along columns; other algorithms turn the input while they copy it, and write scattered
+elements. Both are priced, transpositions included.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from ...hardware.description import Cpu, Hardware
+from ...workload import ConvWorkload
+from .cpu_conv import decide_conv_on_cpu
+from .winograd import TOLERANCE
+
+FIRST, LAST = "NCHW", "NHWC"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxisOrder:
+    """The decision: `layout` is "NCHW" or "NHWC"; seconds are predicted, `turning` is that of both transpositions."""
+
+    layout: str
+    first_seconds: float
+    last_seconds: float
+    turning_seconds: float
+
+    @property
+    def why(self) -> str:
+        """The comparison in words."""
+        first, last, turning = (1e6 * s for s in (self.first_seconds, self.last_seconds, self.turning_seconds))
+        return (
+            f"channels first takes {first:.1f} us; channels last {last:.1f} us, and {turning:.1f} us for transposing "
+            "input and output"
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def decide_axis_order(
+    workload: ConvWorkload, hardware: Hardware, *, winograd: bool = True, tolerance: float = TOLERANCE
+) -> AxisOrder:
+    """The faster order of a convolution with prepacked weights, whose input and output have channels first."""
+    cpu = hardware.cpu
+    assert cpu is not None  # accelerators have no such choice
+
+    def seconds(layout: str) -> float:
+        tiling = decide_conv_on_cpu(
+            replace(workload, layout=layout), hardware, packing="ahead", winograd=winograd, tolerance=tolerance
+        )
+        assert tiling.predicted_seconds is not None  # of every decision for a CPU
+        return tiling.predicted_seconds
+
+    first, last = seconds(FIRST), seconds(LAST)
+    w = workload
+    turning = _turning(w.n * w.ci * w.d * w.h * w.w, w.ci, w.a_bytes, cpu)
+    turning += _turning(w.n * w.co * w.do * w.ho * w.wo, w.co, w.out_bytes, cpu)
+    return AxisOrder(
+        layout=FIRST if first <= last + turning else LAST,
+        first_seconds=first,
+        last_seconds=last,
+        turning_seconds=turning,
+    )
+
+
+def _turning(elements: int, channels: int, element_bytes: int, cpu: Cpu) -> float:
+    """Seconds for transposing an image of so many elements, on all cores. The next kernel shares the image differently
+    among them, so that it passes through the last-level cache, which is not hidden: on two cores of Sapphire Rapids 11
+    layers took 0.5 to 1.6 of this longer than with channels first, 1.05 in the median."""
+    if channels == 1:
+        return 0.0
+    costs, lanes = cpu.kernel_costs, cpu.lanes(max(4, element_bytes))
+    work = elements / lanes * costs.turned_vector if channels >= lanes else elements * costs.copied_element
+    moved = 2.0 * elements * element_bytes
+    cycles = (work + moved / min(cpu.l3_bytes_per_cycle, cpu.bytes_per_cycle(moved))) / cpu.cores
+    return (cycles + (cpu.parallel_start if cpu.cores > 1 else 0.0)) / (cpu.mhz * 1e6)

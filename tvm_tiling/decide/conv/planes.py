@@ -1,0 +1,194 @@
+"""How a convolution of channels first runs on a CPU without changing the order of anything: form "planes".
+
+lanes          neighbouring output columns, which lie side by side in input and output alike
+register tile  rows x vectors of columns x output channels, within the registers of page 03
+weights        one number for every vector of the tile, from memory to all lanes
+shares         the cores share the tiles of rows of all planes
+
+A vector of the input serves all rows, taps and output channels of a tile that need it. Nothing is copied: taps outside
+the image are left out, and a stride takes every second lane of two vectors. This is fastest with too few channels for
+vectors of them, as in groups, and where a transposition would take longer than the convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import UnsupportedOperator
+from ...hardware.description import Cpu
+from ...workload import ConvWorkload, GemmWorkload
+from ..gemm.dot_engine import dot_engine
+from ..gemm.gemm_cost import CpuModel, overlapped
+from ..gemm.traffic import ceil_div
+from ..tiling import Reason
+from .conv_tiling import ConvTiling
+from .depthwise import TILES_APART, WIDEST_KERNEL, apart, rows_inside
+from .shape import shapes_of
+
+# Multiply-adds of a tile for one input channel, and of all tiles that have a place of their own: they bound the code.
+UNROLLED = 256
+WRITTEN_OUT = 3200
+MOST_OUTPUTS = 8
+MOST_VECTORS = 3
+# Registers that are left to a weight, and to what is loaded ahead.
+SPARE = 2
+
+
+@dataclass(frozen=True)
+class PlanesConfig:
+    """A candidate: shares of the tiles of rows, and the register tile."""
+
+    threads: int
+    rows: int
+    vectors: int  # of columns
+    outputs: int  # output channels of a group
+
+
+def decide_planes(workload: ConvWorkload, cpu: Cpu, *, input_run: int, prepacked: bool) -> ConvTiling:
+    """The cheapest configuration. Sources: pages 01 and 03. `input_run`: neighbouring channels of the input that are
+    adjacent; `prepacked`: the weights arrive packed. UnsupportedOperator if the form does not apply."""
+    choice = PlanesChoice(workload, cpu, input_run=input_run, prepacked=prepacked)
+    cycles, config = choice.best()
+    return choice.tiling(config, cycles)
+
+
+class PlanesChoice:
+    """The candidates of one convolution and their cost."""
+
+    def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, prepacked: bool) -> None:
+        w = workload
+        if w.layout != "NCHW" or (input_run > 1 and w.ci > 1):
+            raise UnsupportedOperator("algorithm = 'planes' takes channels first, here they are adjacent")
+        if w.dtype != "float32" or w.types.b != "float32" or w.transposed or w.d * w.kd > 1:
+            raise UnsupportedOperator(
+                f"algorithm = 'planes' takes float32 over images that is not transposed, not {w.dtype} over "
+                f"{w.d} planes{', transposed' if w.transposed else ''}"
+            )
+        if w.groups == w.ci > 1:
+            raise UnsupportedOperator("algorithm = 'planes' sums over channels, here each has a group of its own")
+        self.w, self.cpu, self.prepacked = workload, cpu, prepacked
+        self.engine = dot_engine(workload, cpu, form="planes")
+        (self.shape,) = shapes_of(workload)
+        s = self.shape
+        self.taps = s.h.taps * s.w.taps
+        self.core = CpuModel(GemmWorkload(m=s.points, k=s.ci * self.taps, n=s.co), cpu, self.engine)
+        self.lanes = cpu.lanes(self.engine.acc_bytes)
+        self.home = cpu.bytes_per_cycle(float(workload.bytes))
+
+    # ---- candidates -------------------------------------------------------------------------------------------------
+
+    def best(self) -> tuple[float, PlanesConfig]:
+        """(cycles, configuration) of the cheapest; the first of equals."""
+        found = min(((self.cycles(config), i, config) for i, config in enumerate(self.configs())), default=None)
+        if found is None:
+            raise UnsupportedOperator(
+                f"algorithm = 'planes' unrolls the taps of a tile, at most {UNROLLED}, and the tiles at the border; "
+                f"here {self.w.kh} x {self.w.kw} taps, padding {self.w.padding}, dilation {self.w.dilation}"
+            )
+        return found[0], found[2]
+
+    def configs(self) -> Iterator[PlanesConfig]:
+        """Every candidate."""
+        s = self.shape
+        for outputs in (q for q in range(1, MOST_OUTPUTS + 1) if s.co % q == 0):
+            for vectors in range(1, min(MOST_VECTORS, ceil_div(s.w.points, self.lanes)) + 1):
+                for rows in sorted({min(rows, s.h.points) for rows in (1, 2, 3, 4, 6, 8)}):
+                    if self.serves(rows, vectors, outputs):
+                        for threads in sorted({1, min(self.cpu.cores, self.units(rows, outputs))}):
+                            yield PlanesConfig(threads, rows, vectors, outputs)
+
+    def serves(self, rows: int, vectors: int, outputs: int) -> bool:
+        """Return whether a register tile fits the registers, and its code the bounds."""
+        s = self.shape
+        high, wide = apart(s.h, rows), apart(s.w, vectors * self.lanes)
+        written = rows * vectors * outputs * max(1, self.taps)
+        return (
+            (rows * outputs + self.lines(rows)) * vectors + SPARE <= self.cpu.vector_registers
+            and s.w.taps <= WIDEST_KERNEL
+            and max(high, wide) <= TILES_APART
+            and written <= UNROLLED
+            and written * (high + 1) * (wide + 1) <= WRITTEN_OUT
+        )
+
+    def lines(self, rows: int) -> int:
+        """Rows of the input under a tile of so many rows."""
+        return min(self.shape.h.reach(rows), rows * self.shape.h.taps)
+
+    def units(self, rows: int, outputs: int) -> int:
+        """Tiles of rows of all planes."""
+        s = self.shape
+        return s.n * s.groups * (s.co // outputs) * ceil_div(s.h.points, rows)
+
+    # ---- cost -------------------------------------------------------------------------------------------------------
+
+    def cycles(self, config: PlanesConfig) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        s, w, core = self.shape, self.w, self.core
+        units = self.units(config.rows, config.outputs)
+        share = ceil_div(units, config.threads) / units
+        whole, tail = divmod(s.w.points, config.vectors * self.lanes)
+        kernel = whole * self.tile(config, config.vectors)
+        if tail:
+            kernel += self.tile(config, ceil_div(tail, self.lanes))
+        kernel *= units * share
+        read = s.n * s.groups * s.ci * s.h.size * s.w.size * w.a_bytes
+        moved = share * (read + s.points * s.groups * s.co * w.out_bytes)
+        # Each block of output channels reads its group again.
+        again = share * read * (s.co // config.outputs - 1) / self.cpu.bytes_per_cycle(read / (s.n * s.groups))
+        found = sum(overlapped(kernel, moved / self.home + again, core.costs.exposed_lesser).values())
+        if not self.prepacked:
+            found += w.co * s.ci * self.taps
+        return found + (self.cpu.parallel_start if config.threads > 1 else 0.0)
+
+    def tile(self, config: PlanesConfig, vectors: int) -> float:
+        """Cycles of one register tile of so many vectors of columns."""
+        s, core = self.shape, self.core
+        inside = rows_inside(s.h)
+        many = config.rows * vectors * config.outputs
+        adds = many * self.taps * inside / self.cpu.fma_units
+        lines = self.lines(config.rows) * inside
+        # Vectors that straddle two lines are two loads; with a stride there are two vectors and a permutation.
+        each = core.vector_load * (2.0 if s.w.taps > 1 else 1.0)
+        if s.w.stride > 1:
+            each = 2.0 * core.vector_load + core.costs.shuffle
+        weights = config.outputs * self.taps * inside * core.vector_load
+        loads = lines * vectors * s.w.taps * each + weights
+        chain = self.taps * inside * self.cpu.fma_latency if many < self.cpu.fma_latency * self.cpu.fma_units else 0.0
+        step = max(adds, loads, chain) + core.costs.depthwise_overlap * min(adds, loads)
+        return s.ci * (step + core.costs.tap_start) + core.costs.tile_start + many * 2.0 * core.vector_load
+
+    def tiling(self, config: PlanesConfig, cycles: float) -> ConvTiling:
+        """The decision that a candidate stands for, with its reasons."""
+        s, cpu = self.shape, self.cpu
+        sums = config.rows * config.vectors * config.outputs
+        held = (
+            f"{sums} sums of {cpu.vector_registers} registers: rows share what they read, {config.outputs} outputs too"
+        )
+        per_cycle = self.lanes * cpu.fma_units * cpu.cores
+        return ConvTiling(
+            form="planes",
+            utilisation=min(1.0, self.w.macs / per_cycle / cycles),
+            predicted_seconds=cycles / (cpu.mhz * 1e6),
+            tile_rows=config.rows,
+            tile_columns=min(config.vectors * self.lanes, s.w.points),
+            vectors=config.vectors,
+            lanes=self.lanes,
+            lanes_along="columns",
+            columns=config.outputs,
+            copy_input=False,
+            threads_rows=config.threads,
+            threads_columns=1,
+            pack_w="ahead" if self.prepacked else "run",
+            reasons=(
+                Reason(
+                    "form", "planes", f"channels first: columns are adjacent, {s.ci} channels are summed one by one"
+                ),
+                Reason("tile_rows", config.rows, held),
+                Reason("vectors", config.vectors, f"{s.w.points} columns in vectors of {self.lanes}"),
+                Reason("columns", config.outputs, f"of {s.co} output channels in each of {s.groups} groups"),
+                Reason(
+                    "threads_rows", config.threads, f"shares of {self.units(config.rows, config.outputs)} tiles of rows"
+                ),
+            ),
+        )
