@@ -118,11 +118,12 @@ def test_instructions_that_kernels_use_are_measured_once_each():
 
 
 @pytest.mark.slow
-def test_this_machine_can_be_calibrated():
-    """A hundredth of the usual samples, on a machine that may be busy: everything is measured, within reason."""
+def test_this_machine_can_be_calibrated(monkeypatch):
+    """A hundredth of the usual samples, without memory beyond 64 MiB, on a machine that may be busy."""
+    monkeypatch.setattr("tvm_tiling.calibrate.memory.available_bytes", lambda: 64 << 20)
     result = module.calibrate(busy=True, scale=0.01)
     found = {name: each.value for name, each in result.calibration.measured.items()}
-    assert 500 < found["clock_1"] < 8000 and 2 < found["fma_latency"] < 12
-    assert found["l1_read_1"] > found["l2_read_1"]
-    assert found["l2_latency_1"] > found["l1_latency_1"]
+    assert 100 < found["clock_1"] < 8000 and found["fma_latency"] > 2
+    levels = [f"l{cache.level}" for cache in result.hardware.cpu.caches if f"l{cache.level}" not in result.skipped]
+    assert {f"{level}_{what}_1" for level in levels for what in ("read", "latency")} <= set(found)
     result.calibration.check(result.hardware.cpu)
