@@ -90,7 +90,7 @@ def _refuse_names(ranges: Mapping[str, Range], known: Collection[str]) -> None:
     for name in ranges:
         if name not in known:
             what = nearest(name, known) if known else "expected none, since the operator's sizes are fixed"
-            raise WorkloadError(f"dims names {name!r}: {what}")
+            raise WorkloadError(f"dims names {name!r}; {what}")
 
 
 def rows_of(workload: GemmWorkload | ConvWorkload, dims: Mapping[str, Any], hardware: Hardware) -> Range:
