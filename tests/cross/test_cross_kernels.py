@@ -133,6 +133,25 @@ def test_every_algorithm_of_a_convolution(machine, form, layout):
     assert isinstance(library, EmulatedLibrary)
 
 
+# The channels of all layers of VGG-19, on images of at most 28 pixels: the network takes too long in the emulator.
+VGG19 = [(3, 64, 28), (64, 64, 28), (64, 128, 28), (128, 128, 28), (128, 256, 28), (256, 256, 14), (256, 512, 14),
+         (512, 512, 14)]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", VGG19, ids=str)
+def test_layers_of_vgg19(machine, layer):
+    ci, co, size = layer
+    workload = ConvWorkload(n=1, h=size, w=size, ci=ci, co=co, kh=3, kw=3, padding=(1, 1, 1, 1), layout="NCHW")
+    check_convolution(workload, machine, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "n"), [(25088, 4096), (4096, 4096), (4096, 1000)])
+def test_dense_layers_of_vgg19(machine, k, n):
+    check(Product(m=1, n=n, k=k, trans_b=True, epilogue=("bias_n", "relu")), machine)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8"])
 @pytest.mark.parametrize("form", ["direct", pytest.param("depthwise", marks=pytest.mark.slow)])
 def test_types_of_convolutions(machine, form, dtype):

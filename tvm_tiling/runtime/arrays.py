@@ -110,3 +110,22 @@ def torch_tensor(array: np.ndarray) -> Any:
     if name in SHARED_AS:
         return torch.from_numpy(array.view(SHARED_AS[name])).view(getattr(torch, name))
     return torch.from_numpy(array)
+
+
+def writable(array: np.ndarray) -> np.ndarray:
+    """Return an array, or a writable view of a read-only one: DLPack cannot express read-only memory, and NumPy
+    1.26 makes all memory that it gets through DLPack read-only."""
+    return array if array.flags.writeable else np.asarray(_Writable(array))
+
+
+class _Writable:
+    """The memory of an array as writable memory."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        interface = dict(self._array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        return interface

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from .arrays import ALIGNMENT, SHARED_AS
+from .arrays import ALIGNMENT, SHARED_AS, writable
 
 
 def borrowed(array: np.ndarray, dtype: str) -> tvm.runtime.Tensor | None:
@@ -22,22 +22,9 @@ def borrowed(array: np.ndarray, dtype: str) -> tvm.runtime.Tensor | None:
         return None
     try:
         plain = array.view(SHARED_AS[dtype]) if dtype in SHARED_AS else array
-        tensor: Any = tvm_ffi.from_dlpack(plain if flags.writeable else np.asarray(_Writable(plain)))
+        tensor: Any = tvm_ffi.from_dlpack(writable(plain))
         if tensor.data_ptr() % ALIGNMENT:
             return None
         return tensor._create_view(array.shape, dtype) if dtype in SHARED_AS else tensor
     except (BufferError, RuntimeError, TypeError, ValueError):
         return None
-
-
-class _Writable:
-    """A writable view of a read-only array, because DLPack cannot express read-only memory."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        interface = dict(self._array.__array_interface__)
-        interface["data"] = (interface["data"][0], False)
-        return interface

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tvm
 
-from .arrays import ALIGNMENT, SHARED_AS, numpy_type
+from .arrays import ALIGNMENT, SHARED_AS, numpy_type, writable
 from .pages import LARGE, zeros
 
 
@@ -14,8 +14,8 @@ def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
     try:
         if (name := str(tensor.dtype)) in SHARED_AS:
             shared = tensor._create_view(tuple(tensor.shape), SHARED_AS[name].name)
-            return np.from_dlpack(shared).view(numpy_type(name))
-        return np.from_dlpack(tensor)
+            return writable(np.from_dlpack(shared)).view(numpy_type(name))
+        return writable(np.from_dlpack(tensor))
     except (BufferError, RuntimeError, TypeError, ValueError):
         return None
 
@@ -24,7 +24,7 @@ def bytes_of(tensor: tvm.runtime.Tensor, size: int) -> np.ndarray:
     """The tensor's memory of `size` bytes, whatever its type."""
     if not size:
         return np.empty(0, np.uint8)
-    return np.from_dlpack(tensor._create_view((size,), "uint8"))
+    return writable(np.from_dlpack(tensor._create_view((size,), "uint8")))
 
 
 def bytes_in_place(array: np.ndarray) -> tvm.runtime.Tensor:
