@@ -91,6 +91,13 @@ def test_a_session_that_is_not_to_resume_starts_anew(database):
     assert (report.earlier, report.trials, len(told.jobs)) == (0, 5, 5)
 
 
+def test_what_failed_without_exception_is_measured_again(database):
+    tune(WORKLOAD, database=database, trials=3, runner=Told(lambda config: None), progress=False)
+    again = Told(by_text)
+    report = tune(WORKLOAD, database=database, trials=3, runner=again, progress=False)
+    assert (report.earlier, report.trials, len(again.jobs)) == (0, 3, 3)
+
+
 def test_configs_of_matched_and_near_entries_are_measured_first(database):
     space = neighbourhood(WORKLOAD, HARDWARE)
     matched, near = list(space.configs(30))[-2:]

@@ -83,6 +83,8 @@ class Tuning:
         self.least = self._least()
         self._measurer, self._log, self._space = measurer, log, space
         past = self._past() if settings.resume else {}
+        if all(cost is None for cost in past.values()):
+            past = {}  # the cause was then the runner rather than the configurations: they are measured again
         seeds = self._known() if settings.seeded else []
         # The clock of a CPU may differ from its description, so its lower bound never ends a search.
         least = 0.0 if hardware.cpu is not None else self.least
