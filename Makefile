@@ -50,8 +50,8 @@ clean:
 $(VENV)/made: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or later is needed, not " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
 	@echo "Setting up $(VENV) ..."
-	@if [ -e $@ ]; then rm -rf $(VENV); fi
-	@$(PYTHON) -m venv $(VENV)
+	@if [ -e $(VENV)/created-by-make ]; then rm -rf $(VENV); fi
+	@if [ ! -e $(VENV) ]; then $(PYTHON) -m venv $(VENV) && touch $(VENV)/created-by-make; fi
 	@touch $@
 
 $(VENV)/with-base: $(VENV)/made

@@ -114,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if len(given.models) < 2:
         parser.error("expected at least two models")
+    if given.rounds < 1:
+        parser.error(f"--rounds {given.rounds} is not supported; expected at least 1")
     models = [Model(path) for path in given.models]
     rows = [compare(pair, given.rounds) for pair in combinations(models, 2)]
     if len(models) > 2:

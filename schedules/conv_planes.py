@@ -74,7 +74,7 @@ class PlanesEmitter:
             value = self.program.weight_at(block * self.outputs + q, 0, kh, kw, c, dtype=self.engine.acc)
             T.buffer_store(packed, value, [self.place(block, c, tap) + q])
 
-    # ---- the nest ---------------------------------------------------------------------------------------------------
+    # ---- the loop nest ----------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds prepacked weights, None has them packed first."""

@@ -93,7 +93,7 @@ def test_a_network_given_as_a_file(capsys, quick, folder):
     names = {"executable": "model.tar", "inputs": "input.npz", "report": "report.html"}
     written = {kind: f"kept/here/{name}" for kind, name in names.items()}
     assert result["files"] == {"model": str(file)} | written
-    assert {str(path.relative_to(folder)) for path in folder.glob("kept/here/*")} == set(written.values())
+    assert {str(path.relative_to(folder)) for path in folder.glob("kept/here/[!.]*")} == set(written.values())
     assert code == 0 and result["products"] == []
     (network,) = result["networks"]
     assert network["title"] == str(file) and 0 <= network["largest_difference"] <= 1e-3
@@ -120,6 +120,14 @@ def test_a_network_of_its_own_and_the_commands_to_go_on_with(capsys, quick, monk
         code, out, err = command_line.run(capsys, *words[1:], *trials)
         assert code == 0 and out, err
     assert {"output.npz", "shapes.db"} <= {path.name for path in (folder / demo.DIRECTORY).iterdir()}
+
+
+def test_files_that_are_not_of_a_demo_are_kept(capsys, folder):
+    for name in ("model.onnx", "report.html"):
+        (folder / name).write_text("mine")
+    code, out, err = run(capsys, "-o", ".")
+    assert (code, out) == (1, "") and (folder / "model.onnx").read_text() == "mine"
+    assert err == "error: model.onnx exists and is not from an earlier demo; use another directory for -o\n"
 
 
 def test_the_path_of_the_program_is_printed_where_the_shell_does_not_find_it(monkeypatch, folder):

@@ -93,6 +93,16 @@ def test_a_convolution_sums_as_for_one_image_on_one_core(machine, h, ci, co, k, 
     assert len(orders) == 1, orders
 
 
+@pytest.mark.parametrize(("layout", "size"), [("NHWC", 1), ("NCHW", 1), ("NCHW", 14)])
+def test_many_channels_are_summed_as_for_one_image_on_one_core(layout, size):
+    """Matrix multiplications sum blocks of K separately, the direct algorithm does not."""
+    machine, found = tt.Hardware.load("zen4-server-8c"), set()
+    for n, cores in itertools.product((1, 8), (1, 8)):
+        workload = tt.ConvWorkload(n=n, h=size, w=size, ci=2 * LONGEST, co=64, kh=1, kw=1, layout=layout)
+        found.add(tt.decide(workload, machine.with_cores(cores), weights="packed", deterministic=True).form == "gemm")
+    assert len(found) == 1
+
+
 def test_the_algorithm_of_convolutions_depends_on_the_batch_otherwise():
     """Else the test above shows nothing: tile sizes of Winograd's form differ by the images."""
     machine = MACHINES[0]
@@ -119,10 +129,11 @@ def test_recurrent_layers_add_columns_one_after_the_other(cell, order):
         assert len(turning) == 1
 
 
-def test_images_of_any_size_have_one_tile_size_of_winograds_form():
+@pytest.mark.parametrize(("ci", "co"), [(64, 64), (3, 48), (4, 128)])
+def test_images_of_any_size_have_one_tile_size_of_winograds_form(ci, co):
     found = set()
-    for cores in CORES:
-        sizes = [tt.ConvWorkload(n=1, h=s, w=s, ci=64, co=64, kh=3, kw=3, padding=(1, 1, 1, 1)) for s in (56, 112)]
+    for cores, n in itertools.product(CORES, (1, 16)):
+        sizes = [tt.ConvWorkload(n=n, h=s, w=s, ci=ci, co=co, kh=3, kw=3, padding=(1, 1, 1, 1)) for s in (64, 128)]
         try:
             tiling = decide_open_winograd(sizes, MACHINES[0].with_cores(cores), packing="ahead", deterministic=True)
             found.add(tiling.winograd.m)

@@ -25,7 +25,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(Bench, "__post_init__", lambda self: None)
     monkeypatch.setattr(Bench, "main", lambda self, function: lambda *arguments: None)
     monkeypatch.setattr(Bench, "time", lambda self, run, seconds=0.15: Time(0.1, 3e8, 0.01, 9, 3e9))
-    monkeypatch.setattr(module, "use_all_cores", lambda: 2)
+    monkeypatch.setattr(module, "use_all_cores", lambda count: count)
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr("tvm_tiling.calibrate.memory.available_bytes", lambda: 1 << 20)
     work(monkeypatch, 0.0)
@@ -59,7 +59,7 @@ def test_a_calibration_says_what_it_found_and_what_it_left_out(quick):
     } == set()
     assert all(each.samples == 9 and each.how for each in found.measured.values())
     assert result.hardware.calibration is found
-    assert "of which 1 MiB are available" in result.skipped["memory"]
+    assert "and 1 MiB are available" in result.skipped["memory"]
     # One start in a third of a second is no unit: the default stays.
     assert "multiply-adds start per cycle" in result.skipped["fma_units"]
     assert result.hardware.cpu.fma_units == tt.Hardware.detect().cpu.fma_units

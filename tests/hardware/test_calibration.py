@@ -51,6 +51,11 @@ def calibrated(base: tt.Hardware = PLAIN, **changes) -> tt.Hardware:
         ({"unit": "furlongs"}, "unit = 'furlongs'"),
         ({"spread": math.nan}, "spread = nan"),
         ({"samples": 0}, "samples = 0"),
+        (
+            {"unit": "ns", "field": "cpu.l2_bytes_per_cycle"},
+            "unit of cpu.l2_bytes_per_cycle = 'ns'; expected 'bytes/cycle'",
+        ),
+        ({"how": "read\x1b[2J"}, "expected printable text"),
         ({"field": "cpu.cores"}, "field 'cpu.cores' cannot be measured; expected cpu.clock_mhz, "),
     ],
 )
@@ -68,6 +73,15 @@ def test_impossible_values_are_refused(changes, message):
         ({"seconds": math.nan}, "seconds = nan"),
         ({"other_work": 1.5}, "other_work = 1.5; expected a fraction from 0 to 1"),
         ({"measured": {}}, "measured is empty"),
+        ({"measured": {"a\x1bb": measured(3.0)}}, "measured has the name 'a\\x1bb'; expected printable text"),
+        (
+            {
+                "measured": {
+                    name: measured(value, field="cpu.l2_bytes_per_cycle") for name, value in (("a", 3), ("b", 4))
+                }
+            },
+            "cpu.l2_bytes_per_cycle is measured twice; expected one entry per field",
+        ),
         ({"measured": {"clock": 3000.0}}, "measured.clock = 3000.0; expected a Measured"),
     ],
 )
@@ -107,6 +121,12 @@ def test_a_file_has_every_value_with_its_origin(tmp_path):
     assert tt.Hardware.load(tmp_path / "mine.toml") == calibrated()
 
 
+def test_names_with_dots_and_spaces_are_quoted_in_files():
+    rates = dataclasses.replace(PLAIN.cpu, dot_rates={"fma.float32": 0.9})
+    made = dataclasses.replace(PLAIN, cpu=rates, calibration=calibration(measured={"a b": measured(3.0)}))
+    assert from_toml(tt.Hardware, made.to_toml(), made.name) == made
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -142,6 +162,20 @@ def test_detect_uses_the_calibration_of_this_machine(stored, monkeypatch):
     assert tt.Hardware.detect(calibrated=False) == PLAIN
     monkeypatch.setenv(VARIABLE, "off")
     assert tt.Hardware.detect() == PLAIN
+
+
+@pytest.mark.parametrize("home", ["unknown", "unreadable"])
+def test_a_user_without_a_home_has_no_calibration(monkeypatch, home):
+    def fail(*_):
+        raise RuntimeError("no home") if home == "unknown" else PermissionError("no access")
+
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr("pathlib.Path.home" if home == "unknown" else "pathlib.Path.is_file", fail)
+    assert tt.Hardware.detect() == PLAIN
+    if home == "unknown":
+        with pytest.raises(HardwareError, match="no home directory; set XDG_CONFIG_HOME"):
+            calibrations()
 
 
 def test_values_that_were_not_measured_stay_those_of_the_package(stored):

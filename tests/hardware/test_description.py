@@ -14,6 +14,7 @@ from tvm_tiling.errors import HardwareError, TilingError
 from tvm_tiling.hardware import Cache, Cpu, Hardware, NearTile, WFold
 from tvm_tiling.hardware.fields import with_field
 from tvm_tiling.hardware.file import preset_names
+from tvm_tiling.hardware.kernel_costs import KernelCosts
 
 L1 = Cache(level=1, size=32768, ways=8, line=64)
 CPU = {
@@ -300,6 +301,12 @@ def test_fingerprint_is_stable_and_tells_machines_apart():
         other = Hardware(name="a", cpu=dataclasses.replace(cpu, **change))
         assert other.fingerprint() != machine.fingerprint(), change
     assert len({Hardware.load(name).fingerprint() for name in preset_names()}) == len(preset_names())
+
+
+def test_fingerprints_outlast_costs_that_came_later():
+    machine = Hardware.load("zen4-server-8c")
+    other = dataclasses.replace(machine, cpu=dataclasses.replace(machine.cpu, costs=KernelCosts(l2_share=0.7)))
+    assert other.fingerprint() == "f2fd4e6334541461"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_extensions_are_hidden_on_request(tmp_path, monkeypatch, limit, has_vnni
 def test_a_limit_that_is_unknown_is_refused(tmp_path, monkeypatch):
     ice_lake(tmp_path)
     monkeypatch.setenv("TVM_TILING_MAX_ISA", "sse4")
-    with pytest.raises(HardwareError, match="not supported on x86_64: 'sse4'; expected avx2 or avx2-vnni, on x86_64"):
+    with pytest.raises(HardwareError, match=r"'sse4' is not supported; expected avx2 or avx2-vnni$"):
         detect(tmp_path)
 
 

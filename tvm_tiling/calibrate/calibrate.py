@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from ..errors import TilingError
+from ..errors import HardwareError, TilingError
 from ..figures import percent
 from ..hardware.calibration import Calibration
 from ..hardware.description import Hardware
@@ -59,7 +59,7 @@ def steps(cores: int) -> list[Step]:
 
 
 def calibrate(*, busy: bool = False, scale: float = 1.0, announce: Callable[[str], None] = lambda text: None) -> Result:
-    """Measure this machine, in about a minute; `scale` multiplies the time of every sample series.
+    """Measure this machine, in half a minute to a minute; `scale` multiplies the time of every sample series.
 
     Raises BusyMachine if other processes take more than BUSY of the cores' time before or meanwhile, unless `busy`.
     `announce` is called with the name of every step.
@@ -71,7 +71,11 @@ def calibrate(*, busy: bool = False, scale: float = 1.0, announce: Callable[[str
         with OtherWork() as before:
             time.sleep(IDLE_SECONDS)
         _refuse(before.share, "take")
-    use_all_cores()
+    if use_all_cores(plain.cpu.cores) < plain.cpu.cores:
+        raise HardwareError(
+            f"TVM's thread pool of this process has fewer threads than the {plain.cpu.cores} usable cores; expected a "
+            "process that has run no kernels"
+        )
     bench = Bench(plain.cpu, llvm_target(plain), scale)
     start = time.perf_counter()
     with OtherWork() as work:
@@ -95,5 +99,5 @@ def _refuse(share: float | None, took: str) -> None:
     if share is not None and share > BUSY:
         raise BusyMachine(
             f"other processes {took} {percent(share, 0)} of the cores' time; expected at most {percent(BUSY, 0)}; "
-            "use busy=True to calibrate all the same"
+            "use busy=True to calibrate anyway"
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..hardware.cpu import Cpu
+from ..hardware.usable import read_text
 from . import kernels
 from .bench import Bench, Time, tensor
 
@@ -25,7 +27,8 @@ FIELDS = {"l2": "cpu.l2_bytes_per_cycle", "l3": "cpu.l3_bytes_per_cycle", "memor
 
 @dataclass(frozen=True)
 class Place:
-    """A level of the memory hierarchy, and bytes per core whose home it is when one core, or all, read their own."""
+    """A level of the memory hierarchy, and the bytes that stay in it: of one core that reads alone, and of each core
+    when all read data of their own."""
 
     name: str
     one: int
@@ -48,7 +51,7 @@ def places(cpu: Cpu, most: int) -> tuple[list[Place], dict[str, str]]:
         outer, last = cache.size // cache.cores, cache.size * max(1, cpu.cores // cache.cores)
     needed = int(LEAST_OVER_LAST * last)
     if needed > most:
-        skipped["memory"] = f"this takes {needed >> 20} MiB, of which {most >> 20} MiB are available"
+        skipped["memory"] = f"the measurement takes {needed >> 20} MiB, and {most >> 20} MiB are available"
     else:
         total = min(max(4 * last, needed, 64 << 20), most)
         found.append(Place("memory", total, total // cpu.cores))
@@ -56,11 +59,15 @@ def places(cpu: Cpu, most: int) -> tuple[list[Place], dict[str, str]]:
 
 
 def available_bytes() -> int:
-    """Bytes that a measurement may allocate: a quarter of the free memory, at most MOST_BYTES."""
+    """Return the bytes that an array of a measurement may have: a quarter of the free memory of the machine, or of
+    the control group's limit, at most MOST_BYTES. Two copies of it exist at a time."""
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return MOST_BYTES // 4
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        if (text := (read_text(Path(limit)) or "").strip()).isdigit():
+            free = min(free, int(text))
     return min(MOST_BYTES, free // 4)
 
 
@@ -137,6 +144,6 @@ def _chased(bench: Bench, main: Any, cores: int, size: int) -> Time:
     order = np.random.default_rng(0).permutation(count)
     links = np.zeros((1, count * line), "int32")
     links[0, order * line] = np.roll(order, -1) * line
-    given = tensor(np.repeat(links, cores, axis=0)), tensor(np.zeros(cores, "int32"))
+    given = tensor(np.broadcast_to(links, (cores, links.shape[1]))), tensor(np.zeros(cores, "int32"))
     time = bench.time(lambda: main(count * line, *given, CHASE_STEPS), 0.05)
     return time.per(CHASE_STEPS)

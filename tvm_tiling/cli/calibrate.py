@@ -30,7 +30,7 @@ def run(output: Path | None, busy: bool) -> None:
         file.write(result.hardware.to_toml().encode())
     _print(result)
     if output is None:
-        print(f"\nwritten to {path}; descriptions of this machine use it from now on, unless {VARIABLE}=off")
+        print(f"\nwritten to {path}; descriptions of this machine use it unless {VARIABLE} is off or names a file")
     else:
         print(f"\nwritten to {path}; {VARIABLE}={path} or --target {path} uses it")
     if warning := doubt(result.calibration.other_work):

@@ -102,6 +102,6 @@ def _print(machine: dict[str, Any], networks: list[NetworkDemonstration], produc
 
 
 def _print_files(files: DemoFiles) -> None:
-    print(f"\nThe report: {files.report}, for a browser. Next:\n")
+    print(f"\nOpen {files.report} in a browser for the report. Commands to continue with:\n")
     for command in files.next_commands():
         print(f"  {command}")

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..atomic_file import atomic_file, refuse_unwritable
+from ..atomic_file import refuse_unwritable
 from ..errors import WorkloadError
+from .array_file import write_arrays
 from .bench_model import timed_model
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..model.report import Benchmark
 
 DIRECTORY = "tvm-tiling-demo"
+MARKER = ".tvm-tiling-demo"  # an empty file in directories of earlier demos, whose files may be replaced
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class DemoFiles:
     @classmethod
     def prepare(cls, directory: Path, model: str) -> DemoFiles:
         """The files for a model, or for the built-in one if `model` is empty. Creates the directory. Raises OSError if
-        it or a file cannot be written."""
+        it or a file cannot be written, or if a file of those names is not from an earlier demo."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -49,8 +51,11 @@ class DemoFiles:
             raise type(error)(f"-o {directory} cannot be created: {error.strerror or error}") from None
         files = cls(directory, Path(model) if model else directory / "model.onnx")
         written = files.written if model else (files.model, *files.written)
+        if not (directory / MARKER).exists() and (found := [path for path in written if path.exists()]):
+            raise FileExistsError(f"{found[0]} exists and is not from an earlier demo; use another directory for -o")
         for path in written:
             refuse_unwritable(path)
+        (directory / MARKER).touch()
         return files
 
     @property
@@ -60,13 +65,10 @@ class DemoFiles:
 
     def save(self, title: str, executable: Executable, inputs: Mapping[str, Any], measured: Benchmark) -> None:
         """Write the executable, its inputs and its report."""
-        import numpy as np
-
         from ..report.save import save_report
 
         executable.save(self.executable)
-        with atomic_file(self.inputs) as file:
-            np.savez(file, **inputs)
+        write_arrays(self.inputs, inputs)
         timed = timed_model(title, executable.report(), measured, profile=_profile(executable, inputs))
         save_report(timed, self.report)
 

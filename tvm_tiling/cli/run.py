@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from ..atomic_file import atomic_file, refuse_unwritable
+from ..atomic_file import refuse_unwritable
+from .array_file import write_arrays
 from .model_options import (
     ACTIVATIONS,
     BATCH,
@@ -58,7 +59,6 @@ def command(
 
     With an accelerator as --target, the operators that it supports are executed by the simulator.
     """
-    import numpy as np
 
     if output:
         refuse_unwritable(output)
@@ -82,8 +82,7 @@ def command(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)
     )
     if output:
-        with atomic_file(output) as file:
-            np.savez(file, **outputs)
+        write_arrays(output, outputs)
     rows = [
         {
             "name": name,

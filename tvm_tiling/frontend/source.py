@@ -180,7 +180,6 @@ def _onnx_importer(where: str) -> Callable[..., ImportedModel]:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise
         raise ModelFormatError(
-            f"{where}: ONNX models require the onnx package, which is not installed; expected pip install "
-            "'tvm-tiling[onnx]'"
+            f"{where}: ONNX models require the onnx package, which is not installed; use pip install 'tvm-tiling[onnx]'"
         ) from None
     return import_onnx

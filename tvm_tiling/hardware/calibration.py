@@ -37,6 +37,11 @@ RATES = (
 # The fields of a CPU that a calibration may replace, by path; those of tables by table and name.
 FIELDS = tuple(f"cpu.{name}" for name in ("clock_mhz", *WHOLE, *RATES))
 TABLES = ("cpu.costs", "cpu.dot_rates", "cpu.dot_latencies")
+UNITS = {f"cpu.{name}": "bytes/cycle" for name in RATES} | {
+    "cpu.clock_mhz": "MHz",
+    "cpu.fma_units": "per cycle",
+    "cpu.fma_latency": "cycles",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,10 @@ class Measured:
         checks.put(self, "spread", checks.at_least_zero("calibration", "spread", self.spread))
         checks.whole("calibration", "samples", self.samples)
         for name in ("how", "field"):
-            checks.text("calibration", name, getattr(self, name))
+            if not checks.text("calibration", name, getattr(self, name)).isprintable():
+                raise HardwareError(f"calibration: {name} = {getattr(self, name)!r}; expected printable text")
+        if unit != UNITS.get(self.field, unit):
+            raise HardwareError(f"calibration: unit of {self.field} = {unit!r}; expected {UNITS[self.field]!r}")
         if self.field and self.field not in FIELDS and self.field.rpartition(".")[0] not in TABLES:
             expected = ", ".join((*FIELDS, *(f"{table}.NAME" for table in TABLES)))
             raise HardwareError(f"calibration: field {self.field!r} cannot be measured; expected {expected}")
@@ -97,6 +105,11 @@ class Calibration:
         for name, value in measured.items():
             if not isinstance(value, Measured):
                 raise HardwareError(f"calibration: measured.{name} = {value!r}; expected a Measured")
+            if not name.isprintable():
+                raise HardwareError(f"calibration: measured has the name {name!r}; expected printable text")
+        given = [value.field for value in measured.values() if value.field]
+        if twice := sorted(path for path in set(given) if given.count(path) > 1):
+            raise HardwareError(f"calibration: {twice[0]} is measured twice; expected one entry per field")
 
     def apply(self, cpu: Cpu) -> Cpu:
         """Return the CPU with the measured values in the fields that they name."""

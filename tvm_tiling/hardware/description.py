@@ -24,6 +24,7 @@ from .detect import detect_cpu
 from .dot_instructions import DOT_INSTRUCTIONS
 from .energy import Energy
 from .file import load, toml_text
+from .kernel_costs import KernelCosts
 from .memory import BUFFERS, MEMORIES, Level, Memory
 from .near_tile import NearTile
 from .queues import Queues
@@ -289,6 +290,8 @@ class Hardware:
         for unit, kind in UNITS.items():
             if unit in shape:
                 _drop_added(shape[unit], kind)
+        if shape.get("cpu", {}).get("costs"):
+            _drop_added(shape["cpu"]["costs"], KernelCosts)
         for memory in shape.get("memories", {}).values():
             _drop_added(memory, Memory)
         for unit, way in TIMED.items():
@@ -300,7 +303,7 @@ class Hardware:
 
 def _drop_added(plain: dict[str, Any], kind: type[Any]) -> None:
     """Remove the fields that descriptions of that kind did not have originally, if they have their defaults."""
-    for added in (f for f in fields(kind) if f.metadata == checks.ADDED):
+    for added in (f for f in fields(kind) if f.metadata.get("added")):
         default = added.default_factory() if added.default_factory is not MISSING else added.default
         if plain[added.name] == default:
             del plain[added.name]

@@ -101,8 +101,10 @@ def _limited(features: tuple[str, ...], arch: str) -> tuple[str, ...]:
     limit = os.environ.get(LIMIT, "")
     if not limit:
         return features
-    if limit not in LIMITS or arch != "x86_64":
-        raise HardwareError(f"{LIMIT} is not supported on {arch}: {limit!r}; expected {' or '.join(LIMITS)}, on x86_64")
+    if arch != "x86_64":
+        raise HardwareError(f"{LIMIT} is not supported on {arch}: {limit!r}; expected no value")
+    if limit not in LIMITS:
+        raise HardwareError(f"{LIMIT} = {limit!r} is not supported; expected {' or '.join(LIMITS)}")
     return tuple(feature for feature in features if not feature.startswith(LIMITS[limit]))
 
 

@@ -138,13 +138,18 @@ def _write_table(lines: list[str], where: str, record: Any) -> None:
             continue
         listed = isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0])
         if listed or isinstance(value, dict) or dataclasses.is_dataclass(value):
-            tables.append((f"{where}.{key}" if where else key, value))
+            tables.append((f"{where}.{_key(key)}" if where else _key(key), value))
         else:
-            lines.append(f"{key} = {_plain(value)}")
+            lines.append(f"{_key(key)} = {_plain(value)}")
     for name, value in tables:
         for item in value if isinstance(value, tuple) else (value,):
             lines += ["", f"[[{name}]]" if isinstance(value, tuple) else f"[{name}]"]
             _write_table(lines, name, item)
+
+
+def _key(name: str) -> str:
+    """A key of a TOML table, quoted where necessary."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def _plain(value: Any) -> str:

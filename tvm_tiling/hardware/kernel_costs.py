@@ -23,6 +23,12 @@ def _measured(value: float, unit: str, how: str) -> Any:
     return dataclasses.field(default=value, metadata={"unit": unit, "how": how})
 
 
+def _later(value: float, unit: str, how: str) -> Any:
+    """A cost that came after descriptions with [cpu.costs] were in use: their fingerprint leaves out its default."""
+    assert unit in UNITS
+    return dataclasses.field(default=value, metadata={"unit": unit, "how": how} | checks.ADDED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelCosts:
     """Times that do not depend on the clock are in ns, times of instructions in cycles; shares are fractions of 1."""
@@ -86,7 +92,7 @@ class KernelCosts:
     # ---- what does not overlap
     exposed_lesser: float = _measured(0.15, "share", "of the smaller of multiply-adds and memory traffic")
     exposed_miss: float = _measured(0.35, "share", "of an L1 miss that out-of-order execution does not hide")
-    exposed_panel: float = _measured(
+    exposed_panel: float = _later(
         0.0, "share", "of the traffic of a packed panel from beyond L1, where multiply-adds take longer"
     )
     exposed_pages: float = _measured(
@@ -104,32 +110,32 @@ class KernelCosts:
         512.0, "bytes", "that could have been transferred while a new piece of a row is started"
     )
 
-    near_piece: float = _measured(
+    near_piece: float = _later(
         0.0, "bytes", "the same, if B is in the last-level cache and read in place, on a page for each row"
     )
-    uneven_piece: float = _measured(
+    uneven_piece: float = _later(
         0.0,
         "cycles",
         "per row of a panel read from L2 whose rows are longer than a cache line, but not a multiple of it; from "
         "the last-level cache more, by the ratio of the rates",
     )
-    colliding_line: float = _measured(
+    colliding_line: float = _later(
         1.0, "factor", "lines that arrive at each step of the reduction for a row of A whose lines collide in L1"
     )
-    resumed_near: float = _measured(
+    resumed_near: float = _later(
         0.0, "cycles", "to read and write a line of partial sums again for a further k-block, if they fit L2"
     )
-    resumed_far: float = _measured(0.0, "cycles", "the same, if they do not")
+    resumed_far: float = _later(0.0, "cycles", "the same, if they do not")
 
     # ---- usable fraction of a cache
     l1_share: float = _measured(0.8, "share", "of L1 for a resident tile of A, and for a cell's weights")
     l1_deepest: float = _measured(0.85, "share", "of L1 for a tile of A, at most, when choosing the depth of a k-block")
     l1_depthwise: float = _measured(0.6, "share", "of L1 for the input under a column of depthwise tiles")
-    l2_block: float = _measured(0.75, "share", "of L2 for a block of packed B")
-    l2_whole_panel: float = _measured(
+    l2_block: float = _later(0.75, "share", "of L2 for a block of packed B")
+    l2_whole_panel: float = _later(
         0.0, "share", "of L2 that a panel of B may take for the whole reduction to be one k-block, whatever L1 holds"
     )
-    l2_ways: float = _measured(
+    l2_ways: float = _later(
         1.0, "share", "of L2's ways that rows of B read in place may fill, if their addresses map to the same sets"
     )
     l2_share: float = _measured(0.8, "share", "of L2 for resident data")

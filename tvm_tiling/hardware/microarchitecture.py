@@ -266,7 +266,9 @@ _ARM = {
     (0x41, 0xD41): CORTEX_A78,
     (0x41, 0xD49): NEOVERSE_N2,
     (0x41, 0xD4F): NEOVERSE_V2,
-    (0x61, 0x023): APPLE_M1,  # M1, M1 Pro, M1 Max
+    # M1, M1 Pro, M1 Max; the first core of a machine, which is read, is an efficiency core
+    **dict.fromkeys(((0x61, 0x022), (0x61, 0x024), (0x61, 0x028)), APPLE_M1),
+    (0x61, 0x023): APPLE_M1,
     (0x61, 0x025): APPLE_M1,
     (0x61, 0x029): APPLE_M1,
 }

@@ -12,6 +12,7 @@ import json
 import os
 from pathlib import Path
 
+from ..errors import HardwareError
 from .cpu import Cpu
 from .cpuinfo import parse_cpuinfo
 from .usable import affinity, read_text
@@ -31,9 +32,12 @@ def machine_key(cpu: Cpu, root: Path = Path("/")) -> str:
 
 
 def calibrations() -> Path:
-    """The directory of the user's calibrations."""
+    """The directory of the user's calibrations. Raises HardwareError if the user has no home directory."""
     base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "tvm-tiling" / "calibrations"
+    try:
+        return (Path(base) if base else Path.home() / ".config") / "tvm-tiling" / "calibrations"
+    except RuntimeError:
+        raise HardwareError("this user has no home directory; set XDG_CONFIG_HOME, or use --output FILE") from None
 
 
 def calibration_file(key: str) -> Path | None:
@@ -43,5 +47,8 @@ def calibration_file(key: str) -> Path | None:
         return None
     if given:
         return Path(given)
-    stored = calibrations() / f"{key}.toml"
-    return stored if stored.is_file() else None
+    try:
+        stored = calibrations() / f"{key}.toml"
+        return stored if stored.is_file() else None
+    except (HardwareError, OSError):  # no home directory, or one that this user may not read
+        return None

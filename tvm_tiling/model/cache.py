@@ -55,6 +55,8 @@ class CompileCache:
         known = {
             "fingerprint": hardware.fingerprint(),
             "mcpu": hardware.cpu.mcpu if hardware.cpu else "",
+            # A clock that was measured; the system's reading varies, and would defeat the cache.
+            "clock": hardware.cpu.mhz if hardware.cpu and hardware.calibration else None,
             "options": asdict(replace(options, configs=None)),
             "database": options.configs is not None,
             "versions": versions(),

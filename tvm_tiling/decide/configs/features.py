@@ -90,6 +90,8 @@ def _padding(workload: GemmWorkload | ConvWorkload, tiling: Tiling) -> float:
         sides = ((workload.m, tiling.tile_m), (workload.n, tiling.tile_n))
     elif isinstance(workload, ConvWorkload) and getattr(tiling, "tile_columns", None):
         vectors = (getattr(tiling, "vectors", None) or 1) * (getattr(tiling, "lanes", None) or 1)
+        if getattr(tiling, "lanes_along", None) == "columns":
+            vectors = 1
         sides = ((workload.wo, int(getattr(tiling, "tile_columns", 1))), (workload.co // workload.groups, vectors))
     else:
         return 0.0

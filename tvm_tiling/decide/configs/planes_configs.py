@@ -1,4 +1,4 @@
-"""Configurations of a convolution of channels first whose lanes are columns, on a CPU: form "planes".
+"""Configurations of a convolution with channels first whose lanes are columns, on a CPU: algorithm "planes".
 
 microkernel    rows, columns and output channels of the register tile
 threads        shares of the tiles of rows
@@ -19,7 +19,7 @@ from .rule import Undivided, changed, fewer, halves_and_doubles, integer, intege
 
 
 class PlanesConfigs(Undivided):
-    """Configurations of one convolution; UnsupportedOperator if the form does not apply."""
+    """Configurations of one convolution; UnsupportedOperator if the algorithm does not apply."""
 
     forms, name = ("planes",), "planes"
 

@@ -67,9 +67,9 @@ def decide_axis_order(
 
 
 def _turning(elements: int, channels: int, element_bytes: int, cpu: Cpu) -> float:
-    """Seconds for transposing an image of so many elements, on all cores. The next kernel shares the image differently
-    among them, so that it passes through the last-level cache, which is not hidden: on two cores of Sapphire Rapids 11
-    layers took 0.5 to 1.6 of this longer than with channels first, 1.05 in the median."""
+    """Return the seconds for transposing an image of that many elements on all cores. The next kernel divides the image
+    differently among them, so it passes through the last-level cache, which does not overlap: on two cores of
+    Sapphire Rapids 11 layers took 0.5 to 1.6 of this longer than with channels first, 1.05 in the median."""
     if channels == 1:
         return 0.0
     costs, lanes = cpu.kernel_costs, cpu.lanes(max(4, element_bytes))

@@ -24,6 +24,7 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..fold.cpu_wfold import decide_wfold_cpu
 from ..gemm.cpu_gemm import decide_on_cpu
 from ..gemm.dot_engine import dot_engine
+from ..gemm.one_order import LONGEST
 from ..tiling import GemmTiling, Reason
 from .conv_cost import ConvConfig, ConvModel
 from .conv_reasons import direct_reasons
@@ -35,7 +36,7 @@ from .shape import ConvShape, shapes_of
 from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
 
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes")
-# Forms that add one product after the other, channel by channel within tap by tap.
+# Algorithms that add one product after the other: channel by channel, within tap by tap.
 IN_SEQUENCE = frozenset(("direct", "gemm", "stride_fold"))
 
 
@@ -161,8 +162,10 @@ class ConvAlgorithms:
         self.mhz = cpu.mhz
 
     def sums_alike(self, form: str, other: str) -> bool:
-        """Whether two forms add the products of an output in the same order, or exactly."""
+        """Whether two algorithms add the products of an output in the same order, or exactly."""
         in_sequence = {form, other} <= IN_SEQUENCE and self.engine.group == 1
+        if "gemm" in (form, other) and self.w.ci > LONGEST:
+            in_sequence = False  # it sums blocks of channels separately
         return form == other or in_sequence or is_integer(self.engine.acc)
 
     def tiling(self, form: str) -> ConvTiling:

@@ -84,7 +84,7 @@ def decide_open_winograd(
 ) -> OpenConvTiling:
     """Decide one convolution for several sizes of its images, the first of which is the sample.
 
-    deterministic: whether this algorithm is used, and its tile size, are as decided for one core.
+    deterministic: whether this algorithm is used, and its tile size, are as decided for one image on one core.
 
     Raises UnsupportedOperator if Winograd convolution does not apply or is slower than other algorithms, and
     HardwareError if the machine has no CPU.
@@ -96,9 +96,14 @@ def decide_open_winograd(
         raise UnsupportedOperator("algorithm = 'winograd' is disabled by winograd=False")
     if why := refusal(sample):
         raise UnsupportedOperator(f"conv: {why}")
-    if deterministic and cpu.cores > 1:
+    as_one = deterministic and (cpu.cores > 1 or sample.n > 1)
+    if as_one:
         one = decide_open_winograd(
-            workloads, hardware.with_cores(1), packing=packing, source=source, tolerance=tolerance
+            [replace(workload, n=1) for workload in workloads],
+            hardware.with_cores(1),
+            packing=packing,
+            source=source,
+            tolerance=tolerance,
         )
         assert one.winograd is not None
         tile_sizes: tuple[int, ...] = (one.winograd.m,)
@@ -119,7 +124,7 @@ def decide_open_winograd(
         decide_conv_on_cpu(workload, hardware, packing=packing, source=source, winograd=False) for workload in workloads
     ]
     other = _mean(tiling.predicted_seconds or 0.0 for tiling in others)
-    if other <= best.mean * cycle and not (deterministic and cpu.cores > 1):
+    if other <= best.mean * cycle and not as_one:
         raise UnsupportedOperator(
             f"algorithm = 'winograd' is predicted to take {best.mean * cycle / other:.2f}x the time of the fastest "
             "other"

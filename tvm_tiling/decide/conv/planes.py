@@ -1,13 +1,13 @@
-"""How a convolution of channels first runs on a CPU without changing the order of anything: form "planes".
+"""A convolution with channels first on a CPU that keeps the layout of its operands: algorithm "planes".
 
-lanes          neighbouring output columns, which lie side by side in input and output alike
-register tile  rows x vectors of columns x output channels, within the registers of page 03
-weights        one number for every vector of the tile, from memory to all lanes
-shares         the cores share the tiles of rows of all planes
+lanes          adjacent output columns, which are contiguous in input and output
+register tile  rows x vectors of columns x output channels, limited by the vector registers (design page 03)
+weights        one number per output channel and tap, broadcast to all lanes
+threads        the cores divide the tiles of rows of all planes
 
-A vector of the input serves all rows, taps and output channels of a tile that need it. Nothing is copied: taps outside
-the image are left out, and a stride takes every second lane of two vectors. This is fastest with too few channels for
-vectors of them, as in groups, and where a transposition would take longer than the convolution.
+A vector of the input is used for all rows, taps and output channels of a tile that need it. Nothing is copied: taps
+outside the image are left out, and a stride of 2 takes every second lane of two vectors. This is fastest if there are
+too few channels to fill vectors, as in groups, and where a transposition would take longer than the convolution.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class PlanesConfig:
 
 
 def decide_planes(workload: ConvWorkload, cpu: Cpu, *, input_run: int, prepacked: bool) -> ConvTiling:
-    """The cheapest configuration. Sources: pages 01 and 03. `input_run`: neighbouring channels of the input that are
-    adjacent; `prepacked`: the weights arrive packed. UnsupportedOperator if the form does not apply."""
+    """Return the configuration with the lowest predicted cost. `input_run`: channels of the input that are adjacent in
+    memory; `prepacked`: the weights are prepacked. Raises UnsupportedOperator if the algorithm does not apply."""
     choice = PlanesChoice(workload, cpu, input_run=input_run, prepacked=prepacked)
     cycles, config = choice.best()
     return choice.tiling(config, cycles)
@@ -59,14 +59,16 @@ class PlanesChoice:
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, prepacked: bool) -> None:
         w = workload
         if w.layout != "NCHW" or (input_run > 1 and w.ci > 1):
-            raise UnsupportedOperator("algorithm = 'planes' takes channels first, here they are adjacent")
+            raise UnsupportedOperator(
+                "algorithm = 'planes' requires channels first; the channels of the input are adjacent"
+            )
         if w.dtype != "float32" or w.types.b != "float32" or w.transposed or w.d * w.kd > 1:
             raise UnsupportedOperator(
-                f"algorithm = 'planes' takes float32 over images that is not transposed, not {w.dtype} over "
-                f"{w.d} planes{', transposed' if w.transposed else ''}"
+                "algorithm = 'planes' requires a two-dimensional float32 convolution that is not transposed, not "
+                f"{w.dtype}{f' of depth {w.d}' if w.d > 1 else ''}{', transposed' if w.transposed else ''}"
             )
         if w.groups == w.ci > 1:
-            raise UnsupportedOperator("algorithm = 'planes' sums over channels, here each has a group of its own")
+            raise UnsupportedOperator("algorithm = 'planes' requires fewer groups than input channels; use 'depthwise'")
         self.w, self.cpu, self.prepacked = workload, cpu, prepacked
         self.engine = dot_engine(workload, cpu, form="planes")
         (self.shape,) = shapes_of(workload)

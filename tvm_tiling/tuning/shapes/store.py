@@ -98,7 +98,7 @@ class Store:
             engine = sa.create_engine(self.url, connect_args={"timeout": WAIT})
         except ModuleNotFoundError as error:
             raise DatabaseError(
-                f"{self.name} needs the package {error.name!r}; expected pip install 'tvm-tiling[postgres]', or "
+                f"{self.name} needs the package {error.name!r}; use pip install 'tvm-tiling[postgres]', or "
                 "sqlite:///file"
             ) from None
 

@@ -46,7 +46,7 @@ class Fleet:
         """`host` and `port` are the tracker's; port 0 is any free one. `per_process`: predicting workers per
         process."""
         if importlib.util.find_spec("tornado") is None:
-            raise RunnerError("fleet: TVM's tracker needs tornado; expected pip install 'tvm-tiling[rpc]'")
+            raise RunnerError("fleet: TVM's tracker needs tornado; use pip install 'tvm-tiling[rpc]'")
         try:
             listener = socket.create_server((host, port), backlog=1024)
         except OSError as error:
