@@ -196,6 +196,9 @@ def _run(chosen: argparse.Namespace) -> int:
     cases = {case.name: case for case in load_suite(chosen.suite)}
     entries = earlier_entries(chosen.output, FORMAT, VERSION, "shapes") if chosen.output.is_file() else []
     machines = descriptions(chosen.cores)
+    recorded = _recorded(chosen.output)["default"] if entries else machines["default"]
+    if not chosen.judge and recorded.fingerprint() != machines["default"].fingerprint():
+        raise SuiteError(f"{chosen.output} was measured on another CPU or number of cores; use another --output")
     if not chosen.judge:
         until, done = time.monotonic() + chosen.seconds, {entry["case"] for entry in entries}
         with contextlib.closing(SideBySide()) as bench:
