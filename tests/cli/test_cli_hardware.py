@@ -162,8 +162,8 @@ def test_a_busy_machine_is_calibrated_only_if_asked_for(capsys, measuring):
 
 def test_calibration_options_apply_to_calibration(capsys):
     for words, message in (
-        (("--busy",), "--busy does not apply; expected it with --calibrate"),
-        (("--calibrate", "list"), "--calibrate does not apply; expected it with no further command"),
+        (("--busy",), "--busy is supported only with --calibrate"),
+        (("--calibrate", "list"), "--calibrate is supported only without a subcommand"),
     ):
         code, _, err = run(capsys, *words)
         assert code == 1 and message in err

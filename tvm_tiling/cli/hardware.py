@@ -45,8 +45,8 @@ def hardware(
         run(output, busy)
     elif calibrate or output is not None or busy:
         given = "--calibrate" if calibrate else "--output" if output is not None else "--busy"
-        expected = "no further command" if calibrate else "--calibrate"
-        raise HardwareError(f"{given} does not apply; expected it with {expected}")
+        how = "without a subcommand" if calibrate else "with --calibrate"
+        raise HardwareError(f"{given} is supported only {how}")
     elif context.invoked_subcommand is None:
         print(context.get_help())
 

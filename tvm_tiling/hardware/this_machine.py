@@ -41,7 +41,8 @@ def calibrations() -> Path:
 
 
 def calibration_file(key: str) -> Path | None:
-    """The file with the calibration of the machine with that key; None if it has none, or if none is to be used."""
+    """Return the file with the calibration of the machine with that key; None if there is no file, or calibrations are
+    switched off."""
     given = os.environ.get(VARIABLE, "").strip()
     if given.lower() == OFF:
         return None

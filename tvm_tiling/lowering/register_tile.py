@@ -88,8 +88,8 @@ def transpose_sums(acc: Accumulators, shape: TileShape, engine: DotInstruction) 
 
 
 def groups_of_rows(engine: DotInstruction, rows: int, read: Callable[[int], Expr]) -> ElementOfA:
-    """What step_packed takes of A: read(row) for every row, the groups of several rows joined for a matrix instruction,
-    which takes an odd last row twice."""
+    """Return the elements of A for step_packed: read(row) for every row. For a matrix instruction the groups of two
+    rows are joined, and an odd last row is used twice."""
     if engine.rows == 1:
         read_once = [read(row) for row in range(rows)]
         return lambda row, _: read_once[row]

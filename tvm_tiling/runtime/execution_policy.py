@@ -17,7 +17,7 @@ from collections.abc import Mapping
 KEPT = 5  # most recent latencies
 LEAST = 3  # minimum number of latencies, each of one call, for a decision
 AGAIN = 32  # calls after which the other policy is tried once
-TIMED = 4  # one call in so many is timed once both policies are known: timing costs small models a tenth
+TIMED = 4  # one call in TIMED is timed once both policies are known: timing costs small models a tenth
 
 _calls = itertools.count(1)
 

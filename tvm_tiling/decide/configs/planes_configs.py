@@ -34,7 +34,7 @@ class PlanesConfigs(Undivided):
         self.shape, self.lanes = self.choice.shape, self.choice.lanes
 
     def config_of(self, tiling: Decision) -> Config:
-        """What a decision settles."""
+        """Return the configuration of a decision."""
         t, s = tiling, self.shape
         assert isinstance(t, ConvTiling) and t.tile_rows and t.vectors and t.columns
         threads = t.threads_rows or 1

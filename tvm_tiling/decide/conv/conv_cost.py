@@ -42,7 +42,7 @@ class ConvConfig:
 
 
 def turns_output(columns: int, lanes: int) -> bool:
-    """Return whether a register tile of so many columns is transposed before it is written, if columns are adjacent in
+    """Return whether a register tile of that many columns is transposed before it is written, if columns are adjacent in
     the output and channels are not: squares of lanes by lanes, of which half has to be used."""
     return 2 * columns >= lanes
 

@@ -114,7 +114,7 @@ class PlanesChoice:
         )
 
     def lines(self, rows: int) -> int:
-        """Rows of the input under a tile of so many rows."""
+        """Return the rows of the input that a tile of that many rows reads."""
         return min(self.shape.h.reach(rows), rows * self.shape.h.taps)
 
     def units(self, rows: int, outputs: int) -> int:
@@ -144,7 +144,7 @@ class PlanesChoice:
         return found + (self.cpu.parallel_start if config.threads > 1 else 0.0)
 
     def tile(self, config: PlanesConfig, vectors: int) -> float:
-        """Cycles of one register tile of so many vectors of columns."""
+        """Return the cycles of one register tile with that many vectors of columns."""
         s, core = self.shape, self.core
         inside = rows_inside(s.h)
         many = config.rows * vectors * config.outputs
