@@ -384,8 +384,8 @@ class GemmEmitter:
         self.finish(acc, shape, where, i0, j0, kt)
 
     def rows_of_a(self, where: _Block, i0: Index, rows: int, k: Expr, copy: tirx.Var | None) -> ElementOfA:
-        """Return the function that reads the elements of A for a step; for a matrix instruction the rows are adjacent in
-        A'."""
+        """Return the function that reads the elements of A for a step; A' has the rows of a matrix instruction side
+        by side."""
         width = self.engine.rows * self.group
         if self.engine.rows > 1 and copy is not None:
             return lambda row, _: copy[T.ramp(row * self.copy_stride + k * width, 1, width)]

@@ -42,8 +42,8 @@ class ConvConfig:
 
 
 def turns_output(columns: int, lanes: int) -> bool:
-    """Return whether a register tile of that many columns is transposed before it is written, if columns are adjacent in
-    the output and channels are not: squares of lanes by lanes, of which half has to be used."""
+    """Return whether a register tile of that many columns is transposed before it is written, if columns are adjacent
+    in the output and channels are not: in squares of lanes by lanes, of which at least half must be used."""
     return 2 * columns >= lanes
 
 
