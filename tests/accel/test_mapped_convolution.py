@@ -99,6 +99,7 @@ def test_pages_count_for_rows_that_lie_far_apart():
     assert simulate(program).engines["load_a"].busy == 64 * (8 + 8 * 3)
 
 
+@pytest.mark.slow
 def test_the_chosen_mapping_is_among_the_fastest_of_all():
     machine = replace(ARRAY, near_tile=replace(ARRAY.near_tile, buf_a=200, buf_b=200, acc_max=256))
     layer = replace(LAYER, h=7, w=6, stride=(1, 1))

@@ -178,5 +178,5 @@ def test_a_machine_without_a_matrix_engine_refuses_an_objective():
 def test_an_objective_beside_a_configuration_is_refused():
     w = product(64, 64, 64)
     config = tt.config_of(tt.decide(w, VTA), w, VTA)
-    with pytest.raises(tt.HardwareError, match="prefer = 'energy' beside a configuration"):
+    with pytest.raises(tt.HardwareError, match="prefer = 'energy' conflicts with a configuration"):
         tt.tiling_schedule(plain_operator(w), target=VTA, prefer="energy", config=config)

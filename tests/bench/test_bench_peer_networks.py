@@ -68,7 +68,7 @@ def test_libraries_take_turns_and_ours_is_compared_with_each(network):
     assert set(libraries) == {"ours", "onnxruntime", "broken", "ending"}
     assert libraries["ours"]["part"] == 1.0 and libraries["ours"]["far"] < 1e-5
     assert len(libraries["onnxruntime"]["parts"]) == 2 and libraries["onnxruntime"]["part"] > 0
-    assert libraries["broken"]["reason"].startswith("wrong result: 1.0e+00")
+    assert libraries["broken"]["reason"].startswith("wrong result: error 1.0e+00")
     assert libraries["ending"]["reason"] == "its process ended with 3"
     best = peer_networks.fastest(entry)
     assert best is not None and best[0] == "onnxruntime"

@@ -77,7 +77,6 @@ REFUSED = [
     ("--model-limit size=1 explain gemm 8 8 8", 1, "'size' is not a limit"),
     ("db", 2, "Usage"),
     ("db lst shapes.db", 2, "unknown command 'lst'; did you mean list?"),
-    ("hardware", 2, "Usage"),
     ("fleet stop", 2, "unknown command 'stop'"),
     # ---- files
     ("compile none.onnx", 1, "none.onnx does not exist"),

@@ -115,7 +115,7 @@ def test_models_that_cannot_be_simulated_are_one_line(capsys, model, tmp_path):
         ((model, "--hardware", "vta"), "calibration"),
         (("cpu.tar",), "compiled for a CPU"),
         ((model, "--calibration", "bad.npz"), "bad.npz has no named arrays"),
-        (("gemm 8 8 8", "--calibration", "x.npz"), "--precision and --calibration apply to models"),
+        (("gemm 8 8 8", "--calibration", "x.npz"), "--shape and --calibration apply to models"),
     ):
         code, out, err = run(capsys, "simulate", *words)
         assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1

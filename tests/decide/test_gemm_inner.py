@@ -78,7 +78,7 @@ gemm tiling, mode best
     outer_order       m outside n  the preset, or m outside n; the order has no cost with split-K
     inner_order       n outside m  by column, in the order of the sums
   split-K
-    split_k           yes          not even one block fits a buffer with all of k = 4096
+    split_k           yes          no block fits a buffer with all of K = 4096
     need_acc_buffer   yes          holds the partial sums of split-K
     acc_bytes         2048         16 * 32 sums of 4 bytes; the machine has 65536 bytes
   predicted

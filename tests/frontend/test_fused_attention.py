@@ -147,7 +147,10 @@ def test_attention_with_heads_of_values_of_another_width():
     check(model("Attention", given, ["y"], qkv_hidden_sizes=[HIDDEN, HIDDEN, 16], scale=0.3), given, atol=1e-5)
 
 
-@pytest.mark.parametrize(("mask", "causal", "form"), [("keys", 1, "fused"), ("", 1, "cached"), ("keys", 0, "fused")])
+@pytest.mark.parametrize(
+    ("mask", "causal", "form"),
+    [pytest.param("keys", 1, "fused", marks=pytest.mark.slow), ("", 1, "cached"), ("keys", 0, "fused")],
+)
 def test_symbolic_sizes_take_the_kernels_of_attention(mask, causal, form):
     shapes = {name: ["batch", "length", HIDDEN] for name in "qkv"}
     shapes |= {name: ["batch", HEADS, "past", WIDTH] for name in ("past_k", "past_v")} | {"mask": ["batch", "total"]}

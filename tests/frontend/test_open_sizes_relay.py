@@ -66,7 +66,7 @@ def test_inputs_of_other_sizes_are_refused():
         exe.run(x, x[:1])
     with pytest.raises(TilingError, match=r"size 'x\[1\]' of the inputs is 17; expected 1 to 16"):
         exe.run(np.ones((1, 17, 8), "float32"), np.ones((1, 17, 8), "float32"))
-    with pytest.raises(ModelFormatError, match=r"dims names 'n': .*x\[0\]"):
+    with pytest.raises(ModelFormatError, match=r"dims names 'n'; expected x\[0\]"):
         tt.compile(ATTENTION.encode(), params={"w": W}, dims={"n": (1, 16)}, cache=False)
 
 

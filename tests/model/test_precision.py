@@ -155,7 +155,7 @@ def test_without_inputs_no_error_is_reported():
     [
         (0.0, {"float32"}),
         pytest.param(1e-9, {"float32"}, marks=pytest.mark.slow),
-        (0.5, {"float32", "bfloat16", "float16", "int8"}),
+        pytest.param(0.5, {"float32", "bfloat16", "float16", "int8"}, marks=pytest.mark.slow),
     ],
 )
 def test_auto_takes_the_fastest_that_is_near_enough(tolerance, accepted):

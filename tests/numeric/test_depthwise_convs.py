@@ -76,7 +76,7 @@ def test_types(dtype, layout):
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4), (5, 5), (3, 8)])
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4), (5, 5), pytest.param((3, 8), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
 @pytest.mark.parametrize("channels", [16, 40, 67])
 def test_bytes_without_borders_multiply_taps_at_once(kernel, stride, channels):

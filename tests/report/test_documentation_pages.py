@@ -47,7 +47,14 @@ def browser():
         yield found
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (1280, False),
+        (390, True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1280, True), (390, False))),
+    ],
+)
 def test_every_page_fits_and_loads_nothing_from_other_hosts(browser, site, width, dark):
     wrong = []
     for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # this one requires a server

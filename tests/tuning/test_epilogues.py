@@ -61,7 +61,7 @@ def test_what_has_no_name_is_other(behind):
 
 def test_a_name_of_something_else_is_refused():
     for name in ("other", "bias+", "Bias", "gelu"):
-        with pytest.raises(tt.UnsupportedOperator, match="expected bias, residual, relu, clip"):
+        with pytest.raises(tt.UnsupportedOperator, match="expected a combination of bias, residual, relu, clip"):
             steps_of(name)
 
 

@@ -235,6 +235,7 @@ def test_axes_too_long_to_be_factored_are_matched_all_the_same(db):
     assert db.match(gemm(1, 10**12, 1), target=PLAIN).estimate == pytest.approx(5e6)
 
 
+@pytest.mark.slow
 def test_a_warm_match_among_100000_entries_takes_less_than_50_milliseconds(db):
     """Most of them have the axes in common with which the index starts, so that many rows are visited."""
     rng = random.Random(0)

@@ -93,12 +93,17 @@ class Options:
 
     def __post_init__(self) -> None:
         given = "a decision" if self.decision is not None else "a configuration" if self.config is not None else ""
-        settled = (self.form, self.microkernel, self.mode, self.prefer)
-        if given and settled != (None, None, "best", "utilisation"):
-            raise HardwareError(
-                f"algorithm = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
-                f"{self.prefer!r} conflict with {given}; expected {given} alone, which determines them, or none"
-            )
+        if given:
+            for name, value, default in (
+                ("algorithm", self.form, None),
+                ("microkernel", self.microkernel, None),
+                ("mode", self.mode, "best"),
+                ("prefer", self.prefer, "utilisation"),
+            ):
+                if value != default:
+                    raise HardwareError(
+                        f"{name} = {value!r} conflicts with {given}, which determines it; pass one of them"
+                    )
         if self.deterministic and (given or self.configs is not None):
             raise HardwareError(
                 "deterministic = True with a configuration, a decision or a database, whose order of sums may depend "
