@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from command_line import run
 
+from tvm_tiling.cli.array_file import write_arrays
+
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
 
@@ -113,10 +115,18 @@ def test_a_write_that_fails_leaves_the_old_file(folder, capsys, tmp_path, monkey
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np.lib.format, "write_array", full)
     assert "No space left" in refused(capsys, "run", folder / "net.onnx", "-o", target)
     assert target.read_bytes() == b"old"
     assert {entry.name for entry in tmp_path.iterdir()} <= {"out.npz", "cache"}
+
+
+@pytest.mark.parametrize("name", ["file", "allow_pickle"])
+def test_arrays_of_any_name_are_written(tmp_path, name):
+    write_arrays(tmp_path / "all.npz", {name: np.arange(3), "y": np.ones((2, 2), "float32")})
+    with np.load(tmp_path / "all.npz") as arrays:
+        np.testing.assert_array_equal(arrays[name], np.arange(3))
+        np.testing.assert_array_equal(arrays["y"], 1)
 
 
 def test_nan_goes_in_and_comes_out(folder, capsys, tmp_path):

@@ -103,7 +103,7 @@ def test_without_the_onnx_package_a_model_is_one_line(files):
     done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: net.onnx: ONNX models require the onnx package, which is not installed; expected pip install "
+        "error: net.onnx: ONNX models require the onnx package, which is not installed; use pip install "
         "'tvm-tiling[onnx]'\n"
     )
 

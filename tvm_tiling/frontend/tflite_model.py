@@ -25,7 +25,7 @@ def import_tflite(
         import tflite
     except ImportError:
         raise ModelFormatError(
-            f"{where} is a TFLite file, which requires the package tflite, which is not installed; expected "
+            f"{where} is a TFLite file, which requires the package tflite, which is not installed; use "
             "pip install 'tvm-tiling[tflite]'"
         ) from None
     from tvm.relax.frontend.tflite import from_tflite
