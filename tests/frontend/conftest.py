@@ -11,7 +11,6 @@ NEEDS = {
     "test_onnx_files.py": "onnx",
     "test_onnx_forms.py": "onnxruntime",
     "test_onnx_nodes.py": "onnx",
-    "test_tflite.py": "tflite",
 }
 
 collect_ignore = [name for name, package in NEEDS.items() if find_spec(package) is None]
