@@ -17,17 +17,20 @@ from ..conv.cpu_conv import ConvAlgorithms
 from ..conv.depthwise import TILES_APART, UNROLLED, WIDEST_KERNEL, DepthwiseChoice, DepthwiseConfig, apart
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision
+from .choice_configs import ChoiceConfigs
 from .record import Blocks, Config, Value
-from .rule import Undivided, changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
+from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
 
 # Sums of a one-point tile that loops over its taps, in vectors of channels.
 WALKED_VECTORS = 8
 
 
-class DepthwiseConfigs(Undivided):
+class DepthwiseConfigs(ChoiceConfigs[DepthwiseConfig]):
     """Configurations of one convolution. Raises UnsupportedOperator unless there is one group per channel."""
 
     forms, name = ("depthwise",), "depthwise"
+
+    choice: DepthwiseChoice
 
     def __init__(self, convolution: ConvAlgorithms) -> None:
         source = convolution.source
@@ -68,24 +71,6 @@ class DepthwiseConfigs(Undivided):
                 level("registers", t.tile_rows, t.tile_columns, tile_channels),
             ),
         )
-
-    def tiling_of(self, config: Config) -> ConvTiling:
-        """Return the decision of a configuration for this shape."""
-        candidate = self._candidate(config)
-        return self.choice.tiling(candidate, self.choice.cycles(candidate))
-
-    def cost(self, config: Config) -> float:
-        """Return the predicted seconds."""
-        return self.all.seconds(self.choice.cycles(self._candidate(config)))
-
-    def decided(self) -> Config | None:
-        """Return None: the decision is the candidate with the lowest cost."""
-        return None
-
-    def candidates(self) -> Iterator[Config]:
-        """Yield every candidate of the decision."""
-        for candidate in self.choice.configs():
-            yield self.config_of(self.choice.tiling(candidate, 1.0))
 
     def near(self, config: Config) -> Iterator[Config]:
         """Yield tiles and blocks of half and twice the size."""

@@ -14,14 +14,17 @@ from ..conv.cpu_conv import ConvAlgorithms
 from ..conv.planes import PlanesChoice, PlanesConfig
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision
+from .choice_configs import ChoiceConfigs
 from .record import Blocks, Config, Value
-from .rule import Undivided, changed, fewer, halves_and_doubles, integer, integers
+from .rule import changed, fewer, halves_and_doubles, integer, integers
 
 
-class PlanesConfigs(Undivided):
+class PlanesConfigs(ChoiceConfigs[PlanesConfig]):
     """Configurations of one convolution; UnsupportedOperator if the algorithm does not apply."""
 
     forms, name = ("planes",), "planes"
+
+    choice: PlanesChoice
 
     def __init__(self, convolution: ConvAlgorithms) -> None:
         self.all = convolution
@@ -52,26 +55,8 @@ class PlanesConfigs(Undivided):
         )
         return Config.of("conv", "planes", choices, levels)
 
-    def tiling_of(self, config: Config) -> ConvTiling:
-        """The decision that a configuration stands for here."""
-        candidate = self._candidate(config)
-        return self.choice.tiling(candidate, self.choice.cycles(candidate))
-
-    def cost(self, config: Config) -> float:
-        """Predicted seconds."""
-        return self.all.seconds(self.choice.cycles(self._candidate(config)))
-
-    def decided(self) -> Config | None:
-        """None: it is the one of least cost."""
-        return None
-
-    def candidates(self) -> Iterator[Config]:
-        """Every candidate of the decision."""
-        for candidate in self.choice.configs():
-            yield self.config_of(self.choice.tiling(candidate, 1.0))
-
     def near(self, config: Config) -> Iterator[Config]:
-        """Tiles of half and twice the rows and output channels."""
+        """Yield tiles of half and twice the rows and output channels."""
         rows, vectors, outputs = integers(config, "microkernel", 3)
         for other in halves_and_doubles(rows, 1, self.shape.h.points):
             yield changed(config, microkernel=(other, vectors, outputs))
@@ -79,11 +64,11 @@ class PlanesConfigs(Undivided):
             yield changed(config, microkernel=(rows, vectors, other))
 
     def fits(self, config: Config) -> bool:
-        """Return True: a tile reads what it needs from where it lies."""
+        """Return True: a tile reads its operands in place."""
         return True
 
     def _candidate(self, config: Config) -> PlanesConfig:
-        """The configuration clipped to the shape."""
+        """Return the configuration clipped to the shape."""
         s = self.shape
         rows, vectors, outputs = integers(config, "microkernel", 3)
         rows, vectors = min(rows, s.h.points), min(vectors, ceil_div(s.w.points, self.lanes))
