@@ -102,7 +102,7 @@ class Options:
             ):
                 if value != default:
                     raise HardwareError(
-                        f"{name} = {value!r} conflicts with {given}, which determines it; pass one of them"
+                        f"{name} = {value!r} conflicts with {given}, which determines it; expected {given} alone"
                     )
         if self.deterministic and (given or self.configs is not None):
             raise HardwareError(
