@@ -12,6 +12,7 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.prim_func import PackedEmitter
 from ..match import ConvProgram
 from .conv_direct import DirectEmitter
+from .conv_grouped import GroupedEmitter
 from .conv_planes import PlanesEmitter
 from .conv_wfold import WFoldEmitter
 from .conv_winograd import WinogradEmitter
@@ -29,6 +30,8 @@ def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, 
         return WFoldEmitter(program, tiling, engine)
     if tiling.form == "planes":
         return PlanesEmitter(program, tiling, engine)
+    if tiling.form == "grouped":
+        return GroupedEmitter(program, tiling, engine)
     return ConvEmitter(program, tiling, engine)
 
 

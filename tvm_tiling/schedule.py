@@ -109,11 +109,11 @@ def tiling_schedule(
     convolutions.
 
     `algorithm` forces one: for a matrix multiplication "normal", "inline", "nocopy", "pack" or "stream", for a
-    convolution "direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold" or "planes". `mode` "seed" uses the
-    analytical formulas without search, on accelerators; `prefer` is the objective there, as in decide(). `microkernel`
-    = (rows, vectors) is the register tile of a matrix multiplication. `weights="packed"`: the second operand is
-    expected prepacked, by a second function `<name>_pack` of the same module. `winograd=False` excludes that algorithm;
-    it is chosen only if its predicted error is at most `tolerance` relative to the largest output.
+    convolution "direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes" or "grouped". `mode` "seed"
+    uses the analytical formulas without search, on accelerators; `prefer` is the objective there, as in decide().
+    `microkernel` = (rows, vectors) is the register tile of a matrix multiplication. `weights="packed"`: the second
+    operand is expected prepacked, by a second function `<name>_pack` of the same module. `winograd=False` excludes that
+    algorithm; it is chosen only if its predicted error is at most `tolerance` relative to the largest output.
 
     `config`, from a decision, a database or a search, replaces the decision; `configs`, such as a ShapeDatabase, are
     queried for one for each operator. The decision is stored in the attribute "tvm_tiling.decision" of each function;

@@ -17,7 +17,7 @@ from tvm_tiling.errors import TilingError
 LAYOUTS = {1: (("NWC", "WIO"), ("NCW", "OIW")), 2: (("NHWC", "HWIO"), ("NCHW", "OIHW"), ("NHWC", "OHWI"))}
 LAYOUTS[3] = (("NDHWC", "DHWIO"), ("NCDHW", "OIDHW"))
 DRAWN = ("float32", "float32", "float32", "int8", "uint8", "float16", "bfloat16", "float64")
-FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes")
+FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes", "grouped")
 MOST_WORK = 3e7  # multiplications
 WINOGRAD = 1e-3  # of the largest result; other algorithms are exact for sums of small integers
 

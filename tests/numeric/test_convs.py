@@ -203,7 +203,9 @@ def test_types(dtype, ci):
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("form", ["direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes"])
+@pytest.mark.parametrize(
+    "form", ["direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes", "grouped"]
+)
 @pytest.mark.parametrize(
     "conv",
     [
@@ -242,6 +244,23 @@ def test_any_admissible_form_can_be_forced(form, conv, packed):
 )
 def test_channels_first_with_lanes_along_columns(conv, packed):
     assert check(conv, topi_conv(conv, "NCHW", "OIHW"), packed=packed, form="planes") == "planes"
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(
+    "conv",
+    [
+        replace(SMALL, n=2, space=(7, 61), ci=40, co=40, groups=10),
+        replace(SMALL, space=(11, 19), ci=24, co=48, groups=6, stride=(2, 2), before=(1, 0), behind=(0, 3)),
+        replace(
+            SMALL, space=(9, 20), kernel=(2, 4), dilation=(2, 3), before=(2, 5), behind=(3, 1), ci=9, co=12, groups=3
+        ),
+        replace(SMALL, space=(5, 6), ci=48, co=48, groups=3),
+    ],
+    ids=str,
+)
+def test_channels_of_several_groups_share_a_vector(conv, packed):
+    assert check(conv, topi_conv(conv, "NHWC", "HWIO"), packed=packed, form="grouped") == "grouped"
 
 
 @settings(max_examples=30, deadline=None)

@@ -18,6 +18,7 @@ from .configs.conv_configs import DirectConfigs, ProductConfigs, conv_forms
 from .configs.depthwise_configs import DepthwiseConfigs
 from .configs.fold_configs import WFoldConfigs, WinogradConfigs
 from .configs.gemm_configs import BlockedConfigs, StreamConfigs
+from .configs.grouped_configs import GroupedConfigs
 from .configs.level_configs import LevelsConfigs
 from .configs.planes_configs import PlanesConfigs
 from .configs.rule import ConfigRule, Tiling
@@ -150,6 +151,7 @@ def _rules_on_cpu(workload: Operator, hardware: Hardware, around: Surroundings) 
         "winograd": lambda: WinogradConfigs(forms),
         "wfold": lambda: WFoldConfigs(forms),
         "planes": lambda: PlanesConfigs(forms),
+        "grouped": lambda: GroupedConfigs(forms),
     }
 
 

@@ -10,7 +10,7 @@ from .markup import Html, join, tag
 
 TERMS: Mapping[str, str] = {
     "algorithm": "The kind of kernel that computes an operator: direct, gemm, winograd, wfold, stride_fold, depthwise, "
-    "planes.",
+    "planes, grouped.",
     "bound by": "The busiest resource, which determines the lower bound.",
     "calls": "How often the operator's kernel is called in one run.",
     "capacity": "Bytes that the buffer holds; 2 x where it has two halves, one being filled while the other is used.",

@@ -8,6 +8,7 @@ taken.
     depthwise    one group per channel, with adjacent channels in a vector
     winograd     fewer multiplications for more additions, where the rounding error stays within a tolerance
     planes       channels first: a vector holds adjacent columns, and nothing is copied (conv/planes.py)
+    grouped      a vector holds the channels of several small groups (conv/grouped.py)
 
 An algorithm that is not applicable gives its reason. `form` forces one of them.
 """
@@ -31,11 +32,12 @@ from .conv_reasons import direct_reasons
 from .conv_tiling import Candidate, ConvTiling
 from .depthwise import decide_depthwise
 from .direct import DirectChoice
+from .grouped import decide_grouped
 from .planes import decide_planes
 from .shape import ConvShape, shapes_of
 from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
 
-FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes")
+FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold", "planes", "grouped")
 # Algorithms that add one product after the other: channel by channel, within tap by tap.
 IN_SEQUENCE = frozenset(("direct", "gemm", "stride_fold"))
 
@@ -179,6 +181,7 @@ class ConvAlgorithms:
             "winograd": self.winograd,
             "wfold": self.wfold,
             "planes": self.planes,
+            "grouped": self.grouped,
         }
         return forms[form]()
 
@@ -318,6 +321,15 @@ class ConvAlgorithms:
 
     def planes(self) -> ConvTiling:
         return decide_planes(self.w, self.cpu, input_run=self.source.channel_run, prepacked=self.packing == "ahead")
+
+    def grouped(self) -> ConvTiling:
+        return decide_grouped(
+            self.w,
+            self.cpu,
+            input_run=self.source.channel_run,
+            output_run=self.source.output_run,
+            prepacked=self.packing == "ahead",
+        )
 
     def winograd(self) -> ConvTiling:
         if not self.winograd_allowed:
