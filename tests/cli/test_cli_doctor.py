@@ -217,6 +217,18 @@ def test_the_compile_cache(tmp_path, monkeypatch):
     assert doctor.check_compile_cache().status == "fail"
 
 
+def test_a_user_without_a_home_has_no_compile_cache(monkeypatch):
+    def fail():
+        raise RuntimeError("no home")
+
+    for name in ("TVM_TILING_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pathlib.Path.home", fail)
+    check = doctor.check_compile_cache()
+    assert (check.status, check.found) == ("warn", "not used: this user has no home directory")
+    assert check.hint == "set TVM_TILING_CACHE to another directory"
+
+
 def test_a_calibration_that_cannot_be_used_is_a_failure(tmp_path, monkeypatch):
     assert doctor.check_calibration().found == "none: constants of the microarchitecture"
     (tmp_path / "mine.toml").write_text("cpu = 1\n")

@@ -20,6 +20,7 @@ from ..hardware.this_machine import VARIABLE
 from ..hardware.usable import affinity, cpu_limit
 from ..model.cache_folder import CacheFolder
 from ..model.toolchain import cross_compiler, missing, package, variable
+from ..runtime.native_file import foreign_folder
 from .doctor_checks import Check, check_packages, check_tvm, installed_version, own_requirements, probe
 from .output import JSON, print_json, working
 from .table import print_table
@@ -135,13 +136,15 @@ def check_compile_cache() -> Check:
         folder = CacheFolder()
     except TilingError as error:
         return Check("compile cache", "fail", str(error), "set TVM_TILING_CACHE_SIZE to a size, or unset it")
+    if why := folder.refused():
+        foreign = foreign_folder(folder.path)
+        fix = f"chmod go-w {folder.path}, or chown" if foreign else "set TVM_TILING_CACHE to another directory"
+        return Check("compile cache", "warn", f"not used: {why}", fix)
     held = folder.held()
     found = (
         f"{held.models} models and {held.kernels} kernels, {held.bytes >> 20} of {folder.limit >> 20} MiB used, in "
         f"{folder.path}"
     )
-    if why := folder.refused():
-        return Check("compile cache", "warn", f"not used: {why}; {folder.path}", f"chmod go-w {folder.path}, or chown")
     parent = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         return Check("compile cache", "warn", f"{found}: not writable", "set TVM_TILING_CACHE to another directory")

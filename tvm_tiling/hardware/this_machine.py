@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from ..errors import HardwareError
+from ..user_folder import NO_HOME, is_unreadable, user_folder
 from .cpu import Cpu
 from .cpuinfo import parse_cpuinfo
 from .usable import affinity, read_text
@@ -33,11 +34,10 @@ def machine_key(cpu: Cpu, root: Path = Path("/")) -> str:
 
 def calibrations() -> Path:
     """The directory of the user's calibrations. Raises HardwareError if the user has no home directory."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".config") / "tvm-tiling" / "calibrations"
-    except RuntimeError:
-        raise HardwareError("this user has no home directory; set XDG_CONFIG_HOME, or use --output FILE") from None
+    folder = user_folder("XDG_CONFIG_HOME", ".config")
+    if folder is None:
+        raise HardwareError(f"{NO_HOME}; set XDG_CONFIG_HOME, or use --output FILE")
+    return folder / "calibrations"
 
 
 def calibration_file(key: str) -> Path | None:
@@ -48,8 +48,8 @@ def calibration_file(key: str) -> Path | None:
         return None
     if given:
         return Path(given)
-    try:
-        stored = calibrations() / f"{key}.toml"
-        return stored if stored.is_file() else None
-    except (HardwareError, OSError):  # no home directory, or one that this user may not read
+    folder = user_folder("XDG_CONFIG_HOME", ".config")
+    if folder is None or is_unreadable(folder / "calibrations"):
         return None
+    stored = folder / "calibrations" / f"{key}.toml"
+    return stored if stored.is_file() else None

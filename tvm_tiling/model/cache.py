@@ -73,7 +73,7 @@ class CompileCache:
     def get(self, key: str) -> Executable | None:
         """The executable for this key, or None."""
         path = self.folder / f"{key}{SUFFIX}"
-        if not path.is_file() or self._place.refused():
+        if self._place.refused() or not path.is_file():
             return None
         try:
             # Demand paging of gigabytes by small pages takes a tenth longer, so weights are copied.

@@ -19,23 +19,25 @@ from pathlib import Path
 
 from ..errors import TilingError
 from ..runtime.native_file import foreign_folder
+from ..user_folder import NO_HOME, is_unreadable, user_folder
 
 SUFFIX = ".tar"
 ASKED = ".asked.json"
 KERNEL_SUFFIX = ".kernel"
 LIMIT = 4 << 30  # bytes
+NOWHERE = Path(os.devnull) / "tvm-tiling"  # a path that never exists: the cache of a user without a home directory
 PARTIAL_SECONDS = 60.0
 _OURS = re.compile(rf"[0-9a-f]{{64}}({'|'.join(map(re.escape, (SUFFIX, ASKED, KERNEL_SUFFIX)))})")
 _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.[a-z0-9_]{{8}}")  # as named by whole_file
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
-def cache_folder() -> Path:
-    """The directory of compiled models: TVM_TILING_CACHE, or tvm-tiling in the system's cache directory."""
+def cache_folder() -> Path | None:
+    """The directory of compiled models: TVM_TILING_CACHE, or tvm-tiling in the user's cache directory; None if the user
+    has no home directory."""
     if given := os.environ.get("TVM_TILING_CACHE"):
         return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tvm-tiling"
+    return user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def cache_limit() -> int:
@@ -62,12 +64,16 @@ class CacheFolder:
     """A directory of files by key, with at most `limit` bytes. Other files in it are ignored."""
 
     def __init__(self, path: Path | None = None, limit: int | None = None) -> None:
-        self.path = path or cache_folder()
+        self.path = path or cache_folder() or NOWHERE
         self.limit = cache_limit() if limit is None else limit
 
     def refused(self) -> str:
-        """The reason why files of this directory cannot be trusted because others may write to it; empty if they
-        can."""
+        """The reason why this directory is not used: there is none, it cannot be read, or others may write to it; empty
+        if it is used."""
+        if self.path == NOWHERE:
+            return NO_HOME
+        if is_unreadable(self.path):
+            return "this user may not read it"
         return foreign_folder(self.path)
 
     def held(self) -> Held:
