@@ -1,10 +1,10 @@
 """A recurrent layer in one kernel for the whole sequence (column-wise matrix-vector multiplication, design page 04).
 
-step
-  parallel task = share of the units
-    group of vectors of units
-      sequences, a register tile at a time
-        sums start with the projected inputs; columns of the recurrent weights times the state are added
+step                                        or: parallel task = share of the tiles of sequences
+  parallel task = share of the units            step
+    group of vectors of units                     group of vectors of units
+      sequences, a register tile at a time          own sequences, a register tile at a time
+        columns of the recurrent weights times the state; the projected inputs are added
         gates and state, in registers; the new state is stored
 
 Packed weights: group of units, column, vector of units, gate, lane. The state is double-buffered, so that a step reads
@@ -91,28 +91,83 @@ class RecurrentEmitter:
             self.scratch = T.alloc_buffer((self.tiling.threads * self.tiling.rows * self.tiling.vp,), KIND)
         if len(r.phases) > 1:
             self.reset, self.update = T.alloc_buffer((size,), KIND), T.alloc_buffer((size,), KIND)
-        self.copy(self.buffers["h0"], 0, self.state, 0)
-        if r.cell == "lstm":
-            self.copy(self.buffers["c0"], 0, self.buffers["c"], 0)
+        if self.tiling.split == "sequences":
+            self.each_core_its_sequences()
+            return
+        self.take_state(0, self.r.batch)
         with T.serial(0, r.steps) as step:
-            self.step = step
-            self.place = r.steps - 1 - step if r.reverse else step
-            self.now = tirx.floormod(step, 2) * size
-            self.next = size - self.now
+            self.at_step(step)
             for panel in self.panels:
                 self.every_group(panel)
-        self.copy(self.state, r.steps % 2 * size, self.buffers["h"], 0)
+        self.give_state(0, self.r.batch)
 
-    def copy(self, source: tirx.Var, start: int, target: tirx.Var, to: int) -> None:
-        lanes = self.lanes
-        whole = self.size // lanes
-        rest = self.size - whole * lanes
-        if self.any_batch or whole:
-            with T.serial(0, whole) as v, T.vectorized(0, lanes) as lane:
-                T.buffer_store(target, source[start + v * lanes + lane], [to + v * lanes + lane])
-        if self.any_batch or rest:
+    def each_core_its_sequences(self) -> None:
+        """Emit all steps of each core's sequences, whole tiles of them, without a meeting of the cores."""
+        tiles, _, _ = self.heights()
+        with T.parallel(0, self.tiling.threads) as task:
+            self.task = task
+            first, end = share(tiles, task, self.tiling.threads)
+            start, stop = (counted(tirx.floordiv(tile * self.r.batch, tiles), 0) for tile in (first, end))
+            self.take_state(start, stop)
+            with T.serial(0, self.r.steps) as step:
+                self.at_step(step)
+                for panel in self.panels:
+                    with T.serial(0, self.groups) as turn:
+                        group = self.turned(turn, self.groups)
+                        by_edge(_index(group), self.full, self.tail, self.units,
+                                lambda units, p=panel, g=group: self.own_tiles(p, g, units, first, end))  # fmt: skip
+            self.give_state(start, stop)
+
+    def own_tiles(self, panel: _Panel, group: Index, units: int, first: Expr, end: Expr) -> None:
+        """Emit the tiles from `first` up to `end` of one group."""
+        tiles, height, taller = self.heights()
+        with T.serial(0, end - first) as turn:
+            start, stop = share(self.r.batch, first + turn, tiles)
+            row0 = counted(start, 0)
+            one_more = stop - row0 - height if taller else 0
+            for number, extent in ((one_more, height + 1), (1 - one_more, height)):
+                if taller or extent == height:
+                    with T.serial(0, number):
+                        self.tile(panel, group, units, row0, extent)
+
+    def heights(self) -> tuple[int, int, int]:
+        """Return (tiles of sequences, sequences of each, number of tiles with one more): a small remainder would wait
+        for weights."""
+        tiles = -(-self.r.batch // self.tiling.rows)
+        height, taller = divmod(self.r.batch, tiles)
+        return tiles, height, taller
+
+    def at_step(self, step: Expr) -> None:
+        self.step = step
+        self.place = self.r.steps - 1 - step if self.r.reverse else step
+        self.now = tirx.floormod(step, 2) * self.size
+        self.next = self.size - self.now
+
+    def turned(self, turn: Expr, count: Index) -> Expr:
+        """Return `turn`, in every other step from the end of range(count)."""
+        return turn + tirx.floormod(self.step, 2) * (count - 1 - 2 * turn) if self.tiling.turning else turn
+
+    def take_state(self, start: Index, stop: Index) -> None:
+        """Copy the initial state of the sequences from `start` up to `stop`."""
+        self.copy(self.buffers["h0"], 0, self.state, 0, start, stop)
+        if self.r.cell == "lstm":
+            self.copy(self.buffers["c0"], 0, self.buffers["c"], 0, start, stop)
+
+    def give_state(self, start: Index, stop: Index) -> None:
+        self.copy(self.state, self.r.steps % 2 * self.size, self.buffers["h"], 0, start, stop)
+
+    def copy(self, source: tirx.Var, offset: Index, target: tirx.Var, to: Index, start: Index, stop: Index) -> None:
+        """Copy the elements of the sequences from `start` up to `stop`."""
+        first, size = start * self.r.hidden, (stop - start) * self.r.hidden
+        whole, rest = size // self.lanes, size % self.lanes
+        if not isinstance(whole, int) or whole:
+            with T.serial(0, whole) as v, T.vectorized(0, self.lanes) as lane:
+                at = first + v * self.lanes + lane
+                T.buffer_store(target, source[offset + at], [to + at])
+        if not isinstance(rest, int) or rest:
             with T.serial(0, rest) as i:
-                T.buffer_store(target, source[start + whole * lanes + i], [to + whole * lanes + i])
+                at = first + whole * self.lanes + i
+                T.buffer_store(target, source[offset + at], [to + at])
 
     def every_group(self, panel: _Panel) -> None:
         """Emit the groups of units: each core its share, in reverse order in every other step."""
@@ -124,9 +179,7 @@ class RecurrentEmitter:
             first, end = share(self.groups, task, threads)
             count = end - first
             with T.serial(0, count) as turn:
-                group = first + turn
-                if self.tiling.turning:
-                    group = group + tirx.floormod(self.step, 2) * (count - 1 - 2 * turn)
+                group = first + self.turned(turn, count)
                 by_edge(_index(group), self.full, self.tail, self.units, lambda units: self.group(panel, group, units))
 
     def ask_for_state(self, panel: _Panel) -> None:
@@ -137,12 +190,11 @@ class RecurrentEmitter:
             ask(source, [offset + line * LINE], cache=1)
 
     def group(self, panel: _Panel, group: Index, units: int) -> None:
-        """Emit the sequences in tiles of `rows` and of one fewer: a small remainder would wait for weights."""
+        """Emit all sequences, a tile at a time."""
         if self.any_batch:
             self.any_tiles(panel, group, units)
             return
-        tiles = -(-self.r.batch // self.tiling.rows)
-        rows, larger = divmod(self.r.batch, tiles)
+        tiles, rows, larger = self.heights()
         start = 0
         for extent, count in ((rows + 1, larger), (rows, tiles - larger)):
             if count == 1:
@@ -258,9 +310,7 @@ class RecurrentEmitter:
 
         whole, rest = divmod(hidden, ep)
         with T.serial(0, whole) as number:
-            block = number
-            if self.tiling.turning:
-                block = number + tirx.floormod(self.step, 2) * (whole - 1 - 2 * number)
+            block = self.turned(number, whole)
             for turn in range(ep):
                 column(sums[turn], block * ep + turn)
         for turn in range(rest):

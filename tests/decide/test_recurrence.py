@@ -54,6 +54,15 @@ def test_small_layers_stay_on_one_core_and_large_ones_are_shared():
     assert decide_recurrence(lstm(512), dataclasses.replace(CPU, cores=1)).threads == 1
 
 
+def test_cores_divide_the_sequences_while_all_weights_fit_the_second_cache_of_each():
+    for batch, hidden, split in ((1, 128, "units"), (8, 128, "sequences"), (8, 512, "units"), (32, 128, "sequences")):
+        found = decide_recurrence(lstm(hidden, batch), CPU)
+        assert (found.threads, found.split) == (2, split)
+        assert f"    split             {split}" in found.explain()
+    assert decide_recurrence(lstm(128, 8), CPU, any_batch=True).split == "units"
+    assert decide_recurrence(lstm(128, 9), CPU).rows == 5
+
+
 def test_weights_larger_than_the_first_cache_are_taken_from_either_end_in_turn():
     assert [decide_recurrence(lstm(hidden), CPU).turning for hidden in (32, 64, 128, 512)] == [False, True, True, True]
     assert not decide_recurrence(lstm(64), dataclasses.replace(CPU, cores=4, threads=4), threads=4).turning

@@ -118,6 +118,14 @@ def test_configs_of_every_kind(threads, further):
     assert_right(compiled({"layer": scheduled.main})["layer"], recurrence, numbers(recurrence))
 
 
+@pytest.mark.parametrize("recurrence", [case for case in CASES if case.batch > 1], ids=name_of)
+def test_cores_with_sequences_of_their_own(recurrence):
+    """Tiles of one and of two sequences: the last core has one fewer, or nothing at all."""
+    tiling = dataclasses.replace(decide_recurrence(recurrence, CPU, 1), rows=2, ep=1, threads=4, split="sequences")
+    scheduled = schedule_recurrence(recurrence, "layer", CPU, prepacked=False, tiling=tiling)
+    assert_right(compiled({"layer": scheduled.main})["layer"], recurrence, numbers(recurrence))
+
+
 def test_the_decision_stands_in_the_function_and_explains_itself():
     scheduled = schedule_recurrence(CASES[0], "layer", CPU, prepacked=True)
     decision = json.loads(str(scheduled.main.attrs[DECISION]))

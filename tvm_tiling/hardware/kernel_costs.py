@@ -44,6 +44,13 @@ class KernelCosts:
         "loop, the rest for cross-core cache-line transfer of the state; 200 to 700 for 32 to 256 units and "
         "one sequence",
     )
+    state_line: float = _later(
+        20.0,
+        "ns",
+        "per cache line of a recurrent layer's state that another core has written, beyond `meeting`; on a Sapphire "
+        "Rapids 6 to 35 for 8 and 32 sequences of 128 and 256 units, as the difference of a step on two cores and half "
+        "a step on one",
+    )
 
     # ---- around loops
     tile_start: float = _measured(

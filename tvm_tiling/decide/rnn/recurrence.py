@@ -4,9 +4,11 @@ state.
 The input part of all steps is one matrix multiplication that runs first. A step multiplies the recurrent weights by the
 state, column by column: `vp` rows of the weights, which are the gates of whole vectors of units side by side, are
 summed in registers, `ep` columns at a time with separate sums, so that multiply-adds are independent. Weights are
-packed in the order in which they are read. Each core has its share of the units and reads the same weights in every
-step. If they exceed L1, every other step reads them backwards, so that the weights read last, which are still in the
-nearest cache, are read first.
+packed in the order in which they are read. Cores divide the units or the sequences. With a share of the units, a core
+reads the same part of the weights in every step, but needs the whole state, most of which other cores have just
+written. With a share of the sequences it reads all weights, and needs nothing from others: the cores meet once, not in
+every step. If a core's weights exceed L1, every other step reads them backwards, so that the weights read last, which
+are still in the nearest cache, are read first.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ..tiling import Decision, Reason
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoids and tanhs per unit
 MOST_COLUMNS = 8  # columns at once, each with its own sums
+LINE = 64  # bytes of a cache line
 MOST_BLOCKS = 4  # vectors of units of a register tile
 
 
@@ -101,7 +104,7 @@ class Recurrence:
 @dataclass(frozen=True, kw_only=True)
 class RecurrenceTiling(Decision):
     """Tiling of a recurrence: `vp` rows of the weights, those of `blocks` vectors of units, for `rows` sequences and
-    `ep` columns at once; `threads` cores divide the units.
+    `ep` columns at once; `threads` cores divide the units or the sequences, whichever `split` names.
 
     `lower` lists the columns at once for tiles of 1, 2, ... sequences fewer than `rows`, used with a dynamic batch.
     `turning`: every other step reads a core's weights backwards.
@@ -116,6 +119,7 @@ class RecurrenceTiling(Decision):
     rows: int
     lower: tuple[int, ...] | None = None
     threads: int
+    split: str = "units"
     turning: bool
     predicted_seconds: float
     form: str = "sequence"
@@ -123,9 +127,28 @@ class RecurrenceTiling(Decision):
     sections: ClassVar[Sections] = (
         ("columns", ("form", "ep", "vp")),
         ("register tile", ("lanes", "blocks", "rows", "lower")),
-        ("cores", ("threads", "turning")),
+        ("cores", ("threads", "split", "turning")),
         ("predicted", ("predicted_seconds",)),
     )
+
+
+@dataclass(frozen=True, order=True)
+class _Division:
+    """What each of `cores` cores has a share of: "units" or "sequences"."""
+
+    cores: int
+    split: str
+
+    @property
+    def of_units(self) -> int:
+        return self.cores if self.split == "units" else 1
+
+    @property
+    def of_sequences(self) -> int:
+        return self.cores if self.split == "sequences" else 1
+
+    def __str__(self) -> str:
+        return "one core" if self.cores == 1 else f"{self.cores} cores dividing the {self.split}"
 
 
 def decide_recurrence(
@@ -144,22 +167,25 @@ def decide_recurrence(
     """
     r, lanes = recurrence, cpu.lanes(4)
     gates = max(len(phase) for phase in r.phases)
-    rows, blocks = _tile(r, gates, lanes, cpu, deterministic)
+    costs = {
+        division: _step_cycles(r, cpu, *_tile(r, gates, lanes, cpu, deterministic, division), division)
+        for division in _divisions(r, cpu, threads, any_batch)
+    }
+    chosen = min(costs, key=lambda division: (costs[division], division))
+    rows, blocks = _tile(r, gates, lanes, cpu, deterministic, chosen)
     vectors = rows * blocks * gates
     wanted = cpu.fma_latency * cpu.fma_units
     at_once = (lambda number: 1) if deterministic else (lambda number: _columns(r, number, blocks, gates, cpu))
     lower = tuple(map(at_once, range(1, rows))) if any_batch else None
     ep = at_once(rows)
-    groups = ceil_div(r.hidden, blocks * lanes)
-    choices = [threads] if threads else range(1, min(cpu.cores, groups) + 1)
-    cost = {number: _step_cycles(r, cpu, rows, blocks, number) for number in choices}
-    chosen = min(cost, key=lambda number: (cost[number], number))
     kept = cpu.kernel_costs.l1_share * cpu.l1_bytes
-    share = _weights(r) / (1 if deterministic else chosen)
+    share = _weights(r) / (1 if deterministic else chosen.of_units)
     why_ep = f"{vectors} sums per column; {wanted} cover the latency of multiply-adds"
     if deterministic:
         why_ep = "one, for a fixed order of summation"
-    alone = f"{cost[1]:.0f} cycles per step on one core" if 1 in cost else "as requested"
+    others = {other: cost for other, cost in costs.items() if other != chosen}
+    better = min(others, key=lambda division: others[division], default=None)
+    instead = f"{others[better]:.0f} with {better}" if better else "as requested"
     return RecurrenceTiling(
         lanes=lanes,
         ep=ep,
@@ -167,9 +193,10 @@ def decide_recurrence(
         blocks=blocks,
         rows=rows,
         lower=lower,
-        threads=chosen,
+        threads=chosen.cores,
+        split=chosen.split,
         turning=share > kept,
-        predicted_seconds=r.steps * cost[chosen] / (cpu.mhz * 1e6),
+        predicted_seconds=r.steps * costs[chosen] / (cpu.mhz * 1e6),
         reasons=(
             Reason(
                 "form",
@@ -179,10 +206,30 @@ def decide_recurrence(
             Reason("ep", ep, why_ep),
             Reason("vp", blocks * gates * lanes, f"{gates} gates of {blocks} vectors of {lanes} units"),
             Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
-            Reason("threads", chosen, f"{cost[chosen]:.0f} cycles per step, {alone}"),
+            Reason("threads", chosen.cores, f"{costs[chosen]:.0f} cycles per step; {instead}"),
+            Reason("split", chosen.split, _why_split(chosen)),
             Reason("turning", share > kept, f"{share:.0f} bytes of weights per core; L1 keeps {kept:.0f}"),
         ),
     )
+
+
+def _divisions(r: Recurrence, cpu: Cpu, threads: int | None, any_batch: bool) -> list[_Division]:
+    """Return the divisions to choose from. A kernel for any number of sequences divides the units, since a single
+    sequence would leave all cores but one idle."""
+    vectors = ceil_div(r.hidden, cpu.lanes(4))
+    counts = [threads] if threads else range(1, cpu.cores + 1)
+    found = [_Division(number, "units") for number in counts if threads or number <= vectors]
+    if not any_batch:
+        found += [_Division(number, "sequences") for number in counts if 1 < number <= r.batch]
+    return found
+
+
+def _why_split(chosen: _Division) -> str:
+    if chosen.cores == 1:
+        return "one core has all"
+    if chosen.split == "units":
+        return "each core reads a part of the weights, and all meet in every step"
+    return "each core reads all weights, and meets the others only at the end"
 
 
 def _columns(r: Recurrence, rows: int, blocks: int, gates: int, cpu: Cpu) -> int:
@@ -203,20 +250,22 @@ def _registers(rows: int, blocks: int, gates: int, cpu: Cpu) -> bool:
     return (rows + 1) * blocks * gates + 1 <= cpu.vector_registers
 
 
-def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu, one_column: bool) -> tuple[int, int]:
+def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu, one_column: bool, division: _Division) -> tuple[int, int]:
     """Return (sequences, vectors of units) of a register tile: the fewest loads per multiply-add, then the fewest
     units, divided evenly. one_column: columns are taken one at a time, so that a tile needs enough sums to hide the
     latency of multiply-adds."""
+    batch = ceil_div(r.batch, division.of_sequences)
+    cores = cpu.cores if division.split == "units" else 1
     found = []
     most_blocks = max(MOST_BLOCKS, MOST_COLUMNS // gates) if one_column else MOST_BLOCKS
     for blocks in range(1, min(most_blocks, ceil_div(r.hidden, lanes)) + 1):
-        most = max([n for n in range(1, r.batch + 1) if _registers(n, blocks, gates, cpu)], default=0)
+        most = max([n for n in range(1, batch + 1) if _registers(n, blocks, gates, cpu)], default=0)
         if not most and blocks > 1:
             break
-        rows = ceil_div(r.batch, ceil_div(r.batch, max(1, most)))
+        rows = ceil_div(batch, ceil_div(batch, max(1, most)))
         groups = ceil_div(r.hidden, blocks * lanes)
-        uneven = ceil_div(groups, cpu.cores) * cpu.cores * blocks * lanes / r.hidden
-        loads = 1 / rows if r.batch > 1 else 1.0
+        uneven = ceil_div(groups, cores) * cores * blocks * lanes / r.hidden
+        loads = 1 / rows if batch > 1 else 1.0
         waiting = max(1.0, cpu.fma_latency * cpu.fma_units / (rows * blocks * gates)) if one_column else 1.0
         found.append(((1 + loads + 1 / (blocks * gates)) * uneven * waiting, blocks, rows))
     _, blocks, rows = min(found)
@@ -228,22 +277,35 @@ def _weights(r: Recurrence) -> float:
     return float(element_bytes(r.stored)) * r.gates * r.hidden * r.hidden
 
 
-def _step_cycles(r: Recurrence, cpu: Cpu, rows: int, blocks: int, threads: int) -> float:
-    """Return the cycles of one step: multiply-adds or the transfer of the weights, the activation functions, and the
-    synchronisation of the cores."""
+def _step_cycles(r: Recurrence, cpu: Cpu, rows: int, blocks: int, division: _Division) -> float:
+    """Return the cycles of one step: multiply-adds or the transfer of the weights from L2, that of the others from
+    farther away, with which multiply-adds hardly overlap, the activation functions, and the exchange of the state."""
     lanes = cpu.lanes(4)
     groups = ceil_div(r.hidden, blocks * lanes)
-    share = ceil_div(groups, threads) / groups
+    share = ceil_div(groups, division.of_units) / groups
+    every_tile = ceil_div(r.batch, rows)
+    tiles = ceil_div(every_tile, division.of_sequences)
+    batch = ceil_div(r.batch * tiles, every_tile)
     weights = _weights(r) * share
     vectors = r.gates * r.hidden * r.hidden * share / lanes
-    products = vectors * r.batch / cpu.fma_units
+    products = vectors * batch / cpu.fma_units
     if r.stored != "float32":
-        products += vectors * ceil_div(r.batch, rows) * cpu.kernel_costs.widened_vector
+        products += vectors * tiles * cpu.kernel_costs.widened_vector
     third, kept = cpu.cache(3), cpu.kernel_costs.l2_share * cpu.l2_bytes
     far = max(0.0, weights - kept)
     within = third is not None and _weights(r) <= third.size
     beyond = far / (cpu.l3_bytes_per_cycle if within else cpu.memory_bytes_per_cycle)
-    arrival = (weights - far) / cpu.l2_bytes_per_cycle + beyond
-    functions = FUNCTIONS[r.cell] * r.batch * ceil_div(r.hidden, lanes) * share * cpu.kernel_costs.function
-    meeting = cpu.meeting * len(r.phases) if threads > 1 else 0.0
-    return max(products, arrival) + functions + meeting
+    near = (weights * tiles - far) / cpu.l2_bytes_per_cycle
+    functions = FUNCTIONS[r.cell] * batch * ceil_div(r.hidden, lanes) * share * cpu.kernel_costs.function
+    return max(products, near) + beyond + functions + _meeting(r, cpu, division)
+
+
+def _meeting(r: Recurrence, cpu: Cpu, division: _Division) -> float:
+    """Return the cycles of a step in which cores wait for each other, and for the lines of the state that others
+    wrote."""
+    if division.cores == 1:
+        return 0.0
+    if division.split == "sequences":
+        return cpu.meeting / r.steps
+    lines = 4 * r.batch * r.hidden * (1 - 1 / division.cores) / LINE
+    return (cpu.meeting + lines * cpu.kernel_costs.state_line * cpu.mhz / 1000) * len(r.phases)
