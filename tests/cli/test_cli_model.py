@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import typer
 from command_line import run
 
 import tvm_tiling as tt
 from tvm_tiling.cli import bench_model
-from tvm_tiling.cli.model_options import ModelOptions
+from tvm_tiling.cli.model_options import ModelOptions, model_options
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.errors import WorkloadError
 
@@ -334,9 +337,9 @@ def test_what_does_not_go_together_is_one_line(words, said, files, compiled, cap
 @pytest.mark.parametrize("text", ["x", "x=", "=1,2", "x=1,b", "x=1,0"])
 def test_what_is_not_a_shape_is_quoted(text):
     with pytest.raises(WorkloadError, match=f"--shape {text}.* expected .*name=1,3,224,224"):
-        ModelOptions(shapes=[text]).sizes()
+        ModelOptions(shape=[text]).sizes()
     with pytest.raises(WorkloadError, match=f"--dim {text}.* expected .*seq=128"):
-        ModelOptions(dims=[text]).sizes()
+        ModelOptions(dim=[text]).sizes()
 
 
 @pytest.mark.parametrize("text", ["x", "0", "1,", "-4", "1.5"])
@@ -346,6 +349,23 @@ def test_what_is_not_a_batch_is_quoted(text):
 
 
 def test_sizes_as_compile_takes_them():
-    settled = ModelOptions("1,4", ["seq=128", "heads=1..8"], ["x=1,3,9,9"]).sizes()
+    settled = ModelOptions(batch="1,4", dim=["seq=128", "heads=1..8"], shape=["x=1,3,9,9"]).sizes()
     dims = {"seq": [128], "heads": range(1, 9)}
     assert settled == {"batch": [1, 4], "dims": dims, "shapes": {"x": [1, 3, 9, 9]}}
+
+
+def test_each_option_reaches_its_own_field():
+    """Commands that take a model have one place for its options; a name that is exchanged with another shows here."""
+
+    @model_options("logits", block=typer.Option(64))
+    def command(model: str, *, options: ModelOptions, last: bool = typer.Option(False)) -> None:
+        taken.update(model=model, options=options, last=last)
+
+    taken = {}
+    shown = inspect.signature(command).parameters
+    assert list(shown)[:3] == ["model", "target", "batch"] and list(shown)[-1] == "last"
+    assert "logits" not in shown and shown["block"].default.default == 64
+    names = [each.name for each in dataclasses.fields(ModelOptions) if each.name != "logits"]
+    command(model="net.onnx", last=True, **{name: f"--{name}" for name in names})
+    assert taken.pop("options") == ModelOptions(**{name: f"--{name}" for name in names})
+    assert taken == {"model": "net.onnx", "last": True}

@@ -14,23 +14,13 @@ import typer
 
 from ..errors import TilingError
 from .model_options import (
-    ACTIVATIONS,
-    BATCH,
-    CALIBRATION,
-    DETERMINISTIC,
-    DIM,
     INPUT,
     MODEL_OPTIONS,
-    PRECISION,
-    SHAPE,
-    TARGET,
     THREADS,
-    TOLERANCE,
-    WEIGHT_BLOCK,
-    WEIGHTS,
     ModelOptions,
     choose,
     is_model,
+    model_options,
     seconds_option,
 )
 from .output import print_json
@@ -50,6 +40,7 @@ EXAMPLES = (
 )
 
 
+@model_options("logits", "threads")
 def command(
     suite: str = typer.Argument(
         "",
@@ -70,46 +61,24 @@ def command(
     html: Path = typer.Option(None, "--html", metavar="FILE", help="Suite: write an HTML report."),  # noqa: B008
     resume: bool = typer.Option(False, "--resume", help="Suite: keep the cases that --output already has."),
     input_file: str = INPUT,
-    target: str = TARGET,
-    batch: str = BATCH,
-    dim: list[str] = DIM,
-    shape: list[str] = SHAPE,
     threads: int | None = THREADS,
-    precision: str = PRECISION,
-    calibration: list[str] = CALIBRATION,
-    tolerance: float | None = TOLERANCE,
-    weights: str = WEIGHTS,
-    block: int = WEIGHT_BLOCK,
-    activations: str = ACTIVATIONS,
+    *,
+    options: ModelOptions,
     seconds: float = seconds_option("Model: how long to measure, and again for the comparison with onnxruntime."),
-    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Benchmark a model, compared with onnxruntime if it is an ONNX file and onnxruntime is installed; or a suite.
 
     Suites are in the directory benchmarks/ of a checkout; an installed package has none.
     """
-    sizes = ModelOptions(
-        batch,
-        dim,
-        shape,
-        precision,
-        calibration,
-        tolerance,
-        weights,
-        block,
-        activations,
-        target=target,
-        deterministic=deterministic,
-    )
     if is_model(suite):
         if peers or short or match or dtype or cold or output or html or resume:
             raise BenchError(f"{suite} is a model; --peers, --filter, --html and the like apply to suites")
         from .bench_model import bench
 
-        bench(suite, sizes, input_file, seconds, as_json)
+        bench(suite, options, input_file, seconds, as_json)
         return
-    if input_file or sizes.given or target:
+    if input_file or options.given or options.target:
         raise BenchError(f"--input, --target, {MODEL_OPTIONS} apply to models")
     run = _driver("run")
     known = _driver("suite").suite_names()

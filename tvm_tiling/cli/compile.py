@@ -13,22 +13,10 @@ import typer
 from ..atomic_file import refuse_unwritable
 from ..errors import WorkloadError
 from .model_options import (
-    ACTIVATIONS,
-    BATCH,
-    CALIBRATION,
-    DETERMINISTIC,
-    DIM,
-    LOGITS,
-    PRECISION,
-    SHAPE,
-    TARGET,
-    THREADS,
-    TOLERANCE,
-    WEIGHT_BLOCK,
-    WEIGHTS,
     ModelOptions,
     is_executable,
     machine_of,
+    model_options,
 )
 from .output import print_json
 
@@ -46,30 +34,20 @@ EXAMPLES = (
 )
 
 
+@model_options()
 def command(
     model: str = typer.Argument(metavar="MODEL", help="An ONNX, TFLite, GGUF or Relay file, recognised by content."),
     output: Path = typer.Option(  # noqa: B008
         Path("model.tar"), "--output", "-o", metavar="FILE", help="Where to write the compiled model."
     ),
     params: str = typer.Option("", "--params", metavar="FILE", help="Parameters of a Relay model, a .params file."),
-    target: str = TARGET,
-    batch: str = BATCH,
-    dim: list[str] = DIM,
-    shape: list[str] = SHAPE,
-    threads: int | None = THREADS,
+    *,
+    options: ModelOptions,
     database: str = typer.Option(
         "", "--database", metavar="URL", help="Take measured tilings from this database: a file or a URL."
     ),
-    precision: str = PRECISION,
-    calibration: list[str] = CALIBRATION,
-    tolerance: float | None = TOLERANCE,
-    weights: str = WEIGHTS,
-    block: int = WEIGHT_BLOCK,
-    activations: str = ACTIVATIONS,
-    logits: str = LOGITS,
     winograd: bool = typer.Option(True, help="Allow Winograd convolutions, with relative errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Use the cache of compiled models."),
-    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print a description of the compiled model as JSON."),
 ) -> None:
     """Compile a model to one file, which runs without the model and without a compiler.
@@ -83,22 +61,7 @@ def command(
     refuse_unwritable(output)
     if is_executable(model):
         raise WorkloadError(f"{model} is compiled already; expected a model")
-    typed = ModelOptions(
-        batch,
-        dim,
-        shape,
-        precision,
-        calibration,
-        tolerance,
-        weights,
-        block,
-        activations,
-        logits,
-        target,
-        threads,
-        deterministic,
-    )
-    options, machine = typed.settled(), machine_of(target)
+    settled, machine = options.settled(), machine_of(options.target)
     start = time.perf_counter()
     with _shapes(database) as configs:
         executable = compile_model(
@@ -109,7 +72,7 @@ def command(
             winograd=winograd,
             cache=cache,
             progress=not as_json,
-            **options,
+            **settled,
         )
     seconds = time.perf_counter() - start
     peak = _peak_memory()

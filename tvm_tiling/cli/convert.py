@@ -43,7 +43,7 @@ def command(
 
     refuse_unwritable(output)
     require_file(model)
-    shapes = ModelOptions("", (), shape).sizes()["shapes"]
+    shapes = ModelOptions(shape=shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):
         raise WorkloadError("--shape has no sizes; expected name=1,3,224,224")
     content = mapped(Path(model))

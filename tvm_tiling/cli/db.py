@@ -114,7 +114,7 @@ def match(
     own = fingerprint_of(machine)
     asked: dict[str, Any] = {"target": machine, "epilogue": epilogue, "prepacked": prepacked or ahead}
     if dim:
-        _match_rows(url, workload, ModelOptions("", dim).sizes()["dims"], asked, as_json)
+        _match_rows(url, workload, ModelOptions(dim=dim).sizes()["dims"], asked, as_json)
         return
     with _opened(url) as db:
         hit = db.match(workload, order=order, **asked)

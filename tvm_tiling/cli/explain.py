@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import typer
@@ -83,7 +84,8 @@ def command(
 
     The sizes of a gemm are in the order m k n. Nothing is compiled or run.
     """
-    options = ModelOptions(batch, dim, shape, precision, target=target, threads=threads, deterministic=deterministic)
+    sizes = ModelOptions(batch=batch, dim=dim, shape=shape, precision=precision)
+    options = replace(sizes, target=target, threads=threads, deterministic=deterministic)
     algorithm = algorithm or form
     if len(operator) == 1 and is_model(operator[0]):
         if (mode, prefer, algorithm, weights) != ("best", "utilisation", "", "plain"):
@@ -92,7 +94,7 @@ def command(
 
         explain(operator[0], options, as_json)
         return
-    if ModelOptions(batch, dim, shape, precision).given:
+    if sizes.given:
         raise WorkloadError("--batch, --dim, --shape and --precision apply to models; an operator states its sizes")
     choose("--mode", mode, ("best", "seed"))
     choose("--prefer", prefer, GOALS)

@@ -7,21 +7,9 @@ from pathlib import Path
 import typer
 
 from .model_options import (
-    ACTIVATIONS,
-    BATCH,
-    CALIBRATION,
-    DETERMINISTIC,
-    DIM,
-    LOGITS,
     MODEL,
-    PRECISION,
-    SHAPE,
-    TARGET,
-    THREADS,
-    TOLERANCE,
-    WEIGHT_BLOCK,
-    WEIGHTS,
     ModelOptions,
+    model_options,
     opened,
 )
 from .output import print_json
@@ -32,47 +20,22 @@ EXAMPLES = (
 )
 
 
+@model_options()
 def command(
     model: str = MODEL,
     folder: Path = typer.Argument(metavar="DIRECTORY", help="A new or empty directory for the library."),  # noqa: B008
     name: str = typer.Option(
         "", "--name", metavar="NAME", help="Name of the library and prefix of its functions; default: the directory's."
     ),
-    target: str = TARGET,
-    batch: str = BATCH,
-    dim: list[str] = DIM,
-    shape: list[str] = SHAPE,
-    threads: int | None = THREADS,
-    precision: str = PRECISION,
-    calibration: list[str] = CALIBRATION,
-    tolerance: float | None = TOLERANCE,
-    weights: str = WEIGHTS,
-    block: int = WEIGHT_BLOCK,
-    activations: str = ACTIVATIONS,
-    logits: str = LOGITS,
-    deterministic: bool = DETERMINISTIC,
+    *,
+    options: ModelOptions,
     as_json: bool = typer.Option(False, "--json", help="Print the list of files as JSON."),
 ) -> None:
     """Export a model as a C library that needs neither TVM nor Python.
 
     The directory contains header, source, kernels, weights, files for CMake and pkg-config, and examples in C and C++.
     """
-    typed = ModelOptions(
-        batch,
-        dim,
-        shape,
-        precision,
-        calibration,
-        tolerance,
-        weights,
-        block,
-        activations,
-        logits,
-        target,
-        threads,
-        deterministic,
-    )
-    executable = opened(model, typed, foreign=True)
+    executable = opened(model, options, foreign=True)
     written = executable.export(folder, name=name or None)
     files = sorted(path.name for path in written.iterdir())
     if as_json:

@@ -81,9 +81,9 @@ def command(
         raise WorkloadError(f"{'two prompts are given' if tokens and prompt else 'the prompt is missing'}; {EXPECTED}")
     logits = "last" if is_gguf(model) else "all"
     typed = ModelOptions(
-        batch,
-        dim,
-        shape,
+        batch=batch,
+        dim=dim,
+        shape=shape,
         weights=weights,
         block=block,
         activations=activations,

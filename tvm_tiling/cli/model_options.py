@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import tarfile
 import zipfile
@@ -9,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
@@ -158,13 +160,13 @@ MODEL_OPTIONS = (
 EXPECTED_ARRAYS = "expected a file written by numpy.savez"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The options that determine how a model is compiled, as they were typed. `logits` is set by the command."""
+    """The options that determine how a model is compiled, as they were typed."""
 
     batch: str = ""
-    dims: Sequence[str] = ()
-    shapes: Sequence[str] = ()
+    dim: Sequence[str] = ()
+    shape: Sequence[str] = ()
     precision: str = "float32"
     calibration: Sequence[str] = ()
     tolerance: float | None = None
@@ -179,7 +181,7 @@ class ModelOptions:
     @property
     def given(self) -> bool:
         """Whether any of them was typed, apart from the target and the number of threads."""
-        sizes = self.batch or self.dims or self.shapes
+        sizes = self.batch or self.dim or self.shape
         return bool(sizes or self.weights or self.activations or self.of_precision or self.deterministic)
 
     @property
@@ -219,8 +221,8 @@ class ModelOptions:
 
     def sizes(self) -> dict[str, Any]:
         """The arguments of compile() for dynamic dimensions."""
-        dims = [_named("--dim", text, "seq=128, seq=64,128 or seq=1..512", _dynamic_sizes) for text in self.dims]
-        shapes = [_named("--shape", text, "name=1,3,224,224", _sizes) for text in self.shapes]
+        dims = [_named("--dim", text, "seq=128, seq=64,128 or seq=1..512", _dynamic_sizes) for text in self.dim]
+        shapes = [_named("--shape", text, "name=1,3,224,224", _sizes) for text in self.shape]
         for option, pairs in (("--dim", dims), ("--shape", shapes)):
             if twice := next((name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1), None):
                 raise WorkloadError(f"{option} {twice} is given twice; expected once, with all sizes: {twice}=1,4")
@@ -229,6 +231,54 @@ class ModelOptions:
             "dims": dict(dims),
             "shapes": dict(shapes),
         }
+
+
+# The type and the option of each field of ModelOptions, in the order of the help.
+_TYPED: dict[str, tuple[Any, Any]] = {
+    "target": (str, TARGET),
+    "batch": (str, BATCH),
+    "dim": (list[str], DIM),
+    "shape": (list[str], SHAPE),
+    "threads": (int | None, THREADS),
+    "precision": (str, PRECISION),
+    "calibration": (list[str], CALIBRATION),
+    "tolerance": (float | None, TOLERANCE),
+    "weights": (str, WEIGHTS),
+    "block": (int, WEIGHT_BLOCK),
+    "activations": (str, ACTIVATIONS),
+    "logits": (str, LOGITS),
+    "deterministic": (bool, DETERMINISTIC),
+}
+
+
+def model_options(*without: str, **instead: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a model in place of its keyword-only parameter `options`, a ModelOptions.
+
+    `without`: fields that the command does not offer; they keep their defaults. `instead`: options by field that differ
+    from those of other commands.
+    """
+    fields = {name: (kind, instead.get(name, option)) for name, (kind, option) in _TYPED.items() if name not in without}
+
+    def offer(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            options = ModelOptions(**{name: given.pop(name) for name in fields})
+            command(**given, options=options)
+
+        hints = get_type_hints(command)
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command).parameters.values():
+            shown = fields if own.name == "options" else {own.name: (hints[own.name], own.default)}
+            for name, (kind, option) in shown.items():
+                parameters.append(
+                    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+                )
+        # Typer reads both.
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        return called
+
+    return offer
 
 
 def choose(option: str, value: str, known: Sequence[str]) -> None:

@@ -16,22 +16,13 @@ from ..plain_text import plain_json
 from ..runtime.threads import own_core
 from .bench_model import latency_text, on_cpu, timed_model
 from .model_options import (
-    ACTIVATIONS,
-    BATCH,
-    CALIBRATION,
-    DETERMINISTIC,
-    DIM,
     INPUT,
-    PRECISION,
-    SHAPE,
     THREADS,
-    TOLERANCE,
-    WEIGHT_BLOCK,
-    WEIGHTS,
     ModelOptions,
     inputs_of,
     is_executable,
     machine_of,
+    model_options,
     opened,
     seconds_option,
     target_option,
@@ -61,6 +52,7 @@ EXAMPLES = (
 )
 
 
+@model_options("logits", "threads", target=target_option("this CPU for models, neartile for operators"))
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|PROGRAM|OPERATOR|RESULT",
@@ -69,18 +61,10 @@ def command(
         "`tune --json` or `tune --log`.",
     ),
     output: str = typer.Option("", "--output", "-o", metavar="FILE", help="Write the full report to this HTML file."),
-    target: str = target_option("this CPU for models, neartile for operators"),
-    input_file: str = INPUT,
-    batch: str = BATCH,
-    dim: list[str] = DIM,
-    shape: list[str] = SHAPE,
     threads: int | None = THREADS,
-    precision: str = PRECISION,
-    calibration: list[str] = CALIBRATION,
-    tolerance: float | None = TOLERANCE,
-    weights: str = WEIGHTS,
-    block: int = WEIGHT_BLOCK,
-    activations: str = ACTIVATIONS,
+    *,
+    options: ModelOptions,
+    input_file: str = INPUT,
     against: str = typer.Option(
         "",
         "--against",
@@ -92,7 +76,6 @@ def command(
     trace: str = typer.Option(
         "", "--trace", metavar="FILE", help="Write what each thread did in a run of the model here, for Perfetto."
     ),
-    deterministic: bool = DETERMINISTIC,
     as_json: bool = typer.Option(False, "--json", help="Print all measurements and decisions as JSON."),
 ) -> None:
     """Time a model, simulate an operator or read a result, and show where the time goes; or compare two of them.
@@ -102,46 +85,36 @@ def command(
     for path in filter(None, (output, trace)):
         refuse_unwritable(path)
     name = " ".join(subject)
-    machine = machine_of(target)
+    machine = machine_of(options.target)
     accelerated = machine is not None and machine.cpu is None
-    sizes = ModelOptions(
-        batch,
-        dim,
-        shape,
-        precision,
-        calibration,
-        tolerance,
-        weights,
-        block,
-        activations,
-        target=target,
-        deterministic=deterministic,
-    )
     result = _result(name)
     if trace and (against or result is not None):
         raise WorkloadError("--trace applies to a model on this CPU; for a simulation use tvm-tiling simulate --trace")
     if against:
-        _compare(name, against, sizes, input_file, seconds, output, as_json)
+        _compare(name, against, options, input_file, seconds, output, as_json)
     elif result is not None:
-        if target or input_file or sizes.given:
+        if options.target or input_file or options.given:
             raise WorkloadError(f"{name} is a result; only --output and --json apply to it")
         _read(name, result, output, as_json)
     elif accelerated or not _for_this_cpu(name):
         if machine is not None and not accelerated:
-            raise HardwareError(f"--target {target} is a CPU; operators and programs are simulated on accelerators")
+            raise HardwareError(
+                f"--target {options.target} is a CPU; operators and programs are simulated on accelerators"
+            )
         if trace:
             raise WorkloadError(
                 "--trace applies to a model on this CPU; for a simulation use tvm-tiling simulate --trace"
             )
-        of_cpu = weights or activations or precision != "float32" or tolerance is not None or deterministic
+        of_precision = options.precision != "float32" or options.tolerance is not None
+        of_cpu = of_precision or options.weights or options.activations or options.deterministic
         if input_file or of_cpu:
             raise WorkloadError(
                 "--input, --precision, --tolerance, --weights, --activations and --deterministic apply to models on "
                 "this CPU"
             )
-        _simulate(subject, target, sizes, output, as_json)
+        _simulate(subject, options, output, as_json)
     else:
-        _time(name, sizes, input_file, seconds, output, trace, as_json)
+        _time(name, options, input_file, seconds, output, trace, as_json)
 
 
 def _result(name: str) -> Mapping[str, Any] | None:
@@ -222,14 +195,14 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _simulate(subject: Sequence[str], target: str, model: ModelOptions, output: str, as_json: bool) -> None:
+def _simulate(subject: Sequence[str], options: ModelOptions, output: str, as_json: bool) -> None:
     from ..accel.timing.simulate import simulate
     from ..report.page import write_page
     from ..report.simulation_page import simulation_page
     from .simulated import print_simulated, subject_of
 
     with working("recording the program"):
-        found = subject_of(subject, target, model)
+        found = subject_of(subject, options.target, options)
         program = found.on_its_machine()
     with working("simulating"):
         report = simulate(program, found.hardware, check=found.is_file)
@@ -243,11 +216,11 @@ def _simulate(subject: Sequence[str], target: str, model: ModelOptions, output: 
 
 
 def _time(
-    name: str, sizes: ModelOptions, input_file: str, seconds: float, output: str, trace: str, as_json: bool
+    name: str, options: ModelOptions, input_file: str, seconds: float, output: str, trace: str, as_json: bool
 ) -> None:
     from ..report.save import save_report
 
-    executable = on_cpu(opened(name, sizes), name)
+    executable = on_cpu(opened(name, options), name)
     inputs = inputs_of(executable, input_file)
     with working("measuring"):
         measured = executable.benchmark(seconds=seconds, **inputs)
@@ -283,7 +256,7 @@ def _profiled(executable: Executable, inputs: Mapping[str, Any], trace: str) -> 
 def _compare(
     name: str,
     against: str,
-    sizes: ModelOptions,
+    options: ModelOptions,
     input_file: str,
     seconds: float,
     output: str,
@@ -295,10 +268,10 @@ def _compare(
     from ..report.versus import Versus
 
     results = [(each, _result(each)) for each in (name, against)]
-    if sizes.target:
-        raise WorkloadError(f"--against compares models on this CPU; --target {sizes.target} does not apply")
+    if options.target:
+        raise WorkloadError(f"--against compares models on this CPU; --target {options.target} does not apply")
     if all(result is not None for _, result in results):
-        if sizes.given or input_file:
+        if options.given or input_file:
             raise WorkloadError(f"{name} is a result; only --against, --output and --json apply to it")
         for each, result in results:
             if result is None or result["format"] != FORMAT:
@@ -308,7 +281,7 @@ def _compare(
     elif any(result is not None for _, result in results):
         raise WorkloadError("--against takes two models or two results, and not one of each")
     else:
-        versus = _compared(name, against, sizes, input_file, seconds)
+        versus = _compared(name, against, options, input_file, seconds)
     if output:
         save_report(versus, output)
     if as_json:
@@ -318,11 +291,11 @@ def _compare(
     _say_written(output)
 
 
-def _compared(name: str, against: str, sizes: ModelOptions, input_file: str, seconds: float) -> Versus:
+def _compared(name: str, against: str, options: ModelOptions, input_file: str, seconds: float) -> Versus:
     """Two builds of a model, run alternately on the same inputs, then each by itself for the times of its operators."""
     from ..report.versus import Versus
 
-    subject, baseline = (opened(each, NO_OPTIONS if is_executable(each) else sizes) for each in (name, against))
+    subject, baseline = (opened(each, NO_OPTIONS if is_executable(each) else options) for each in (name, against))
     taken = [(s.input_names, s.input_shapes, s.input_dtypes) for s in (subject.signature, baseline.signature)]
     if taken[0] != taken[1]:
         raise WorkloadError(f"{against} takes other inputs than {name}; expected two builds of one model")

@@ -10,22 +10,11 @@ import typer
 from ..atomic_file import refuse_unwritable
 from .array_file import write_arrays
 from .model_options import (
-    ACTIVATIONS,
-    BATCH,
-    CALIBRATION,
-    DETERMINISTIC,
-    DIM,
     INPUT,
     MODEL,
-    PRECISION,
-    SHAPE,
-    TARGET,
-    THREADS,
-    TOLERANCE,
-    WEIGHT_BLOCK,
-    WEIGHTS,
     ModelOptions,
     inputs_of,
+    model_options,
     opened,
 )
 from .output import print_json
@@ -37,22 +26,13 @@ EXAMPLES = (
 )
 
 
+@model_options("logits")
 def command(
     model: str = MODEL,
     input_file: str = INPUT,
     output: str = typer.Option("", "--output", "-o", metavar="FILE", help="Write the outputs to this .npz file."),
-    target: str = TARGET,
-    batch: str = BATCH,
-    dim: list[str] = DIM,
-    shape: list[str] = SHAPE,
-    threads: int | None = THREADS,
-    precision: str = PRECISION,
-    calibration: list[str] = CALIBRATION,
-    tolerance: float | None = TOLERANCE,
-    weights: str = WEIGHTS,
-    block: int = WEIGHT_BLOCK,
-    activations: str = ACTIVATIONS,
-    deterministic: bool = DETERMINISTIC,
+    *,
+    options: ModelOptions,
     as_json: bool = typer.Option(False, "--json", help="Print shape, type and range of each output as JSON."),
 ) -> None:
     """Run a model once, on inputs from a file or on random values.
@@ -62,21 +42,7 @@ def command(
 
     if output:
         refuse_unwritable(output)
-    typed = ModelOptions(
-        batch,
-        dim,
-        shape,
-        precision,
-        calibration,
-        tolerance,
-        weights,
-        block,
-        activations,
-        target=target,
-        threads=threads,
-        deterministic=deterministic,
-    )
-    executable = opened(model, typed)
+    executable = opened(model, options)
     result = executable.run(inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)

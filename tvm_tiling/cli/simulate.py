@@ -58,7 +58,7 @@ def command(
     for path in filter(None, (trace, output, save)):
         refuse_unwritable(path)
     choose("--prefer", prefer, GOALS)
-    model = ModelOptions(batch, dim, shape, calibration=calibration)
+    model = ModelOptions(batch=batch, dim=dim, shape=shape, calibration=calibration)
     with working("recording the program"):
         found = subject_of(subject, target, model, prefer)
         program, layer = found.mapped() if mapped else (found.on_its_machine(), None)

@@ -105,7 +105,8 @@ def command(
     objectives = [word.strip() for word in by.split(",")] if by else []
     check_objectives(objectives)
     choose("--prefer", prefer, GOALS)
-    found = subject_of(subject, target, ModelOptions(batch, dim, shape, calibration=calibration), prefer)
+    model = ModelOptions(batch=batch, dim=dim, shape=shape, calibration=calibration)
+    found = subject_of(subject, target, model, prefer)
     total = math.prod(map(len, fields.values()))
     points = list(_with_progress(sweep(found.program, found.hardware, fields, check=found.is_file), total))
     front = pareto(points, objectives) if objectives else []

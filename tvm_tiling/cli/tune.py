@@ -85,7 +85,10 @@ def command(
 
     if html:
         refuse_unwritable(html)
-    found, sizes = _subject(subject), ModelOptions(batch, dim, shape, precision, calibration)
+    found, sizes = (
+        _subject(subject),
+        ModelOptions(batch=batch, dim=dim, shape=shape, precision=precision, calibration=calibration),
+    )
     machine = machine_of(target)
     sizes.check_precision()
     options = sizes.sizes() if sizes.given else {}
