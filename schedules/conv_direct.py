@@ -36,7 +36,7 @@ from ..lowering.dot import first_of, packed_a
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.loops import by_edge, origin, share, when
 from ..lowering.named_blocks import named
-from ..lowering.prefetch import LEAST_ROWS
+from ..lowering.prefetch import LEAST_ROWS, ask
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
@@ -84,6 +84,7 @@ class _Block:
     first: Expr | bool
     last: Expr | bool
     panels: tirx.Var
+    panel0: Index  # first of the column block
 
 
 class DirectEmitter:
@@ -100,7 +101,7 @@ class DirectEmitter:
         self.panels = KernelPanels(program, shape, tiling, engine)
         self.units, self.y_tail = -(-h.points // self.ty), h.points % self.ty
         self.full_x, self.x_tail = divmod(w.points, self.tx)
-        self.from_memory = False
+        self.from_memory = self.spreads = False
         self.copies = bool(t.copy_input) and self.panels.taps > 0
         # Positions that no tap reads are not copied: with one tap along an axis, the copy applies the stride.
         self.step_y = h.stride if self.copies and h.taps == 1 else 1
@@ -127,6 +128,18 @@ class DirectEmitter:
         # Columns of taps are skipped too, if all pixels of a tile may be in the padding for one of them.
         self.skips_columns = not self.panels.merged and not engine.offset and shape.fold == 1 and w.hides(self.tx)
 
+    @property
+    def column_block(self) -> int:
+        """Panels of a column block."""
+        most = -(-self.panels.count // (self.tiling.threads_columns or 1))
+        return min(max(1, (self.tiling.columns or self.nr) // self.nr), most)
+
+    @property
+    def several_blocks(self) -> bool:
+        """Whether all tiles use a column block before the next one is needed."""
+        one = self.panels.blocks == 1 and self.tiling.inner_order == "mn"
+        return one and self.column_block * (self.tiling.threads_columns or 1) < self.panels.count
+
     # ---- loop nest
     # ----------------------------------------------------------------------------------------------------
 
@@ -135,6 +148,7 @@ class DirectEmitter:
         they are reused across calls."""
         t, s = self.tiling, self.shape
         self.from_memory = prepacked and s.h.points * s.w.points >= LEAST_ROWS
+        self.spreads = self.from_memory and self.several_blocks
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
         rows = s.planes * self.units
         with T.parallel(0, tr * tn) if tr * tn > 1 else T.serial(0, 1) as task:
@@ -160,10 +174,7 @@ class DirectEmitter:
         if self.copies:
             with named("copy_input", fills=True):
                 self.copy(plane, units)
-        k = self.panels
-        step = min(
-            max(1, (self.tiling.columns or self.nr) // self.nr), -(-k.count // (self.tiling.threads_columns or 1))
-        )
+        k, step = self.panels, self.column_block
         with T.serial(0, tirx.ceildiv(panel1 - panel0, step)) as jc:
             panel = panel0 + jc * step
             count = tirx.min(step, panel1 - panel)
@@ -178,6 +189,7 @@ class DirectEmitter:
                     first=True if k.blocks == 1 else tirx.EQ(index, 0),
                     last=True if k.blocks == 1 else tirx.EQ(index, k.blocks - 1),
                     panels=packed,
+                    panel0=panel,
                 )
                 self.tiles(plane, block, units, panel, count, base)
 
@@ -317,6 +329,8 @@ class DirectEmitter:
         def step(tap: Index, g: Index, pixel_at: PixelAt) -> None:
             a = groups_of_rows(self.engine, ty * tx, lambda pixel: pixel_at(pixel // tx, pixel % tx, block.group0 + g))
             row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
+            if self.spreads:
+                self.prefetch_next(plane, block, unit, x0, panel, row - start)
             step_packed(
                 acc,
                 shape,
@@ -325,7 +339,7 @@ class DirectEmitter:
                 block.panels,
                 row,
                 self.engine,
-                from_memory=self.from_memory,
+                from_memory=self.from_memory and not self.spreads,
             )
 
         if self.panels.taps:  # a transposed convolution has output points that no tap reaches
@@ -344,6 +358,16 @@ class DirectEmitter:
                         step(tap0 + i, full, lambda y, x, g: first_of(self.engine, pixel_at(y, x, g), rest))
         transpose_sums(acc, shape, self.engine)
         self.finish(acc, shape, block, at, tx)
+
+    def prefetch_next(self, plane: _Plane, block: _Block, unit: Index, x0: Index, panel: Index, done: Index) -> None:
+        """Prefetch a line of the next column block; the steps of all tiles of this block share its lines evenly.
+        `done`: elements of the panel that the tile has used."""
+        k, wide = self.panels, self.full_x + (self.x_tail > 0)
+        high = min(self.band_units, -(-self.units * self.shape.planes // (self.tiling.threads_rows or 1)))
+        tile = unit * wide + tirx.floordiv(x0, self.tx)
+        used = (tile * self.column_block + panel - block.panel0) * k.layout.size + done
+        start = k.offset(plane.group, block.panel0 + self.column_block, block.index)
+        ask(block.panels, [start + tirx.floordiv(used, high * wide)], cache=2)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
         """Return [first, end) of the block's taps whose rows are inside the image; all of them if none is skipped."""

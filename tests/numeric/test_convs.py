@@ -246,6 +246,11 @@ def test_channels_first_with_lanes_along_columns(conv, packed):
     assert check(conv, topi_conv(conv, "NCHW", "OIHW"), packed=packed, form="planes") == "planes"
 
 
+def test_weights_in_several_column_blocks():
+    conv = replace(SMALL, space=(9, 14), kernel=(1, 2), before=(0, 1), behind=(0, 0), ci=160, co=450)
+    assert check(conv, topi_conv(conv, "NHWC", "HWIO"), packed=True, form="direct") == "direct"
+
+
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(
     "conv",

@@ -139,6 +139,12 @@ class KernelCosts:
     l1_deepest: float = _measured(0.85, "share", "of L1 for a tile of A, at most, when choosing the depth of a k-block")
     l1_depthwise: float = _measured(0.6, "share", "of L1 for the input under a column of depthwise tiles")
     l2_block: float = _later(0.75, "share", "of L2 for a block of packed B")
+    prefetched_block: float = _later(
+        0.0,
+        "bytes",
+        "of prepacked weights in a column block of a direct convolution whose successor is prefetched meanwhile; 0: L2 "
+        "alone bounds the block",
+    )
     l2_whole_panel: float = _later(
         0.0, "share", "of L2 that a panel of B may take for the whole reduction to be one k-block, whatever L1 holds"
     )

@@ -99,7 +99,8 @@ TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072,
 # Costs: matrix multiplications of transformers' shapes on two cores of a Xeon of the fifth generation, every tiling of
 # some 40 timed. A line of sums that is resumed waits for the last-level cache, some 70 ns; rows of A that collide cost
 # nothing visible, as a line serves 16 steps; blocks of B beyond 0.8 MiB arrive late. 512 rows of B on pages of their
-# own would fill L2's ways if its sets were used evenly; as physical addresses index it, they evict each other.
+# own would fill L2's ways if its sets were used evenly; as physical addresses index it, they evict each other. Column
+# blocks of direct convolutions of 128 to 512 KB were tried.
 SAPPHIRE_RAPIDS = replace(
     ICE_LAKE_SERVER,
     mcpu="sapphirerapids",
@@ -117,6 +118,7 @@ SAPPHIRE_RAPIDS = replace(
         "l2_ways": 0.7,
         "near_piece": 85.0,
         "uneven_piece": 1.5,
+        "prefetched_block": 131072.0,
     },
 )
 GRANITE_RAPIDS = replace(SAPPHIRE_RAPIDS, mcpu="graniterapids")

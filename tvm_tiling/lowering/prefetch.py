@@ -7,6 +7,11 @@ dozens of multiply-adds. Microseconds with weights in L3 / in memory / in memory
     Winograd 28 x 28 x 128    267 / 411 / 283        GEMM  49 x 512 x 2048    450 / 522 / 465
     Winograd 56 x 56 x 64     281 / 359 / 300             196 x 256 x 1024    444 / 456 / 448
 
+A direct convolution that keeps all its weights in L2 needs them while it computes its first tile, which is then as slow
+as the memory. Column blocks of 128 KB whose successor is prefetched by all tiles alike avoid that: two cores of a Xeon
+(Sapphire Rapids class) take 330 instead of 360 for 14 x 14 x 256 x 1024, and 842 instead of 951 for 7 x 7 x 512 x 512
+with 3 x 3 taps, the weights in memory.
+
 Matrix multiplications with few rows wait for memory in any case: 8 x 1024 x 4096 took 582 without and 666 with
 prefetch. A prefetch never faults, so prefetching past the end is harmless.
 """

@@ -2,7 +2,8 @@
 
 register tile  columns of a row, or a few whole rows, by vectors of channels, within the registers
 band           as many rows as leave half of L2 to the weights
-blocks         all taps if a panel of weights stays in L2, else as many as do
+blocks         all taps if a panel of weights stays in L2, else as many as do; output channels whose weights stay in L2,
+               or so many that the next ones are prefetched meanwhile
 cores          every factorisation into rows of tiles and output channels
 copy           if there is padding left or right, if channels are not adjacent, if the instruction takes another type,
                and if pixels would collide in L1
@@ -58,8 +59,9 @@ class DirectChoice:
                             depth = taps * ceil_div(run, self.engine.group) * self.model.word
                             room = max(1, int(self.model.core.l2 * 0.5 / (depth * vectors * self.lanes)))
                             panels = min(room, ceil_div(s.co, vectors * self.lanes))
-                            block = panels * vectors * self.lanes
                             for outside in (True, False):
+                                together = self.prefetched(panels, depth * vectors * self.lanes) if outside else panels
+                                block = together * vectors * self.lanes
                                 yield ConvConfig(
                                     threads,
                                     rows,
@@ -74,6 +76,13 @@ class DirectChoice:
                                     copies,
                                     pitch,
                                 )
+
+    def prefetched(self, panels: int, panel_bytes: float) -> int:
+        """Return at most `panels` panels, as many as the next ones should be prefetched with, in equal blocks."""
+        most = self.model.costs.prefetched_block if self.model.prepacked else 0.0
+        if not most:
+            return panels
+        return ceil_div(panels, ceil_div(panels, max(1, int(most / panel_bytes))))
 
     def register_tiles(self) -> Iterator[tuple[int, int, int]]:
         """Yield (rows, columns, vectors): the widest row that the registers allow, even parts of it, and several
