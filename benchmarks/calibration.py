@@ -1,11 +1,11 @@
 """Whether the constants of a description decide rightly: python -m benchmarks.calibration -o results/calibration.json
 
-For every shape of a suite, candidates are measured in turn, on all cores or on --cores of them: what each description
-chooses, what the default and the calibrated one rank first, and some of the others at random. Descriptions are this
-machine's default by microarchitecture, its calibration if there is one, and this machine with the constants of others
-on purpose: rates, multiply-add units, latency and kernel costs of a preset. The summary says for each in how many
-shapes its choice is within WITHIN of the best measured candidate, what its choices lose, and how well it ranks the
-candidates.
+For every shape of a suite, candidates are measured in turn, on all cores or on --cores of them, and compared round by
+round: what each description chooses, what the default and the calibrated one rank first, and some of the others at
+random. Descriptions are this machine's default by microarchitecture, its calibration if there is one, and this machine
+with the constants of others on purpose: rates, multiply-add units, latency and kernel costs of a preset. The summary
+says for each in how many shapes its choice is within WITHIN of the best measured candidate, what its choices lose, and
+how well it ranks the candidates.
 
 A file is continued; --judge reads it and measures nothing. Where other work runs on the machine, --cores 1 is far less
 disturbed: a kernel on several cores waits for the slowest.
@@ -47,7 +47,7 @@ APART = 0.02  # of a cost: nearer pairs have no order
 FIRST = 6  # candidates that the default and the calibrated description rank first
 RANDOM = 4
 NEAREST = 160
-PASSES, ROUNDS, PASS_SECONDS = 3, 15, 0.25
+PASSES, ROUNDS, PASS_SECONDS = 4, 15, 0.5
 OTHERS = ("zen4-server-8c", "neoverse-v1")
 CONSTANTS = (
     *("fma_units", "fma_latency", "l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle"),
@@ -93,7 +93,7 @@ def measure(case: Case, machines: Mapping[str, Hardware], seed: int, bench: Side
         for config in candidates(spaces, seed)
     ]
     try:
-        found = bench.measure(jobs, PASSES, ROUNDS, PASS_SECONDS)
+        found = bench.measure(jobs, PASSES, ROUNDS, PASS_SECONDS, relative=True)
     except (ChildFailed, ChildLost):
         found = {}
     return {
@@ -108,8 +108,9 @@ def measure(case: Case, machines: Mapping[str, Hardware], seed: int, bench: Side
 def judged(entry: Entry, case: Case, machines: Mapping[str, Hardware]) -> Entry:
     """For each description: the loss of its choice against the best candidate, and how it ranks all of them."""
     configs = [Config.from_dict(config) for config, _ in entry["trials"]]
-    # The quickest pass: while others use a core, a kernel on both takes twice its time in a whole pass.
-    costs = np.array([min(seconds) for _, seconds in entry["trials"]])
+    # Relative to the pass: the clock and other work change the level of a pass, not the order of its candidates.
+    passes = np.array([seconds for _, seconds in entry["trials"]])
+    costs = np.median(passes / np.median(passes, axis=0), axis=1) * np.median(passes)
     found: Entry = {}
     for name, machine in machines.items():
         space = neighbourhood(case.workload, machine, prepacked=case.packed)

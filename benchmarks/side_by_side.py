@@ -1,18 +1,19 @@
 """Cost of the configurations of one workload, run in turn (A B C ... A B C ...) by one process on all cores.
 
 A paired benchmark tells which of two sides is faster; here many configurations are to be ranked. A disturbance of the
-machine then affects all of them equally, and the minimum over the rounds counts: if other processes compete with all of
-them, the median includes the competition.
+machine then affects all of them equally. The minimum over the rounds counts: if other processes compete with all of
+them, the median includes the competition. Where the clock varies by more than the configurations differ, the minimum
+ranks them by luck; `relative` compares the times of each round with the median of that round instead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tvm_tiling.measure import Condition, Side, inner_repetitions, quickest_call
 from tvm_tiling.runtime.launcher import use_all_cores
@@ -38,6 +39,7 @@ class Turns(Subject):
     passes: int
     rounds: int
     seconds: float
+    relative: bool = False
 
 
 class SideBySide:
@@ -49,9 +51,12 @@ class SideBySide:
         self._builders = Builders(self._template)
         self._timer = Child(TIMING, "they ran", self._template)
 
-    def measure(self, jobs: Sequence[Job], passes: int, rounds: int, seconds: float) -> dict[Job, list[float]]:
+    def measure(
+        self, jobs: Sequence[Job], passes: int, rounds: int, seconds: float, *, relative: bool = False
+    ) -> dict[Job, list[float]]:
         """Return the seconds of each job of one workload in each pass; jobs that cannot be built or give wrong results
-        are left out. Raises ChildFailed if none can be built, and ChildLost if a kernel ends the process."""
+        are left out. `relative` is as in in_turn(). Raises ChildFailed if none can be built, and ChildLost if a kernel
+        ends the process."""
         with contextlib.closing(TemporaryFolder()) as folder:
             begun = [self._builders.submit(job, folder.piece()) for job in jobs]
             found = [(job, build.result()) for job, build in zip(jobs, begun, strict=True)]
@@ -66,6 +71,7 @@ class SideBySide:
                 passes=passes,
                 rounds=rounds,
                 seconds=seconds,
+                relative=relative,
             )
             times = self._timer.ask(turns, RUN_SECONDS)
         return {job: row for (job, _), row in zip(built, times, strict=True) if row}
@@ -96,21 +102,25 @@ def answer(turns: Turns) -> list[list[float]]:
         for number in range(turns.passes):
             order = random.Random(number).sample(right, len(right))
             sides = [Side(Loaded(turns.builds[place], bench).run) for place in order]
-            for place, seconds in zip(order, in_turn(sides, turns.rounds, turns.seconds), strict=True):
+            for place, seconds in zip(order, in_turn(sides, turns), strict=True):
                 found[place].append(seconds)
     return found
 
 
-def in_turn(sides: Sequence[Side], rounds: int, seconds: float, condition: Condition | None = None) -> list[float]:
-    """Return the seconds per call of each of `sides`, run in turn: the minimum over the rounds."""
-    condition = condition or Condition(switches=lambda: 0)  # a disturbed sample is not the minimum
+def in_turn(sides: Sequence[Side], turns: Turns) -> list[float]:
+    """Return the seconds per call of each of `sides`, run in turn: the minimum over the rounds, or with
+    `turns.relative` the median over the rounds of its time relative to the median of the round, times the median of
+    all."""
+    condition = Condition(switches=lambda: 0)  # a disturbed sample is not the minimum
     inner = [inner_repetitions(quickest_call(side, condition.clock)) for side in sides]
-    found = [math.inf] * len(sides)
-    until = condition.clock() + seconds
-    for number in itertools.count():
-        if number >= rounds or (number >= LEAST_ROUNDS and condition.clock() >= until):
-            return found
-        for place, (side, calls) in enumerate(zip(sides, inner, strict=True)):
+    rounds: list[list[float]] = []
+    until = condition.clock() + turns.seconds
+    while len(rounds) < turns.rounds and (len(rounds) < LEAST_ROUNDS or condition.clock() < until):
+        rounds.append([])
+        for side, calls in zip(sides, inner, strict=True):
             side.run()  # warms up: the caches hold data of the previous side
-            found[place] = min(found[place], condition.sample(side, calls)[0])
-    raise AssertionError
+            rounds[-1].append(condition.sample(side, calls)[0])
+    times = np.array(rounds)
+    if not turns.relative:
+        return list(times.min(axis=0).tolist())
+    return list((np.median(times / np.median(times, axis=1, keepdims=True), axis=0) * np.median(times)).tolist())

@@ -30,13 +30,14 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.conv.conv_cost import turns_output
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.shape import ConvShape
+from ..decide.gemm.gemm_cost import PREFETCHED_ROWS
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.dot import first_of, packed_a
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.loops import by_edge, origin, share, when
 from ..lowering.named_blocks import named
-from ..lowering.prefetch import LEAST_ROWS, ask
+from ..lowering.prefetch import ask
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
@@ -147,7 +148,7 @@ class DirectEmitter:
         """Emit the whole convolution; `packed` holds the weights starting at element `base`, `prepacked` tells whether
         they are reused across calls."""
         t, s = self.tiling, self.shape
-        self.from_memory = prepacked and s.h.points * s.w.points >= LEAST_ROWS
+        self.from_memory = prepacked and s.h.points * s.w.points >= PREFETCHED_ROWS
         self.spreads = self.from_memory and self.several_blocks
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
         rows = s.planes * self.units

@@ -24,6 +24,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from ..decide.gemm.gemm_cost import PREFETCHED_ROWS
 from ..decide.gemm.one_order import FEW_BLOCKS
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
@@ -39,7 +40,6 @@ from ..lowering.panels import (
     pack_starts,
     pack_transposed,
 )
-from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
@@ -378,7 +378,7 @@ class GemmEmitter:
                     where.panels,
                     base,
                     self.engine,
-                    from_memory=self.tiling.pack_b == "ahead" and self.m >= LEAST_ROWS,
+                    from_memory=self.tiling.pack_b == "ahead" and self.m >= PREFETCHED_ROWS,
                 )
         transpose_sums(acc, shape, self.engine)
         self.finish(acc, shape, where, i0, j0, kt)

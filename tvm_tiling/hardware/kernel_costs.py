@@ -120,6 +120,30 @@ class KernelCosts:
     near_piece: float = _later(
         0.0, "bytes", "the same, if B is in the last-level cache and read in place, on a page for each row"
     )
+    first_tile: float = _later(
+        0.0,
+        "share",
+        "of the time of the first tile of rows that overlaps with B's arrival from beyond L2; 0 if all tiles overlap "
+        "with it",
+    )
+    ahead_instruction: float = _later(
+        0.0,
+        "cycles",
+        "per instruction of the first tile of rows, if prepacked B arrives from beyond L2 without software prefetch",
+    )
+    prefetched_panel: float = _later(
+        1.0, "factor", "of the time to read prepacked B from L2, if prefetches of B occupy fill buffers as well"
+    )
+    result_piece: float = _later(0.0, "cycles", "per further piece of a row of the result, if the result exceeds L2")
+    arriving_row: float = _later(
+        0.0,
+        "cycles",
+        "per row of a tile, except for the first few, and cache line of A from beyond L2: all rows need their next "
+        "lines at the same step",
+    )
+    displaced_block: float = _later(
+        0.0, "share", "of a block of packed B as large as L2 that leaves L2 between packing and reading"
+    )
     uneven_piece: float = _later(
         0.0,
         "cycles",

@@ -96,11 +96,11 @@ ICE_LAKE_CLIENT = replace(
 TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072, 12))
 # Intel's optimisation manual (Golden Cove); a calibration of a Xeon of the fifth generation found 47, 10 and 5.6 bytes
 # per cycle, and 4 cycles of an FMA. AMX is described in dot_instructions.py; no kernel uses it.
-# Costs: matrix multiplications of transformers' shapes on two cores of a Xeon of the fifth generation, every tiling of
-# some 40 timed. A line of sums that is resumed waits for the last-level cache, some 70 ns; rows of A that collide cost
-# nothing visible, as a line serves 16 steps; blocks of B beyond 0.8 MiB arrive late. 512 rows of B on pages of their
-# own would fill L2's ways if its sets were used evenly; as physical addresses index it, they evict each other. Column
-# blocks of direct convolutions of 128 to 512 KB were tried.
+# Costs: 20 to 150 tilings of each of 38 matrix multiplications, timed in turn on one core of a Xeon of the fifth
+# generation. Rows of A that collide cost nothing visible, as a line serves 16 steps; blocks of B beyond 0.8 MiB arrive
+# late; the lines of a tile of sums that are resumed arrive together. 512 rows of B on pages of their own would fill the
+# ways of L2 if its sets were used evenly; as physical addresses index it, they evict each other from 300 rows on.
+# Column blocks of direct convolutions of 128 to 512 KB were tried.
 SAPPHIRE_RAPIDS = replace(
     ICE_LAKE_SERVER,
     mcpu="sapphirerapids",
@@ -109,16 +109,22 @@ SAPPHIRE_RAPIDS = replace(
     l3=(1920, 15),
     rates=(48.0, 10.0, 4.5),
     costs={
-        "exposed_panel": 0.12,
+        "exposed_panel": 0.06,
         "colliding_line": 0.06,
         "resumed_near": 13.0,
-        "resumed_far": 200.0,
+        "resumed_far": 20.0,
         "l2_block": 0.4,
         "l2_whole_panel": 0.3,
-        "l2_ways": 0.7,
-        "near_piece": 85.0,
+        "l2_ways": 0.6,
+        "near_piece": 200.0,
         "uneven_piece": 1.5,
         "prefetched_block": 131072.0,
+        "first_tile": 1.0,
+        "ahead_instruction": 0.55,
+        "prefetched_panel": 1.85,
+        "result_piece": 10.0,
+        "arriving_row": 16.0,
+        "displaced_block": 0.7,
     },
 )
 GRANITE_RAPIDS = replace(SAPPHIRE_RAPIDS, mcpu="graniterapids")

@@ -30,7 +30,6 @@ from tvm.target.codegen import llvm_lookup_intrinsic_id
 Index: TypeAlias = tirx.Expr | int
 
 PREPACKED = 65536  # distance in bytes; 4 KB to 128 KB were tried
-LEAST_ROWS = 16  # rows of a matrix multiplication from which on weights are prefetched
 LINE = 64  # bytes; on machines with longer lines half of the prefetches are redundant
 
 

@@ -109,6 +109,8 @@ class ProductChoice:
             heights = {top, ceil_div(self.w.m, parts), ceil_div(self.w.m, parts + 1)}
             if self.model.is_bad(top):
                 heights |= {min(top, self.ways), min(top, ceil_div(self.w.m, ceil_div(self.w.m, self.ways)))}
+            if self.model.costs.arriving_row and self.model.far:
+                heights.add(ceil_div(top, 2))  # fewer rows wait for A at once
             if form == "nocopy":
                 heights = {h for h in heights | {min(top, self.ways)} if h <= self.ways}
             if form == "inline":

@@ -23,6 +23,12 @@ from ...workload import GemmWorkload
 from .cache_conflict import is_bad_leading_dimension
 from .traffic import ceil_div
 
+PAGE = 4096  # bytes
+PREFETCHED_ROWS = 16  # rows of A from which on kernels prefetch prepacked B
+HIDDEN_ROWS = 4  # rows of a tile whose cache lines arrive while earlier steps are computed
+UNTRAINED_LINES = 4  # cache lines of a row of A in a k-block that arrive before hardware prefetch follows it
+LOOP_INSTRUCTIONS = 3  # per step: two addresses and a branch
+
 
 @dataclass(frozen=True)
 class CpuConfig:
@@ -88,6 +94,9 @@ class CpuModel:
             ldb = self.w.ldb or self.w.n
             size = element_bytes(self.w.types.b)
             rows = ceil(depth / self.costs.l2_ways)
+            if self.costs.l2_ways < 1 and ldb * size > PAGE:
+                # Physical addresses index L2, of which only the offset within a page is known.
+                ldb = (PAGE + ldb * size % PAGE) // size
             self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, size, l2, rows=rows)
         return self._collisions[depth]
 
@@ -179,13 +188,21 @@ class CpuModel:
         # Prepacked elements have the width that is multiplied.
         b_bytes = self.b_word / self.engine.group if config.pack_b == "ahead" else w.b_bytes
         b_share = my_panels * nr * w.k / tk * b_bytes if self.overlaps_b(config) else 0.0
-        touched = tiles * config.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
+        rows_share = tiles * config.rows
+        my_rows = min(w.m, rows_share)
+        first = kernel * min(1.0, config.rows / my_rows)
+        kernel += self._arriving_rows(config, tiles, my_panels, groups, column_blocks)
+        kernel += self._result_pieces(config, my_panels, my_rows, my_blocks)
+        touched = rows_share * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes)
+        if not self.costs.first_tile:
+            touched += b_share
         # A is read again for every column block, from memory if it is too large for L2.
-        a_share = tiles * config.rows * w.k / tk * w.a_bytes
+        a_share = rows_share * w.k / tk * w.a_bytes
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        found["late"] = self._late(config, b_share, first, my_panels * groups)
         if config.pack_b == "none" and self.pages and b_share:
             # The first read of B, a short piece of a row on each page, which no prefetcher follows.
             packing += b_share / self.home_bytes_per_cycle * self.costs.near_piece / (nr * w.b_bytes)
@@ -197,6 +214,44 @@ class CpuModel:
             start=self.cpu.parallel_start * starts, sums=2.0 * sums / config.cores / self.cpu.bytes_per_cycle(sums)
         )
         return found
+
+    @cached_property
+    def far(self) -> bool:
+        """Whether the operands and the result exceed L2."""
+        return self.w.bytes > self.l2 * self.costs.l2_share
+
+    def _late(self, config: CpuConfig, b_share: float, first: float, steps: float) -> float:
+        """Return the cycles for which the first tile of rows, `first` cycles in `steps` steps, waits for B to arrive;
+        later tiles read B from L2."""
+        if not self.costs.first_tile or not self.far or not b_share:
+            return 0.0
+        arrival = b_share / self.home_bytes_per_cycle
+        if config.pack_b == "ahead" and self.w.m < PREFETCHED_ROWS:
+            rows, vectors = min(config.rows, self.w.m), config.vectors
+            instructions = rows * vectors + rows + vectors + LOOP_INSTRUCTIONS
+            arrival += self.costs.ahead_instruction * instructions * steps
+        return max(0.0, arrival - self.costs.first_tile * first)
+
+    def _result_pieces(self, config: CpuConfig, panels: int, rows: int, blocks: int) -> float:
+        """Return the cycles lost because rows of a result beyond L2 are written in pieces: as wide as a block of
+        columns if the loop over tiles of A is outside, otherwise as wide as a panel."""
+        if self.w.m * self.w.n * self.sum <= self.l2 * self.costs.l2_share:
+            return 0.0
+        width = config.columns // (config.vectors * self.lanes) if config.rows_outside else 1
+        return self.costs.result_piece * rows * (ceil_div(panels, max(1, width)) - 1) * blocks
+
+    def _arriving_rows(self, config: CpuConfig, tiles: int, panels: int, groups: float, column_blocks: int) -> float:
+        """Return the cycles lost because all rows of a tile need their next cache lines of A at the same step, as far
+        as A has to arrive from beyond L2."""
+        if not self.costs.arriving_row or not self.far:
+            return 0.0
+        waiting = max(0, min(config.rows, self.w.m) - HIDDEN_ROWS)
+        blocks = ceil_div(self.w.k, config.depth)
+        lines = min(UNTRAINED_LINES * blocks, groups * self.engine.group * self.w.a_bytes / self.line)
+        stays = self.w.m * self.w.k * self.w.a_bytes <= self.l2 * self.costs.l2_share
+        times = 1 if stays else column_blocks if config.rows_outside else panels
+        beyond = max(0.0, 1.0 - self.l2 / self.w.bytes)
+        return self.costs.arriving_row * waiting * lines * tiles * times * beyond
 
     def _tile(self, config: CpuConfig, rows: int, vectors: int, groups: float, blocks: int) -> float:
         """Return the cycles of one register tile over the task's share of K."""
@@ -232,6 +287,8 @@ class CpuModel:
             b_bytes = 0.0
         else:
             b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if rows_outside else panel)
+            if config.pack_b == "ahead" and self.w.m >= PREFETCHED_ROWS:
+                b_bytes *= self.costs.prefetched_panel
             exposed += self.costs.exposed_panel * b_bytes
         a_tile = rows * block_groups * word
         if rows_outside and a_tile <= self.l1 * self.costs.l1_share:
@@ -293,9 +350,12 @@ class CpuModel:
         nr = config.vectors * self.lanes
         pieces_read = share / nr * groups * self.engine.group
         work += pieces_read * self.uneven_piece(nr) * self.cpu.l2_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
-        return line_transfer + max(
-            work, arrival * (1 + costs.piece_start / (min(config.columns, columns) * self.w.b_bytes))
-        )
+        width = min(config.columns, columns)
+        block = config.depth / self.engine.group * self.b_word * width
+        # The part of a block that has left L2 is written to the last-level cache and read from it.
+        displaced = costs.displaced_block * min(1.0, block / self.l2) * share * groups * self.b_word
+        work = max(work, arrival * (1 + costs.piece_start / (width * self.w.b_bytes)))
+        return line_transfer + work + 2.0 * displaced / self.cpu.l3_bytes_per_cycle
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 
