@@ -142,10 +142,10 @@ class Encoding:
         object.__setattr__(self, "block", self.block or BLOCK)
         object.__setattr__(self, "scales", self.scales or "float32")
         if type(self.block) is not int or self.block < 1:
-            raise WorkloadError(f"encoding: block = {self.block!r}, must be a whole number of at least 1")
+            raise WorkloadError(f"encoding: block = {self.block!r}; expected a whole number of at least 1")
         element_bytes(self.scales)
         if type(self.grouped) is not int or self.grouped < 0:
-            raise WorkloadError(f"encoding: grouped = {self.grouped!r}, must be a whole number")
+            raise WorkloadError(f"encoding: grouped = {self.grouped!r}; expected a whole number")
         if (self.scales != "int8" and is_integer(self.scales)) or (self.scales == "int8") != (self.grouped > 0):
             blocks = f"{self.scales}/{self.grouped}" if self.grouped else self.scales
             raise WorkloadError(

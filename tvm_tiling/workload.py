@@ -16,7 +16,7 @@ MEMORIES = ("external", "internal")
 def require_positive(owner: str, name: str, value: object) -> None:
     """Raise WorkloadError with the field and the accepted values unless `value` is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
+        raise WorkloadError(f"{owner}: {name} = {value!r}; expected a whole number of at least 1")
 
 
 class _SumOfProducts:
@@ -268,7 +268,7 @@ class ConvWorkload(_SumOfProducts):
             raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
         behind = self.output_padding_d
         if type(behind) is not int or behind < 0:
-            raise WorkloadError(f"conv: output_padding_d = {behind!r}, must be a whole number of at least 0")
+            raise WorkloadError(f"conv: output_padding_d = {behind!r}; expected a whole number of at least 0")
         for end, more, strides in (("", self.output_padding, self.stride), ("_d", (behind,), (self.stride_d,))):
             told = f"conv: output_padding{end} = {getattr(self, f'output_padding{end}')}"
             if any(more) and not self.transposed:

@@ -44,5 +44,5 @@ def get_peer(name: str) -> Peer:
     """Return the peer of that name. Raises SuiteError with the known names if there is none."""
     peers = _all_peers()
     if name not in peers:
-        raise SuiteError(f"no peer {name!r}; {nearest(name, peers)}")
+        raise SuiteError(f"unknown peer {name!r}; {nearest(name, peers)}")
     return peers[name]

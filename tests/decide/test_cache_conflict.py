@@ -129,7 +129,7 @@ def test_a_tall_column_costs_no_more_than_one_period():
 @pytest.mark.parametrize("value", [0, -4, 2.0, True])
 def test_impossible_sizes_are_named(field, value):
     arguments = {"ld": 1024, "element_bytes": 4, "rows": 14, field: value}
-    with pytest.raises(WorkloadError, match=f"{field} = {value!r}, must be a whole number of at least 1"):
+    with pytest.raises(WorkloadError, match=f"{field} = {value!r}; expected a whole number of at least 1"):
         is_bad_leading_dimension(cache=L1_32K_8WAY, **arguments)
 
 

@@ -28,7 +28,7 @@ def message(error, make) -> str:
 def test_a_size_that_is_none(field, value):
     sizes = {"m": 8, "n": 8, "k": 8, field: value}
     text = message(WorkloadError, lambda: GemmWorkload(**sizes))
-    assert text == f"gemm: {field} = {value!r}, must be a whole number of at least 1"
+    assert text == f"gemm: {field} = {value!r}; expected a whole number of at least 1"
 
 
 @pytest.mark.parametrize(("field", "rest"), [("dtype", {}), ("acc_dtype", {"dtype": "float32"})])
@@ -88,7 +88,7 @@ def test_an_unknown_memory():
         ({"kh": 9}, "larger than the padded"),
         ({"output_padding": (1, 0)}, "output_padding = (1, 0) requires a transposed convolution"),
         ({"output_padding_d": 1}, "output_padding_d = 1 requires a transposed convolution"),
-        ({"output_padding_d": -1}, "output_padding_d = -1, must be a whole number of at least 0"),
+        ({"output_padding_d": -1}, "output_padding_d = -1; expected a whole number of at least 0"),
         (
             {"transposed": True, "stride": (2, 2), "output_padding": (1, 2)},
             "output_padding = (1, 2) must be below stride = (2, 2)",

@@ -269,7 +269,7 @@ def test_two_registers_do_where_a_needs_none():
 
 
 def test_other_impossible_arguments_are_refused():
-    with pytest.raises(WorkloadError, match="n_per_core = 0, must be a whole number of at least 1"):
+    with pytest.raises(WorkloadError, match="n_per_core = 0; expected a whole number of at least 1"):
         microkernel(**SEED_CORE, n_per_core=0)
     with pytest.raises(TilingError, match="unknown mode 'bset'"):
         microkernel(**SEED_CORE, mode="bset")

@@ -190,7 +190,7 @@ def test_the_decision_tells_of_itself():
     ("wrong", "said"),
     [
         ({"cell": "lstn"}, "unknown cell 'lstn'; did you mean 'lstm'[?] expected gru, lstm, rnn"),
-        ({"steps": 0}, "steps = 0, must be a whole number of at least 1"),
+        ({"steps": 0}, "steps = 0; expected a whole number of at least 1"),
         ({"bidirectional": 1}, "bidirectional = 1, must be True or False"),
         ({"activation": "gelu"}, "activation = 'gelu'; expected tanh, relu"),
         ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; expected for 'lstm': 'tanh'"),

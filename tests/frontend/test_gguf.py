@@ -170,7 +170,7 @@ def test_rows_in_8_bits(decoder):
     ):
         with pytest.raises(tt.WorkloadError, match=said):
             tt.compile(path, cache=False, **given)
-    with pytest.raises(tt.WorkloadError, match="the model has no matrix multiplications by blocked weights"):
+    with pytest.raises(tt.WorkloadError, match="the model has no block-quantised weights"):
         tt.compile(relax_model(), activations="int8", cache=False)
 
 

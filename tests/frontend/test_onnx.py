@@ -67,8 +67,8 @@ def test_shapes_fix_what_is_open_everywhere():
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"shapes": {"x": (2, 5)}}, r"shapes\['x'\] = \(2, 5\); the model has input 'x' \(N, 4\)"),
-        ({"shapes": {"x": (2, 4, 1)}}, r"the model has input 'x' \(N, 4\)"),
+        ({"shapes": {"x": (2, 5)}}, r"shapes\['x'\] = \(2, 5\) does not match input 'x' \(N, 4\)"),
+        ({"shapes": {"x": (2, 4, 1)}}, r"= \(2, 4, 1\) does not match input 'x' \(N, 4\)"),
         ({"shapes": {"x": (-1, 4)}}, "expected sizes from 0"),
         ({"shapes": {"w": (1, 4)}}, "shapes names 'w'; the inputs are 'x'"),
         ({"params": {"w": 1}}, "params names 'w'; the inputs are 'x'"),

@@ -84,7 +84,7 @@ def test_open_dimensions():
         load_model(text)
     assert load_model(text, batch=5).input_shapes == ((5, 3),)
     assert load_model(text, shapes={"x": (7, 3)}).input_shapes == ((7, 3),)
-    with pytest.raises(ModelFormatError, match=r"shapes\['x'\] = \(7, 4\); the model has \(\?, 3\) float32"):
+    with pytest.raises(ModelFormatError, match=r"shapes\['x'\] = \(7, 4\) does not match the model's \(\?, 3\)"):
         load_model(text, shapes={"x": (7, 4)})
     with pytest.raises(ModelFormatError, match="shapes names 'y'; the inputs are 'x'"):
         load_model(text, shapes={"y": (7, 4)})

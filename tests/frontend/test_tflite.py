@@ -86,7 +86,7 @@ def test_open_shapes():
         load_model(data)
     assert load_model(data, batch=5).input_shapes == ((5, 3),)
     assert load_model(data, shapes={"x": (7, 3)}).input_shapes == ((7, 3),)
-    with pytest.raises(ModelFormatError, match=r"shapes\['x'\] = \(7, 4\); the model has \(-1, 3\)"):
+    with pytest.raises(ModelFormatError, match=r"shapes\['x'\] = \(7, 4\) does not match the model's \(-1, 3\)"):
         load_model(data, shapes={"x": (7, 4)})
 
 

@@ -321,7 +321,7 @@ def test_an_open_size_is_named():
         ("int8", {"image": np.zeros((4, 8), np.float32)}, "no input 'image'"),
         ("bfloat16", np.full((4, 8), np.nan, np.float32), "no result of the model is finite"),
         ("auto", np.full((4, 8), np.nan, np.float32), "no result of the model is finite"),
-        ("int8", np.full((4, 8), np.nan, np.float32), "is not finite for it"),
+        ("int8", np.full((4, 8), np.nan, np.float32), "is not finite; expected inputs"),
     ],
 )
 def test_the_input_that_is_wrong_is_numbered(precision, wrong, said, tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def status(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """List the workers of a tracker with their addresses, current operators and numbers of trials."""
+    """List the workers of a tracker: addresses, operators, trials."""
     from ..tuning.measuring.runner import Address
     from ..tuning.workers.tracker import statuses
 

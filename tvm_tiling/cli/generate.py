@@ -21,6 +21,7 @@ from .model_options import (
     ModelOptions,
     is_gguf,
     opened,
+    require_file,
 )
 from .output import print_json
 
@@ -71,6 +72,7 @@ def command(
     """Continue a prompt with a language model. The key/value caches are kept between steps."""
     from ..model.generate import generate
 
+    require_file(model)
     source = tokenizer or (model if prompt and is_gguf(model) else "")
     words = _tokenizer(source) if source else None
     if tokens and not prompt:
@@ -78,7 +80,8 @@ def command(
     elif prompt and not tokens and words is not None:
         given = words.encode(prompt)
     else:
-        raise WorkloadError(f"{'two prompts are given' if tokens and prompt else 'the prompt is missing'}; {EXPECTED}")
+        what = "two prompts are given" if tokens and prompt else "the prompt is missing"
+        raise WorkloadError(f"{'--prompt needs a tokenizer' if prompt and not tokens else what}; {EXPECTED}")
     logits = "last" if is_gguf(model) else "all"
     typed = ModelOptions(
         batch=batch,

@@ -46,7 +46,7 @@ def _option(match: re.Match[str]) -> str:
 
 # Order matters. Each rule rewrites how the errors of compile(), decide(), tune() and the model readers name arguments.
 _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"(with )?limits=Limits\([a-z_]+=\.\.\.\), ", ""),
+    (r"limits=Limits\([a-z_]+=\.\.\.\), ", ""),
     (r"^deterministic = True", "--deterministic"),
     (r"calibration=\[inputs\]", "--calibration inputs.npz"),
     (r"dims={'([^']*)': \.\.\.}", r"--dim \1=N"),
@@ -56,13 +56,14 @@ _REWRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"batch=(\.\.\.|N\b)", "--batch N"),
     (r"busy=True", "--busy"),
     (r"^runner '([^']*)'", r"--runner \1"),
-    (r"^limit '([^']*)' is not a number with a name", r"--model-limit \1 is not NAME=NUMBER"),
+    (r"^limit '([^']*)' is not a number with a name", r"--model-limit \1 is not a limit"),
     (r"a path or the bytes of (an ONNX.* file), an onnx\.ModelProto.*", r"\1"),
     (r"a file written by Program\.save\(\)", "a file written by simulate --save"),
     (r"a file written by save\(\)", "a file written by compile"),
     (r"^pareto: unknown objective '([^']*)'[:;]", r"--pareto \1 is not an objective;"),
-    (r"calibration\[(\d+)\]", r"--calibration, file \1"),
-    (r"shapes\['([^']*)'\] = \(([\d, ]*?),?\)", r"--shape \1=\2"),
+    (r"^name = '([^']*)'(?=; expected letters)", r"--name \1"),
+    (r"calibration\[(\d+)\]", lambda match: f"--calibration, file {int(match[1]) + 1}"),
+    (r"shapes\['([^']*)'\] = \(([\d, ]*?),?\)", lambda match: f"--shape {match[1]}={match[2].replace(' ', '')}"),
     (r"shapes names ", "--shape names "),
     (r"dims names ", "--dim names "),
     (r"batch is given", "--batch is given"),
@@ -92,7 +93,8 @@ def usage_sentence(error: Any, commands: Sequence[str]) -> str:
     parameter = getattr(error, "param", None)
     if kind == "NoSuchOption":
         known = ["--help"]
-        known += [name for own in context.command.params for name in own.opts if not getattr(own, "hidden", False)]
+        options = [own for own in context.command.params if own.param_type_name == "option"]
+        known += [name for own in options for name in own.opts if not getattr(own, "hidden", False)]
         said = f"unknown option {error.option_name}; {_likely(error.option_name, known)}"
     elif kind == "MissingParameter" and parameter is not None:
         said = f"{_named(parameter)} is missing"

@@ -115,7 +115,9 @@ def _signature(
             if len(shape) != len(declared) or any(
                 has >= 0 and has != new for has, new in zip(declared, shape, strict=True)
             ):
-                raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; the model has {tuple(declared)}")
+                raise ModelFormatError(
+                    f"{where}: shapes[{name!r}] = {tuple(shape)} does not match the model's {tuple(declared)}"
+                )
         if any(extent < 0 for extent in shape):
             raise ModelFormatError(
                 f"{where}: the shape of input {name!r} {tuple(declared)} is dynamic; expected "

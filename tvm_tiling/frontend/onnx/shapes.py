@@ -112,7 +112,7 @@ def _bind_whole(graph: OnnxGraph, value: onnx.ValueInfoProto, shape: tuple[int, 
         if dim.HasField("dim_value")
     )
     if not fits:
-        raise ModelFormatError(f"{graph.where}: shapes[{value.name!r}] = {shape}; the model has {_described(value)}")
+        raise ModelFormatError(f"{graph.where}: shapes[{value.name!r}] = {shape} does not match {_described(value)}")
     for axis, extent in enumerate(shape):
         if not declared.shape.dim[axis].HasField("dim_value"):
             _settle(graph, value, axis, extent, symbols)

@@ -328,7 +328,7 @@ def _settled(name: str, stated: TensorType, known: _Known, same: Mapping[str, Ex
         len(wanted) != len(stated.shape)
         or any(has not in (None, new) for has, new in zip(stated.shape, wanted, strict=True))
     ):
-        raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(wanted)}; the model has {stated}")
+        raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(wanted)} does not match the model's {stated}")
     shape: list[Extent] = []
     for axis, has in enumerate(stated.shape):
         called = f"{name}[{axis}]"

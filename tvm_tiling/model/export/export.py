@@ -102,7 +102,7 @@ def _named(name: str, given: bool) -> str:
         found = f"model_{found}"
     if not _IDENTIFIER.fullmatch(found) or found in _RESERVED:
         raise TilingError(
-            f"name is {name!r}; expected letters, digits and underscores, as in C, and not the name of an exported file"
+            f"name = {name!r}; expected letters, digits and underscores, as in C, and not the name of an exported file"
         )
     return found
 
@@ -126,7 +126,7 @@ def _refuse_other(target: Path) -> None:
     if not own:
         other = sorted(found - {MARK})[:1]
         raise FileExistsError(
-            f"{target} contains {', '.join(other) or 'files'} not written by an export; expected a new or "
+            f"{target} contains {', '.join(other) or 'files'}, which no export wrote; expected a new or "
             "empty directory, or one of a previous export"
         )
 

@@ -34,8 +34,8 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
     }
     if not products:
         raise WorkloadError(
-            f"activations = {activations!r}: the model has no matrix multiplications by blocked weights; "
-            "expected a model that has, weights='int4', or None"
+            f"activations = {activations!r}: the model has no block-quantised weights; expected a model "
+            "with such weights, or weights='int4'"
         )
 
     def write(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:

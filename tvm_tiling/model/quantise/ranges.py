@@ -71,8 +71,8 @@ def _check_finite(variable: relax.Var, arrays: Sequence[np.ndarray]) -> None:
     for number, array in enumerate(arrays):
         if not np.isfinite(array).all():
             raise WorkloadError(
-                f"calibration[{number}]: {variable.name} of the model is not finite for it; expected inputs "
-                "for which every tensor is finite"
+                f"calibration[{number}]: tensor '{variable.name}' is not finite; expected inputs for which "
+                "every tensor is finite"
             )
 
 
