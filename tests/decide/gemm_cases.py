@@ -117,7 +117,7 @@ def check_against_search(w: GemmWorkload | ConvWorkload, hardware: Hardware, pre
     branch."""
     f = Facts(w, hardware)
     best, tiling = search(w, hardware, prefer), decide_or_none(w, hardware, prefer)
-    case = f"{w}\n{hardware}\n{best}\n{tiling}"
+    case = f"{w}\n{hardware}\n{best}\n{tiling!r}"
     assert (best is None) == (tiling is None), case
     if tiling is not None and best is not None:
         check_fits(f, tiling)

@@ -185,3 +185,8 @@ def test_no_choice_is_left_out(kind, make):
         parts = value if isinstance(value, tuple) else (value,)
         if field.name not in HEADLINE and value != field.default and not any(map(is_dataclass, parts)):
             assert shown_name(field.name) in named or field.name == "candidates", field.name
+
+
+def test_a_printed_decision_explains_itself():
+    tiling = tt.decide(tt.GemmWorkload(m=64, k=512, n=64, dtype="int8"), "vta")
+    assert str(tiling) == tiling.explain() and repr(tiling).startswith("GemmTiling(")

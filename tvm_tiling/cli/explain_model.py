@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import HardwareError, WorkloadError
+from ..figures import seconds
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
 from .model_options import ModelOptions, is_executable, machine_of
@@ -108,7 +109,7 @@ def _headline(operator: OperatorRecord) -> str:
     """The nodes of an operator with its kernel, calls and predicted time."""
     predicted = operator.predicted_seconds or 0.0
     times = f", {operator.calls} calls" if operator.calls > 1 else ""
-    each = f"{predicted / max(1, operator.calls) * 1e6:.0f} us predicted"
+    each = f"{seconds(predicted / max(1, operator.calls))} predicted"
     named = ", ".join(operator.nodes)
     return (
         f"{named}\nkernel {operator.name}: {operator.kind}{times}, {each}"

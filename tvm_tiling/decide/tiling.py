@@ -61,6 +61,9 @@ class Decision:
         """Return every choice with its reason, and the predicted traffic and utilisation, as text."""
         return as_text(self.headline(), self.explained())
 
+    def __str__(self) -> str:
+        return self.explain()
+
     def headline(self) -> str:
         """One line: the kind of decision, and whether it fits the buffers."""
         return f"{self.title or self.op} tiling, mode {self.mode}"
@@ -204,6 +207,9 @@ class GemmTiling(Decision):
     def program(self) -> tuple[str, Any] | None:
         """Name and value of the record from which an accelerator's program is generated; None on other machines."""
         return None if self.chunks is None else ("chunks", self.chunks)
+
+    def __str__(self) -> str:
+        return self.explain()
 
     def headline(self) -> str:
         return super().headline() + ("" if self.feasible else ": DOES NOT FIT the buffers")

@@ -33,7 +33,8 @@ def kept_rows(decision: Mapping[str, Any]) -> Iterator[Row]:
         yield from _reasons("as a matrix multiplication", decision["product"])
     section = "compared"
     for form, time, why in decision.get("candidates", ()):
-        yield section, form, "refused" if time is None else seconds(time), why
+        reason = why.removeprefix(f"algorithm = {form!r} ")  # the row names it
+        yield section, form, "refused" if time is None else seconds(time), reason
         section = ""
 
 

@@ -143,4 +143,5 @@ class ConvTiling(Decision):
         if self.winograd is not None:
             yield from record_rows("winograd", self.winograd)
         for form, seconds, why in self.candidates:
-            yield Row("compared", form, "refused" if seconds is None else value_text("predicted_seconds", seconds), why)
+            time = "refused" if seconds is None else value_text("predicted_seconds", seconds)
+            yield Row("compared", form, time, why.removeprefix(f"algorithm = {form!r} "))
