@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx
+import tvm_ffi
+from tvm import te, tirx, topi
 from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.lowering.named_values import without_names
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
-from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.schedule import llvm_target, this_cpu, tiling_schedule
 
 SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0]
 
@@ -78,3 +79,22 @@ def test_named_values_of_what_is_not_always_evaluated_stay_there():
     )
     assert without_names(guarded).script() == guarded.script()
     assert without_names(always).script() != always.script()
+
+
+def test_a_tile_of_gelus_has_no_names_left_for_the_code_generator():
+    """Each of its values refers to others by names, for which the code generator takes seconds."""
+    a, b = te.placeholder((3, 5), name="a"), te.placeholder((5, 16), name="b")
+    product = topi.matmul(a, b)
+    gelu = te.compute(product.shape, lambda i, j: product[i, j] * (1 + tirx.erf(product[i, j] * np.float32(0.5**0.5))))
+    kernel = tiling_schedule(gelu).mod
+    assert _names(kernel["main"])
+    target = llvm_target()
+    pipeline, host, _ = tvm.tirx.get_default_tir_pipeline(target)
+    lowered = host()(pipeline(tirx.transform.BindTarget(target.with_host(target))(kernel)))
+    assert not any(_names(func) for func in lowered.functions.values())
+
+
+def _names(func):
+    found = []
+    tvm_ffi.structural_walk(func.body, (tirx.Let, found.append))
+    return found

@@ -3,6 +3,9 @@
 TVM calls register() when it is imported (entry point group "tvm.backends"), including in MetaSchedule's build
 processes. It prepends the pass to TVM's default TIR pipeline. The pass inspects the root block of each function; the
 rest of this package is loaded only if one is annotated.
+
+It also appends a pass for kernels of this package, which stores named values: TVM's code generator takes seconds for
+names that refer to each other, such as those of a tile of GELUs (lowering/named_values.py).
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ if TYPE_CHECKING:
 # The pipeline that TVM uses by default; see tvm.tirx.get_tir_pipeline.
 DEFAULT = "s_tir"
 _MARK = "tvm_tiling_lowers_cuts"
+_DECISION = "tvm_tiling.decision"  # as in lowering/prim_func.py, which is loaded only when a kernel is written
 
 
 def register() -> None:
-    """Prepend the pass to TVM's default TIR pipeline; idempotent. Does nothing if TVM is runtime-only."""
+    """Add the passes to TVM's default TIR pipeline; idempotent. Does nothing if TVM is runtime-only."""
     compilation = sys.modules.get("tvm.tirx.compilation_pipeline")
     if compilation is None or DEFAULT not in compilation.PIPELINE_MAP:
         return
@@ -31,7 +35,7 @@ def register() -> None:
 
     def with_configs(**options: Any) -> Any:
         pipeline, host, device = original(**options)
-        return _in_front(pipeline), host, device
+        return _in_front(pipeline), lambda: _behind(host()), device
 
     setattr(with_configs, _MARK, True)
     compilation.register_tir_pipeline(DEFAULT, with_configs)
@@ -45,6 +49,30 @@ def _in_front(pipeline: Any) -> Any:
         return pipeline(lower_configs(mod))
 
     return lowered
+
+
+def _behind(host: Any) -> Any:
+    import tvm
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.stored_names")
+    def lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return _with_stored_names(host(mod))
+
+    return lowered
+
+
+def _with_stored_names(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return `mod`, in the form for code generation, with stores in place of the named values of this package's
+    kernels."""
+    own = [variable for variable, func in mod.functions.items() if func.attrs and _DECISION in func.attrs]
+    if not own:
+        return mod
+    import tvm
+
+    from ...lowering.named_values import without_names
+
+    changed = {variable: without_names(mod[variable]) for variable in own}
+    return tvm.IRModule({**mod.functions, **changed}, attrs=mod.attrs)
 
 
 def lower_configs(mod: tvm.IRModule, target: Any = None) -> tvm.IRModule:
