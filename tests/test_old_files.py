@@ -74,11 +74,21 @@ def test_saved_models_load_and_run(source, tmp_path):
     out = tt.aligned_empty((4, 8))
     assert exe.run(x, out=out) is out
     np.testing.assert_array_equal(out, exe.run(x))
+    shifted = tt.aligned_empty(40)[1:33].reshape(4, 8)  # kernels of earlier versions expect aligned memory
+    shifted[...] = x
+    np.testing.assert_array_equal(exe.run(shifted, out=tt.aligned_empty(40)[1:33].reshape(4, 8)), out)
     for wrong in (np.zeros((8, 4), "float32"), np.zeros((4, 8))):  # known only after a run
         with pytest.raises(tt.WorkloadError, match="expected"):
             exe.run(x, out=wrong)
     exe.save(tmp_path / "again.tar")
     np.testing.assert_array_equal(tt.load(tmp_path / "again.tar").run(x), exe.run(x))
+
+
+def test_an_export_of_an_earlier_model_copies_what_its_kernels_do_not_read(tmp_path):
+    exe = loaded(unpacked(OLD[0].parent / "2026-11-26" / "executable.tar.xz", tmp_path))
+    exe.export(tmp_path / "library", name="net")
+    assert "copied if it is not aligned to 64 bytes" in (tmp_path / "library" / "net.h").read_text()
+    assert "#define TVM_TILING_BORROWED_ALIGNMENT 64\n" in (tmp_path / "library" / "plan.c").read_text()
 
 
 @versions("accelerated.tar.xz")

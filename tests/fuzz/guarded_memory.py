@@ -1,6 +1,7 @@
 """A model run operator by operator, with each of its tensors between guard pages.
 
-A kernel that reads or writes outside of a tensor ends the process; bytes that share a page with a tensor are compared.
+A kernel that reads or writes outside of a tensor, or expects more than the alignment of its elements, ends the process;
+bytes that share a page with a tensor are compared.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from tvm_tiling.temporary import temporary_folder
 
 GUARD = 16 * mmap.PAGESIZE  # bytes on each side
 PROT_NONE = 0
-ALIGNMENT = 64  # bytes, as kernels expect: the maximum gap between the end of a tensor and of its page
 
 
 class Walled:
@@ -43,11 +43,11 @@ class Walled:
             assert libc.mprotect(address, ctypes.c_size_t(GUARD), PROT_NONE) == 0
         self._page = whole[GUARD : GUARD + room]
         self._page[:] = 0xFF
-        start = (room - size) // ALIGNMENT * ALIGNMENT if at_end else 0
+        start = room - size if at_end else 0
         self._beside = np.ones(room, bool)
         self._beside[start : start + size] = False
         self.array = np.ndarray(tuple(shape), kind, self._page, start)
-        self.tensor = tvm_ffi.from_dlpack(self.array, require_alignment=ALIGNMENT)
+        self.tensor = tvm_ffi.from_dlpack(self.array, require_alignment=kind.itemsize)
 
     def check(self) -> None:
         """Raise AssertionError if a byte outside of the array was written."""

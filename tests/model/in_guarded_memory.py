@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm_tiling as tt
 
 PROT_NONE = 0
-PAGE, ALIGNMENT = mmap.PAGESIZE, 64
+PAGE = mmap.PAGESIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -26,8 +26,8 @@ def protect(address: int, size: int, mode: int) -> None:
 
 
 class Walled:
-    """Return an array between two guard pages, at the end or at the start of the accessible memory. If its size is not
-    a multiple of 64 bytes, the gap before or after it is poisoned, and must stay so."""
+    """Return an array between two guard pages, at the end or at the start of the accessible memory. The rest of it is
+    poisoned, and must stay so."""
 
     def __init__(self, shape, dtype, at_end: bool) -> None:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -39,7 +39,7 @@ class Walled:
         protect(self.start + pages * PAGE, PAGE, PROT_NONE)
         self.raw = raw[PAGE : (pages + 1) * PAGE]
         self.raw[:] = 0xFF
-        self.offset = (pages * PAGE - size) // ALIGNMENT * ALIGNMENT if at_end else 0
+        self.offset = pages * PAGE - size if at_end else 0
         self.size = size
         self.array = self.raw[self.offset : self.offset + size].view(dtype).reshape(shape)
 

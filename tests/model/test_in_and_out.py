@@ -113,10 +113,25 @@ def test_kernels_read_and_write_the_memory_that_is_given(seen, dtype):
         np.testing.assert_array_equal(got, value)
 
 
-def test_memory_elsewhere_is_copied(seen):
-    exe, (x, y), out = compiled(), (place(SHAPE, "float32", 1) for _ in range(2)), outputs()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_memory_aligned_to_its_elements_is_not_copied(seen, dtype):
+    exe, (x, y), out = compiled(dtype), (place(SHAPE, dtype, 1) for _ in range(2)), outputs(dtype)
+    x[...], y[...] = values(SHAPE, dtype, 1), values(SHAPE, dtype, 2)
+    out[1] = place(SHAPE, dtype, 3)
+    found = exe.run(x, y, out=out)
+    assert {x.ctypes.data, y.ctypes.data, out[1].ctypes.data} <= set(seen)
+    for got, value in zip(found, wanted(x, y), strict=True):
+        np.testing.assert_array_equal(got, value)
+
+
+def test_memory_between_the_places_of_elements_is_copied(seen):
+    def between(shape) -> np.ndarray:
+        size = 4 * int(np.prod(shape))
+        return tt.aligned_empty(size + 64, "uint8")[2 : size + 2].view("float32").reshape(shape)
+
+    exe, (x, y), out = compiled(), (between(SHAPE) for _ in range(2)), outputs()
     x[...], y[...] = values(SHAPE, "float32", 1), values(SHAPE, "float32", 2)
-    out[1] = place(SHAPE, "float32", 3)
+    out[1] = between(SHAPE)
     found = exe.run(x, y, out=out)
     assert not {x.ctypes.data, y.ctypes.data, out[1].ctypes.data} & set(seen)
     assert all(address % 64 == 0 for address in seen)

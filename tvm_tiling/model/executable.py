@@ -97,12 +97,13 @@ class Executable:
         run({"x": x}); several outputs are returned as a tuple.
 
         Inputs are NumPy arrays, PyTorch tensors, or any object with DLPack in this computer's main memory. A contiguous
-        input aligned to 64 bytes is not copied.
+        input is not copied, except by models with operators for which TVM's virtual machine is needed, if it is not
+        aligned to 64 bytes.
 
         `out`: arrays or tensors to which the outputs are written, and which are returned: a single one, or a tuple or a
         mapping by name for several outputs. They have to match the outputs' shapes and types, and be writable and
-        contiguous; results are written there without a copy if they are aligned to 64 bytes too. If one shares memory
-        with an input, that input is copied. (For a model with an input named `out`, the name refers to the input.)
+        contiguous; results are written there without a copy. If one shares memory with an input, that input is copied.
+        (For a model with an input named `out`, the name refers to the input.)
 
         `threads`: maximum number of threads for this run, from 1 to the executable's own number, the default.
 

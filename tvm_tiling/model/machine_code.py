@@ -18,6 +18,7 @@ from tvm.ir import Call
 from ..lowering.named_values import without_names
 from ..lowering.wrapping import by_bits
 from ..match.floats import exact, with_zeros
+from .element_alignment import aligned_to_elements
 from .flatten_buffers import flatten_buffers
 from .loops_from_zero import loops_from_zero
 from .memory_files import written
@@ -32,10 +33,9 @@ TRUSTED = "tvm_tiling.trusted_arguments"  # attribute of PrimFuncs that need not
 
 def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     """The object file of `func`, under the name KERNEL."""
+    func = by_bits(aligned_to_elements(unmarked_extents(loops_from_zero(exact(func)))))
     with tvm.transform.PassContext(opt_level=3):
-        mod = _lowered(
-            by_bits(unmarked_extents(loops_from_zero(exact(func)))).with_attr("global_symbol", KERNEL), target
-        )
+        mod = _lowered(func.with_attr("global_symbol", KERNEL), target)
         module = tvm.get_global_func("target.build.llvm")(mod, target)
     return written(lambda path: module.write_to_file(path, "o"))
 

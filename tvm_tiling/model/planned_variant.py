@@ -69,8 +69,8 @@ class PlannedVariant(VariantBase):
             raise _refused(failed) from None
 
     def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs, threads: int | None = None) -> None:
-        """Write the outputs for these inputs to the caller's memory, without a copy if it is aligned to 64 bytes.
-        Errors as in :meth:`run`, after which the memory is undefined."""
+        """Write the outputs for these inputs to the caller's memory. Errors as in :meth:`run`, after which the memory is
+        undefined."""
         apart = [a.copy() if overlaps(span_of(a), outputs.spans) else a for a in map(np.ascontiguousarray, arrays)]
         tables = self._tables(arrays)
         for array, kind, output in zip(outputs.arrays, tables.outputs, self.outputs, strict=True):

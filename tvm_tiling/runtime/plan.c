@@ -15,7 +15,10 @@ An instance has the memory of one run at a time. Instances of one plan share the
 #include <string.h>
 #include <time.h>
 
-#define ALIGNMENT 64 /* bytes; kernels read whole vectors */
+#define ALIGNMENT 64 /* bytes, of allocated memory */
+#ifndef TVM_TILING_BORROWED_ALIGNMENT
+#define TVM_TILING_BORROWED_ALIGNMENT 1 /* bytes, of the caller's inputs and outputs, beside that of their elements */
+#endif
 #define LONGEST 2048 /* bytes of a message */
 
 typedef struct {
@@ -60,7 +63,7 @@ struct tvm_tiling_instance {
   int64_t room; /* bytes of the arena */
   Tensor* tensors;
   Value* arguments;
-  void** staged; /* memory for unaligned inputs, then outputs; allocated on first use */
+  void** staged; /* memory for inputs, then outputs, that are not aligned enough; allocated on first use */
   int64_t slots; /* number of these */
   int running;
 };
@@ -333,6 +336,12 @@ typedef struct { /* what is noted around each step: numbers of `wide`, before it
   int64_t* samples;
 } Watch;
 
+/* Whether kernels can use memory in place of a tensor of this type. */
+static int is_aligned(const void* data, int64_t type) {
+  uintptr_t bytes = (uintptr_t)(type >> 8) / 8;
+  return !((uintptr_t)data % TVM_TILING_BORROWED_ALIGNMENT) && (bytes < 2 || !((uintptr_t)data % bytes));
+}
+
 static double now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -351,14 +360,13 @@ static int run(tvm_tiling_instance* instance, const void* const* inputs, void* c
       say(is_output ? "an output is a null pointer" : "an input is a null pointer");
       return -1;
     }
-    if ((uintptr_t)data % ALIGNMENT) {
+    if (!is_aligned(data, known->type)) {
       int64_t place = is_output ? plan->inputs + number : number;
       if (!(data = staged(instance, place, plan->bytes[place]))) return -1;
+      if (!is_output) memcpy(data, inputs[number], plan->bytes[number]);
     }
     instance->tensors[i].data = data;
   }
-  for (int64_t i = 0; i < plan->inputs; ++i)
-    if (instance->staged[i] && (uintptr_t)inputs[i] % ALIGNMENT) memcpy(instance->staged[i], inputs[i], plan->bytes[i]);
   double before = seconds ? now() : 0;
   for (int64_t i = 0; i < plan->steps; ++i) {
     int64_t first = plan->step[i];

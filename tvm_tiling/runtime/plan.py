@@ -14,6 +14,7 @@ from .arrays import ALIGNMENT
 
 # Memory of a tensor; plan.h has the same numbers.
 ARENA, INPUT, OUTPUT, CONSTANT = range(4)
+ELEMENT, VECTOR = 1, ALIGNMENT  # bytes: alignments required of a caller's arrays beside that of their elements
 MOST_BYTES = 1 << 46  # limit for an arena, and for any tensor of a plan
 
 # DLPack's type codes, and the bits of an element.
@@ -80,7 +81,8 @@ class ExecutionPlan:
     """`arena`: bytes of memory for intermediate tensors. `inputs`, `outputs`: types of the arguments. `results`: for
     each output the tensor with its value, which is copied if it is not stored in that output. `scalars`: integer
     arguments of kernels in plans of models with dynamic shapes (open_plan.py). `writes`: for each kernel, which
-    of its arguments it writes; plans of earlier versions do not say."""
+    of its arguments it writes; plans of earlier versions do not say. `alignment`: required by the kernels of inputs and
+    outputs, ELEMENT, or VECTOR in plans of earlier versions."""
 
     arena: int
     inputs: tuple[TensorType, ...]
@@ -90,6 +92,7 @@ class ExecutionPlan:
     results: tuple[int, ...]
     scalars: tuple[int, ...] = ()
     writes: Writes = ()
+    alignment: int = ELEMENT
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -106,6 +109,7 @@ class ExecutionPlan:
             "steps": [[step.kernel, list(step.arguments)] for step in self.steps],
             "results": list(self.results),
             "writes": [[kernel, list(places)] for kernel, places in self.writes],
+            "alignment": self.alignment,
         }
 
     @classmethod
@@ -123,6 +127,7 @@ class ExecutionPlan:
             steps=tuple(Step(str(kernel), _numbers(arguments)) for kernel, arguments in plain["steps"]),
             results=_numbers(plain["results"]),
             writes=writes_of(plain),
+            alignment=_number(plain.get("alignment", VECTOR)),
         )
 
     def check(self, constants: Sequence[int]) -> None:
@@ -134,6 +139,8 @@ class ExecutionPlan:
         for each in (*self.inputs, *self.outputs, *self.tensors):
             if not is_known(each.dtype) or any(extent < 0 for extent in each.shape) or each.bytes > MOST_BYTES:
                 raise ValueError(f"the plan has a tensor of shape {each.shape} and type {each.dtype[:20]!r}")
+        if self.alignment not in (ELEMENT, VECTOR):
+            raise ValueError(f"the plan's kernels require an alignment of {self.alignment} bytes")
         if not 0 <= self.arena <= MOST_BYTES:
             raise ValueError(f"the plan's arena has {self.arena} bytes")
         sizes = {

@@ -1,6 +1,6 @@
 """export(): a directory with a compiled model as a C library, its weights, and its build files.
 
-The library consists of the kernels from LLVM, the plan as tables, and unmodified plan.c and launch.c.
+The library consists of the kernels from LLVM, the plan as tables, plan.c and launch.c.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import TilingError, UnsupportedOperator, WorkloadError
 from ...runtime.launcher import SOURCE as LAUNCH
-from ...runtime.plan import ExecutionPlan, TensorType
+from ...runtime.plan import ELEMENT, ExecutionPlan, TensorType
 from ...runtime.plan_runner import SOURCE as PLAN
 from ...sizes import Shape
 from ..passes.constants import Constants
@@ -152,6 +152,7 @@ def _files(
         "weights_checksum": str(zlib.crc32(block.data)),
         **{each: str(len(getattr(plan, each))) for each in ("inputs", "outputs", "tensors", "steps")},
         "arena": str(plan.arena),
+        "unit": "its elements" if plan.alignment == ELEMENT else f"{plan.alignment} bytes",
         "arguments": str(sum(len(step.arguments) for step in plan.steps)),
     }
     sources = {
@@ -160,7 +161,10 @@ def _files(
         "plan.h": PLAN.with_suffix(".h"),
         f"{name}.c": TEMPLATES / "model.c",
     }
-    texts = with_own_symbols(name, {path: source.read_text() for path, source in sources.items()})
+    contents = {path: source.read_text() for path, source in sources.items()}
+    if plan.alignment != ELEMENT:
+        contents[PLAN.name] = f"#define TVM_TILING_BORROWED_ALIGNMENT {plan.alignment}\n{contents[PLAN.name]}"
+    texts = with_own_symbols(name, contents)
     templates = {
         f"{name}.h": "model.h",
         f"{name}.map": "model.map",

@@ -6,7 +6,7 @@
    @name@_destroy(model);
 
 @signature@
-Arrays are dense and in row-major order. Those that start at a multiple of 64 bytes are not copied.
+Arrays are dense and in row-major order. One is copied only if it is not aligned to @unit@.
 
 A model runs once at a time; several models, each created with the same weights file, run in several threads at once
 and share the pages of that file. All share the threads of their parallel loops.
