@@ -69,7 +69,7 @@ class PlannedVariant(VariantBase):
             raise _refused(failed) from None
 
     def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs, threads: int | None = None) -> None:
-        """Write the outputs for these inputs to the caller's memory. Errors as in :meth:`run`, after which the memory is
+        """Write the outputs for these inputs to the caller's memory. Errors as in :meth:`run`, after which it is
         undefined."""
         apart = [a.copy() if overlaps(span_of(a), outputs.spans) else a for a in map(np.ascontiguousarray, arrays)]
         tables = self._tables(arrays)
