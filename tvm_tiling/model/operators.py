@@ -69,9 +69,7 @@ class Operator:
     kind: str
     calls: int
     flops: int = 0
-    tiling: (
-        GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | BlockedTiling | CachedAttentionTiling | None
-    ) = None
+    tiling: _Tiling | None = None
     workload: GemmWorkload | ConvWorkload | None = None
     prepacked: bool = False
     epilogue: str = ""
