@@ -36,7 +36,7 @@ def aligned(size: int) -> np.ndarray:
 
 
 def aligned_empty(shape: int | Sequence[int], dtype: str = "float32") -> np.ndarray:
-    """An uninitialised array aligned to 64 bytes: a run uses it as an input, and writes to it as `out`, without a copy.
+    """An uninitialised array aligned to 64 bytes, from which and to which kernels copy whole vectors fastest.
     `dtype`: a name such as "float32" or "bfloat16"."""
     kind = numpy_type(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
