@@ -1,13 +1,15 @@
 """Recurrent layers compared with onnxruntime and PyTorch: python -m benchmarks.rnn --json results/rnn.json
 
-LSTM and GRU with 128 to 1024 units and as many inputs, batch 1 to 32, 1 to 200 steps. Outputs are compared before
-timing. --many compares several models run by run_many() with the same models run one after the other.
+LSTM and GRU with 128 to 1024 units and as many inputs, batch 1 to 32, 1 to 200 steps, or any others by name, like
+gru-384-b8-s50: cell, units, batch and steps. Outputs are compared before timing. --many compares several models run by
+run_many() with the same models run one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,15 +50,21 @@ FULL = (
     *(Layer("lstm", 256, 1, steps) for steps in (1, 10, 200)),
 )
 MANY = tuple(Layer("lstm", hidden, 1, 50) for hidden in (32, 64, 128, 256, 512, 1024))
-LAYERS = {layer.name: layer for layer in (*FULL, *MANY)}
 RUNS = 8  # at once, all models together
 
 
+def layer_of(name: str) -> Layer | None:
+    """Return the layer with this name; None if it is not the name of a layer."""
+    found = re.fullmatch(r"(lstm|gru)-([1-9]\d*)-b([1-9]\d*)-s([1-9]\d*)", name)
+    return Layer(found[1], *map(int, found.groups()[1:])) if found else None
+
+
 def subject(name: str) -> Subject:
-    """Prepare one of LAYERS to be compiled and compared."""
+    """Prepare the layer with this name to be compiled and compared."""
     import torch
 
-    layer = LAYERS[name]
+    layer = layer_of(name)
+    assert layer is not None
     torch.manual_seed(0)
     cell = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[layer.cell](layer.hidden, layer.hidden)
 
@@ -102,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seconds", type=float, default=4.0, help="time limit per pair in seconds; default: %(default)s"
     )
     chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.layers) - set(LAYERS):
-        parser.error(f"no layer {min(unknown)!r}; expected {', '.join(LAYERS)}")
+    if unknown := [name for name in chosen.layers if layer_of(name) is None]:
+        parser.error(f"no layer {unknown[0]!r}; expected a name like gru-384-b8-s50: cell, units, batch and steps")
     names = chosen.layers or [layer.name for layer in (MANY if chosen.many else FULL if chosen.full else SHORT)]
     rule, entries = StopRule(most_seconds=chosen.seconds), []
     for name in names:

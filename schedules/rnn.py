@@ -114,12 +114,13 @@ class RecurrentEmitter:
                 for panel in self.panels:
                     with T.serial(0, self.groups) as turn:
                         group = self.turned(turn, self.groups)
-                        by_edge(_index(group), self.full, self.tail, self.units,
-                                lambda units, p=panel, g=group: self.own_tiles(p, g, units, first, end))  # fmt: skip
+                        own_tiles = partial(self.own_tiles, panel, group, (first, end))
+                        by_edge(_index(group), self.full, self.tail, self.units, own_tiles)
             self.give_state(start, stop)
 
-    def own_tiles(self, panel: _Panel, group: Index, units: int, first: Expr, end: Expr) -> None:
-        """Emit the tiles from `first` up to `end` of one group."""
+    def own_tiles(self, panel: _Panel, group: Index, own: tuple[Index, Index], units: int) -> None:
+        """Emit one core's `own` tiles, from the first up to the second of two numbers, of one group."""
+        first, end = own
         tiles, height, taller = self.heights()
         with T.serial(0, end - first) as turn:
             start, stop = share(self.r.batch, first + turn, tiles)

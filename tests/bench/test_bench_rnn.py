@@ -11,11 +11,10 @@ pytest.importorskip("onnxruntime")
 
 from benchmarks import rnn
 
-SMALL = {layer.name: layer for layer in (rnn.Layer("lstm", 16, 2, 3), rnn.Layer("gru", 16, 1, 4))}
+SMALL = ("lstm-16-b2-s3", "gru-16-b1-s4")
 
 
-def test_layers_are_compared_with_every_peer(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rnn, "LAYERS", SMALL)
+def test_layers_are_compared_with_every_peer(tmp_path, capsys):
     path = tmp_path / "rnn.json"
     assert rnn.main([*SMALL, "--json", str(path), "--seconds", "0.1"]) == 0
     entries = json.loads(path.read_text())["layers"]
@@ -25,10 +24,8 @@ def test_layers_are_compared_with_every_peer(monkeypatch, tmp_path, capsys):
     assert "geometric mean of 2" in capsys.readouterr().out
 
 
-def test_two_models_at_once(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rnn, "LAYERS", SMALL)
-    (name, *_) = SMALL
-    assert rnn.main([name, "--many", "2", "--json", str(tmp_path / "many.json"), "--seconds", "0.1"]) == 0
+def test_two_models_at_once(tmp_path, capsys):
+    assert rnn.main([SMALL[0], "--many", "2", "--json", str(tmp_path / "many.json"), "--seconds", "0.1"]) == 0
     assert "by run_many" in capsys.readouterr().out
 
 
@@ -38,7 +35,8 @@ def test_the_suite_has_the_sizes_of_the_comparison():
     assert {layer.cell for layer in rnn.FULL} == {"lstm", "gru"}
 
 
-def test_unknown_layers_are_refused(capsys):
+def test_what_is_no_layer_is_refused(capsys):
+    assert all(rnn.layer_of(layer.name) == layer for layer in (*rnn.FULL, *rnn.MANY))
     with pytest.raises(SystemExit):
-        rnn.main(["lstm-129-b1-s50"])
-    assert "lstm-128-b1-s50" in capsys.readouterr().err
+        rnn.main(["rnn-128-b1-s50"])
+    assert "no layer 'rnn-128-b1-s50'; expected a name like gru-384-b8-s50" in capsys.readouterr().err
