@@ -102,25 +102,28 @@ def answer(turns: Turns) -> list[list[float]]:
         for number in range(turns.passes):
             order = random.Random(number).sample(right, len(right))
             sides = [Side(Loaded(turns.builds[place], bench).run) for place in order]
-            for place, seconds in zip(order, in_turn(sides, turns), strict=True):
+            for place, seconds in zip(
+                order, in_turn(sides, turns.rounds, turns.seconds, relative=turns.relative), strict=True
+            ):
                 found[place].append(seconds)
     return found
 
 
-def in_turn(sides: Sequence[Side], turns: Turns) -> list[float]:
-    """Return the seconds per call of each of `sides`, run in turn: the minimum over the rounds, or with
-    `turns.relative` the median over the rounds of its time relative to the median of the round, times the median of
-    all."""
-    condition = Condition(switches=lambda: 0)  # a disturbed sample is not the minimum
+def in_turn(
+    sides: Sequence[Side], rounds: int, seconds: float, condition: Condition | None = None, *, relative: bool = False
+) -> list[float]:
+    """Return the seconds per call of each of `sides`, run in turn: the minimum over the rounds, or with `relative` the
+    median over the rounds of its time relative to the median of the round, times the median of all."""
+    condition = condition or Condition(switches=lambda: 0)  # a disturbed sample is not the minimum
     inner = [inner_repetitions(quickest_call(side, condition.clock)) for side in sides]
-    rounds: list[list[float]] = []
-    until = condition.clock() + turns.seconds
-    while len(rounds) < turns.rounds and (len(rounds) < LEAST_ROUNDS or condition.clock() < until):
-        rounds.append([])
+    found: list[list[float]] = []
+    until = condition.clock() + seconds
+    while len(found) < rounds and (len(found) < LEAST_ROUNDS or condition.clock() < until):
+        found.append([])
         for side, calls in zip(sides, inner, strict=True):
             side.run()  # warms up: the caches hold data of the previous side
-            rounds[-1].append(condition.sample(side, calls)[0])
-    times = np.array(rounds)
-    if not turns.relative:
+            found[-1].append(condition.sample(side, calls)[0])
+    times = np.array(found)
+    if not relative:
         return list(times.min(axis=0).tolist())
     return list((np.median(times / np.median(times, axis=1, keepdims=True), axis=0) * np.median(times)).tolist())

@@ -26,11 +26,12 @@ class Machine:
         return Condition(clock=lambda: self.now, switches=lambda: 0)
 
 
+@pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("slow", [(0.0, 0.0), (0.3, 1.5), (0.0, 0.9)])
-def test_what_is_slow_for_a_while_changes_no_ratio(slow):
+def test_what_is_slow_for_a_while_changes_no_ratio(slow, relative):
     machine = Machine(slow)
     costs = [0.004, 0.005, 0.0041]
-    found = in_turn([machine.side(cost) for cost in costs], 60, 100.0, machine.condition)
+    found = in_turn([machine.side(cost) for cost in costs], 60, 100.0, machine.condition, relative=relative)
     assert [seconds / found[0] for seconds in found] == pytest.approx([cost / costs[0] for cost in costs], rel=0.01)
 
 

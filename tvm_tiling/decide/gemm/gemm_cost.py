@@ -226,7 +226,8 @@ class CpuModel:
         if not self.costs.first_tile or not self.far or not b_share:
             return 0.0
         arrival = b_share / self.home_bytes_per_cycle
-        if config.pack_b == "ahead" and self.w.m < PREFETCHED_ROWS:
+        # Of several cores, each waits for the memory that they share, whatever its instructions.
+        if config.pack_b == "ahead" and self.w.m < PREFETCHED_ROWS and self.cpu.cores == 1:
             rows, vectors = min(config.rows, self.w.m), config.vectors
             instructions = rows * vectors + rows + vectors + LOOP_INSTRUCTIONS
             arrival += self.costs.ahead_instruction * instructions * steps
