@@ -8,6 +8,7 @@ import pytest
 
 import tvm_tiling as tt
 from tvm_tiling.decide.conv.grouped import SPARE, decide_grouped
+from tvm_tiling.decide.conv.planes import decide_planes
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload
@@ -47,6 +48,7 @@ def test_the_cores_divide_the_rows_unless_there_are_too_few():
         ({"groups": 4}, "4 groups of 32 to 32 channels"),
         ({"co": 96}, "32 groups of 4 to 3 channels"),
         ({"dtype": "int8", "acc_dtype": "int32"}, "not int8"),
+        ({"padding_d": (1, 1)}, "not float32, padded in depth"),
         ({"kw": 400, "w": 800}, "unrolls the taps of a row"),
     ],
 )
@@ -58,3 +60,8 @@ def test_others_are_refused_with_the_reason(changed, why):
 def test_channels_that_are_not_adjacent_are_refused():
     with pytest.raises(UnsupportedOperator, match="adjacent"):
         decided(replace(LAYER, layout="NCHW"), run=1)
+
+
+def test_planes_are_images_too():
+    with pytest.raises(UnsupportedOperator, match=r"'planes' requires a two-dimensional .* padded in depth"):
+        decide_planes(replace(LAYER, layout="NCHW", padding_d=(1, 1)), MACHINE.cpu, input_run=1, prepacked=True)

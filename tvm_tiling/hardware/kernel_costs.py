@@ -166,7 +166,7 @@ class KernelCosts:
     prefetched_block: float = _later(
         0.0,
         "bytes",
-        "of prepacked weights in a column block of a direct convolution whose successor is prefetched meanwhile; 0: L2 "
+        "of prepacked weights in a column block of a direct convolution that prefetches the next block; 0: L2 "
         "alone bounds the block",
     )
     l2_whole_panel: float = _later(

@@ -3,7 +3,7 @@
 register tile  columns of a row, or a few whole rows, by vectors of channels, within the registers
 band           as many rows as leave half of L2 to the weights
 blocks         all taps if a panel of weights stays in L2, else as many as do; output channels whose weights stay in L2,
-               or so many that the next ones are prefetched meanwhile
+               or fewer, so that the next block can be prefetched while one is used
 cores          every factorisation into rows of tiles and output channels
 copy           if there is padding left or right, if channels are not adjacent, if the instruction takes another type,
                and if pixels would collide in L1

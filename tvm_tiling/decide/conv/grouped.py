@@ -24,7 +24,7 @@ from ..gemm.traffic import ceil_div
 from ..tiling import Reason
 from .conv_tiling import ConvTiling
 from .depthwise import TILES_APART, adjacent_channels, apart, rows_inside
-from .shape import shapes_of
+from .shape import float_images
 
 # Multiply-adds of a tile for one tap row: they bound the code, once for each tile at the border.
 UNROLLED = 768
@@ -54,16 +54,10 @@ class GroupedChoice:
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool) -> None:
         w = workload
-        if w.dtype != "float32" or w.types.b != "float32" or w.transposed or w.d * w.kd > 1 or any(w.padding_d):
-            raise UnsupportedOperator(
-                "algorithm = 'grouped' requires a two-dimensional float32 convolution that is not transposed, not "
-                f"{w.dtype}{f' of depth {w.d}' if w.d > 1 else ''}{', transposed' if w.transposed else ''}"
-            )
+        self.shape = s = float_images(w, "grouped")
         self.w, self.cpu, self.prepacked = workload, cpu, prepacked
         self.engine = dot_engine(workload, cpu, form="grouped")
         self.lanes = cpu.lanes(self.engine.acc_bytes)
-        (self.shape,) = shapes_of(workload)
-        s = self.shape
         if s.groups == 1 or not 1 < s.ci <= s.co <= self.lanes or self.lanes % s.co:
             raise UnsupportedOperator(
                 f"algorithm = 'grouped' requires groups whose output channels divide the {self.lanes} lanes of a "

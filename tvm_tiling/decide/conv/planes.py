@@ -24,7 +24,7 @@ from ..gemm.traffic import ceil_div
 from ..tiling import Reason
 from .conv_tiling import ConvTiling
 from .depthwise import TILES_APART, WIDEST_KERNEL, apart, rows_inside
-from .shape import shapes_of
+from .shape import float_images
 
 # Multiply-adds of a tile for one input channel, and of all tiles that have a place of their own: they bound the code.
 UNROLLED = 256
@@ -62,17 +62,11 @@ class PlanesChoice:
             raise UnsupportedOperator(
                 "algorithm = 'planes' requires channels first; the channels of the input are adjacent"
             )
-        if w.dtype != "float32" or w.types.b != "float32" or w.transposed or w.d * w.kd > 1:
-            raise UnsupportedOperator(
-                "algorithm = 'planes' requires a two-dimensional float32 convolution that is not transposed, not "
-                f"{w.dtype}{f' of depth {w.d}' if w.d > 1 else ''}{', transposed' if w.transposed else ''}"
-            )
+        self.shape = s = float_images(w, "planes")
         if w.groups == w.ci > 1:
             raise UnsupportedOperator("algorithm = 'planes' requires fewer groups than input channels; use 'depthwise'")
         self.w, self.cpu, self.prepacked = workload, cpu, prepacked
         self.engine = dot_engine(workload, cpu, form="planes")
-        (self.shape,) = shapes_of(workload)
-        s = self.shape
         self.taps = s.h.taps * s.w.taps
         self.core = CpuModel(GemmWorkload(m=s.points, k=s.ci * self.taps, n=s.co), cpu, self.engine)
         self.lanes = cpu.lanes(self.engine.acc_bytes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
+from ...errors import UnsupportedOperator
 from ...workload import ConvWorkload
 
 
@@ -119,6 +120,19 @@ def shapes_of(workload: ConvWorkload) -> list[ConvShape]:
         return [_shape(c, *axes)]
     d, h, w = ([axis for residue in range(side[2]) for axis in _residue(*side, residue)] for side in sides)
     return [_shape(c, *axes) for axes in ((x, y, z) for x in d for y in h for z in w)]
+
+
+def float_images(c: ConvWorkload, form: str) -> ConvShape:
+    """The shape of a convolution of float32 images, which has one. Raises UnsupportedOperator, naming the algorithm
+    `form`, for other types, transposed convolutions and those with a depth."""
+    padded = any(c.padding_d)
+    if c.dtype != "float32" or c.types.b != "float32" or c.transposed or c.d * c.kd > 1 or padded:
+        kind = f"{c.dtype}{f' of depth {c.d}' if c.d > 1 else ''}{', transposed' if c.transposed else ''}"
+        raise UnsupportedOperator(
+            f"algorithm = {form!r} requires a two-dimensional float32 convolution that is not transposed, not "
+            f"{kind}{', padded in depth' if padded else ''}"
+        )
+    return shapes_of(c)[0]
 
 
 def _shape(c: ConvWorkload, d: Axis, h: Axis, w: Axis) -> ConvShape:
