@@ -43,7 +43,9 @@ class Network:
         return _arrays(self.folder / OUTPUTS)
 
     def build(self) -> zoo.Built:
-        """Return the PyTorch module; its inputs are those in the files."""
+        """Return the PyTorch module; its inputs are those in the files. ValueError: the model exists in ONNX only."""
+        if self.name in zoo.OF_ONNX:  # torchvision has networks of the same names, but not these models
+            raise ValueError(f"{self.name} is an ONNX model of the onnx package; expected a network of PyTorch")
         return zoo.build(self.name, self.batch)
 
     def write(self) -> None:

@@ -126,3 +126,8 @@ def test_outputs_may_differ_by_axes_of_one_alone():
     assert distance([np.arange(6.0) + 0.5], right) == pytest.approx(0.1)
     assert distance([np.arange(5.0)], right) == np.inf and distance([], right) == np.inf
     assert distance([np.full(6, np.nan)], right) != 0
+
+
+def test_a_model_of_onnx_is_not_taken_for_the_network_of_that_name_in_torchvision(tmp_path):
+    with pytest.raises(ValueError, match=r"^resnet50 is an ONNX model of the onnx package; expected a network of"):
+        Network("resnet50", 1, tmp_path).build()
