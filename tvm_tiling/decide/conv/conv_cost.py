@@ -190,16 +190,15 @@ class ConvModel:
         depth = steps / blocks
         panel = depth * config.vectors * self.lanes * self.word
         block = depth * config.block_channels * self.word
-        if config.tiles_outside:
-            right = line / core.cpu.bytes_per_cycle(block) if block > core.l1 / 2 else 0.0
-        else:
-            right = line / core.cpu.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
+        resident = block if config.tiles_outside else panel
+        right = 0.0
+        if resident > core.l1 / 2:
+            right = line / core.cpu.bytes_per_cycle(resident) * self.costs.prefetched_panel
         # The pixels of a tile share most of their input.
         patch = s.h.read(config.rows) * s.w.read(config.columns) * s.ci * s.d.taps * self.element
-        left = 0.0
+        left, exposed = 0.0, self.costs.exposed_panel * right
         if not config.tiles_outside or patch > core.l1 * 0.6:
             left = patch / max(1.0, steps) / core.cpu.bytes_per_cycle(self.band_bytes(config))
-        exposed = 0.0
         if self.collides(config):
             missed = pixels * core.line / self.cpu.l2_bytes_per_cycle
             left += missed
