@@ -683,6 +683,19 @@ def test_clip_without_a_bound_clips_infinities(bounds, opset, dtype):
         check(model_of([node("Clip", names)], given, {"y": dtype}, constants, opset=opset), given)
 
 
+def test_a_clip_is_part_of_the_convolution_before_it():
+    """As an operator of its own, it would turn the image to channels first and back."""
+    given, constants = (
+        {"x": floats(1, 16, 8, 8)},
+        {"k": floats(16, 16, 1, 1), "low": np.float32(0), "high": np.float32(6)},
+    )
+    nodes = [node("Conv", "x,k", "c"), node("Clip", "c,low,high", "d"), node("Conv", "d,k")]
+    model = model_of(nodes, given, FLOAT, constants)
+    names = [each.name for each in compile_model(model, cache=False).report().operators]
+    assert [name for name in names if "conv" not in name and "transpose" not in name] == []
+    check(model, given)
+
+
 def test_weights_of_4_bits_are_dequantised_before_the_run():
     """Few enough to stay in the graph, where nothing reads them any more."""
     given, constants = {"x": floats(3, 4)}, {"s": np.float32(0.5)}

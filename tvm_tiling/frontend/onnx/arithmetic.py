@@ -62,8 +62,12 @@ class Div(tvm_onnx.Div):
             return super()._impl_v7(bb, [inputs[0], _divisors(bb, inputs[1], attr)], attr, params)
 
 
-class Clip(tvm_onnx.Clip):
-    """A missing bound is the largest or lowest finite number: infinities are clipped too."""
+class Clip(tvm_onnx.OnnxOpConverter):
+    """A missing bound is the largest or lowest finite number: infinities are clipped too. A bound that is NaN bounds
+    nothing.
+
+    It consists of operators that passes know and fuse. TVM's converter emits kernels, at which a layout ends.
+    """
 
     @classmethod
     def _impl_v6(cls, bb, inputs, attr, params):
@@ -71,16 +75,29 @@ class Clip(tvm_onnx.Clip):
         with np.errstate(over="ignore"):
             limits = np.array([attr.get("min", -most), attr.get("max", most)]).astype(dtype)
         bounds = (relax.const(limit, dtype) for limit in limits)
-        return super()._impl_v13(bb, as_inputs(inputs[0], *bounds), attr, params)
+        return cls._impl_v13(bb, as_inputs(inputs[0], *bounds), attr, params)
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
-        dtype, bounds = dtype_of(inputs[0]), [inputs[1], inputs[2]]
-        if "float" in dtype:
-            most = float(tirx.max_value(dtype).value)
-            limits = (relax.const(-most, dtype), relax.const(most, dtype))
-            bounds = [limit if bound is None else bound for bound, limit in zip(bounds, limits, strict=True)]
-        return super()._impl_v13(bb, as_inputs(inputs[0], *bounds), attr, params)
+        result, dtype = inputs[0], dtype_of(inputs[0])
+        for bound, combine, sign in ((inputs[1], op.maximum, -1.0), (inputs[2], op.minimum, 1.0)):
+            if "float" in dtype:
+                limit = sign * float(tirx.max_value(dtype).value)
+                taken = relax.const(limit, dtype) if bound is None else _without_nan(bb, bound, sign * np.inf)
+                result = bb.emit(combine(result, taken))
+            elif bound is not None:
+                result = bb.emit(combine(result, bound))
+        return result
+
+    _impl_v11 = _impl_v13
+
+
+def _without_nan(bb: relax.BlockBuilder, value: relax.Expr, otherwise: float) -> relax.Expr:
+    """Return `value` with `otherwise` in place of NaN."""
+    dtype, numbers = dtype_of(value), known(value)
+    if numbers is not None:
+        return relax.const(np.where(np.isnan(numbers), otherwise, numbers).astype(numbers.dtype), dtype)
+    return bb.emit(op.where(op.isnan(value), relax.const(otherwise, dtype), value))
 
 
 class Mod(tvm_onnx.OnnxOpConverter):
