@@ -177,13 +177,13 @@ def _lines(tool: str, rows: Sequence[Row]) -> Iterator[str]:
                 yield f"    {one.measure}: unexplained"
             elif one.names:
                 own, other = one.turned
-                left = f"{own} vs. {other}, {100 * relative(own, other):+.0f} %; all: {100 * one.all_turned:+.0f} %"
+                left = f"{own} vs. {other}, {100 * relative(own, other):+.0f}%; all: {100 * one.all_turned:+.0f}%"
                 yield f"    {one.measure}: {', '.join(one.names)}: {left}"
     own, other = (sum(seconds) for seconds in zip(*((r.our_seconds, r.their_seconds) for r in chosen), strict=True))
     large = sum(abs(one.relative) > MOST for row in chosen for one in row.differences)
     without = len(unexplained(chosen))
     yield (
-        f"{len(chosen)} layers, {len(MEASURES) * len(chosen)} figures, {large} differ by over {100 * MOST:.0f} %, "
+        f"{len(chosen)} layers, {len(MEASURES) * len(chosen)} figures, {large} differ by over {100 * MOST:.0f}%, "
         f"{large - without} of them explained; {own:.1f} s for ours, {other:.1f} s for {tool}"
     )
     yield ""

@@ -17,7 +17,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def percent(value: float | None) -> str:
     """Format a share in percent, or a dash if there is none."""
-    return "-" if value is None else f"{100 * value:.0f} %"
+    return "-" if value is None else f"{100 * value:.0f}%"
 
 
 def print_result(result: dict[str, Any]) -> None:

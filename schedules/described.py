@@ -84,7 +84,7 @@ def schedule_described(
         description, name, cpu, prepacked=known(func.params[place]), deterministic=deterministic
     )
     workload = at_sample(description).workload
-    return _described("product", scheduled, workload.flops, place, workload)
+    return _described("gemm", scheduled, workload.flops, place, workload)
 
 
 def _described(

@@ -44,7 +44,7 @@ def model(operators=12, measured=True):
         size = 56 >> (place % 3)
         workload = ConvWorkload(n=1, h=size, w=size, ci=64, co=64 * (1 + place), kh=3, kw=3, padding=(1, 1, 1, 1))
         records.append(_record(f"fused_conv2d{place}_add_relu", "convolution", workload, 0.8 + 0.1 * place, measured))
-    records.append(_record("matmul", "product", GemmWorkload(m=1, k=2048, n=1000), 1.3, measured))
+    records.append(_record("matmul", "gemm", GemmWorkload(m=1, k=2048, n=1000), 1.3, measured))
     records.append(
         OperatorRecord(name="max_pool2d", kind="other", calls=1, flops=0, measured_seconds=1e-4 if measured else None)
     )

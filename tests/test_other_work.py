@@ -32,7 +32,7 @@ def test_ticks_of_the_processors_that_a_process_may_use():
 
 def test_doubt_begins_above_a_share():
     assert doubt(None) == doubt(0.0) == doubt(BUSY) == ""
-    assert "took 12 % of the cores' time" in doubt(0.12)
+    assert "took 12% of the cores' time" in doubt(0.12)
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="this system has no /proc/stat")

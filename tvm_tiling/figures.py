@@ -1,4 +1,4 @@
-"""Formatting of numbers: seconds, bytes and counts with a suitable SI prefix, shares in percent."""
+"""Formatting of numbers: seconds, bytes and counts with a suitable SI prefix, shares in percent, counted nouns."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def seconds(value: float | None) -> str:
     return "–" if value is None else scaled(value, "s")
 
 
+def microseconds(value: float) -> str:
+    """A time in microseconds without the unit, for a column: a decimal place below 10."""
+    return f"{value * 1e6:.{1 if value < 9.95e-6 else 0}f}"
+
+
 def size(count: float | None) -> str:
     """Bytes by powers of 1024; a dash for None."""
     if count is None:
@@ -44,12 +49,27 @@ def percent(share: float | None, digits: int = 1) -> str:
     """A fraction as a percentage; a dash for None."""
     if share is None:
         return "–"
-    return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")  # 0.0 avoids a negative zero
+    return f"{round(100 * share, digits) + 0.0:.{digits}f}%".replace("-", "−")  # 0.0 avoids a negative zero
 
 
 def count(number: int) -> str:
     """An integer in groups of three digits."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def quantity(number: float, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 tile", "2 tiles". `plural` is for nouns that do not only add an s."""
+    return f"{number} {noun_for(number, noun, plural)}"
+
+
+def noun_for(number: float, noun: str, plural: str | None = None) -> str:
+    """`noun` in the singular for one, otherwise in the plural."""
+    return noun if number == 1 else plural or f"{noun}s"
+
+
+def times(number: int) -> str:
+    """How often: "once", "2 times"."""
+    return "once" if number == 1 else f"{number} times"
 
 
 def column(name: str, values: Sequence[float | None], unit: str = "", *, binary: bool = False) -> tuple[str, list[str]]:

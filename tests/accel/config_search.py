@@ -13,9 +13,6 @@ import numpy as np
 from convolutions import convolution
 from operators import product
 from tvm import tirx
-from tvm_tiling.schedules.accel_conv import ConvSchedule
-from tvm_tiling.schedules.accel_gemm import apply
-from tvm_tiling.schedules.accel_product import sum_types
 
 import tvm_tiling as tt
 from tvm_tiling.accel.record.function import record
@@ -29,6 +26,9 @@ from tvm_tiling.decide.tiling import GemmTiling
 from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.lowering.accel.image import plain_layout
 from tvm_tiling.match import ConvProgram, GemmProgram, match, prim_func_of
+from tvm_tiling.schedules.accel_conv import ConvSchedule
+from tvm_tiling.schedules.accel_gemm import apply
+from tvm_tiling.schedules.accel_product import sum_types
 
 MACHINES = (
     tt.Hardware.load("vta"),

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from operators import product
-from tvm_tiling.schedules import accel_gemm
 
 import tvm_tiling as tt
 from tvm_tiling.accel.record.function import record
@@ -15,6 +14,7 @@ from tvm_tiling.accel.report.report import SimReport
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.gemm.traffic import Product, ceil_div, product_on, round_down, smallest_partition
 from tvm_tiling.match import match_gemm, prim_func_of
+from tvm_tiling.schedules import accel_gemm
 
 MOST_PARTITIONS = 4000  # of a case, so that simulating hundreds takes minutes
 

@@ -224,7 +224,7 @@ def test_fewer_loops_than_six_are_refused():
         record(schedule.mod, WFOLD16)
 
 
-def test_an_invalid_form_is_refused():
+def test_an_invalid_algorithm_is_refused():
     with pytest.raises(tt.HardwareError, match=r"algorithm = 'gemm' on wfold16; expected None, 'wfold'"):
         tt.tiling_schedule(convolution(), target=WFOLD16, algorithm="gemm")
     assert tt.tiling_schedule(convolution(w=16), target=WFOLD16, algorithm="wfold") is not None

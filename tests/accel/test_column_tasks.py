@@ -50,7 +50,7 @@ def test_one_task_takes_ch_and_the_longer_of_cx_and_lat_a_step(size):
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_column_wise_order_cuts_the_stall_of_row_wise_order_from_lat_to_lat_less_cx(size):
+def test_column_wise_order_reduces_the_stall_of_row_wise_order_from_lat_to_lat_less_cx(size):
     hardware = machine()
     by_columns, cx, _, lat = lstm(size, hardware)
     by_rows, *_ = lstm(size, hardware, rows=True)

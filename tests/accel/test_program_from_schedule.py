@@ -13,7 +13,6 @@ import pytest
 import tvm
 from convolutions import convolution
 from operators import product, random_inputs
-from tvm_tiling.schedules.accel_gemm import apply
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
@@ -22,6 +21,7 @@ from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.match import match, prim_func_of
+from tvm_tiling.schedules.accel_gemm import apply
 
 VTA = tt.Hardware.load("vta")
 OPERATORS = {

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 from operators import product
-from tvm_tiling.schedules import accel, accel_gemm
 
 import tvm_tiling as tt
 from tvm_tiling.decide import kinds
@@ -15,6 +14,7 @@ from tvm_tiling.decide.near_tile import decide_near_tile
 from tvm_tiling.decide.options import Options
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.decide.tiling import Reason
+from tvm_tiling.schedules import accel, accel_gemm
 
 MACHINE = dataclasses.replace(tt.Hardware.load("vta"), name="one-row-at-a-time")
 

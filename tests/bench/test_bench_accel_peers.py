@@ -126,7 +126,7 @@ def test_what_no_change_explains_is_said():
     (sentence,) = accel_peers.unexplained([row])
     assert sentence == "scalesim, ragged: b is 1536, not 17, and no assumption explains it"
     text = accel_peers.table([row])
-    assert "b: unexplained" in text and "1 differ by over 10 %, 0 of them explained" in text
+    assert "b: unexplained" in text and "1 differ by over 10%, 0 of them explained" in text
 
 
 def test_buffers_that_hold_everything_are_given_to_both():

@@ -52,7 +52,7 @@ def row(case, peers, group="g", ours="ok", dtype="float32"):
     }
 
 
-def test_the_faster_peer_has_the_least_ratio_and_our_own_forms_do_not_compete():
+def test_the_faster_peer_has_the_least_ratio_and_our_own_algorithms_do_not_compete():
     peers = {"numpy": entry(2.0), "torch": entry(0.9), "A": entry(0.5, library=False), "x": entry(None, "failed")}
     assert faster_peer(row("c", peers)) == ("torch", 0.9)
     assert faster_peer(row("c", {"x": entry(None, "skipped")})) is None

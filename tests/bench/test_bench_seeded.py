@@ -30,7 +30,7 @@ def test_the_record_of_the_longer_searches_holds_them_and_nothing_else():
     [(seeded.RECORDED, 5), (seeded.RECORDED, 6), (seeded.RECORDED, 11), (seeded.RECORDED_LONGER, 1)],
     ids=lambda value: getattr(value, "stem", value),
 )
-def test_a_recorded_schedule_is_applied_anew(path, number):
+def test_a_recorded_schedule_is_applied_again(path, number):
     entry = recorded(path)[number]
     operands = random_operands(workload_from_dict(entry["workload"]))
     side = prepared(Found(entry["trace"], entry["best_seconds"], entry["ran"], entry["seconds"]), operands, "")

@@ -210,7 +210,7 @@ def test_the_compile_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "2M")
     (tmp_path / f"{'a' * 64}.tar").write_bytes(bytes(1 << 20))
     found = doctor.check_compile_cache()
-    assert (found.status, found.found) == ("ok", f"1 models and 0 kernels, 1 of 2 MiB used, in {tmp_path}")
+    assert (found.status, found.found) == ("ok", f"1 model and 0 kernels, 1 of 2 MiB used, in {tmp_path}")
     tmp_path.chmod(0o777)
     assert doctor.check_compile_cache().status == "warn" and "chmod go-w" in doctor.check_compile_cache().hint
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "some")

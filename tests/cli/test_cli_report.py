@@ -18,7 +18,12 @@ def folder(tmp_path, monkeypatch):
     """A model's report, a suite's result, a corrupted one and a program, in the working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    for name, plain in (("model", model().to_dict()), ("suite", comparison()), ("bad", {**comparison(), "rows": [{}]})):
+    for name, plain in (
+        ("model", model().to_dict()),
+        ("suite", comparison()),
+        ("bad", {**comparison(), "rows": [{}]}),
+        ("other", {}),
+    ):
         (tmp_path / f"{name}.json").write_text(json.dumps(plain))
     program().save("p.vsim")
     return tmp_path
@@ -46,6 +51,7 @@ def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, show
     ("words", "why"),
     [
         (("bad.json",), "bad.json is corrupted"),
+        (("other.json",), "other.json is not a result; expected a JSON file written by `report --json`"),
         (("none.json",), "'none.json' is neither a file nor an operator"),
         (("suite.json", "--hardware", "vta"), "suite.json is a result; only --output"),
         (("model.json", "--batch", "4"), "model.json is a result"),
@@ -73,7 +79,7 @@ def test_two_results_are_compared(folder, capsys):
     (folder / "slower.json").write_text(json.dumps(slower))
     code, out, err = run(capsys, "model.json", "--against", "slower.json", "-o", "r.html")
     assert (code, err) == (0, "report: r.html\n")
-    assert "speedup 2.00" in out and "difference us" in out
+    assert "speedup 2.00" in out and "difference µs" in out
     assert "What makes the difference" not in out
     assert "one after the other" in (folder / "r.html").read_text()
     code, out, _ = run(capsys, "model.json", "--against", "slower.json", "--json")

@@ -196,7 +196,7 @@ def test_an_operator_is_config_and_recorded_for_the_machine(capsys):
     assert (code, err) == (0, "") and json.loads(out)["macs"] == 2 * found["macs"]
 
 
-def test_a_sweep_configs_an_operator_anew_for_each_value(capsys):
+def test_a_sweep_configures_an_operator_again_for_each_value(capsys):
     words = ("sweep", "gemm", "256", "256", "256", "dtype=int8", "--json", "--field", "near_tile.buf_a")
     code, out, err = run(capsys, *words, "--values", "4096..65536*4")
     assert (code, err) == (0, "")
@@ -222,7 +222,7 @@ def test_a_convolution_as_text(capsys, machine):
     assert found["lower_bound"] <= found["cycles"] <= found["upper_bound"]
 
 
-def test_a_convolution_is_config_anew_for_each_value_of_a_sweep(capsys):
+def test_a_convolution_is_configured_again_for_each_value_of_a_sweep(capsys):
     words = ("sweep", *CONVOLUTION, "stride=2", "groups=2", "--hardware", "vta", "--json", "--field")
     code, out, err = run(capsys, *words, "near_tile.buf_b", "--values", "4", "1024", "131072")
     assert (code, err) == (0, "")

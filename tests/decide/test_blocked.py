@@ -44,7 +44,7 @@ def test_a_gemm_by_hand():
     assert told["lines_shared"] == 0.0
 
 
-def test_what_each_core_packs_for_itself_is_not_handed_on():
+def test_data_that_each_core_packs_for_itself_costs_no_transfer():
     found = of_product(threads=(1, 1, 2, 1), pack_b="pack")
     assert found.packed and found.handed_on == 0
     # Rows of 288 bytes: both cores write to a line of each, in both blocks of the sums.
@@ -69,12 +69,12 @@ def test_convolutions_are_gemms_of_points_by_channels():
 
 
 @pytest.mark.parametrize("form", ["direct", "winograd", "wfold"])
-def test_weights_packed_prepacked_are_not_handed_on(form):
+def test_prepacked_weights_cost_no_transfer(form):
     _, prepacked = of_layer(form, prepacked=True)
     assert not prepacked.packed and prepacked.handed_on == 0
 
 
-def test_other_forms_are_none():
+def test_other_patterns_give_none():
     few = GemmWorkload(m=1, n=512, k=512)
     space = neighbourhood(few, CPU)
     stream = next(config for config in space.configs() if config.form == "stream")

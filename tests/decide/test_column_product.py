@@ -83,7 +83,7 @@ def test_other_shapes_are_refused_by_the_units_that_are_there():
         tt.decide(vector_product(8, 8), vector)
 
 
-def test_types_modes_and_forms_that_the_engine_has_not():
+def test_unsupported_types_modes_and_algorithms():
     narrow = dataclasses.replace(RNN, column=dataclasses.replace(RNN.column, dtypes=("int8", "int16")))
     assert tt.decide(vector_product(8, 8), narrow).op == "column"
     with pytest.raises(tt.HardwareError, match="rnn16k does not support operands of float32; expected int8, int16"):

@@ -56,7 +56,7 @@ def forms_of(w: ConvWorkload, around: Surroundings):
 
 @given(convolutions(), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_every_form_comes_back_from_its_config(w, prepacked):
+def test_every_algorithm_is_restored_from_its_config(w, prepacked):
     around = Surroundings(prepacked=prepacked)
     found = list(forms_of(w, around))
     assert found
@@ -110,7 +110,7 @@ def test_a_config_made_for_channels_last_serves_computed_inputs():
     assert tiling.copy_input and (tiling.block_taps, tiling.block_run) == (9, 64)
 
 
-def test_rules_are_those_of_the_forms_that_are_admitted():
+def test_rules_are_those_of_the_admissible_algorithms():
     plain = ConvWorkload(n=1, h=28, w=28, ci=64, co=64, kh=3, kw=3)
     assert {rule.name for rule in rules_for(plain, CPU)} == {"direct", "winograd", "wfold"}
     pointwise = replace(plain, kh=1, kw=1)

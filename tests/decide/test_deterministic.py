@@ -130,7 +130,7 @@ def test_recurrent_layers_add_columns_one_after_the_other(cell, order):
 
 
 @pytest.mark.parametrize(("ci", "co"), [(64, 64), (3, 48), (4, 128)])
-def test_images_of_any_size_have_one_tile_size_of_winograds_form(ci, co):
+def test_images_of_any_size_have_one_tile_size_of_winograd(ci, co):
     found = set()
     for cores, n in itertools.product(CORES, (1, 16)):
         sizes = [tt.ConvWorkload(n=n, h=s, w=s, ci=ci, co=co, kh=3, kw=3, padding=(1, 1, 1, 1)) for s in (64, 128)]

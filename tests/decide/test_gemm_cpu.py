@@ -179,7 +179,7 @@ def test_json_holds_the_whole_decision(w, hardware):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(products(), processors(), st.sampled_from(("normal", "nocopy", "inline", "pack", "stream")))
-def test_a_forced_form_is_taken_or_refused_in_one_sentence(w, hardware, form):
+def test_a_forced_algorithm_is_used_or_refused_in_one_sentence(w, hardware, form):
     in_place = dot_engine(w, hardware.cpu).in_place
     try:
         t = decide_on_cpu(w, hardware, form=form)

@@ -50,7 +50,7 @@ def test_seed_list_is_the_same_for_a_good_leading_dimension():
     assert {c.form for c in choices} == {"normal"}
 
 
-def test_seed_forms_on_a_bad_leading_dimension():
+def test_seed_kernel_variants_on_a_bad_leading_dimension():
     first, tall, short = microkernel(**SEED_CORE, mode="seed")
     assert (first.form, first.keep, first.copied) == ("nocopy", 6, 0)
     assert (tall.form, tall.keep, tall.copied) == ("inline", 6, 8)  # floor(0.8 * 8) = 6
@@ -82,13 +82,13 @@ def test_z_4_is_unacceptable_below_four_vectors_per_core():
     assert not narrow[2].limit("balance").passed
 
 
-def test_m_at_most_w_form_needs_to_hide_the_latency():
+def test_m_at_most_w_must_cover_the_latency():
     """On 4 ways the 14 rows of (14, 2) are four runs of 4: 4 * 2 = 8 in flight do not exceed 13."""
     assert pairs(microkernel(**{**SEED_CORE, "ways": 4}, mode="seed")) == [(6, 4), (14, 2)]
     assert pairs(microkernel(**{**SEED_CORE, "ways": 4, "fma_latency": 7}, mode="seed"))[-1] == (4, 2)
 
 
-def test_no_second_form_where_the_ways_hold_the_tallest():
+def test_no_second_kernel_variant_if_the_ways_hold_the_tallest():
     assert pairs(microkernel(**{**SEED_CORE, "ways": 16}, mode="seed")) == [(6, 4), (14, 2)]
 
 

@@ -92,7 +92,7 @@ def test_what_cannot_be_is_said_in_one_sentence(change, error, words):
     assert "\n" not in str(found.value)
 
 
-def test_a_configuration_of_another_form_is_refused():
+def test_a_configuration_of_another_algorithm_is_refused():
     with pytest.raises(DatabaseError, match="algorithm = 'normal' of a gemm for a gemm with dynamic rows"):
         open_tiling_of(Config.of("gemm", "normal", {}), product(), EIGHT, AHEAD)
 

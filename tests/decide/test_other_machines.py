@@ -62,7 +62,7 @@ def test_more_cores_take_no_longer(name):
 
 @pytest.mark.parametrize("workload", CONVS, ids=str)
 @pytest.mark.parametrize("name", CPUS)
-def test_convolutions_have_a_form_with_a_time(name, workload):
+def test_convolutions_have_an_algorithm_with_a_predicted_time(name, workload):
     d = tt.decide(workload, with_cores(name, 16))
     times = {c.form: c.predicted_seconds for c in d.candidates if c.predicted_seconds is not None}
     assert times[d.form] == min(times.values()) > 0

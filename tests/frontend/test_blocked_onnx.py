@@ -78,7 +78,7 @@ def test_rows_are_rounded_as_far_as_the_model_allows(level, dtype, tolerance):
     proto = product(64, 256, 32, zeros="packed", level=level)
     compare(proto, 256, tolerance=tolerance)
     operators = tt.compile(proto, batch=1, dims={"length": 4}, cache=False).report().operators
-    (found,) = [operator for operator in operators if operator.kind == "product"]
+    (found,) = [operator for operator in operators if operator.kind == "gemm"]
     assert found.workload["dtype"] == dtype
     assert found.workload["encoding"] == "int4:32:float32:zero_points"
 
@@ -87,7 +87,7 @@ def test_rows_are_rounded_as_far_as_the_model_allows(level, dtype, tolerance):
 def test_rows_are_quantised_where_that_is_asked_for(level, activations):
     proto = product(64, 256, 32, zeros="packed", level=level)
     executable = tt.compile(proto, activations=activations, cache=False)
-    (found,) = [operator for operator in executable.report().operators if operator.kind == "product"]
+    (found,) = [operator for operator in executable.report().operators if operator.kind == "gemm"]
     assert found.workload["dtype"] == activations
     x = RNG.standard_normal((2, 3, 256)).astype(np.float32)
     exact = tt.compile(proto, activations="float32", cache=False).run(x)
@@ -114,7 +114,7 @@ def test_scales_of_bfloat16_stay_in_two_bytes_where_float16_holds_them(least, ke
     values = np.stack([packed & 15, packed >> 4], axis=-1).reshape(48, 4, 32).astype(np.float64) - 8
     weights = (values * scales.astype(np.float64).reshape(48, 4, 1)).reshape(48, 128)[:, :100]
     made = tt.compile(proto, cache=False)
-    assert [o.workload["encoding"] for o in made.operators if o.kind == "product"] == [f"int4:32:{kept}"]
+    assert [o.workload["encoding"] for o in made.operators if o.kind == "gemm"] == [f"int4:32:{kept}"]
     x = RNG.standard_normal((1, 3, 100)).astype(ml_dtypes.bfloat16)
     right = x.astype(np.float64) @ weights.T
     assert np.abs(made.run(x).astype(np.float64) - right).max() < 1e-2 * np.abs(right).max()
@@ -434,7 +434,7 @@ def test_weights_that_are_dequantised_in_blocks_stay_so(kind, turned, zeros):
     kind = TensorProto.FLOAT
     proto = model(nodes, [("x", kind, ["rows", k])], [("y", kind, ["rows", n])], constants)
     executable = tt.compile(proto, cache=False)
-    (product,) = [operator for operator in executable.report().operators if operator.kind == "product"]
+    (product,) = [operator for operator in executable.report().operators if operator.kind == "gemm"]
     assert product.workload["encoding"].startswith("int4:32" if low in (-8, 0) and high <= 16 else "int8:32")
     assert product.nodes == ("product",)
     x = RNG.standard_normal((3, k)).astype(np.float32)

@@ -11,7 +11,7 @@ from tvm_tiling.frontend import load_model
 from tvm_tiling.model.passes.dataflow import rewrite
 
 
-def test_an_onnx_node_that_is_not_supported_in_its_form(capfd):
+def test_an_onnx_node_with_unsupported_attributes(capfd):
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(

@@ -28,7 +28,7 @@ def forms() -> dict[str, tuple[bytes, bytes | None]]:
     }
 
 
-def test_every_form_is_the_same_model():
+def test_every_file_format_gives_the_same_model():
     loaded = [load_model(model, params=params) for model, params in forms().values()]
     for model in loaded:
         assert (model.source, model.input_names, model.output_names) == ("relay", ("x",), ("output",))

@@ -24,7 +24,7 @@ def both(module, *args):
 
 
 def dtypes(made):
-    return [o.workload["dtype"] for o in made.operators if o.kind in ("convolution", "product")]
+    return [o.workload["dtype"] for o in made.operators if o.kind in ("convolution", "gemm")]
 
 
 @pytest.mark.parametrize(("dtype", "low", "high"), RANGES)

@@ -29,7 +29,7 @@ def checked(module, x):
         right = module.eval()(x)
     made = tt.compile(module, example_inputs=(x,), cache=False)
     assert far(made(x), right) < MOST[x.dtype]
-    return [o.workload.get("encoding") for o in made.operators if o.kind == "product"]
+    return [o.workload.get("encoding") for o in made.operators if o.kind == "gemm"]
 
 
 def int4(n, k, group, dtype, zeros):

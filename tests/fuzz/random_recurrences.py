@@ -9,10 +9,10 @@ import tvm
 from case import Case
 from products import native
 from recurrent_reference import by_numpy, numbers
-from tvm_tiling.schedules.rnn import schedule_recurrence
 
 import tvm_tiling as tt
 from tvm_tiling.decide.rnn.recurrence import GATES, Recurrence
+from tvm_tiling.schedules.rnn import schedule_recurrence
 
 ROUNDING = 5e-6  # of states, which are below 1; a plain RNN with ReLU grows, and is compared relative to its size
 

@@ -23,7 +23,7 @@ def engines(text):
     return re.findall(r'with T\.sblock\("(\w+)"\):(?:(?!with T\.sblock).)*?"vsim\.engine": "(\w+)"', text, re.S)
 
 
-def test_the_matrix_form_reads_the_image_as_it_lies():
+def test_the_matrix_algorithm_reads_the_image_in_place():
     text = script("vsim/vta")
     assert engines(text) == [("image", "load"), ("kernels", "load"), ("sums", "matrix"), ("store", "store")]
     assert 'image_on_chip = T.sblock_alloc_buffer((1, 1, 16, 16, 1, 32), "int8", scope="global.b")' in text

@@ -6,11 +6,11 @@ import re
 
 import pytest
 from tvm import te, tirx, topi
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise, shared_axis
 from tvm_tiling.decide.vector.reduction import ACROSS_VECTORS, strip_vectors
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 ICE_LAKE = tt.Hardware.load("icelake-server-2c")
 

@@ -68,7 +68,7 @@ def test_a_calibration_says_what_it_found_and_what_it_left_out(quick):
 @pytest.mark.parametrize("shares", [(0.4,), (0.0, 0.4)], ids=["before", "meanwhile"])
 def test_a_busy_machine_is_refused_unless_it_is_asked_for(quick, monkeypatch, shares):
     work(monkeypatch, *shares)
-    with pytest.raises(module.BusyMachine, match="40 % of the cores' time; expected at most 5 %"):
+    with pytest.raises(module.BusyMachine, match="40% of the cores' time; expected at most 5%"):
         module.calibrate()
     work(monkeypatch, 0.4)
     assert module.calibrate(busy=True).calibration.other_work == 0.4

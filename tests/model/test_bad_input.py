@@ -137,7 +137,7 @@ def test_inputs_that_do_not_fit(product):
         "'x' has shape (3, 2)": lambda: exe.run(x.T),
         "'x' is float64": lambda: exe.run(x.astype("float64")),
         "'x' is int32": lambda: exe.run(x=x.astype("int32")),
-        "2 inputs are given, but the model takes 1": lambda: exe.run(x, x),
+        "the number of inputs is 2; expected at most 1": lambda: exe.run(x, x),
         "'x' is missing": lambda: exe.run(),
         "no input 'data'": lambda: exe.run(data=x),
         "'x' is given twice": lambda: exe.run(x, x=x),

@@ -125,7 +125,7 @@ def test_winograd_of_floats_of_which_one_operand_lies_in_16_bits(dtype, part):
 
 
 @pytest.mark.parametrize(("machine", "direct"), [("zen4-server-8c", "int16"), ("icelake-server-2c", "float32")])
-def test_weights_of_half_precision_are_packed_as_the_form_takes_them(machine, direct):
+def test_weights_of_half_precision_are_packed_as_the_algorithm_reads_them(machine, direct):
     function = convolution((1, 14, 14, 32), (3, 3, 32, 64), (1, 1, 1, 1), "bfloat16")
     hardware = tt.Hardware.load(machine)
 

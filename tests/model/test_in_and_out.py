@@ -271,8 +271,8 @@ def read_only(shape):
 
 ZEROS = np.zeros(SHAPE, "float32")
 REFUSED = {
-    "too few": ([ZEROS], "out has 1 arrays; the model has 3 outputs: 'output_0', 'output_1', 'output_2'"),
-    "one array": (ZEROS, "out has 1 arrays; the model has 3 outputs"),
+    "too few": ([ZEROS], "the number of arrays in out is 1; expected 3: 'output_0', 'output_1', 'output_2'"),
+    "one array": (ZEROS, "the number of arrays in out is 1; expected 3"),
     "shape": (
         [ZEROS, np.zeros((16, 6), "float32"), np.zeros(96, "float32")],
         "'output_1' has shape (16, 6); expected (6,",
@@ -303,7 +303,7 @@ def test_what_cannot_be_written_to(what):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_outputs_by_name_and_other_forms():
+def test_outputs_by_name_and_as_other_arguments():
     x, y = values(SHAPE, "float32", 1), values(SHAPE, "float32", 2)
     names = compiled().signature.output_names
     out = dict(zip(names, outputs(), strict=True))

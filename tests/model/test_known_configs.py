@@ -55,7 +55,7 @@ def test_configs_are_taken_and_reported(network):
     source = Configs(7, known=lambda w: isinstance(w, ConvWorkload))
     exe = tt.compile(mod, database=source, cache=False)
     np.testing.assert_allclose(exe.run(x), want, rtol=1e-3, atol=1e-4)
-    records = [o for o in exe.report().operators if o.kind in ("convolution", "product")]
+    records = [o for o in exe.report().operators if o.kind in ("convolution", "gemm")]
     assert {type(w) for w in source.asked} == {ConvWorkload, GemmWorkload}
     for record in records:
         known = record.kind == "convolution"

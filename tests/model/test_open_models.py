@@ -378,7 +378,7 @@ def images_computed(x: np.ndarray, weights) -> np.ndarray:
     return np.maximum(np.einsum("ncyxij,ocij->noyx", windows(b, 3, 1, 1), second), 0)
 
 
-def test_images_of_any_size_have_the_forms_of_fixed_ones(monkeypatch):
+def test_images_of_any_size_have_the_algorithms_of_fixed_sizes(monkeypatch):
     def slow(*_):
         raise AssertionError("plain loops")
 

@@ -166,7 +166,7 @@ def test_lowered_networks_compute_what_they_did(body, shape):
     result = machine["main"](*(tvm.runtime.tensor(a) for a in arrays)).numpy()
     np.testing.assert_allclose(result, default(mod, arrays), rtol=1e-4, atol=1e-5)
     kinds = Counter(operator.kind for operator in operators)
-    assert kinds["product"] + kinds["convolution"] + kinds["attention"] >= 4
+    assert kinds["gemm"] + kinds["convolution"] + kinds["attention"] >= 4
     assert all(o.tiling is not None for o in operators if o.kind != "other")
 
 

@@ -125,7 +125,7 @@ def test_recurrent_weights_lie_in_memory_in_16_bits(precision):
 def test_what_is_multiplied_lies_in_memory_in_that_type(precision):
     model = images()
     made = tt.compile(model, precision=precision, calibration=given(model), cache=False)
-    multiplying = [o for o in made.operators if o.kind in ("convolution", "product")]
+    multiplying = [o for o in made.operators if o.kind in ("convolution", "gemm")]
     assert len(multiplying) == 5
     # Depthwise convolutions, which use a number once per kernel position, would be widened in 16 bits: they stay in
     # float32.
@@ -187,7 +187,7 @@ def test_a_layer_whose_numbers_8_bits_do_not_hold_stays_in_floats_by_name():
     model = function([(40, 64)], body)
     inputs = [x * (np.arange(x.size).reshape(x.shape) % 997 == 7) * 1e3 + x for x in given(model)]
     made = tt.compile(model, precision="int8", calibration=inputs, cache=False)
-    types = [o.workload["dtype"] for o in made.operators if o.kind == "product"]
+    types = [o.workload["dtype"] for o in made.operators if o.kind == "gemm"]
     assert types == ["float32", "int8"]
     assert len(made.precision.left) == 1
     assert made.precision.error < FAR["int8"]
@@ -202,7 +202,7 @@ def test_a_view_of_what_is_not_a_gemm_is_quantised_too():
     model = function([(8, 6, 8)], body)
     inputs = given(model)
     made = tt.compile(model, precision="int8", calibration=inputs, cache=False)
-    assert [o.workload["dtype"] for o in made.operators if o.kind == "product"] == ["int8"]
+    assert [o.workload["dtype"] for o in made.operators if o.kind == "gemm"] == ["int8"]
     assert made.precision.error < FAR["int8"]
 
 

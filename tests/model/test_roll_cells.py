@@ -67,7 +67,7 @@ def compare(net, given, layers):
 
 def check(exe, net, given, layers):
     kinds = [operator.kind for operator in exe.operators for _ in range(operator.calls)]
-    assert (kinds.count("recurrence"), kinds.count("product")) == (layers, layers)
+    assert (kinds.count("recurrence"), kinds.count("gemm")) == (layers, layers)
     found = exe.run(*(value.numpy() for value in given))
     with torch.no_grad():
         wanted = net(*given)

@@ -144,7 +144,7 @@ def test_without_a_file_of_its_own_a_model_runs_from_memory(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["foreign", "_file_system"])
-def test_files_that_others_may_cut_short_are_read(name, saved, tmp_path, monkeypatch):
+def test_files_that_others_may_truncate_are_read(name, saved, tmp_path, monkeypatch):
     path, x, want = saved
     (tmp_path / "numbers").write_bytes(bytes(range(256)) * 4096)
     values = {"foreign": "is another's", "_file_system": 0x6969}  # NFS

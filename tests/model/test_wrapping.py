@@ -162,7 +162,7 @@ def test_what_wraps_around_already_stays(dtype):
 
 
 @pytest.mark.parametrize("dtype", ("int8", "int32"))
-def test_gemms_keep_the_form_that_schedules_know(dtype):
+def test_gemms_keep_the_pattern_that_schedules_match(dtype):
     a, b = (te.placeholder((4, 4), dtype, name=name) for name in "ab")
     k = te.reduce_axis((0, 4), "k")
     product = te.compute((4, 4), lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), k))

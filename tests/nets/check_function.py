@@ -14,11 +14,11 @@ from choices import Choices
 from magnitudes import holds, magnitude_of, magnitudes
 from tir_functions import Function, draw_function, numbers
 from tvm import te, tirx
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.errors import TilingError
 from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 # What rounding may add to the error of the plain build, which is not the only correct one: relative to the magnitude of
 # the summed values.

@@ -36,7 +36,7 @@ def test_a_wrong_result_is_distinguished_from_rounding():
     assert not difference(np.array([1.0, 2.1, np.nan, np.inf], "float32"), wanted, [wanted * np.float32(1.01)])
 
 
-def test_no_axes_are_no_attribute_in_the_form_of_earlier_versions():
+def test_an_empty_list_of_axes_is_no_attribute_in_earlier_versions():
     import numpy as np
     from onnx_versions import in_form_of
 

@@ -8,10 +8,10 @@ import tvm
 from check_function import NotJudged, check
 from choices import Choices, smaller
 from tvm import te, tirx
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -8,9 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 import tvm
-from tvm_tiling.schedules.block_rows import schedule_block_rows
-from tvm_tiling.schedules.blocked_gemm import schedule_blocked
-from tvm_tiling.schedules.table_rows import schedule_table_rows
 
 import tvm_tiling as tt
 from tvm_tiling.decide.gemm.block_rows import BlockRows
@@ -20,6 +17,9 @@ from tvm_tiling.lowering.described import described_function
 from tvm_tiling.lowering.weight_panels import Blocks, blocks_of_records, record_memory, records
 from tvm_tiling.match.described import description_of
 from tvm_tiling.operand_types import Encoding
+from tvm_tiling.schedules.block_rows import schedule_block_rows
+from tvm_tiling.schedules.blocked_gemm import schedule_blocked
+from tvm_tiling.schedules.table_rows import schedule_table_rows
 
 CPU = tt.Hardware.detect().cpu
 ENCODINGS = ("int4:32", "int4:16:float16:zero_points", "int8:32", "int8:128:float32:zero_points")

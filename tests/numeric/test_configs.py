@@ -139,7 +139,7 @@ def test_a_known_config_that_the_operator_cannot_have_is_left_to_the_formulas():
         schedule_operator(func, "f", hardware, Options(config=source.config))
 
 
-def test_a_config_and_a_form_are_one_too_many():
+def test_a_config_and_an_algorithm_together_are_refused():
     config = Config.of("gemm", "stream", {})
     with pytest.raises(HardwareError, match="expected a configuration alone"):
         tt.tiling_schedule(plain_operator(GemmWorkload(m=4, n=20, k=30)), algorithm="normal", config=config)

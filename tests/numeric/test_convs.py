@@ -218,7 +218,7 @@ def test_types(dtype, ci):
     ],
 )
 @pytest.mark.parametrize("packed", [True, False])
-def test_any_admissible_form_can_be_forced(form, conv, packed):
+def test_any_admissible_algorithm_can_be_forced(form, conv, packed):
     """Unsupported ones give the reason in one sentence."""
     source = topi_conv(conv, "NHWC", "HWIO") if conv.groups == 1 else topi_depthwise(conv, "NHWC")
     workload = conv.workload("NHWC")

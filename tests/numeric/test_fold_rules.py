@@ -13,12 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tvm import relax, s_tir, te, tirx, topi
 from tvm.s_tir import meta_schedule
-from tvm_tiling.schedules.fold_rules import FoldStrides, FoldWidth
 
 from tvm_tiling import TilingError, UnsupportedOperator
 from tvm_tiling.decide.conv.stride_fold import StrideFold
 from tvm_tiling.lowering.fold_moves import fold_strides, fold_width
 from tvm_tiling.match import prim_func_of
+from tvm_tiling.schedules.fold_rules import FoldStrides, FoldWidth
 
 STEM = Conv(space=(8, 9), kernel=(3, 3), stride=(2, 2), before=(1, 1), behind=(1, 1), n=1, ci=3, co=5)
 KERNELS = ("OHWI", "HWIO")

@@ -8,11 +8,11 @@ import tvm
 from products import DTYPES
 from tvm import te, tirx
 from tvm.script import tirx as T  # noqa: N812
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 M, N, K = 9, 17, 11
 

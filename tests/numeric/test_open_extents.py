@@ -11,12 +11,12 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.model.kernels import Kind, _safe
 from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 N, M, P = (tirx.Var(name, "int64") for name in "nmp")
 # Of n, m and p: less than a vector, whole vectors, several, and 0.

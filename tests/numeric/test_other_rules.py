@@ -14,11 +14,11 @@ import pytest
 import tvm
 from products import DTYPES, Guarded
 from tvm import relax, s_tir, te, tirx
-from tvm_tiling.schedules import plain_loops
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.lowering.vector_math import with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.schedules import plain_loops
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 op, nn = relax.op, relax.op.nn
 SIZES = (1, 7, 31, 33, 127)

@@ -60,7 +60,7 @@ def layout_cases():
 
 @pytest.mark.pairs
 @pytest.mark.parametrize(("dtype", "form", "trans_a", "trans_b", "weights"), layout_cases())
-def test_every_form_type_and_layout(dtype, form, trans_a, trans_b, weights):
+def test_every_algorithm_type_and_layout(dtype, form, trans_a, trans_b, weights):
     number = layout_cases().index((dtype, form, trans_a, trans_b, weights))
     p = Product(dtype=dtype, trans_a=trans_a, trans_b=trans_b, **sizes_for(form, number))
     taken = check(p, machine_for(form), form=form, weights=weights, seed=number)

@@ -10,7 +10,6 @@ import pytest
 import tvm
 from recurrent_reference import by_numpy, numbers
 from tvm import tirx
-from tvm_tiling.schedules.rnn import schedule_recurrence
 
 import tvm_tiling as tt
 from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
@@ -19,6 +18,7 @@ from tvm_tiling.lowering.recurrent_loops import recurrent_function
 from tvm_tiling.lowering.samples import samples
 from tvm_tiling.match.recurrent import recurrence_of
 from tvm_tiling.runtime.arrays import numpy_type
+from tvm_tiling.schedules.rnn import schedule_recurrence
 
 CPU = tt.Hardware.detect().cpu
 CASES = (

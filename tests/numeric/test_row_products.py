@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, topi
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 
 @pytest.mark.parametrize(("rows", "columns", "width"), [(16, 16, 16), (9, 33, 5), (128, 128, 64)])

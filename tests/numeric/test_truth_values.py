@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax, te, tirx
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 PAIRS = {
     tirx.EQ: np.equal,

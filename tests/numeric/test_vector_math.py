@@ -7,11 +7,11 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx, topi
-from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.lowering.named_values import without_names
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu, tiling_schedule
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0]
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from products import Guarded, native
 from test_convs import check
 from tvm import te, topi
-from tvm_tiling.schedules.conv_wfold import WFoldEmitter
 
 import tvm_tiling as tt
 from tvm_tiling.decide.fold.cpu_wfold import decide_wfold_cpu
@@ -22,6 +21,7 @@ from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.lowering.prim_func import write_packed
 from tvm_tiling.match import match_conv, prim_func_of
 from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedules.conv_wfold import WFoldEmitter
 
 STEM = Conv(space=(9, 33), kernel=(3, 3), stride=(2, 2), before=(1, 1), behind=(1, 1), n=1, ci=3, co=7)
 LAYOUTS = {"NHWC": "HWIO", "NCHW": "OIHW"}

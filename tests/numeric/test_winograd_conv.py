@@ -9,7 +9,6 @@ import pytest
 import tvm
 from products import Guarded
 from tvm import te, topi
-from tvm_tiling.schedules.conv_winograd import WinogradEmitter
 
 from tvm_tiling.decide.conv.conv_tiling import ConvTiling
 from tvm_tiling.decide.conv.winograd import WinogradTiling, decide_winograd, predicted_error
@@ -17,6 +16,7 @@ from tvm_tiling.hardware.dot_instructions import FMA_FLOAT32
 from tvm_tiling.lowering.prim_func import ScheduledOperator, write_packed, write_plain
 from tvm_tiling.match import match_conv
 from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.schedules.conv_winograd import WinogradEmitter
 from tvm_tiling.workload import ConvWorkload
 
 

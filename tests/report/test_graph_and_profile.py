@@ -64,7 +64,7 @@ def test_the_drawing_has_every_edge_and_the_slowest_step_is_strongest():
     assert "(predicted; nothing was measured)" in page_of(model(measured=False))
 
 
-def test_a_model_without_a_graph_has_none_and_a_long_one_is_cut():
+def test_a_model_without_a_graph_has_none_and_a_long_one_is_truncated():
     assert graph_view((), {}) is None
     bare = dataclasses.replace(model(), report=dataclasses.replace(model().report, graph=()))
     assert 'class="graph"' not in page_of(bare)
@@ -109,7 +109,7 @@ def test_the_table_adds_up_times_and_counters_of_all_threads():
     assert alone.busy == pytest.approx([9e-5, 0.0]) and alone.counters == {"cycles": 10, "instructions": 20}
     assert list(operators) == sorted(operators, key=lambda name: -operators[name].seconds)
     assert "2.00" in page.cells and "0.67" in page.cells  # instructions per cycle
-    assert "98 %" in page.cells and "50 %" in page.cells
+    assert "98%" in page.cells and "50%" in page.cells
 
 
 def test_what_was_not_counted_is_said():

@@ -15,11 +15,11 @@ from tvm_tiling.report.zoomed import Span, lanes
 pytestmark = pytest.mark.skipif(browser_path() is None, reason=f"no browser is installed: {', '.join(NAMES)}")
 
 ROWS = [
-    ("b10", "1\N{NARROW NO-BREAK SPACE}024", "12.5 %"),
-    ("b9", "–", "3.0 %"),
-    ("a", "0.597", "100 %"),
+    ("b10", "1\N{NARROW NO-BREAK SPACE}024", "12.5%"),
+    ("b9", "–", "3.0%"),
+    ("a", "0.597", "100%"),
     ("c", "20", "–"),
-    *((f"z{n}", str(100 + n), "50 %") for n in range(8)),
+    *((f"z{n}", str(100 + n), "50%") for n in range(8)),
 ]
 COLUMN = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[{}].textContent)"
 SHOWN = "[...document.querySelectorAll('tbody tr')].filter(r => r.checkVisibility()).map(r => r.cells[0].textContent)"

@@ -17,7 +17,7 @@ import tvm_tiling as tt
 import tvm_tiling.report.page
 from tvm_tiling.accel.report.sweep import sweep
 from tvm_tiling.errors import ModelFormatError
-from tvm_tiling.figures import column, count, percent, scaled, seconds, size
+from tvm_tiling.figures import column, count, percent, quantity, scaled, seconds, size, times
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.model.precision.record import Compared, PrecisionRecord
 from tvm_tiling.model.report import OperatorRecord
@@ -192,9 +192,9 @@ def test_text_is_escaped_and_markup_passes():
 
 
 def test_columns_of_figures_stand_to_the_right():
-    text = table(("name", "time", "share"), [("a", "1.5 ms", Cell("3 %", "won")), ("7 x 7", "–", None)])
+    text = table(("name", "time", "share"), [("a", "1.5 ms", Cell("3%", "won")), ("7 x 7", "–", None)])
     assert re.findall(r"<th([^>]*)>", text)[1:] == [' scope="col"', *[' scope="col" class="n"'] * 2]
-    assert '<td class="won n">3 %</td>' in text
+    assert '<td class="won n">3%</td>' in text
 
 
 def test_bars_are_in_proportion():
@@ -244,8 +244,10 @@ def test_figures_have_the_prefix_that_fits():
         "4.00 s",
     ]
     assert (size(None), size(100), size(1536), size(5 << 20)) == ("–", "100 B", "1.50 KiB", "5.00 MiB")
-    assert scaled(123456.0, "op/s") == "123 kop/s" and scaled(-2e9) == "-2.00 G" and percent(0.1234) == "12.3 %"
-    assert (percent(-0.0381), percent(-0.0001)) == ("−3.8 %", "0.0 %")
+    assert scaled(123456.0, "op/s") == "123 kop/s" and scaled(-2e9) == "-2.00 G" and percent(0.1234) == "12.3%"
+    assert [quantity(n, "tile") for n in (0, 1, 2)] == ["0 tiles", "1 tile", "2 tiles"] and times(1) == "once"
+    assert quantity(3, "axis", "axes") == "3 axes"
+    assert (percent(-0.0381), percent(-0.0001)) == ("−3.8%", "0.0%")
 
 
 def test_a_column_has_one_unit():
@@ -315,7 +317,7 @@ def test_a_busy_machine_is_said_above_the_title():
     busy = dataclasses.replace(timed, report=dataclasses.replace(timed.report, others=0.31))
     html = model_page(busy)
     assert html.index('class="banner"') < html.index("<h1>")
-    assert "other processes took 31 % of the cores" in unescape(html) and "latency, median</abbr> (doubtful)" in html
+    assert "other processes took 31% of the cores" in unescape(html) and "latency, median</abbr> (doubtful)" in html
     assert timed_from_dict(json.loads(json.dumps(busy.to_dict())), "x").report.others == 0.31
     rival = dataclasses.replace(timed, rival={**timed.rival, "doubtful": True})
     assert "comparison with onnxruntime is doubtful" in model_page(rival)
@@ -350,10 +352,10 @@ def advised(workload, kind, seconds, **more):
 
 def test_a_layer_that_reads_weights_is_to_be_batched():
     product = GemmWorkload(m=1, k=2048, n=1024)  # 8 MiB of weights, 0.42 ms at 20 GB/s
-    (first, *_) = advised(product, "product", 5e-4)
+    (first, *_) = advised(product, "gemm", 5e-4)
     assert "memory-bound" in first.what and "--batch" in first.what and "--weights int8" in first.what
     assert first.gain == pytest.approx(5e-4 - product.flops / 200e9) and first.numbers == [1]  # then compute-bound
-    assert not advised(dataclasses.replace(product, batch=8), "product", 4e-3)  # each multiplies a different matrix
+    assert not advised(dataclasses.replace(product, batch=8), "gemm", 4e-3)  # each multiplies a different matrix
 
 
 def test_a_compute_bound_layer_is_to_be_narrower_and_a_slow_one_tuned():
@@ -369,7 +371,7 @@ def test_a_compute_bound_layer_is_to_be_narrower_and_a_slow_one_tuned():
 
 def test_what_multiplies_nothing_is_named():
     (only,) = advised(None, "other", 1e-3)
-    assert "100 % of the time" in only.what and only.gain == 1e-3
+    assert "100% of the time" in only.what and only.gain == 1e-3
     timed = model()
     assert advice(dataclasses.replace(timed, report=dataclasses.replace(timed.report, seconds=None))) == []
 
@@ -396,6 +398,6 @@ def test_advice_comes_in_order_and_is_called_a_prediction():
 def test_a_simulation_says_what_its_engine_waits_for():
     report = simulation()
     told = simulation_advice(report)
-    assert told[0].startswith("matrix waits 99 % of the cycles (1\N{NARROW NO-BREAK SPACE}768) because its operands")
+    assert told[0].startswith("matrix waits 99% of the cycles (1\N{NARROW NO-BREAK SPACE}768) because its operands")
     assert told[-1].startswith("The lower bound is memory-bound: ")
     assert "lower bound is memory-bound" in page_of(report)

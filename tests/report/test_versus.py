@@ -73,7 +73,7 @@ def test_doubts_of_either_side_are_in_the_banner():
     elsewhere = dataclasses.replace(busy.baseline, machine={**busy.baseline.machine, "cpu": "another"})
     text = page_of(dataclasses.replace(busy, baseline=elsewhere))
     banner = text[text.index('class="banner"') : text.index("<h1>")]
-    assert "Baseline: Doubtful: other processes took 40 %" in banner
+    assert "Baseline: Doubtful: other processes took 40%" in banner
     assert "speedup is doubtful" in banner and "different processors" in banner
     assert 'class="banner"' not in page_of(versus())
 

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose operator
 from convs import Conv, to_layout, topi_conv, topi_depthwise
 from products import Product, expected, inputs_of, native, tensors
 from recurrent_reference import by_numpy, numbers
-from tvm_tiling.schedules.rnn import schedule_recurrence
 
 import tvm_tiling as tt
 from tvm_tiling.decide.rnn.recurrence import Recurrence
+from tvm_tiling.schedules.rnn import schedule_recurrence
 
 pytestmark = pytest.mark.slow
 TIMES = 4.0

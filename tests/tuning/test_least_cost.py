@@ -142,7 +142,7 @@ def test_nothing_here_is_below_its_bound():
         bench.close()
 
 
-def test_the_described_least_is_of_the_form():
+def test_the_described_lower_bound_depends_on_the_algorithm():
     w = conv(h=32, w=32, padding=(1, 1, 1, 1), ci=64, co=64)
     winograd = Config.of("conv", "winograd", {"m": 6})
     assert least_cost(w, CPU, winograd) < least_cost(w, CPU, DIRECT) / 2 < least_cost(w, CPU) / 2

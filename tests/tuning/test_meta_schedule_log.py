@@ -83,7 +83,7 @@ def test_each_trial_is_reported_with_its_cause(tmp_path, caplog):
     assert "tt.local_builder()" in trials[1].reason
     assert [trial.reason for trial in trials[4:]] == ["TVMError: no such loop", "timed out after 2 s while running"]
     first, second = (record.getMessage() for record in caplog.records if "trials failed" in record.getMessage())
-    assert first.startswith("fused_dense: 1 of 3 trials failed, 1 times: timed out after 30 s while building")
+    assert first.startswith("fused_dense: 1 of 3 trials failed, once: timed out after 30 s while building")
     assert second.startswith("fused_dense: 2 of 3 trials failed, ") and "TVMError: no such loop" in second
 
 

@@ -47,6 +47,13 @@ def ran(path):
     return future.result()
 
 
+def test_operands_without_names_get_different_ones():
+    a, b, r = te.placeholder((64, 96), "int8"), te.placeholder((96, 80), "int8"), te.reduce_axis((0, 96))
+    c = te.compute((64, 80), lambda i, j: te.sum(a[i, r].astype("int32") * b[r, j].astype("int32"), axis=r))
+    program = tt.compile(te.create_prim_func([a, b, c]), target="vsim/vta").program
+    assert [tensor.name for tensor in program.tensors] == ["placeholder", "placeholder_1", "compute"]
+
+
 def test_a_candidates_seconds_are_the_cycles_of_its_config():
     func = product()
     space = space_of(func, VTA)

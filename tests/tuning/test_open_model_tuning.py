@@ -98,7 +98,7 @@ def test_what_was_found_is_compiled_reported_and_right(tuned, tmp_path, monkeypa
     plain = tt.compile(layers(), **sizes)
     exe = tt.compile(layers(), database=database, **sizes)
     assert not exe.from_cache  # of the model compiled without the database
-    products = [record for record in exe.operators if record.kind == "product"]
+    products = [record for record in exe.operators if record.kind == "gemm"]
     assert len(products) == 2
     found = {task.report.workload.k: task.report.best for task in report.tasks if task.report.over_rows}
     assert found

@@ -157,7 +157,7 @@ def told(address, wanted, seconds=20.0):
     return found
 
 
-def test_a_killed_worker_is_started_anew_and_the_others_stay():
+def test_a_killed_worker_is_restarted_and_the_others_stay():
     with Fleet(predicting=2, per_process=1) as fleet:
         assert fleet.keep_up() == []
         first, second = (process.pid for process in fleet.workers)
@@ -178,7 +178,7 @@ def until(wanted, seconds=30.0):
         time.sleep(0.05)
 
 
-def test_a_worker_that_is_started_anew_joins_the_tuning_that_runs():
+def test_a_restarted_worker_joins_the_running_search():
     with Fleet(predicting=2, per_process=1, delay=0.05) as fleet:
         measurer = RemoteMeasurer(fleet.address, HARDWARE)
         try:
@@ -194,7 +194,7 @@ def test_a_worker_that_is_started_anew_joins_the_tuning_that_runs():
             measurer.close()
 
 
-def test_the_only_worker_started_anew_goes_on_with_the_search(tmp_path):
+def test_the_only_worker_continues_the_search_after_a_restart(tmp_path):
     with Fleet(predicting=1, delay=0.05) as fleet:
 
         def kill(progress) -> None:

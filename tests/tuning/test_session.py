@@ -84,7 +84,7 @@ def test_ctrl_c_keeps_everything_and_the_next_session_goes_on(database):
     assert third.jobs == []
 
 
-def test_a_session_that_is_not_to_resume_starts_anew(database):
+def test_a_session_without_resume_starts_from_the_beginning(database):
     tune(WORKLOAD, database=database, trials=5, runner=Told(by_text), progress=False)
     told = Told(by_text)
     report = tune(WORKLOAD, database=database, trials=5, runner=told, progress=False, resume=False)

@@ -103,7 +103,7 @@ def test_a_configuration_far_from_where_it_was_measured_is_less_certain_than_a_d
     assert correction.at(w, decision.config, decision.predicted)[1] < 0.6 * spread
 
 
-def test_a_form_whose_costs_scatter_does_not_widen_the_intervals_of_another():
+def test_an_algorithm_whose_costs_scatter_does_not_widen_the_intervals_of_another():
     rng = random.Random(6)
 
     def layers(count, stride, width):

@@ -82,7 +82,7 @@ def test_the_file_has_every_trial_as_it_comes_and_goes_on(tmp_path):
     assert set(lines[1]) >= {"number", "predicted", "cost", "best", "reason"}
 
 
-def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path):
+def test_a_truncated_line_is_left_out_and_overwritten(tmp_path):
     path = tmp_path / "trials.jsonl"
     report = search(log=path, trials=4)
     whole = path.read_bytes()

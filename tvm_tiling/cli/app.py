@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import io
 import os
 import signal
 import sys
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = "--debug" in words
     words, limits = _without_limits([word for word in words if word != "--debug"])
     before = os.environ.get(VARIABLE)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an encoding without µ does not end a command
     if arguments is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TilingError, WorkloadError
+from ..figures import quantity, scaled
 from ..hardware import Hardware
 from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
 from ..runtime.threads import own_core, usable_core_count
 from .model_options import ModelOptions, inputs_of, is_executable, opened
-from .output import duration, print_json, working
+from .output import print_json, working
 from .table import print_report
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def on_cpu(executable: Executable, model: str) -> Executable:
 
 def latency_text(measured: Benchmark) -> str:
     """Latency percentiles and throughput as text."""
-    p50, p90, p99 = map(duration, (measured.p50, measured.p90, measured.p99))
+    p50, p90, p99 = (scaled(time, "s") for time in (measured.p50, measured.p90, measured.p99))
     rate = f"{measured.throughput:,.0f}" if measured.throughput >= 1000 else f"{measured.throughput:.3g}"
-    return f"latency p50 {p50}, p90 {p90}, p99 {p99}; {rate} runs/s ({measured.runs} runs)"
+    return f"latency p50 {p50}, p90 {p90}, p99 {p99}; {rate} runs/s ({quantity(measured.runs, 'run')})"
 
 
 def _compared(pair: Paired) -> str:
@@ -109,7 +110,7 @@ def _compared(pair: Paired) -> str:
         return f"failed, {pair.reason}"
     doubtful = "; unreliable: other processes used the cores" if pair.doubtful else ""
     return (
-        f"median {duration(pair.peer.median)}, tvm-tiling {duration(pair.ours.median)} in {len(pair.ratios)} "
+        f"median {scaled(pair.peer.median, 's')}, tvm-tiling {scaled(pair.ours.median, 's')} in {len(pair.ratios)} "
         f"paired runs, speedup {pair.ratio:.2f} (spread {pair.spread:.2f}){doubtful}"
     )
 

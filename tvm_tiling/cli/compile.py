@@ -12,6 +12,7 @@ import typer
 
 from ..atomic_file import refuse_unwritable
 from ..errors import WorkloadError
+from ..figures import quantity, size
 from .model_options import (
     ModelOptions,
     is_executable,
@@ -56,7 +57,6 @@ def command(
     """
     from ..model.compile import compile_model
     from ..model.precision.record import FLOAT32
-    from ..model.report import mebibytes
 
     refuse_unwritable(output)
     if is_executable(model):
@@ -82,8 +82,9 @@ def command(
         return
     operators = sum(operator.calls for variant in executable.variants for operator in variant.operators)
     from_cache = " from the cache" if executable.from_cache else ""
-    memory = "" if peak is None else f", peak memory {mebibytes(peak)}"
-    print(f"{model}: {operators} operators compiled in {seconds:.1f} s{from_cache}{memory}, written to {output}")
+    memory = "" if peak is None else f", peak memory {size(peak)}"
+    kernels = quantity(operators, "operator")
+    print(f"{model}: {kernels} compiled in {seconds:.1f} s{from_cache}{memory}, written to {output}")
     if executable.precision != FLOAT32:
         print(executable.precision)
     for variant in executable.variants:

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from ..errors import DatabaseError
+from ..figures import scaled
 from ..hardware import Hardware
 from ..target import hardware_of
 from ..tuning.shapes.boundary import FACTOR, LIMIT, TOLERANCE
@@ -356,7 +357,7 @@ def _kept_cost(entry: Entry, machine: Fingerprint) -> str:
 
 
 def _cost(cost: float, machine: Fingerprint) -> str:
-    return f"{cost:.0f} cycles" if machine.unit == "cycles" else f"{cost * 1e6:.4g} us"
+    return f"{cost:.0f} cycles" if machine.unit == "cycles" else scaled(cost, "s", 4)
 
 
 def _between(interval: tuple[float, float] | None, machine: Fingerprint) -> str:

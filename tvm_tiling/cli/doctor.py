@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from ..errors import HardwareError, TilingError
+from ..figures import quantity
 from ..hardware import Cpu, Hardware
 from ..hardware.cpu import ARCHITECTURES
 from ..hardware.detect import detect_cpu
@@ -100,8 +101,8 @@ def check_cross_compilers() -> Iterator[Check]:
 def check_cpu(cpu: Cpu) -> Check:
     """The processor; a warning if properties other than its caches are assumed."""
     found = (
-        f"{cpu.mcpu or f'{cpu.arch}, unknown model'}: {cpu.cores} cores, {cpu.threads} threads, "
-        f"{cpu.vector_bits}-bit vectors, {cpu.fma_units} FMA per cycle"
+        f"{cpu.mcpu or f'{cpu.arch}, unknown model'}: {quantity(cpu.cores, 'core')}, "
+        f"{quantity(cpu.threads, 'thread')}, {cpu.vector_bits}-bit vectors, {cpu.fma_units} FMA per cycle"
     )
     assumed = [field for field in cpu.assumed if not field.startswith("caches")]
     if assumed:
@@ -142,8 +143,8 @@ def check_compile_cache() -> Check:
         return Check("compile cache", "warn", f"not used: {why}", fix)
     held = folder.held()
     found = (
-        f"{held.models} models and {held.kernels} kernels, {held.bytes >> 20} of {folder.limit >> 20} MiB used, in "
-        f"{folder.path}"
+        f"{quantity(held.models, 'model')} and {quantity(held.kernels, 'kernel')}, "
+        f"{held.bytes >> 20} of {folder.limit >> 20} MiB used, in {folder.path}"
     )
     parent = next(path for path in (folder.path, *folder.path.parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
@@ -154,9 +155,9 @@ def check_compile_cache() -> Check:
 def check_affinity(allowed: int, there: int) -> Check:
     """The processors of the affinity mask against those of the system."""
     if allowed >= there:
-        return Check("affinity", "ok", f"all {there} processors")
+        return Check("affinity", "ok", f"all {quantity(there, 'processor')}")
     fix = "to use all of them, run without taskset and without a cpuset of the container"
-    return Check("affinity", "warn", f"this process may use {allowed} of {there} processors", fix)
+    return Check("affinity", "warn", f"this process may use {allowed} of {quantity(there, 'processor')}", fix)
 
 
 def check_limit(limit: float | None, processors: int) -> Check:
@@ -166,6 +167,6 @@ def check_limit(limit: float | None, processors: int) -> Check:
     return Check(
         "cpu limit",
         "warn",
-        f"control groups limit this process to {limit:g} of {processors} processors",
+        f"control groups limit this process to {limit:g} of {quantity(processors, 'processor')}",
         "raise the limit of the container (--cpus, resources.limits.cpu) to a whole number of processors",
     )

@@ -14,6 +14,7 @@ import typer
 
 from ..decide.decide import decide
 from ..errors import WorkloadError
+from ..figures import quantity
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
@@ -151,7 +152,8 @@ def operator_line(workload: Workload) -> str:
         further = {key: plain[key] for key, value in usual.items() if plain[key] != value}
     elif isinstance(workload, RnnWorkload):
         r = workload
-        sizes = f"{r.cell} of {r.hidden_size} units on {r.input_size} inputs, {r.steps} steps, batch {r.batch}"
+        steps = quantity(r.steps, "step")
+        sizes = f"{r.cell} of {r.hidden_size} units on {r.input_size} inputs, {steps}, batch {r.batch}"
         standard = {"layers": 1, "bidirectional": False, "linear_before_reset": True, "activation": "tanh"}
         further = {key: plain[key] for key, value in standard.items() if plain[key] != value}
     else:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from ..figures import quantity
 from .model_options import (
     MODEL,
     ModelOptions,
@@ -42,5 +43,5 @@ def command(
         print_json({"folder": str(written), "files": files})
         return
     size = sum(path.stat().st_size for path in written.iterdir())
-    print(f"{model}: written to {written}, {len(files)} files, {size / 1e6:.1f} MB")
+    print(f"{model}: written to {written}, {quantity(len(files), 'file')}, {size / 1e6:.1f} MB")
     print(f"to build it: cmake -S {folder} -B {folder}-build && cmake --build {folder}-build")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import WorkloadError
+from ..figures import quantity
 from .model_options import (
     ACTIVATIONS,
     BATCH,
@@ -124,8 +125,8 @@ def command(
         print_json({"tokens": list(made.tokens), **text, **rates})
         return
     typer.echo()
-    prompted = f"prompt: {made.prompt} tokens, {made.prompt_rate:.1f} tokens/s"
-    typer.echo(f"{prompted}; generated: {len(made.tokens)} tokens, {made.rate:.1f} tokens/s", err=True)
+    prompted = f"prompt: {quantity(made.prompt, 'token')}, {made.prompt_rate:.1f} tokens/s"
+    typer.echo(f"{prompted}; generated: {quantity(len(made.tokens), 'token')}, {made.rate:.1f} tokens/s", err=True)
 
 
 def _ids(option: str, text: str) -> list[int]:

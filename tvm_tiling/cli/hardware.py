@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import typer
 
 from ..errors import HardwareError
+from ..figures import quantity
 from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
 from ..hardware.kernel_costs import KernelCosts
@@ -48,7 +50,8 @@ def hardware(
         how = "without a subcommand" if calibrate else "with --calibrate"
         raise HardwareError(f"{given} is supported only {how}")
     elif context.invoked_subcommand is None:
-        print(context.get_help())
+        print(context.get_help(), file=sys.stderr)  # as every group without a command
+        raise typer.Exit(2)
 
 
 @command.command("list", epilog=examples("tvm-tiling hardware list"))
@@ -174,7 +177,8 @@ def _summary(machine: Hardware) -> str:
     if machine.cpu is not None:
         cpu = machine.cpu
         units = f"{cpu.fma_units} x {cpu.vector_bits}-bit FMA"
-        parts.append(f"{cpu.mcpu or cpu.arch}, {cpu.cores} cores, {units}, L1 {cpu.caches[0].size // 1024} KiB")
+        cores = quantity(cpu.cores, "core")
+        parts.append(f"{cpu.mcpu or cpu.arch}, {cores}, {units}, L1 {cpu.caches[0].size // 1024} KiB")
     if machine.near_tile is not None:
         unit = machine.near_tile
         buffers = "/".join(str(size // 1024) for size in (unit.buf_a, unit.buf_b, unit.acc_max))

@@ -29,12 +29,6 @@ def width() -> int:
     return max(LEAST_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPE_WIDTH
 
 
-def duration(seconds: float) -> str:
-    """A time with three digits in s, ms or us."""
-    unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
-    return f"{seconds * scale:.3g} {unit}"
-
-
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON, keys in the given order."""
     print(json.dumps(value, indent=2, ensure_ascii=False))

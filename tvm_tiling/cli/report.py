@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 NO_OPTIONS = ModelOptions()
 
+_JSON = (
+    "a JSON file written by `report --json`, `bench MODEL --json`, `bench SUITE -o`, `tune --json` or `tune --log`, "
+    "or a Relay module"
+)
 TRIALS = ("trial", "operator", "predicted", "measured", "best so far", "failure")
 
 EXAMPLES = (
@@ -118,7 +122,9 @@ def command(
 
 
 def _result(name: str) -> Mapping[str, Any] | None:
-    """The content of a JSON result or a log of trials; None for any other file."""
+    """The content of a JSON result or a log of trials; None for any other file. Raises
+    ModelFormatError for any other JSON file, except for a Relay module."""
+    from ..frontend.relay.archive import is_relay
     from ..report.save import is_result
     from ..tuning.trial import FORMAT, MOST_HEADER, VERSION, is_log, read_trials
 
@@ -132,9 +138,13 @@ def _result(name: str) -> Mapping[str, Any] | None:
         return None
     try:
         plain = plain_json(path.read_bytes())
-    except ValueError:
-        return None  # the reader of models reports the error
-    return plain if is_result(plain) else None
+    except ValueError as error:
+        raise ModelFormatError(f"{name}: {error}; expected {_JSON}") from None
+    if is_result(plain):
+        return plain
+    if is_relay(path.read_bytes()):
+        return None
+    raise ModelFormatError(f"{name} is not a result; expected {_JSON}")
 
 
 def _for_this_cpu(name: str) -> bool:
@@ -329,7 +339,7 @@ def _print_compared(versus: Versus) -> None:
         forms = [record.form or record.kind if record else "" for record in (both.subject, both.baseline)]
         cells = ["" if time is None else f"{time * 1e6:.0f}" for time in (*both.seconds, -both.saved)]
         rows.append((nodes_text(both.record.nodes) or both.record.name, *forms, *cells))
-    print_table(("operator", "subject", "baseline", "subject us", "baseline us", "difference us"), rows)
+    print_table(("operator", "subject", "baseline", "subject µs", "baseline µs", "difference µs"), rows)
 
 
 def _say_written(output: str) -> None:

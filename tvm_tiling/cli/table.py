@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..figures import microseconds
 from .output import width
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def print_report(report: Report) -> None:
 def print_slowest(report: Report, most: int) -> None:
     """Print the `most` slowest operators."""
     shown = report.operators[:most]
-    _print(shown, ("measured us", "share"), lambda o: (_us(o.measured_seconds), _percent(report.share(o))))
+    _print(shown, ("measured µs", "share"), lambda o: (_us(o.measured_seconds), _percent(report.share(o))))
     if len(report.operators) > most:
         print(f"and {len(report.operators) - most} more")
 
@@ -140,11 +141,11 @@ def _print(
         for o in shown
     ]
     first, last = ("nodes", ("kernel",)) if named else ("operator", ())
-    print_table((first, "algorithm", "calls", "predicted us", *headings, *last, "why"), rows, spare=("kernel", "why"))
+    print_table((first, "algorithm", "calls", "predicted µs", *headings, *last, "why"), rows, spare=("kernel", "why"))
 
 
 def _us(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e6:.0f}"
+    return "" if seconds is None else microseconds(seconds)
 
 
 def _percent(share: float | None) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import typer
 
 from ..errors import TilingError
+from ..figures import quantity
 from ..hardware.usable import affinity, group_by_core
 
 OPTION = "--threads"
@@ -44,7 +45,8 @@ def restricted_to(words: Sequence[str]) -> Iterator[None]:
     before = affinity()
     cores = group_by_core(Path("/sys/devices/system/cpu"), before) or [{cpu} for cpu in sorted(before)]
     if count > len(cores):
-        raise ThreadsError(f"{OPTION} {count}: this process may use {len(cores)} cores; expected 1 to {len(cores)}")
+        may = quantity(len(cores), "core")
+        raise ThreadsError(f"{OPTION} {count}: this process may use {may}; expected 1 to {len(cores)}")
     os.sched_setaffinity(0, set().union(*cores[:count]) & before)
     try:
         yield

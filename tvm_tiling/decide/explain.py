@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
 
+from ..figures import times
+
 # Section titles in reading order, each with its fields.
 Sections: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -67,8 +69,8 @@ def value_text(name: str, value: object) -> str:
         return f"{value:.3g} s"
     if name in ("cycles", "cycles_per_step", "predicted_cycles") and isinstance(value, float):
         return f"{value:.0f}"
-    if name in ("load_a", "load_b"):
-        return "once" if value == 1 else f"{value} times"
+    if name in ("load_a", "load_b") and isinstance(value, int):
+        return times(value)
     if isinstance(value, tuple):
         return " + ".join(map(str, value))
     return str(value)

@@ -14,6 +14,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from ..errors import DatabaseError, HardwareError, TilingError
+from ..figures import quantity
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..workload import ConvWorkload, GemmWorkload
@@ -109,7 +110,7 @@ def _record(kind: type[Any], plain: Any, where: str) -> Any:
     """Build a dataclass or named tuple from plain values."""
     if hasattr(kind, "_fields"):
         if not isinstance(plain, list) or len(plain) != len(kind._fields):
-            raise DatabaseError(f"{where}: {plain!r}; expected {len(kind._fields)} values")
+            raise DatabaseError(f"{where}: {plain!r}; expected {quantity(len(kind._fields), 'value')}")
         plain = dict(zip(kind._fields, plain, strict=True))
         needed, names = set(kind._fields), set(kind._fields)
     else:

@@ -11,6 +11,7 @@ from tvm.relax import op
 
 from ..decide.vector.cache_append import CacheAppend
 from ..decide.vector.cached_attention import CachedAttention
+from ..figures import quantity
 from ..lowering.positions import checked_positions
 from .described_call import described_call
 from .open_parts import sequence
@@ -66,7 +67,7 @@ def rows_of_tables(bb: Builder, tables: Sequence[Expr], positions: Expr) -> list
     """Return the rows of each table at `positions`, [batch, length]. Positions beyond the tables are refused: they
     exceed the context length of the model."""
     most = int(tables[0].ty.shape[0])
-    named = f"the model's context of {most} tokens"
+    named = f"the model's context of {quantity(most, 'token')}"
     inside = checked_positions(bb, positions, most, named, wraps=False, called="position")
     return [bb.emit(op.take(table, inside, axis=0)) for table in tables]
 

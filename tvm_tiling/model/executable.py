@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import WorkloadError
+from ..figures import noun_for, quantity
 from ..runtime.execution_policy import ExecutionPolicy
 from ..runtime.locks import ForkSafeLock
 from ..runtime.threads import check_threads
@@ -86,9 +87,9 @@ class Executable:
     def __repr__(self) -> str:
         """Inputs, outputs and compilation options, on a few lines."""
         more = len(self.variants) - 1
-        about = [f"{len(self.operators)} operators", f"{self.threads} threads", self.precision.precision]
+        about = [quantity(len(self.operators), "operator"), quantity(self.threads, "thread"), self.precision.precision]
         about += ["deterministic"] if self.deterministic else []
-        about += [f"and {more} more variants"] if more else []
+        about += [f"and {more} more {noun_for(more, 'variant')}"] if more else []
         lines = (f"  {line}" for line in self.signature.lines())
         return "\n".join([f"<{type(self).__name__}: {', '.join(about)}", *lines]) + ">"
 

@@ -59,7 +59,7 @@ _Tiling: TypeAlias = (
 class Operator:
     """One PrimFunc of a model: its kind, the number of its calls, and its decision.
 
-    `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 if they
+    `kind` is "convolution", "gemm", "attention", "recurrence" or "other"; `flops` are those of one call, 0 if they
     are not counted. `workload` is that of a convolution or matrix multiplication, `prepacked` whether its weights are
     packed at compile time, `epilogue` the name of its epilogue, `rows` the range of a dynamic number of rows for which
     a configuration may be known. `nodes`: the model nodes computed by its calls, in order.
@@ -268,7 +268,7 @@ def _schedule(
         chosen = _with_order(chosen, program.workload, hardware, options)
     operator = Operator(
         name=name,
-        kind="convolution" if isinstance(program, ConvProgram) else "product",
+        kind="convolution" if isinstance(program, ConvProgram) else "gemm",
         calls=len(calls),
         flops=program.workload.flops,
         tiling=chosen,

@@ -91,7 +91,7 @@ def _in_order(out: Any, outputs: Sequence[Output]) -> list[Any]:
     given = list(out) if isinstance(out, tuple | list) else [out]
     if len(given) != len(names):
         raise WorkloadError(
-            f"out has {len(given)} arrays; the model has {len(names)} outputs: {', '.join(map(repr, names))}"
+            f"the number of arrays in out is {len(given)}; expected {len(names)}: {', '.join(map(repr, names))}"
         )
     return given
 

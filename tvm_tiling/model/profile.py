@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..atomic_file import atomic_file
+from ..figures import quantity, scaled
 from ..runtime.profiler import Profiler, Recorded
 from .report import OperatorRecord, nodes_text
 
@@ -123,12 +124,12 @@ class Profile:
 
     def __str__(self) -> str:
         lines = [
-            f"a run of {self.seconds * 1e6:.0f} us on {self.threads} threads, {self.unprofiled * 1e6:.0f} us without "
-            f"profiling; the median of {self.runs}"
+            f"a run of {scaled(self.seconds, 's')} on {quantity(self.threads, 'thread')}, "
+            f"{scaled(self.unprofiled, 's')} without profiling; the median of {self.runs}"
         ]
         if self.refused:
             lines.append(f"no hardware counters: {self.refused}")
-        lines += ["", f"{'operator':<44} {'calls':>5} {'us':>10} {'threads busy':>13}  nodes"]
+        lines += ["", f"{'operator':<44} {'calls':>5} {'µs':>10} {'threads busy':>13}  nodes"]
         for name, each in self.operators().items():
             nodes = nodes_text(self.nodes.get(name, ()))
             line = f"{name[:44]:<44} {each.calls:>5} {each.seconds * 1e6:>10.1f} {each.efficiency:>13.0%}  {nodes}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..figures import microseconds, size
 from ..other_work import doubt
 from ..plain_text import printable
 from .graph import GraphStep
 from .precision.record import FLOAT32, PrecisionRecord
 
 # Operators that consist of multiply-accumulates; the others move data.
-MULTIPLYING = ("convolution", "product", "attention", "recurrence")
+MULTIPLYING = ("convolution", "gemm", "attention", "recurrence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,10 @@ class OperatorRecord:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> OperatorRecord:
-        """The record for the result of asdict(); files of older releases have no nodes. Raises TypeError if these are
-        not names, or if fields are missing or unknown."""
-        return cls(**{**plain, "nodes": nodes_of(plain.get("nodes", ()))})
+        """The record for the result of asdict(). Files of older releases may have no nodes, and call the kind "gemm"
+        "product". Raises TypeError if nodes are not names, or if fields are missing or unknown."""
+        record = cls(**{**plain, "nodes": nodes_of(plain.get("nodes", ()))})
+        return replace(record, kind="gemm") if record.kind == "product" else record
 
 
 def nodes_of(plain: Any) -> tuple[str, ...]:
@@ -122,16 +124,11 @@ class Memory:
         return {**asdict(self), "total": self.total}
 
     def __str__(self) -> str:
-        shared = f"; {mebibytes(self.mapped)} of it mapped from a file" if self.mapped else ""
+        shared = f"; {size(self.mapped)} of it mapped from a file" if self.mapped else ""
         return (
-            f"{mebibytes(self.total)}: activations {mebibytes(self.activations)}, weights {mebibytes(self.weights)}, "
-            f"other constants {mebibytes(self.constants)}{shared}"
+            f"{size(self.total)}: activations {size(self.activations)}, weights {size(self.weights)}, "
+            f"other constants {size(self.constants)}{shared}"
         )
-
-
-def mebibytes(size: int) -> str:
-    """Bytes in human-readable form."""
-    return f"{size / (1 << 20):.1f} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,4 +215,4 @@ def _label(operator: OperatorRecord) -> str:
 
 
 def _us(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e6:.0f} us"
+    return "-" if seconds is None else f"{microseconds(seconds)} µs"

@@ -125,7 +125,8 @@ class Signature:
         given, named = by_name(given, named)
         if len(given) > len(self.input_names):
             raise WorkloadError(
-                f"{len(given)} inputs are given, but the model takes {len(self.input_names)}: {_list(self.input_names)}"
+                f"the number of inputs is {len(given)}; expected at most {len(self.input_names)}: "
+                f"{_list(self.input_names)}"
             )
         values = dict(zip(self.input_names, given, strict=False))
         for name, value in _leaves(named, self.input_names):

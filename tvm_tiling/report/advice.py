@@ -104,7 +104,7 @@ def weight_bytes(workload: GemmWorkload | ConvWorkload | Any) -> float:
 
 def _read_weights_less_often(operators: Sequence[Timed]) -> Iterator[Advice]:
     for kind, options in (
-        ("product", "keep the weights in 8 bits (--weights int8)"),
+        ("gemm", "keep the weights in 8 bits (--weights int8)"),
         ("convolution", "compute in 8 or 16 bits (--precision int8 or bfloat16)"),
     ):
         bound = [o for o in operators if o.record.kind == kind and o.memory_bound and o.weights > MANY_WEIGHTS]

@@ -34,7 +34,7 @@ def _bar(bar: Bar, series: Sequence[str], end: float) -> Html:
             "span",
             class_=color(number),
             style=f"width:{100 * length / end:.2f}%",
-            title=f"{series[number]}: {100 * length / end:.1f} %" if len(series) > 1 else None,
+            title=f"{series[number]}: {100 * length / end:.1f}%" if len(series) > 1 else None,
         )
         for number, length in bar.parts
         if length > 0

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from ..figures import column, percent, scaled, seconds, size
+from ..figures import column, percent, quantity, scaled, seconds, size
 from ..model.precision.record import FLOAT32
 from ..model.report import MULTIPLYING, OperatorRecord, nodes_text
 from ..other_work import doubt
@@ -101,7 +101,7 @@ def _tiles(timed: TimedModel) -> list[Tile]:
     flops = sum(o.flops for o in report.operators)
     found = []
     if report.seconds is not None:
-        spread = "" if timed.spread is None else f"± {seconds(timed.spread / 2)}, {timed.runs} runs"
+        spread = "" if timed.spread is None else f"± {seconds(timed.spread / 2)}, {quantity(timed.runs or 0, 'run')}"
         doubtful = " (doubtful)" if doubt(report.others) else ""
         found.append(Tile(f"latency, median{doubtful}", seconds(report.seconds), spread))
         if timed.latency is not None:
@@ -121,7 +121,8 @@ def _tiles(timed: TimedModel) -> list[Tile]:
     if report.outside is not None:
         found.append(Tile("other operators", percent(report.outside), "of the time: no matrix multiplications"))
     calls = sum(o.calls for o in report.operators)
-    found.append(Tile("operators", str(calls), f"{len(report.operators)} kinds, {scaled(flops, 'op')} per run"))
+    kinds = quantity(len(report.operators), "kind")
+    found.append(Tile("operators", str(calls), f"{kinds}, {scaled(flops, 'op')} per run"))
     found.append(Tile("memory", size(report.memory.total), f"activations {size(report.memory.activations)}"))
     if report.compile_seconds:
         found.append(Tile("compiled in", seconds(report.compile_seconds)))

@@ -101,7 +101,7 @@ class _Scale:
 
     def _mark(self, value: float) -> str:
         if self.axis.unit == "%":
-            return f"{value:g} %"
+            return f"{value:g}%"
         if abs(value) < 1 and not self.axis.unit:
             return f"{value:.2g}"
         return scaled(value, self.axis.unit, digits=2).replace(".0", "").replace(" ", "")

@@ -99,5 +99,5 @@ def _against_the_field(points: Sequence[SweepPoint], up: Axis, value_of: Callabl
     else:
         axis, places = Axis(field, names=[str(value) for value in values]), [float(n) for n in range(len(values))]
     spots = [(place, y) for place, (_, y) in zip(places, supported, strict=True)]
-    hover = [f"{value}: {f'{y:.4g} %' if up.unit == '%' else scaled(y, up.unit, 4)}" for value, y in supported]
+    hover = [f"{value}: {f'{y:.4g}%' if up.unit == '%' else scaled(y, up.unit, 4)}" for value, y in supported]
     return plot(up.title, axis, up, [Series(up.title, spots, line=True, hover=hover)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..figures import column, percent, seconds, size
+from ..figures import column, percent, quantity, seconds, size
 from ..model.report import nodes_text
 from ..other_work import doubt
 from .bars import Bar, bars
@@ -65,7 +65,9 @@ def _tiles(versus: Versus) -> list[Tile]:
         found.append(Tile("speedup", f"{versus.speedup:.2f}", f"time of the baseline over the subject's{spread}"))
     for name, timed in zip(SIDES, (versus.subject, versus.baseline), strict=True):
         if timed.report.seconds is not None:
-            spread = "" if timed.spread is None else f"± {seconds(timed.spread / 2)}, {timed.runs} runs"
+            spread = (
+                "" if timed.spread is None else f"± {seconds(timed.spread / 2)}, {quantity(timed.runs or 0, 'run')}"
+            )
             found.append(Tile(f"latency, {name}", seconds(timed.report.seconds), spread))
     for name, timed in zip(SIDES, (versus.subject, versus.baseline), strict=True):
         found.append(Tile(f"memory, {name}", size(timed.report.memory.total), str(timed.report.precision.precision)))

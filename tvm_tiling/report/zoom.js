@@ -193,7 +193,7 @@
         return;
       }
       const [start, length, name, shade] = row.spans.slice(4 * n, 4 * n + 4), { names, unit, factor } = this.data;
-      const told = names[name] ? `${names[name]}\n` : shade < 8 ? `about ${Math.round(shade * 12.5)} %\n` : "";
+      const told = names[name] ? `${names[name]}\n` : shade < 8 ? `about ${Math.round(shade * 12.5)}%\n` : "";
       const text = `${row.name}: ${told}from ${scaled(start * factor, unit, 6)}, ${scaled(length * factor, unit, 4)}`;
       window.tvmTilingTip(text, event.clientX, event.clientY);
     }

@@ -23,6 +23,7 @@ from ..decide.configs.open_configs import OpenSpace, for_open_rows
 from ..decide.gemm.open_rows import ROWS, at_rows
 from ..decide.surroundings import Surroundings
 from ..errors import DatabaseError
+from ..figures import quantity
 from ..hardware.description import Hardware
 from ..model.package_versions import versions
 from ..sizes import Range
@@ -229,7 +230,7 @@ class OpenTuning(Tuning):
             least = possible_seconds(at_rows(self.workload, rows), job.config, cpu)
             if one.seconds < least:
                 return (
-                    f"impossible cost: {cost_of(one.seconds)} for {rows} rows, which take at least "
+                    f"impossible cost: {cost_of(one.seconds)} for {quantity(rows, 'row')}, which take at least "
                     f"{cost_of(least)} on any such CPU"
                 )
         return ""

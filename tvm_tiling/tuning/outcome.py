@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..decide.configs.config import Config
+from ..figures import scaled, times
 from ..measure import DOUBTFUL
 from ..sizes import Range
 from ..workload import ConvWorkload, GemmWorkload
@@ -15,7 +16,6 @@ from .shapes.row_range import RowsMeasured
 from .trial import Trial
 
 FORMAT, VERSION = "tvm-tiling tuning", 1
-MICRO = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class TuneReport:
             *([("rows", _rows_text(self))] if self.rows is not None else []),
             *([("apart", f"before and after were measured at different times: {self.apart}")] if self.apart else []),
             *([("busy", busy)] if (busy := busy_text([self])) else []),
-            *(("failed", f"{count} times: {reason}") for reason, count in self.failures),
+            *(("failed", f"{times(count)}: {reason}") for reason, count in self.failures),
             ("seconds", ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in self.seconds)),
         ]
         width = max(len(name) for name, _ in rows)
@@ -180,7 +180,7 @@ class ModelTuneReport:
         return "\n".join(
             [
                 *_columns(rows),
-                *(f"failed {count} times: {reason}" for reason, count in failed.most_common()),
+                *(f"failed {times(count)}: {reason}" for reason, count in failed.most_common()),
                 *([f"busy: {busy}"] if busy else []),
                 f"ended: {self.stopped}",
             ]
@@ -196,7 +196,7 @@ def busy_text(reports: Sequence[TuneReport]) -> str:
         of = "" if len(reports) == 1 else f" of {doubtful} operators"
         parts.append(f"before and after{of} are doubtful, because other work kept threads off their cores")
     if disturbed:
-        parts.append(f"{disturbed} of {max(trials, disturbed)} trials were disturbed")
+        parts.append(f"disturbed trials: {disturbed} of {max(trials, disturbed)}")
     return "; ".join([*parts, "repeat this on an idle machine"]) if parts else ""
 
 
@@ -204,7 +204,7 @@ def cost_text(cost: float | None, unit: str) -> str:
     """Return a cost in readable form."""
     if cost is None:
         return "not measured"
-    return f"{cost * MICRO:.1f} us" if unit == "s" else f"{cost:.0f} {unit}"
+    return scaled(cost, "s", 4) if unit == "s" else f"{cost:.0f} {unit}"
 
 
 def _gain(report: TuneReport) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..decide.configs.config import Config
+from ..figures import quantity
 from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measured
 
@@ -113,7 +114,7 @@ class Search:
     def stopped(self) -> str:
         """Why the search has ended, or an empty string."""
         if self.done >= self.rules.trials:
-            return f"{self.rules.trials} trials done"
+            return f"{quantity(self.rules.trials, 'trial')} done"
         if self._seeds:
             return ""
         if not self._left:
@@ -121,7 +122,7 @@ class Search:
         if self.least and self.cost * self.rules.enough <= self.least:
             return f"within {1 - self.rules.enough:.0%} of the lower bound on the cost"
         if self.since >= self.rules.patience:
-            return f"the last {self.since} trials gained less than {self.rules.worth:.0%}"
+            return f"the last {quantity(self.since, 'trial')} gained less than {self.rules.worth:.0%}"
         if self._nothing_left():
             return (
                 f"no remaining configuration could gain {self.rules.worth:.0%}, given its prediction and the "

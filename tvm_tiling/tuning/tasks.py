@@ -14,6 +14,7 @@ from ..decide.configs.neighbourhood import neighbourhood
 from ..decide.epilogue import said
 from ..decide.gemm.open_rows import OpenGemmTiling
 from ..errors import HardwareError, UnsupportedOperator, WorkloadError
+from ..figures import quantity
 from ..hardware.description import Hardware
 from ..operand_types import HALVES
 from ..sizes import Range, leading_of
@@ -217,7 +218,7 @@ def tune_tasks(
     reports.sort(key=lambda found: -found.calls * (found.report.cost_before or 0.0))
     return ModelTuneReport(
         tasks=tuple(reports),
-        stopped=stopped or f"{settings.rules.trials} trials done",
+        stopped=stopped or f"{quantity(settings.rules.trials, 'trial')} done",
         seconds=(("all", time.monotonic() - start), ("database", log.seconds)),
     )
 

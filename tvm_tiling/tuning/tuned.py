@@ -12,7 +12,7 @@ from .learning.past import past_trials
 from .learning.recorded import pretrained
 from .measuring.local import LocalBench, LocalMeasurer
 from .measuring.measurer import Measurer
-from .measuring.runner import LOCAL, Address, Runner
+from .measuring.runner import LOCAL, Address, Runner, RunnerError
 from .measuring.simulator import SimulatorMeasurer
 from .measuring.template import Template
 from .operator import operator_of
@@ -133,5 +133,9 @@ def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = 
     if runner == LOCAL:
         local = SimulatorMeasurer() if hardware.cpu is None else LocalMeasurer(LocalBench(template=template))
         return local, lambda: LOCAL_AT_ONCE
-    remote = RemoteMeasurer(Address.parse(runner), hardware)
+    try:
+        address = Address.parse(runner)
+    except RunnerError:
+        raise RunnerError(f"runner {runner!r}; expected {LOCAL!r}, or 'rpc://host:port/key' of a TVM tracker") from None
+    remote = RemoteMeasurer(address, hardware)
     return remote, lambda: PER_WORKER * remote.workers

@@ -10,6 +10,8 @@ instructions read and write.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,17 +164,22 @@ def _of_level(found: Instances, places: Places, machine: Machine) -> bool:
 def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
     """Return the parameters as inputs or outputs, and the intermediate buffers in external memory."""
     made = [buffer for buffer in nest.buffers if str(buffer.scope()) == "global"]
-    tensors = []
+    tensors: dict[str, Tensor] = {}
     for buffer in (*func.params, *made):
         place = places[buffer]
         role = "output" if buffer in places.writers else "input"
         if any(buffer.same_as(other) for other in made):
             role = "scratch"
         shape = place.shape or (1,)
-        tensors.append(
-            Tensor(buffer.name, str(buffer.dtype), shape, EXTERNAL, place.address, role, _operand(buffer, places))
-        )
-    return tensors
+        name = _unused(buffer.name, tensors)
+        tensors[name] = Tensor(name, str(buffer.dtype), shape, EXTERNAL, place.address, role, _operand(buffer, places))
+    return list(tensors.values())
+
+
+def _unused(name: str, used: Collection[str]) -> str:
+    """The name, with a number if it is in use: buffers without names of their own are all called "placeholder"."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return name if name not in used else next(each for each in numbered if each not in used)
 
 
 def _operand(buffer: tirx.Buffer, places: Places) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...figures import quantity, scaled
 from ..report.report import aligned
 from ..report.trace import event_name, instruction_names, write_events
 from .thread_loop import CAUSES, Run
@@ -110,10 +111,10 @@ class TaskReport:
 
     def summary(self) -> str:
         """Return the report as text: a headline, then a row for each task."""
-        time = "" if self.seconds is None else f", {self.seconds * 1e6:.6g} us"
+        time = "" if self.seconds is None else f", {scaled(self.seconds, 's')}"
         head = (
-            f"{self.hardware}: {self.cycles} cycles{time}, utilisation {self.utilisation:.1%}, {self.engines} column "
-            f"engine{'s' if self.engines > 1 else ''}, {self.idle} cycles idle"
+            f"{self.hardware}: {self.cycles} cycles{time}, utilisation {self.utilisation:.1%}, "
+            f"{quantity(self.engines, 'column engine')}, {self.idle} cycles idle"
         )
         waits = tuple(f"waits: {cause}" for cause in CAUSES)
         headings = ("task", "steps", "arrival", "engine", "thread", "start", "end", "cycles", "busy", *waits, "drain")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...errors import SimulationError
+from ...figures import quantity
 from ...hardware.column import Column
 from ...hardware.machine import Machine
 from ..checks.dependences import dependences
@@ -59,7 +60,7 @@ def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
     products = sorted(set(rows["queue"][rows["op"] == Opcode.COLMV].tolist()))
     if len(products) != 1:
         raise SimulationError(
-            f"the program of a task has COLMV instructions in {len(products)} queues; expected the program "
+            f"the program of a task has COLMV instructions in {quantity(len(products), 'queue')}; expected the program "
             "of one time step, all of them in one queue"
         )
     own = work(program)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...figures import quantity
 from ..instructions.row import Batch
 from ..program.program import Program
 from ..program.work import work
@@ -142,5 +143,5 @@ def _words(line: MapLoop | MapWork) -> str:
         done = f"{line.macs} multiply-accumulates"
     else:
         done = f"{line.elements} elements"
-    many = f"in {line.instructions} instructions" if line.instructions > 1 else "in one instruction"
+    many = f"in {quantity(line.instructions, 'instruction')}" if line.instructions > 1 else "in one instruction"
     return f"{line.name}: {done}, {many} of {line.queue}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...figures import column, percent, size
+from ...figures import column, percent, quantity, scaled, size
 from ..program.program import Program
 from ..timing.event_loop import CAUSES
 from ..timing.region_time import RegionTime, region_times
@@ -189,14 +189,14 @@ class SimReport:
 
 def headline(report: SimReport) -> list[str]:
     """Return the key figures in three lines, and one more for work that the description gives no rate for."""
-    time = "" if report.seconds is None else f", {report.seconds * 1e6:.6g} us"
+    time = "" if report.seconds is None else f", {scaled(report.seconds, 's')}"
     moved = ", ".join(f"{name} {count}" for name, count in report.bytes.items())
     lines = [
         f"{report.hardware}: {report.cycles} cycles{time}, utilisation {report.utilisation:.1%}, "
         f"{report.overlap:.1%} of the busy cycles overlapped",
         f"{report.roofline:.1%} of the roofline ({report.lower_bound} cycles of {report.bound}); {report.upper_bound} "
         "cycles in series",
-        f"{report.instructions} instructions, {report.macs} multiply-accumulates, bytes moved: {moved}",
+        f"{quantity(report.instructions, 'instruction')}, {report.macs} multiply-accumulates, bytes moved: {moved}",
     ]
     return [*lines[:1], *free_work(report), *lines[1:]]
 

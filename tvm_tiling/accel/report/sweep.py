@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import HardwareError, nearest
-from ...figures import column, percent
+from ...figures import column, percent, quantity
 from ...hardware.description import Hardware
 from ...hardware.fields import with_field
 from ...hardware.machine import Machine
@@ -98,7 +98,7 @@ def _combinations(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     ranges = {field: list(values) for field, values in fields.items()}
     count = math.prod(len(values) for values in ranges.values()) if ranges else 0
     if not 0 < count <= MOST_POINTS:
-        raise HardwareError(f"sweep: {count} combinations of values; expected 1 to {MOST_POINTS}")
+        raise HardwareError(f"sweep: {quantity(count, 'combination')} of values; expected 1 to {MOST_POINTS}")
     return [dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values())]
 
 

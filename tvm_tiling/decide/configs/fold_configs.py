@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import DatabaseError, UnsupportedOperator
+from ...figures import quantity
 from ..conv.conv_tiling import ConvTiling
 from ..conv.cpu_conv import ConvAlgorithms
 from ..conv.winograd import WinogradModel, WinogradTiling, accepted_error, admissible, predicted_error, refusal
@@ -224,7 +225,7 @@ class WinogradConfigs:
         if m not in self.models:
             raise UnsupportedOperator(
                 f"config: m = {m} is not a Winograd tile size of this kernel, or not accurate enough for "
-                f"{self.w.ci} channels; expected {', '.join(map(str, self.models))}"
+                f"{quantity(self.w.ci, 'channel')}; expected {', '.join(map(str, self.models))}"
             )
         model = self.models[m]
         rows, vectors = integers(config, "microkernel", 2)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias, TypeVar
 
 from ...errors import DatabaseError, HardwareError
+from ...figures import quantity
 from ..conv.conv_tiling import ConvTiling
 from ..levels.level_gemm import LevelsTiling
 from ..tiling import Decision, GemmTiling, Reason
@@ -103,7 +104,7 @@ def fewer(shares: tuple[int, ...], most: tuple[int, ...], cores: int) -> tuple[i
         wanted *= count
     if wanted > cores:
         raise HardwareError(
-            f"config: shares {shares} need {wanted} cores, this CPU has {cores}; expected at most {cores}"
+            f"config: shares {shares} need {quantity(wanted, 'core')}, this CPU has {cores}; expected at most {cores}"
         )
     return tuple(min(own, limit) for own, limit in zip(shares, most, strict=True))
 

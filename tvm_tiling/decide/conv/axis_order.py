@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
+from ...figures import seconds
 from ...hardware.description import Cpu, Hardware
 from ...workload import ConvWorkload
 from .cpu_conv import decide_conv_on_cpu
@@ -32,11 +33,8 @@ class AxisOrder:
     @property
     def why(self) -> str:
         """The comparison in words."""
-        first, last, turning = (1e6 * s for s in (self.first_seconds, self.last_seconds, self.turning_seconds))
-        return (
-            f"channels first takes {first:.1f} us; channels last {last:.1f} us, and {turning:.1f} us for transposing "
-            "input and output"
-        )
+        first, last, turning = map(seconds, (self.first_seconds, self.last_seconds, self.turning_seconds))
+        return f"channels first takes {first}; channels last {last}, and {turning} for transposing input and output"
 
 
 @functools.lru_cache(maxsize=1024)

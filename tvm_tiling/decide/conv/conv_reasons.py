@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...figures import quantity
 from ..gemm.microkernel import registers_of
 from ..tiling import Reason
 from .conv_cost import ConvConfig, ConvModel
@@ -17,15 +18,17 @@ def direct_reasons(
     tiles = -(-shape.w.points // config.columns)
     band = int(model.band_bytes(config)) >> 10
     taps = shape.d.taps * shape.h.taps * (1 if config.merged else shape.w.taps)
+    rows = quantity(shape.planes * shape.h.points, "row")
     whole = config.block_taps >= taps
     return (
         Reason("form", form, _form(shape)),
         Reason(
             "tile_rows",
             config.rows,
-            f"{pixels} pixels x {config.vectors} vectors need {registers} of {cpu.vector_registers} registers",
+            f"{quantity(pixels, 'pixel')} x {quantity(config.vectors, 'vector')}: {registers} of "
+            f"{cpu.vector_registers} registers",
         ),
-        Reason("tile_columns", config.columns, f"{shape.w.points} columns in {tiles} tiles"),
+        Reason("tile_columns", config.columns, f"{quantity(shape.w.points, 'column')} in {quantity(tiles, 'tile')}"),
         Reason("vectors", config.vectors, f"{shape.co} output channels in vectors of {model.lanes}"),
         Reason("keep_rows", config.band, f"they read {band} KiB, which stay in L2 together with the weights"),
         Reason(
@@ -36,7 +39,7 @@ def direct_reasons(
         Reason(
             "merge_taps",
             config.merged,
-            f"only {shape.ci} channels: the {shape.w.taps} taps of a row form one run"
+            f"only {quantity(shape.ci, 'channel')}: the {quantity(shape.w.taps, 'tap')} of a row form one run"
             if config.merged
             else "each tap's channels form a run of their own",
         ),
@@ -48,7 +51,7 @@ def direct_reasons(
             else "a panel of weights stays, pixels stream past",
         ),
         Reason("copy_input", config.copies, _copy(shape, model, config, adjacent)),
-        Reason("threads_rows", config.threads[0], f"of the cores, for {shape.planes * shape.h.points} rows"),
+        Reason("threads_rows", config.threads[0], f"of the cores, for {rows}"),
         Reason("threads_columns", config.threads[1], f"of the cores, for {shape.co} output channels"),
     )
 
@@ -57,8 +60,8 @@ def _form(shape: ConvShape) -> str:
     if shape.fold == 1:
         return "pixels are read at constant distances: no im2col, and strides are free"
     return (
-        f"{shape.fold} columns become channels: {shape.fold_taps} taps of {shape.ci // shape.fold} channels become "
-        f"{shape.w.taps} of {shape.ci}"
+        f"{shape.fold} columns become channels: {quantity(shape.fold_taps, 'tap')} of "
+        f"{quantity(shape.ci // shape.fold, 'channel')} become {shape.w.taps} of {shape.ci}"
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...errors import HardwareError, TilingError, UnsupportedOperator
+from ...figures import quantity
 from ...hardware.description import Cpu, Hardware
 from ...operand_types import is_integer
 from ...workload import ConvWorkload, GemmWorkload
@@ -236,7 +237,8 @@ class ConvAlgorithms:
         if w.stride[1] == 1 or w.groups > 1 or w.transposed or w.dilation[1] > 1:
             raise UnsupportedOperator(
                 f"algorithm = 'stride_fold' requires a stride along W above 1, one group and no dilation, not stride "
-                f"{w.stride[1]}, {w.groups} groups and dilation {w.dilation[1]}{', transposed' if w.transposed else ''}"
+                f"{w.stride[1]}, {quantity(w.groups, 'group')} and dilation {w.dilation[1]}"
+                f"{', transposed' if w.transposed else ''}"
             )
         return [shape.folded() for shape in shapes_of(w)]
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import UnsupportedOperator
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
@@ -74,8 +75,8 @@ class DepthwiseChoice:
     def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, prepacked: bool) -> None:
         if workload.groups != workload.ci:
             raise UnsupportedOperator(
-                f"algorithm = 'depthwise' requires one group per input channel, not {workload.groups} groups of "
-                f"{workload.ci} channels"
+                f"algorithm = 'depthwise' requires one group per input channel, not "
+                f"{quantity(workload.groups, 'group')} of {quantity(workload.ci, 'channel')}"
             )
         self.w, self.cpu, self.output_run, self.prepacked = workload, cpu, output_run, prepacked
         self.engine: DotInstruction = dot_engine(workload, cpu, form="depthwise")
@@ -317,7 +318,7 @@ class DepthwiseChoice:
         weights = s.w.taps * config.vectors
         tile = config.columns * config.vectors if self.by_channel else config.rows * config.vectors
         why = "channels are adjacent" if self.by_channel else "channels are not adjacent"
-        held = f"{tile} sums and {weights} weights of a row in {self.cpu.vector_registers} registers"
+        held = f"{tile} sums and {quantity(weights, 'weight')} of a row in {self.cpu.vector_registers} registers"
         under = self.under(config.columns, config.channels)
         block = f"{under:.0f} bytes under a column of tiles, L1 holds {self.core.l1}"
         found = [Reason("form", "depthwise", f"{self.w.ci} groups of one channel"), Reason("lanes_along", along, why)]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import UnsupportedOperator
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.dot_engine import dot_engine
@@ -61,7 +62,8 @@ class GroupedChoice:
         if s.groups == 1 or not 1 < s.ci <= s.co <= self.lanes or self.lanes % s.co:
             raise UnsupportedOperator(
                 f"algorithm = 'grouped' requires groups whose output channels divide the {self.lanes} lanes of a "
-                f"vector, and 2 to that many input channels, not {s.groups} groups of {s.ci} to {s.co} channels"
+                f"vector, and 2 to that many input channels, not {quantity(s.groups, 'group')} of {s.ci} to "
+                f"{quantity(s.co, 'channel')}"
             )
         read = adjacent_channels(workload, input_run)
         if read < w.ci or min(output_run, w.co) < min(self.lanes, w.co):
@@ -171,7 +173,7 @@ class GroupedChoice:
                     config.columns,
                     f"of {s.w.points}; as many sums and {s.w.taps} weights in {cpu.vector_registers} registers",
                 ),
-                Reason("threads_rows", config.threads[0], f"of the cores, for {s.n * s.h.points} rows"),
+                Reason("threads_rows", config.threads[0], f"of the cores, for {quantity(s.n * s.h.points, 'row')}"),
                 Reason("threads_columns", config.threads[1], f"of the cores, for {self.vectors} vectors of channels"),
             ),
         )

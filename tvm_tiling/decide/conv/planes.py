@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import UnsupportedOperator
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.dot_engine import dot_engine
@@ -80,7 +81,7 @@ class PlanesChoice:
         if found is None:
             raise UnsupportedOperator(
                 f"algorithm = 'planes' unrolls the taps of a tile, at most {UNROLLED}, and the tiles at the border; "
-                f"here {self.w.kh} x {self.w.kw} taps, padding {self.w.padding}, dilation {self.w.dilation}"
+                f"here {self.w.kh} x {quantity(self.w.kw, 'tap')}, padding {self.w.padding}, dilation {self.w.dilation}"
             )
         return found[0], found[2]
 
@@ -177,12 +178,10 @@ class PlanesChoice:
             threads_columns=1,
             pack_w="ahead" if self.prepacked else "run",
             reasons=(
-                Reason(
-                    "form", "planes", f"channels first: columns are adjacent, {s.ci} channels are summed one by one"
-                ),
+                Reason("form", "planes", "channels first: columns are adjacent, channels are summed one by one"),
                 Reason("tile_rows", config.rows, held),
-                Reason("vectors", config.vectors, f"{s.w.points} columns in vectors of {self.lanes}"),
-                Reason("columns", config.outputs, f"of {s.co} output channels in each of {s.groups} groups"),
+                Reason("vectors", config.vectors, f"{quantity(s.w.points, 'column')} in vectors of {self.lanes}"),
+                Reason("columns", config.outputs, f"of {s.co} output channels in each group"),
                 Reason(
                     "threads_rows", config.threads, f"shares of {self.units(config.rows, config.outputs)} tiles of rows"
                 ),

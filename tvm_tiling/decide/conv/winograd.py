@@ -34,6 +34,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from ...errors import WorkloadError
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32
 from ...workload import ConvWorkload, GemmWorkload
@@ -120,7 +121,7 @@ def refusal(workload: ConvWorkload) -> str:
     if w.stride != (1, 1) or w.dilation != (1, 1) or w.groups != 1:
         return (
             f"{accepted} stride 1, dilation 1 and one group, not stride {w.stride}, dilation {w.dilation} and "
-            f"{w.groups} groups"
+            f"{quantity(w.groups, 'group')}"
         )
     return ""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...figures import quantity, seconds
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload
@@ -61,8 +62,8 @@ def decide_wfold_cpu(
     cycles, _, best = priced[0]
     others: dict[int, float] = {}
     for other, _, config in priced:
-        others.setdefault(config.rows.ws, other / (cpu.mhz))
-    compared = ", ".join(f"ws {ws}: {time:.0f} us" for ws, time in sorted(others.items()))
+        others.setdefault(config.rows.ws, other / (cpu.mhz * 1e6))
+    compared = ", ".join(f"ws {ws}: {seconds(time)}" for ws, time in sorted(others.items()))
     return model.tiling(best, cycles, f"least predicted time ({compared})")
 
 
@@ -167,11 +168,11 @@ class WFoldModel:
                 ),
                 Reason("pci", vector_bytes // rows.ws, why),
                 Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector divided by PCI"),
-                Reason("bci", rows.bci, f"{rows.channels} channels in blocks of {rows.pci}"),
+                Reason("bci", rows.bci, f"{quantity(rows.channels, 'channel')} in blocks of {rows.pci}"),
                 Reason(
                     "columns",
                     config.channels,
-                    f"{config.vectors} vectors of points x {config.channels} output channels, "
+                    f"{quantity(config.vectors, 'vector')} of points x {config.channels} output channels, "
                     f"{self.cpu.vector_registers} registers",
                 ),
             ),

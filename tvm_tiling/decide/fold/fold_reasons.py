@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ...figures import quantity
 from ..conv.conv_tiling import ConvTiling
 from ..conv.stride_fold import StrideFold
 from ..tiling import Reason
@@ -45,7 +46,7 @@ def wfold_reasons(
         "aco": f"{layer.co} output channels rounded up to a multiple of {unit.sub_units} sub-units",
         "co_block": _block_text(nest, best),
         "kmax": f"{unit.first_buffer_rows} rows of the first buffer hold {unit.first_buffer_rows * nest.ws} columns, a "
-        f"block of {nest.points} points needs the kernel width plus the points minus one",
+        f"block of {quantity(nest.points, 'point')} needs the kernel width plus the points minus one",
         "kw_pieces": f"a kernel of {layer.kw} columns {'fits' if len(nest.kw_pieces) == 1 else 'is divided'}",
         "pco": f"{'fewest rows written' if best else 'the padding rule of PCI'}; mode {other_mode} chooses {other.pco}",
         "wso": f"an output row takes {_write_text(nest)}",
@@ -57,8 +58,8 @@ def wfold_reasons(
         "loads and stores overlap with them",
         "instruction_columns": "all" if nest.instruction_columns == layer.wo else "divided, as there are few rows",
         "block_steps": f"{nest.aco_rows} channels of a sub-unit x {nest.kw_pieces[0]} x {layer.taps_high} taps x "
-        f"{_count(nest.bci, 'block')} of channels for {nest.points} points; a row of weights serves all of them",
-        "steps": f"per image: {layer.rows} rows of {_count(nest.row_blocks, 'block')}{_groups(nest)}, all taps",
+        f"{quantity(nest.bci, 'block')} of channels for {nest.points} points; a row of weights serves all of them",
+        "steps": f"per image: {layer.rows} rows of {quantity(nest.row_blocks, 'block')}{_groups(nest)}, all taps",
         "reads": f"input rows, {nest.block_reads} per block, {_times(nest.passes)}; {_request_text(nest)}",
         "weight_rows": "of one sub-unit, one per step, in a ring buffer",
         "write_rows": "surplus points and channels are not written",
@@ -76,7 +77,7 @@ def _cycles_text(nest: FoldNest) -> str:
     _, part, leaves = nest.instructions[0]
     time = fold_time(part, leaves)
     return (
-        f"of one image, simulated with its buffers: {_count(count, 'instruction')} in sequence, the first with "
+        f"of one image, simulated with its buffers: {quantity(count, 'instruction')} in sequence, the first with "
         f"{time.fill} cycles until its rows are formed, {time.busy} of steps and waits, {time.drain} until its results "
         "are written"
     )
@@ -85,7 +86,7 @@ def _cycles_text(nest: FoldNest) -> str:
 def _stride_text(fold: StrideFold, nest: FoldNest) -> str:
     w = fold.workload
     expanded = (
-        f"; a kernel of {w.kw} columns dilated by {w.dilation[1]} is expanded to {fold.expanded_kw}"
+        f"; a kernel of {quantity(w.kw, 'column')} dilated by {w.dilation[1]} is expanded to {fold.expanded_kw}"
         if w.kw > 1 and w.dilation[1] > 1
         else ""
     )
@@ -99,8 +100,8 @@ def _stride_text(fold: StrideFold, nest: FoldNest) -> str:
         moved = f"rows are copied once with their padding, {_PLACES[nest.unit.fold_place]}"
     else:
         moved = (
-            f"no data moves: {_count(fold.zeros, 'column')} of zeros in front of the kernel, padding of "
-            f"{_count(fold.left, 'folded column')}"
+            f"no data moves: {quantity(fold.zeros, 'column')} of zeros in front of the kernel, padding of "
+            f"{quantity(fold.left, 'folded column')}"
         )
     return f"{shapes}; {moved}{expanded}"
 
@@ -121,7 +122,7 @@ def _pci_rule(nest: FoldNest, nests: Sequence[Compared]) -> str:
 
 
 def _block_text(nest: FoldNest, best: bool) -> str:
-    supports = f"an input row serves {nest.co_rows} channels of each sub-unit"
+    supports = f"an input row serves {quantity(nest.co_rows, 'channel')} of each sub-unit"
     if nest.co_rows > nest.unit.co_block_factor:
         return f"{supports}; their weights for a tap fit the {nest.unit.second_buffer_rows} rows of the second buffer"
     if nest.passes == 1:
@@ -132,7 +133,7 @@ def _block_text(nest: FoldNest, best: bool) -> str:
 
 
 def _groups(nest: FoldNest) -> str:
-    return f", {nest.layer.groups} groups in sequence" if nest.layer.groups > 1 else ""
+    return f", {quantity(nest.layer.groups, 'group')} in sequence" if nest.layer.groups > 1 else ""
 
 
 def _times(count: int) -> str:
@@ -141,10 +142,6 @@ def _times(count: int) -> str:
 
 def _write_text(nest: FoldNest) -> str:
     return "one write" if nest.wso == 1 or nest.layer.co_bytes <= nest.pco else f"{nest.wso} writes at a distance of Co"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _request_text(nest: FoldNest) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedOperator
+from ...figures import quantity
 from ...workload import ConvWorkload
 from ..conv.shape import Axis, shapes_of
 from ..gemm.traffic import ceil_div
@@ -38,8 +39,9 @@ class FoldedRows:
         c = workload
         if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1 or any(c.padding_d):
             raise UnsupportedOperator(
-                f"algorithm 'wfold' requires a plain 2-D convolution with one group, not {c.groups} groups, depth "
-                f"{c.d} with {c.kd} taps and padding {c.padding_d}, transposed={c.transposed}"
+                f"algorithm 'wfold' requires a plain 2-D convolution with one group, not "
+                f"{quantity(c.groups, 'group')}, depth {c.d} with {quantity(c.kd, 'tap')} and padding {c.padding_d}, "
+                f"transposed={c.transposed}"
             )
         shape = shapes_of(c)[0]
         sw, w = shape.w.stride, shape.w

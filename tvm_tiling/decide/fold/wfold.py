@@ -13,6 +13,7 @@ from math import ceil
 from typing import Literal
 
 from ...errors import HardwareError, TilingError, UnsupportedOperator
+from ...figures import quantity
 from ...hardware.description import Hardware, WFold
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.conv_tiling import ConvTiling
@@ -53,7 +54,7 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
     if not blocks_of(layer, unit):
         raise HardwareError(
             f"hardware {hardware.name!r}: w_fold.result_buffer_rows = {unit.result_buffer_rows} of {unit.row_bytes} "
-            f"bytes cannot hold the sums of {unit.units} points; expected more rows"
+            f"bytes cannot hold the sums of {quantity(unit.units, 'point')}; expected more rows"
         )
     best, others = _compared(layer, unit)
     literal = _seed_nest(layer, unit)

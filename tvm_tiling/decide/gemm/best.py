@@ -33,6 +33,7 @@ import math
 from typing import Literal, get_args
 
 from ...errors import TilingError
+from ...figures import quantity, times
 from .traffic import Config, Product, ceil_div, round_down, smallest_partition
 
 LEVEL = 1e-12  # cycles whose relative difference is smaller count as equal
@@ -135,7 +136,7 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
         | {
             "outer_order": f"m outside n takes {cycles_mn:.0f} cycles, n outside m {cycles_nm:.0f}",
             "load_a": "a block of A stays resident while B streams past",
-            "load_b": f"once for each of {again_b} partitions of m",
+            "load_b": f"once for each of {quantity(again_b, 'partition')} of m",
         },
     )
     n_outside = m_outside._replace(
@@ -145,7 +146,7 @@ def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
         why=why
         | {
             "outer_order": f"n outside m takes {cycles_nm:.0f} cycles, m outside n {cycles_mn:.0f}",
-            "load_a": f"once for each of {again_a} partitions of n",
+            "load_a": f"once for each of {quantity(again_a, 'partition')} of n",
             "load_b": "a block of B stays resident while A streams past",
         },
     )
@@ -272,17 +273,13 @@ def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycle
         load_a=load_a,
         load_b=load_b,
         why={
-            "partition_m": f"the smallest that reads B {_often(load_b)}: {aim} among the fastest",
-            "partition_n": f"the smallest that reads A {_often(load_a)}: {aim} among the fastest",
+            "partition_m": f"the smallest that reads B {times(load_b)}: {aim} among the fastest",
+            "partition_n": f"the smallest that reads A {times(load_a)}: {aim} among the fastest",
             "partition_k": "the most of K that fits both input buffers",
             "outer_order": "the preset, or m outside n; the order has no cost with split-K",
             "split_k": why_split,
-            "acc_bytes": f"{rows} * {columns} sums of {p.d_acc} bytes; the machine has {p.acc_max} bytes",
-            "load_a": "fits its buffer" if p.fits_a else f"once for each of {load_a} partitions of n",
-            "load_b": "fits its buffer" if p.fits_b else f"once for each of {load_b} partitions of m",
+            "acc_bytes": f"{rows} * {quantity(columns, 'sum')} of {p.d_acc} bytes; the machine has {p.acc_max} bytes",
+            "load_a": "fits its buffer" if p.fits_a else f"once for each of {quantity(load_a, 'partition')} of n",
+            "load_b": "fits its buffer" if p.fits_b else f"once for each of {quantity(load_b, 'partition')} of m",
         },
     )
-
-
-def _often(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...errors import HardwareError
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...operand_types import is_integer
@@ -250,7 +251,7 @@ class ProductChoice:
             return f"{self.engine.name} takes {w.dtype} in groups"
         if not self.plain_b:
             return "B is computed"
-        return f"there are {w.m} rows" if w.m > self.most_stream_rows else ""
+        return f"there are {quantity(w.m, 'row')}" if w.m > self.most_stream_rows else ""
 
     @property
     def most_stream_rows(self) -> int:

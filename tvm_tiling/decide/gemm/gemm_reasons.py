@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
@@ -41,24 +42,25 @@ def blocked_reasons(
         "normal": collide,
         "nocopy": f"{collide}; copying costs more than it saves"
         if bad
-        else f"taller tiles would collide in L1, {_count(rows, 'row')} fit its {ways} ways",
-        "inline": f"{collide}: {tiling.keep} rows in place, {rows - tiling.keep} from a small buffer",
+        else f"taller tiles would collide in L1, {quantity(rows, 'row')} fit its {ways} ways",
+        "inline": f"{collide}: {quantity(tiling.keep, 'row')} in place, {rows - tiling.keep} from a small buffer",
         "pack": f"{collide}: {copied}" if plain_a else f"{engine.name} takes its operands converted or interleaved",
     }
     parts = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
-    shares = " x ".join(map(str, parts)) + f" in batch, m, n and K: the fastest division of {_count(cpu.cores, 'core')}"
+    cores = quantity(cpu.cores, "core")
+    shares = " x ".join(map(str, parts)) + f" in batch, m, n and K: the fastest division of {cores}"
     packing = {
         "ahead": f"B is prepacked in {engine.stored} and widened as it is read" if engine.stored else "B is prepacked",
-        "pack": f"a panel of B serves {_count(tiles, 'tile')} of rows",
-        "none": f"{_count(tiles, 'tile')} of rows are too few for packing a B of this size",
+        "pack": f"a panel of B serves {quantity(tiles, 'tile')} of rows",
+        "none": f"{quantity(tiles, 'tile')} of rows are too few for packing a B of this size",
     }
     needed = registers_of(rows, vectors, rows=engine.rows)
     return {
         "form": "forced" if forced else forms[tiling.form or "normal"],
-        "mr": f"{rows} x {_count(vectors, 'vector')}: {needed} of {cpu.vector_registers} registers",
-        "nr": f"{_count(vectors, 'vector')} of {tiling.lanes} lanes, {engine.name}",
+        "mr": f"{rows} x {quantity(vectors, 'vector')}: {needed} of {cpu.vector_registers} registers",
+        "nr": f"{quantity(vectors, 'vector')} of {tiling.lanes} lanes, {engine.name}",
         "lanes": f"{cpu.vector_bits}-bit registers of {engine.acc}",
-        "keep": f"of {_count(rows, 'row')}, those read in place; up to {cpu.priority_ratio:.0%} of {ways} ways "
+        "keep": f"of {quantity(rows, 'row')}, those read in place; up to {cpu.priority_ratio:.0%} of {ways} ways "
         "where rows collide",
         "partition_m": "one core's share of the rows",
         "partition_n": "a block of B stays in L2",
@@ -83,17 +85,13 @@ def stream_reasons(w: GemmWorkload, cpu: Cpu, tiling: GemmTiling) -> dict[str, s
     along = "k" if w.trans_b else "n"
     return {
         "form": (
-            f"{_count(w.m, 'row')}: each element of B is used {_count(w.m, 'time')}, so B is streamed once, along "
+            f"{quantity(w.m, 'row')}: each element of B is used {quantity(w.m, 'time')}, so B is streamed once, along "
             f"{along}"
         ),
         "partition_n": "one core's columns, with sums in L2",
         "partition_k": "all of K" if w.trans_b else "rows of B read side by side in one pass over the sums",
         "nr": "columns summed side by side in registers" if w.trans_b else "one vector",
-        "threads_n": f"columns divided among {_count(tiling.threads_n or 1, 'core')} of {cpu.cores}",
+        "threads_n": f"columns divided among {quantity(tiling.threads_n or 1, 'core')} of {cpu.cores}",
         "pack_b": "B is read once",
         "load_b": "once",
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 
+from ...figures import quantity
 from .traffic import Config, Product, ceil_div
 
 
@@ -171,9 +172,9 @@ def _counted(
         | {
             "load_a": "a block of A stays resident while B streams past"
             if load_a < parts_n
-            else f"{parts_n} partitions of n",
+            else f"{quantity(parts_n, 'partition')} of n",
             "load_b": "a block of B stays resident while A streams past"
             if load_b < parts_m
-            else f"{parts_m} partitions of m",
+            else f"{quantity(parts_m, 'partition')} of m",
         },
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...errors import HardwareError, UnsupportedOperator
+from ...figures import quantity, times
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS
@@ -293,7 +294,7 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
         if b.sums > 1
         else "a larger block saves more than waiting for the store of its sums costs"
     )
-    peak = f"{p.repeats * p.peak_cycles:.0f} cycles at peak on {p.arrays} engines"
+    peak = f"{p.repeats * p.peak_cycles:.0f} cycles at peak on {quantity(p.arrays, 'engine')}"
     split = (
         f"blocks hold all of K outside this level, and steps of {b.depth * p.summed} from it inwards"
         if split_level
@@ -318,8 +319,8 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
 
 
 def _columns_why(p: LevelProduct, b: Blocks) -> str:
-    lines = "" if p.image is None else f", of {b.columns[-1]} lines of {p.points} points"
-    return f"{p.blocks_n(b.columns[-1])} blocks of columns{lines} over {b.across_n[-1]}"
+    lines = "" if p.image is None else f", of {b.columns[-1]} lines of {quantity(p.points, 'point')}"
+    return f"{quantity(p.blocks_n(b.columns[-1]), 'block')} of columns{lines} over {b.across_n[-1]}"
 
 
 def _loads_why(stays: bool, b: Blocks, level: int) -> str:
@@ -337,13 +338,8 @@ def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
     return Reason(
         config.reason,
         f"{config.left[0]} x {config.right[1]} x {config.left[1]}",
-        f"{order}; A is loaded {_times(config.load_a)}, B {_times(config.load_b)}, in {config.cycles:.0f} "
-        f"cycles{spread}",
+        f"{order}; A is loaded {times(config.load_a)}, B {times(config.load_b)}, in {config.cycles:.0f} cycles{spread}",
     )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:

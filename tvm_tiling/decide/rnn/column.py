@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from ...errors import HardwareError, UnsupportedOperator, nearest
+from ...figures import quantity
 from ...hardware.column import Column
 from ...hardware.description import Hardware
 from ...workload import RnnWorkload
@@ -138,7 +139,7 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
             Reason("row_wise_per_step", workload.directions * sum(step.row_wise for step in steps), "for comparison"),
             Reason("threads", threads, f"{workload.batch * workload.directions} sequences on {column.threads} threads"),
             Reason("threads_needed", needed, _why_threads(steps)),
-            Reason("cycles", cycles, f"{workload.steps} steps and the final drain"),
+            Reason("cycles", cycles, f"{quantity(workload.steps, 'step')} and the final drain"),
             Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, for a single sequence"),
             Reason(
                 "seed_gap", gap, "ratio of a step in mode seed, which stops at the first slower EP, to one in mode best"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import HardwareError
+from ...figures import quantity
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...workload import GemmWorkload
@@ -98,7 +99,7 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
             ),
             Reason("vp", vp, "all rows" if vp == rows else f"{unit.multipliers} multipliers for {ep} columns"),
             Reason("rows", piece.rows, "per piece: all" if piece.rows == rows else "per piece: the most that fits"),
-            Reason("columns", piece.columns, f"per piece: {ceil_div(depth, piece.columns)} pieces"),
+            Reason("columns", piece.columns, f"per piece: {quantity(ceil_div(depth, piece.columns), 'piece')}"),
             Reason(
                 "versions", piece.versions, f"a piece is freed {unit.latency(ep)} cycles after its last multiplication"
             ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import HardwareError
+from ...figures import quantity
 from ...hardware.description import Cpu, Hardware
 from ...workload import GemmWorkload, RnnWorkload
 from ..explain import Row, Sections
@@ -53,7 +54,7 @@ class RnnCpuTiling(Decision):
     def _parts(self) -> Iterator[Row]:
         for number, part in enumerate(self.layers, start=1):
             p, r = part.product, part.recurrence
-            why = f"inputs: {p.form}, {p.mr} x {p.nr}; {r.threads} cores"
+            why = f"inputs: {p.form}, {p.mr} x {p.nr}; {quantity(r.threads, 'core')}"
             yield Row("layers", f"layer {number}", f"{r.ep} x {r.vp}", why)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...operand_types import element_bytes
 from ..explain import Sections
@@ -148,7 +149,7 @@ class _Division:
         return self.cores if self.split == "sequences" else 1
 
     def __str__(self) -> str:
-        return "one core" if self.cores == 1 else f"{self.cores} cores dividing the {self.split}"
+        return "one core" if self.cores == 1 else f"{quantity(self.cores, 'core')} dividing the {self.split}"
 
 
 def decide_recurrence(
@@ -180,7 +181,7 @@ def decide_recurrence(
     ep = at_once(rows)
     kept = cpu.kernel_costs.l1_share * cpu.l1_bytes
     share = _weights(r) / (1 if deterministic else chosen.of_units)
-    why_ep = f"{vectors} sums per column; {wanted} cover the latency of multiply-adds"
+    why_ep = f"{quantity(vectors, 'sum')} per column; {wanted} cover the latency of multiply-adds"
     if deterministic:
         why_ep = "one, for a fixed order of summation"
     others = {other: cost for other, cost in costs.items() if other != chosen}
@@ -204,7 +205,7 @@ def decide_recurrence(
                 "one kernel for all steps, after one matrix multiplication for the inputs of all steps",
             ),
             Reason("ep", ep, why_ep),
-            Reason("vp", blocks * gates * lanes, f"{gates} gates of {blocks} vectors of {lanes} units"),
+            Reason("vp", blocks * gates * lanes, f"{gates} gates of {quantity(blocks, 'vector')} of {lanes} units"),
             Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
             Reason("threads", chosen.cores, f"{costs[chosen]:.0f} cycles per step; {instead}"),
             Reason("split", chosen.split, _why_split(chosen)),

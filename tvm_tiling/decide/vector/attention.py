@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...figures import quantity
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction, fastest
 from ..explain import Sections
@@ -118,14 +119,14 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
         threads_rows=tr,
         predicted_seconds=cycles / (cpu.mhz * 1e6),
         reasons=(
-            Reason("form", "fused", f"scores of {rows} rows, {4 * rows * shape.keys} bytes, stay in L2"),
+            Reason("form", "fused", f"scores of {quantity(rows, 'row')}, {4 * rows * shape.keys} bytes, stay in L2"),
             Reason(
                 "block_rows",
                 rows,
-                f"{share:.0%} of L2 holds {most} rows of {shape.keys}",
+                f"{share:.0%} of L2 holds {quantity(most, 'row')} of {shape.keys}",
             ),
-            Reason("scores", str(scores), f"fewest idle lanes and loads for {shape.keys} columns"),
-            Reason("values", str(values), f"fewest idle lanes and loads for {shape.width} columns"),
+            Reason("scores", str(scores), f"fewest idle lanes and loads for {quantity(shape.keys, 'column')}"),
+            Reason("values", str(values), f"fewest idle lanes and loads for {quantity(shape.width, 'column')}"),
             Reason("threads_batch", tb, f"{whole} are {'divided evenly' if even else 'too few to divide'}"),
             Reason(
                 "threads_rows",

@@ -14,6 +14,7 @@ from math import prod
 from typing import ClassVar
 
 from ...errors import HardwareError
+from ...figures import quantity
 from ...hardware.machine import Machine
 from ..explain import Sections
 from ..gemm.traffic import ceil_div
@@ -96,7 +97,7 @@ def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
         reasons=(
             Reason("points", tuple(points), f"the {bound} takes {parts[bound]:.3g} cycles per result"),
             Reason("summed", summed, "whole windows" if summed == windows.summed else "steps of a window that fit"),
-            Reason("cycles", cycles, f"{count} points, bound by the {bound}"),
+            Reason("cycles", cycles, f"{quantity(count, 'point')}, bound by the {bound}"),
         ),
     )
 

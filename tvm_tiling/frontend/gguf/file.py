@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...errors import ModelFormatError
+from ...figures import quantity
 from ...limits import MAX_EXTENT
 from ...plain_text import printable
 from ...runtime.pages import Contents
@@ -180,7 +181,7 @@ class GgufFile:
         what = f"{self.where}: tensor {printable(name)!r}"
         axes = self._number("<I")
         if not 1 <= axes <= MOST_AXES:
-            raise ModelFormatError(f"{what} has {axes} axes; expected 1 to {MOST_AXES}")
+            raise ModelFormatError(f"{what} has {quantity(axes, 'axis', 'axes')}; expected 1 to {MOST_AXES}")
         shape = tuple(self._number("<Q") for _ in range(axes))[::-1]
         kind = self._number("<I")
         if not all(1 <= extent <= MAX_EXTENT for extent in shape):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelFormatError, UnsupportedOperator
+from ...figures import quantity
 from ...limits import MAX_EXTENT
 from ...plain_text import printable
 from .file import GgufFile, Tensor
@@ -145,7 +146,7 @@ class GgufModel:
             )
         if width % heads and f"{self.architecture}.attention.key_length" not in self.file.metadata:
             raise ModelFormatError(
-                f"{self.where}: {width} elements for {heads} heads; expected a multiple of the heads"
+                f"{self.where}: {width} elements for {quantity(heads, 'head')}; expected a multiple of the heads"
             )
         head = self._count("attention.key_length", width // heads)
         turned = self._count("rope.dimension_count", head)
@@ -162,7 +163,7 @@ class GgufModel:
         layers = self._count("block_count")
         if not self.has(last := f"blk.{layers - 1}.attn_norm.weight"):
             raise ModelFormatError(
-                f"{self.where}: the model has {layers} layers, but tensor {last!r} is missing; {_WHOLE}"
+                f"{self.where}: the model has {quantity(layers, 'layer')}, but tensor {last!r} is missing; {_WHOLE}"
             )
         words = self.file.tensors.get("token_embd.weight")
         if words is None:

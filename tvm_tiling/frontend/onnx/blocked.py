@@ -14,6 +14,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...decide.gemm.blocked import BlockedProduct
+from ...figures import quantity
 from ...operand_types import Encoding
 from ..blocked_weights import product_in_blocks, rows_of_blocks, stored
 from .tensors import as_type, dtype_of, held, known
@@ -104,7 +105,7 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
             raise ValueError("g_idx, a permutation of K, is given; expected weights without it")
         _require_constants(("weights", values), ("scales", scales), ("zero points", zeros))
         if int(a.ty.shape[-1]) != k:
-            raise ValueError(f"A has {int(a.ty.shape[-1])} columns, but K = {k}; expected the same number")
+            raise ValueError(f"A has {quantity(int(a.ty.shape[-1]), 'column')}, but K = {k}; expected the same number")
         product = BlockedProduct(rows=1, n=n, k=k, encoding=_encoding(bits, block, scales, zeros))
         if _count(values) != n * product.blocks * product.value_bytes or dtype_of(values) != "uint8":
             raise ValueError(
@@ -113,7 +114,7 @@ class MatMulNBits(tvm_onnx.OnnxOpConverter):
             )
         count = _count(scales)
         if count != n * product.blocks:
-            raise ValueError(f"{count} scales; expected {n * product.blocks}, one per block of each column")
+            raise ValueError(f"{quantity(count, 'scale')}; expected {n * product.blocks}, one per block of each column")
         x = as_type(bb, a, "float32")
         activations = _ROWS.get(attr.get("accuracy_level", 0), "int16")
         y = product_in_blocks(bb, x, _weights(bb, values, scales, zeros, product), product, activations)

@@ -14,6 +14,7 @@ from tvm import relax, sym
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...figures import quantity
 from ..decoder_attention import attended, moved, reshaped
 from ..open_parts import sequence
 from ..open_shapes import Size, expr, extents_of
@@ -63,7 +64,7 @@ def _padding(bb: Builder, mask: Expr, batch: Size, length: Size, total: Size, fi
         added = bb.emit(op.where(seen, zero, low))
         return reshaped(bb, added, [shape[0], *([1] * (4 - rank)), *shape[1:]])
     if rank != 1:
-        raise ValueError(f"the mask has {rank} axes; expected 1, 2 or 3")
+        raise ValueError(f"the mask has {quantity(rank, 'axis', 'axes')}; expected 1, 2 or 3")
     if _same(shape[0], 3 * batch + 2):
         mask, shape = _part(bb, mask, 0, 0, batch), [batch]
     two = _same(shape[0], 2 * batch) and not _same(shape[0], batch)
@@ -217,7 +218,7 @@ def _operands(bb: Builder, heads: int, query: Expr, key: Expr | None, value: Exp
             raise ValueError(f"query has shape {shape} without keys; expected [batch, length, {heads}, 3, width]")
         return _unpacked(bb, query)
     if rank_of(query) != 3:
-        raise ValueError(f"query has {rank_of(query)} axes with keys; expected 3")
+        raise ValueError(f"query has {quantity(rank_of(query), 'axis', 'axes')} with keys; expected 3")
     queries = _of_heads(bb, query, heads, "query")
     shape = extents_of(key)
     if len(shape) == 5:

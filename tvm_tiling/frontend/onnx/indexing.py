@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...figures import quantity
 from ...lowering.positions import checked_positions
 from ..open_shapes import whole
 from .tensors import as_inputs, dtype_of
@@ -128,7 +129,7 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
         given, sequences = whole(inputs[1].ty.shape[0]), whole(inputs[0].ty.shape[batch])
         if isinstance(given, int) and isinstance(sequences, int):
             if given != sequences:
-                raise ValueError(f"{given} lengths for {sequences} sequences; expected one per sequence")
+                raise ValueError(f"{given} lengths for {quantity(sequences, 'sequence')}; expected one per sequence")
         elif isinstance(given, int) or isinstance(sequences, int) or not tvm_ffi.structural_equal(given, sequences):
             raise ValueError("the number of lengths is not known at compile time to match the number of sequences")
 

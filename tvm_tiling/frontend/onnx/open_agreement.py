@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+from ...figures import quantity
 from ..open_shapes import Size
 from .open_node import OpenNode, Rule, axis_of, word
 from .recurrent import CONVERTERS as RECURRENT
@@ -56,7 +57,7 @@ def _along(node: OpenNode, updates: int | None) -> dict[int, list[Size]]:
     either is dynamic, and there must be as many updates as indices."""
     data, indices = node.extents(), node.extents(1)
     if len(data) != len(indices):
-        raise ValueError(f"indices have {len(indices)} axes, but the data has {len(data)}")
+        raise ValueError(f"indices have {quantity(len(indices), 'axis', 'axes')}, but the data has {len(data)}")
     axis = axis_of(node.attr.get("axis", 0), len(data))
     for place, (extent, count) in enumerate(zip(data, indices, strict=True)):
         if place != axis and not (isinstance(extent, int) and isinstance(count, int)):
@@ -81,7 +82,7 @@ def _scatter_nd(node: OpenNode) -> relax.Expr | None:
         raise ValueError("the last axis of the indices is dynamic")
     wanted = [*indices[:-1], *data[indices[-1] :]]
     if len(wanted) != len(updates):
-        raise ValueError(f"updates have {len(updates)} axes; expected {len(wanted)}")
+        raise ValueError(f"updates have {quantity(len(updates), 'axis', 'axes')}; expected {len(wanted)}")
     both = [node.shapes.agreed(*pair) for pair in zip(wanted, updates, strict=True)]
     count = len(indices) - 1
     return node.converted(

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from tvm import relax, tirx
 
+from ...figures import quantity
 from ..fitting import cast
 from ..open_shapes import OpenShapes, Size, whole
 from ..size_values import SizeValue
@@ -79,7 +80,7 @@ def is_open(value: relax.Expr | None) -> bool:
 def axis_of(axis: int, rank: int) -> int:
     """Return an axis counted from the start. ValueError if it is out of range for this rank."""
     if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is out of range for a tensor of {rank} axes")
+        raise ValueError(f"axis {axis} is out of range for a tensor of {quantity(rank, 'axis', 'axes')}")
     return axis % rank
 
 

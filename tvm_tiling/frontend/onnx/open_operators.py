@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from tvm import relax, tirx
 from tvm.relax import op
 
+from ...figures import quantity
 from ..fitting import cast, reshaped
 from ..open_parts import bounds, lifted, padded, sequence, sliced, tiled
 from ..open_shapes import Size, expr, extents_of, plus
@@ -63,7 +64,7 @@ def _reshape(node: OpenNode) -> relax.Expr | None:
 def _flatten(node: OpenNode) -> relax.Expr | None:
     extents, axis = node.extents(), node.attr.get("axis", 1)
     if not -len(extents) <= axis <= len(extents):
-        raise ValueError(f"axis {axis} is out of range for a tensor of {len(extents)} axes")
+        raise ValueError(f"axis {axis} is out of range for a tensor of {quantity(len(extents), 'axis', 'axes')}")
     axis += len(extents) if axis < 0 else 0
     return _with_shape(node, node.tensor(), [node.shapes.product(extents[:axis]), node.shapes.product(extents[axis:])])
 
@@ -187,7 +188,7 @@ def _tile(node: OpenNode) -> relax.Expr | None:
     if repeats is None:
         return None
     if len(repeats) != len(extents):
-        raise ValueError(f"{len(repeats)} repeats for {len(extents)} axes")
+        raise ValueError(f"{len(repeats)} repeats for {quantity(len(extents), 'axis', 'axes')}")
     return tiled(node.bb, node.shapes, node.tensor(), repeats)
 
 
@@ -213,7 +214,7 @@ def _pad(node: OpenNode) -> relax.Expr | None:
             raise ValueError("axes must be known at compile time")
         axes = [axis_of(axis, rank) for axis in given]
     if pads is None or len(pads) != 2 * len(axes):
-        raise ValueError(f"expected pads for {len(axes)} axes")
+        raise ValueError(f"expected pads for {quantity(len(axes), 'axis', 'axes')}")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise ValueError(
             f"mode {mode!r} is not supported for tensors of dynamic shape; expected constant, edge, reflect, wrap"

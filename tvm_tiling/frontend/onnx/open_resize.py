@@ -17,6 +17,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ...figures import quantity
 from ..interpolation import interpolated
 from ..open_parts import upsampled
 from ..open_shapes import Size, expr
@@ -81,7 +82,7 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
     cuts = [(0.0, 1.0)] * len(axes) if roi is None else list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     if sizes:
         if len(sizes) != len(axes):
-            raise ValueError(f"{len(sizes)} sizes for {len(axes)} axes")
+            raise ValueError(f"{quantity(len(sizes), 'size')} for {quantity(len(axes), 'axis', 'axes')}")
         if form.policy != "stretch":
             raise ValueError(
                 f"keep_aspect_ratio_policy {form.policy!r} is not supported for tensors of dynamic shape; "
@@ -94,7 +95,7 @@ def _axes(node: OpenNode, extents: list[Size], form: Form) -> list[OpenAxis]:
         ]
     scales = _scales(node)
     if len(scales) != len(axes):
-        raise ValueError(f"{len(scales)} scales for {len(axes)} axes")
+        raise ValueError(f"{quantity(len(scales), 'scale')} for {quantity(len(axes), 'axis', 'axes')}")
     return [
         OpenAxis(axis, extents[axis], _scaled(node, extents[axis], scale), scale, *cut)
         for axis, scale, cut in zip(axes, scales, cuts, strict=True)

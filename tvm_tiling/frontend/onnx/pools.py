@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...figures import quantity
 from .tensors import dtype_of, spatial_of
 
 
@@ -48,7 +49,7 @@ def windows_of(attr: dict[str, Any], spatial: Sequence[int]) -> list[Windows]:
     rank = len(spatial)
     kernel = [int(k) for k in attr["kernel_shape"]]
     if len(kernel) != rank:
-        raise ValueError(f"kernel_shape {kernel} does not match images of {rank} axes")
+        raise ValueError(f"kernel_shape {kernel} does not match images of {quantity(rank, 'axis', 'axes')}")
     strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
     pads = list(attr.get("pads", [0] * 2 * rank))
     auto = attr.get("auto_pad", b"NOTSET")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ...errors import ModelFormatError
+from ...figures import quantity
 
 MAX_MEMBERS = 10_000
 ACCEPTED = (
@@ -113,7 +114,7 @@ def read_archive(data: memoryview, where: str) -> Archive:
         sources = [name for name in held if name.startswith("src/")]
         models = [name for name in sources if name.endswith(".relay") or name == "src/relay.txt"]
     if len(models) != 1:
-        what = f"{len(models)} models ({', '.join(sorted(models)[:5])})" if models else "no Relay model"
+        what = f"{quantity(len(models), 'model')} ({', '.join(sorted(models)[:5])})" if models else "no Relay model"
         raise ModelFormatError(f"{where}: contains {what}; {ACCEPTED}")
     beside = models[0].rpartition("/")[0]
     params = [name for name in held if name.endswith(".params") and (not beside or name.startswith("parameters/"))]

@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ...figures import quantity
 from ...lowering.positions import checked_positions
 from ..fitting import cast
 from ..open_shapes import OpenShapes, Size, text
@@ -53,7 +54,7 @@ class Operands:
     def tensor(self, place: int) -> relax.Expr:
         """The operand at `place`, which has to be a tensor. Raises ValueError."""
         if place >= len(self.args):
-            raise ValueError(f"it has {len(self.args)} operands; expected {place + 1} or more")
+            raise ValueError(f"it has {quantity(len(self.args), 'operand')}; expected {place + 1} or more")
         found = self.as_tensor(self.args[place])
         if not isinstance(found, relax.Expr):
             raise ValueError(f"operand {place + 1} is not a tensor; expected a tensor")
@@ -157,7 +158,7 @@ class Operands:
         if all(isinstance(extent, int) for extent in (*own, *wanted)):
             return relax.op.broadcast_to(tensor, wanted)
         if len(own) > len(wanted):
-            raise ValueError(f"{len(own)} dimensions cannot be broadcast to {len(wanted)}")
+            raise ValueError(f"{quantity(len(own), 'dimension')} cannot be broadcast to {len(wanted)}")
         lined = [1] * (len(wanted) - len(own)) + own
         shape = [
             extent if isinstance(has, int) and has == 1 else self.shapes.agreed(extent, has)

@@ -70,7 +70,9 @@ class SimulatedExecutable:
         wanted = self.program.of_role("input")
         names = [tensor.name for tensor in wanted]
         if len(arrays) > len(names):
-            raise WorkloadError(f"{len(arrays)} inputs are given; expected {len(names)}, {', '.join(names)}")
+            raise WorkloadError(
+                f"the number of inputs is {len(arrays)}; expected at most {len(names)}: {', '.join(names)}"
+            )
         given = dict(zip(names, arrays, strict=False))
         for name, value in named.items():
             if name not in names:

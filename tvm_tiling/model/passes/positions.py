@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, sym, te, tirx, topi
 
 from ...errors import ModelFormatError
+from ...figures import quantity
 from ...lowering.positions import checked_positions
 from ...lowering.scatter import scattered
 from .dataflow import is_op
@@ -43,7 +44,7 @@ def _take(builder: Builder, call: Any) -> relax.Expr:
     data, indices, mode = call.args[0], call.args[1], str(call.attrs.mode)
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     if axis is None and len(_extents(data)) != 1:
-        raise _refuse("take", f"no axis is given for {len(_extents(data))} dimensions; expected an axis")
+        raise _refuse("take", f"no axis is given for {quantity(len(_extents(data)), 'dimension')}; expected an axis")
     axis = (axis or 0) % len(_extents(data))
     extent = _extents(data)[axis]
     if not isinstance(indices.ty, relax.TensorType):  # a number
@@ -269,7 +270,7 @@ def _require_smaller(operator: str, shape: Sequence[Any], of: Sequence[Any], but
     """Raise ModelFormatError if a tensor of `shape` has, or may have, more elements than one of shape `of` along a
     dimension other than `but`."""
     if len(shape) != len(of):
-        raise _refuse(operator, f"indices have {len(shape)} dimensions; expected {len(of)}")
+        raise _refuse(operator, f"indices have {quantity(len(shape), 'dimension')}; expected {len(of)}")
     for place, (own, most) in enumerate(zip(shape, of, strict=True)):
         fixed = isinstance(own, int) and isinstance(most, int)
         if place != but and (own > most if fixed else not sym.Analyzer().can_prove_equal(own, most)):

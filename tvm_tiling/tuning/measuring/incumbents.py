@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...figures import scaled
 from ...hardware.description import Hardware
 from ...measure import DOUBTFUL
 from ...workload import ConvWorkload, GemmWorkload
@@ -157,12 +158,12 @@ def impossible(job: Job, seconds: float, again: float, least: float) -> str:
     )
 
 
-def cost_of(seconds: float) -> str:
-    """Return a time for a message."""
-    return f"{seconds * 1e6:.4g} us"
-
-
 def paired_of(found: Alone | PairedResult) -> PairedResult:
     """Return the result of a comparison of two jobs."""
     assert isinstance(found, PairedResult)
     return found
+
+
+def cost_of(seconds: float) -> str:
+    """Return a time for a message."""
+    return scaled(seconds, "s", 4)

@@ -35,7 +35,7 @@ class Address:
         """Parse "rpc://host:port/key". RunnerError for anything else."""
         found = _ADDRESS.fullmatch(text)
         if found is None or not 0 < int(found["port"]) < 65536:
-            raise RunnerError(f"runner {text!r}; expected {LOCAL!r}, or 'rpc://host:port/key' of a TVM tracker")
+            raise RunnerError(f"address {text} of a tracker is not valid; expected rpc://host:port/key")
         return cls(found["host"].strip("[]"), int(found["port"]), found["key"])
 
     def __str__(self) -> str:

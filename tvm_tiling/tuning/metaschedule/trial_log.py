@@ -18,6 +18,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 
+from ...figures import times
 from ...schedule import Target, hardware_of
 from ..trial import Told, Trial, TrialFile
 from .postprocs import known_config
@@ -68,7 +69,7 @@ class _TrialLog(PyMeasureCallback):
             self.told(trial)
             failed.update([trial.reason] if trial.reason is not None else [])
         if failed:
-            reasons = "; ".join(f"{count} times: {reason}" for reason, count in failed.most_common())
+            reasons = "; ".join(f"{times(count)}: {reason}" for reason, count in failed.most_common())
             _log.warning("%s: %d of %d trials failed, %s", operator, failed.total(), len(runner_results), reasons)
 
     def _trial(self, operator: str, candidate: Any, built: Any, ran: Any) -> Trial:

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from ...errors import DatabaseError
+from ...figures import quantity
 from ...hardware.description import Hardware
 
 # Version of the meaning of a record: the choices that a configuration names, and how it is timed. The tables have their
@@ -49,7 +50,7 @@ class Fingerprint:
         return "s" if self.kind == "cpu" else "cycles"
 
     def __str__(self) -> str:
-        cores = f" with {self.cores} cores" if self.kind == "cpu" else ""
+        cores = f" with {quantity(self.cores, 'core')}" if self.kind == "cpu" else ""
         return f"{self.kind} {self.machine}{cores} ({self.description}), TVM {self.tvm}, schema {self.schema}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...figures import quantity
 from ..measuring.lean_tvm import without_torch
 from ..measuring.local import LocalBench
 from ..measuring.runner import Address, RunnerError
@@ -110,7 +111,7 @@ class Fleet:
             except RunnerError:
                 pass
             if time.monotonic() > until or any(process.poll() is not None for process in self.processes):
-                raise RunnerError(f"fleet: not all of {wanted} workers registered at {self.address}")
+                raise RunnerError(f"fleet: not all of {quantity(wanted, 'worker')} registered at {self.address}")
             time.sleep(0.05)
 
     def close(self) -> None:

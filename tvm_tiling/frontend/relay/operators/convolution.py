@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tvm import relax, topi
 from tvm.relax import op
 
+from ....figures import quantity
 from ..operands import OpenOperand, Operands, Value, dtype_of, extents_of, shape_of
 from ..tree import INPUTS_FIRST, before
 
@@ -72,8 +73,8 @@ def by_channels(
     first, second = sorted((out_place, in_place))
     if extents[first] != channels or second != first + 1 or groups % channels:
         raise ValueError(
-            f"a weight of shape {tuple(extents)} and layout {kernel} does not match {channels} channels in "
-            f"{groups} groups"
+            f"a weight of shape {tuple(extents)} and layout {kernel} does not match {quantity(channels, 'channel')} in "
+            f"{quantity(groups, 'group')}"
         )
     merged = list(extents)
     merged[out_place], merged[in_place] = extents[first] * extents[second], 1

@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
+from ....figures import quantity
 from ...open_shapes import plus
 from ..operands import Operands, Value, dtype_of, is_integer, numbers, rank_of, value_of
 
@@ -18,7 +19,7 @@ def pad_width(call: Operands, rank: int) -> list[tuple[int, int]]:
     given = call["pad_width"]
     widths = [tuple(numbers(pair)) for pair in given] if isinstance(given, list) else []
     if len(widths) != rank or not all(len(pair) == 2 for pair in widths):
-        raise ValueError(f"pad_width has {len(widths)} pairs; expected {rank}, one per dimension")
+        raise ValueError(f"pad_width has {quantity(len(widths), 'pair')}; expected {rank}, one per dimension")
     return [(before, behind) for before, behind in widths]
 
 

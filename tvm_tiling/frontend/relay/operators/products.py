@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tvm import relax
 from tvm.relax import op
 
+from ....figures import quantity
 from ..operands import Operands, Value, axis_in, dtype_of, rank_of
 from ..tree import BATCH_MATMUL_FLAGS, before, since
 
@@ -15,7 +16,7 @@ def turned(matrix: relax.Expr) -> relax.Expr:
     """`matrix` with its last two axes swapped."""
     rank = rank_of(matrix)
     if rank < 2:
-        raise ValueError(f"an operand has {rank} dimensions; expected 2 or more")
+        raise ValueError(f"an operand has {quantity(rank, 'dimension')}; expected 2 or more")
     return op.permute_dims(matrix, [*range(rank - 2), rank - 1, rank - 2])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op
 
+from ....figures import quantity
 from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import computed_in
 from .padding import padded
@@ -32,7 +33,7 @@ def _convolution(
 ) -> relax.Expr:
     rank = len(shape_of(weight)) - 2
     if rank not in _FORWARD:
-        raise Unserved(f"a convolution over {rank} axes is not supported; expected 1 to 3")
+        raise Unserved(f"a convolution over {quantity(rank, 'axis', 'axes')} is not supported; expected 1 to 3")
     single = len(shape_of(input)) == rank + 1
     if single:
         input = t.emit(op.expand_dims(input, 0))

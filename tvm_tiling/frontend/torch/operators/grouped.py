@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from ....figures import quantity
 from ..translation import Translation, Unserved, Value, converter, shape_of
 from ..types import computed_in
 from .products import product
@@ -35,7 +36,7 @@ def _by_groups(t: Translation, rows: relax.Expr, matrices: relax.Expr, ends: rel
     groups, depth, columns = shape_of(matrices)
     count, wide = shape_of(rows)[0], computed_in(t.dtype)
     if not groups or not depth:
-        raise Unserved(f"{groups} groups with K = {depth} are not supported; expected at least one")
+        raise Unserved(f"{quantity(groups, 'group')} with K = {depth} are not supported; expected at least one")
 
     def numbers(end: te.Tensor) -> te.Tensor:
         g = te.reduce_axis((0, groups), name="g")
