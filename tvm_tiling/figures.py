@@ -72,12 +72,20 @@ def times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def column(name: str, values: Sequence[float | None], unit: str = "", *, binary: bool = False) -> tuple[str, list[str]]:
+def column(
+    name: str,
+    values: Sequence[float | None],
+    unit: str = "",
+    *,
+    binary: bool = False,
+    beside: Sequence[float | None] = (),
+) -> tuple[str, list[str]]:
     """The heading and cells of a table column in one unit, chosen by the median value: ("time, µs", ["12.3", "0.597"]).
 
-    None becomes a dash. `binary`: bytes by powers of 1024.
+    None becomes a dash. `binary`: bytes by powers of 1024. `beside`: values of other columns that are compared with
+    this one; give all of them to each, so that all have the same unit.
     """
-    known = sorted(abs(value) for value in values if value)
+    known = sorted(abs(value) for value in (beside or values) if value)
     middle = known[len(known) // 2] if known else 1.0
     factor, prefixed = _binary(middle) if binary else _prefix(middle)
     written = prefixed if binary else f"{prefixed}{unit}"

@@ -118,23 +118,23 @@ def timeline_page(browser, tmp_path_factory):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_timeline_zooms_moves_and_explains(timeline_page, width):
     seen = timeline_page(width=width)
-    assert seen.evaluate(WINDOW) == "0 to 1.792 k"
+    assert seen.evaluate(WINDOW) == "0 to 1.792 k cycles"
     assert seen.evaluate("document.querySelector('figure.live .static').checkVisibility()") is False
     wide = seen.evaluate("document.querySelector('canvas').clientWidth")
     assert seen.evaluate(SPOKEN % (5, wide * 0.4)) == "operators: first <block>\nfrom 0, 896"
     seen.evaluate(key("+"))
-    assert seen.evaluate(WINDOW) == "448 to 1.344 k"
+    assert seen.evaluate(WINDOW) == "448 to 1.344 k cycles"
     seen.evaluate(key("ArrowRight"))
-    assert seen.evaluate(WINDOW) == "627.2 to 1.523 k"
+    assert seen.evaluate(WINDOW) == "627.2 to 1.523 k cycles"
     for _ in range(30):
         seen.evaluate(key("+"))
-    first, last = seen.evaluate(WINDOW).split(" to ")
+    first, last = seen.evaluate(WINDOW).removesuffix(" cycles").split(" to ")
     assert float(last.removesuffix(" k")) * (1000 if last.endswith("k") else 1) > 0 and first != last
     seen.evaluate(key("0"))
-    assert seen.evaluate(WINDOW) == "0 to 1.792 k"
+    assert seen.evaluate(WINDOW) == "0 to 1.792 k cycles"
     seen.evaluate(key("-"))
     seen.evaluate(key("ArrowLeft"))
-    assert seen.evaluate(WINDOW) == "0 to 1.792 k"  # no further than the whole range
+    assert seen.evaluate(WINDOW) == "0 to 1.792 k cycles"  # no further than the whole range
     assert seen.complaints == []
 
 

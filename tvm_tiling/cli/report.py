@@ -74,7 +74,7 @@ def command(
         "--against",
         metavar="MODEL|RESULT",
         help="Compare with this baseline: another build of the model, or another result of `report --json` or "
-        "`bench MODEL --json`. Models run in alternation.",
+        "`bench MODEL --json`. Models run alternately.",
     ),
     seconds: float = seconds_option("How long to measure."),
     trace: str = typer.Option(

@@ -140,7 +140,7 @@ def _search(operators: Sequence[Timed]) -> Iterator[Advice]:
     far = [o for o in operators if not o.memory_bound and o.compute < 0.6 * o.taken]
     if far:
         gain = sum(o.taken - max(o.compute, o.memory) for o in far)
-        what = f"{_named(far)} below 60 % of the peak and not memory-bound. Search configurations (tvm-tiling tune)."
+        what = f"{_named(far)} below 60% of the peak and not memory-bound. Search configurations (tvm-tiling tune)."
         yield Advice(gain, what, [o.number for o in far])
 
 

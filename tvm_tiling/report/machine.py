@@ -31,7 +31,7 @@ def machine_table(machine: Mapping[str, Any], peak: Mapping[str, Any] | None) ->
         ("date, commit", f"{machine.get('date', '')}, {machine.get('commit') or 'not a checkout'}"),
         ("load at the start", ", ".join(f"{load:.2f}" for load in machine.get("load", ()))),
     ]
-    return table(("what", "found"), rows)
+    return table(("property", "value"), rows)
 
 
 def _peaks(peak: Mapping[str, Any]) -> list[tuple[str, str]]:

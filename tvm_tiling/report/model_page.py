@@ -208,8 +208,9 @@ def _predicted(operators: Numbered) -> Html | None:
     off = statistics.median(abs(math.log2(ratio)) for ratio in ratios)
     predicted, measured = sum(p for *_, p, _ in pairs), sum(m for *_, m in pairs)
     furthest = sorted(pairs, key=lambda pair: -abs(math.log(pair[3] / pair[2])))[:MOST_ROWS]
-    p_heading, p_cells = column("predicted", [p for *_, p, _ in furthest], "s")
-    m_heading, m_cells = column("measured", [m for *_, m in furthest], "s")
+    both = [time for *_, p, m in furthest for time in (p, m)]
+    p_heading, p_cells = column("predicted", [p for *_, p, _ in furthest], "s", beside=both)
+    m_heading, m_cells = column("measured", [m for *_, m in furthest], "s", beside=both)
     rows = [
         (n, Cell(_label(o), "sizes"), o.form or "", p, m, f"{o_m / o_p:.2f}")
         for (n, o, o_p, o_m), p, m in zip(furthest, p_cells, m_cells, strict=True)
@@ -278,9 +279,10 @@ def _algorithms(operators: Numbered) -> Html | None:
     candidates = [candidate for _, o in compared for candidate in (o.decision or {})["candidates"]]
     forms = list(dict.fromkeys(form for form, time, _ in candidates if time is not None))
     found = [{form: (time, why) for form, time, why in (o.decision or {})["candidates"]} for _, o in compared]
+    times = [time for own in found for time, _ in own.values()]
     headings, columns = [], []
     for form in forms:
-        heading, cells = column(form, [own.get(form, (None, ""))[0] for own in found], "s")
+        heading, cells = column(form, [own.get(form, (None, ""))[0] for own in found], "s", beside=times)
         headings.append(heading)
         columns.append(cells)
     rows = [
@@ -323,8 +325,9 @@ def _memory(timed: TimedModel, operators: Numbered) -> Html:
 def _operators(timed: TimedModel, operators: Numbered) -> Html:
     report = timed.report
     work, works = column("work", [o.flops or None for _, o in operators], "op")
-    predicted, predictions = column("predicted", [o.predicted_seconds for _, o in operators], "s")
-    measured, measurements = column("measured", [o.measured_seconds for _, o in operators], "s")
+    times = [time for _, o in operators for time in (o.predicted_seconds, o.measured_seconds)]
+    predicted, predictions = column("predicted", [o.predicted_seconds for _, o in operators], "s", beside=times)
+    measured, measurements = column("measured", [o.measured_seconds for _, o in operators], "s", beside=times)
     speeds = [o.flops / o.measured_seconds if o.flops and o.measured_seconds else None for _, o in operators]
     speed, speed_cells = column("speed", speeds, "op/s")
     columns = zip(operators, works, predictions, measurements, speed_cells, strict=True)

@@ -128,7 +128,7 @@ def _trials(trials: Sequence[Trial], *, several: bool) -> Html | None:
         "measured",
         "best so far",
         "disturbed",
-        "what",
+        "configuration, or reason of the failure",
     )
     rows = []
     for record in trials:

@@ -95,7 +95,7 @@ def _differences(operators: Sequence[Both]) -> Html | None:
     ]
     gained = sum(both.saved for both in operators if both.saved > 0)
     lost = -sum(both.saved for both in operators if both.saved < 0)
-    note = text(f"Operator by operator, the subject takes {seconds(gained)} less and {seconds(lost)} more per run.")
+    note = text(f"Per run, the subject saves {seconds(gained)} in some operators and loses {seconds(lost)} in others.")
     series = ("subject is faster", "subject is slower")
     return join([note, bars("Difference of the measured times of a run, largest first", series, rows)])
 
@@ -119,9 +119,10 @@ def _times(operators: Sequence[Both]) -> Html | None:
 
 
 def _operators(operators: Sequence[Both]) -> Html:
-    ours, our_cells = column("subject", [both.seconds[0] for both in operators], "s")
-    theirs, their_cells = column("baseline", [both.seconds[1] for both in operators], "s")
-    saved, saved_cells = column("difference", [-both.saved for both in operators], "s")
+    times = [time for both in operators for time in both.seconds]
+    ours, our_cells = column("subject", [both.seconds[0] for both in operators], "s", beside=times)
+    theirs, their_cells = column("baseline", [both.seconds[1] for both in operators], "s", beside=times)
+    saved, saved_cells = column("difference", [-both.saved for both in operators], "s", beside=times)
     total = sum(both.seconds[1] or 0.0 for both in operators)
     rows = []
     for place, both in enumerate(operators):
@@ -174,7 +175,7 @@ def _machines(versus: Versus) -> Html:
     found = text("Processor, versions and commit are the same for both.")
     if differing:
         found = table(
-            ("what", *SIDES), [(what, breakable(ours), breakable(theirs)) for what, ours, theirs in differing]
+            ("property", *SIDES), [(what, breakable(ours), breakable(theirs)) for what, ours, theirs in differing]
         )
     sides = (_machine(name, timed) for name, timed in zip(SIDES, (versus.subject, versus.baseline), strict=True))
     return join([found, side_by_side(*sides)])

@@ -162,7 +162,8 @@
         }
       });
       this.drawAxis(context, value, rows.length * ROW, wide, span, unit, factor);
-      this.where.textContent = `${scaled(this.from * factor, unit, 4)} to ${scaled(this.to * factor, unit, 4)}`;
+      const ends = [this.from, this.to].map((end) => scaled(end * factor, unit, 4)).join(" to ");
+      this.where.textContent = unit ? ends : `${ends} cycles`;
     }
 
     drawAxis(context, value, top, wide, span, unit, factor) {
