@@ -443,7 +443,7 @@ class DirectEmitter:
 
         def write() -> None:
             if not self.turns:
-                write_back(acc, shape, finished)
+                write_back(acc, shape, finished, program.stored_together)
                 return
             # Pixels of a row by number and lane, so that their addresses are seen to be adjacent.
             write_back_turned(acc, shape, wide, lambda value, y, first, j, lane: finished(value, (y, first + lane), j))

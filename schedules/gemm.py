@@ -412,7 +412,7 @@ class GemmEmitter:
         def raw(value: Expr, i: int, j: Expr) -> None:
             self.store_raw(value, where.batch, i0 + i, j0 + j, kt)
 
-        def finished(value: Expr, i: int, j: Expr) -> None:
+        def finished(value: Expr, i: Index, j: Expr) -> None:
             program = self.program
             at = program.out_at(where.batch, i0 + i, j0 + j)
             T.buffer_store(program.out, program.result(value, where.batch, i0 + i, j0 + j), at)
@@ -424,11 +424,11 @@ class GemmEmitter:
                 write_back(acc, shape, raw)
         elif where.last is True or not self.program.has_epilogue:
             with named("epilogue"):
-                write_back(acc, shape, finished)
+                write_back(acc, shape, finished, self.program.stored_together)
         else:
             with T.If(where.last):
                 with T.Then(), named("epilogue"):
-                    write_back(acc, shape, finished)
+                    write_back(acc, shape, finished, self.program.stored_together)
                 with T.Else(), named("partial_sums"):
                     write_back(acc, shape, raw)
 

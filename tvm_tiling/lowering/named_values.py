@@ -10,9 +10,14 @@ from typing import Any, TypeAlias
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
+
+
+# Statements of so many stores alternate. One function of a vector is a chain of some 25 instructions, of which a core's
+# scheduler holds three or four: it would wait for them most of the time.
+_TOGETHER = 4
 
 
 def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -20,10 +25,59 @@ def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
     operands that are not always evaluated remain."""
     names: list[tirx.Let] = []
     tvm_ffi.structural_walk(func.body, (tirx.Let, names.append))
-    return tvm_ffi.structural_map(func, (tirx.BufferStore, _without_names)) if names else func
+    if not names:
+        return func
+    return tvm_ffi.structural_map(
+        tvm_ffi.structural_map(func, (tirx.SeqStmt, _alternating)), (tirx.BufferStore, _alone)
+    )
 
 
-def _without_names(store: tirx.BufferStore) -> tirx.Stmt:
+def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
+    """Return a sequence in which adjacent stores of values of the same form alternate."""
+    statements: list[tirx.Stmt] = []
+    run: list[list[tirx.Stmt]] = []
+    targets: list[tirx.Var] = []
+
+    def end_run() -> None:
+        statements.extend(statement for step in zip(*run, strict=True) for statement in step)
+        run.clear()
+        targets.clear()
+
+    for statement in sequence.seq:
+        if isinstance(statement, tirx.Bind) and not _loads(statement.value):
+            statements.append(statement)  # an address: before the stores that wait
+            continue
+        parts = _separate(statement) if isinstance(statement, tirx.BufferStore) else [statement]
+        joins = len(parts) > 1 and run and len(parts) == len(run[0]) and not _reads(statement, targets)
+        if run and (not joins or len(run) == _TOGETHER):
+            end_run()
+        if len(parts) > 1:
+            run.append(parts)
+            targets.append(statement.buffer.data)
+        else:
+            statements.extend(parts)
+    end_run()
+    return tirx.SeqStmt(statements)
+
+
+def _reads(store: tirx.BufferStore, targets: list[tirx.Var]) -> bool:
+    """Return whether a store's value depends on memory of one of these buffers."""
+    return any(load.source.data.same_as(target) for load in _loads(store.value) for target in targets)
+
+
+def _loads(expr: Expr) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(expr, (TensorLoad, found.append))
+    return found
+
+
+def _alone(store: tirx.BufferStore) -> tirx.Stmt:
+    parts = _separate(store)
+    return store if len(parts) == 1 else tirx.SeqStmt(parts)
+
+
+def _separate(store: tirx.BufferStore) -> list[tirx.Stmt]:
+    """Return the statements of a store: those of its names and its own; the store alone if it has none."""
     values: dict[tirx.Var, Expr] = {}
 
     def take(let: tirx.Let) -> Expr:
@@ -31,10 +85,20 @@ def _without_names(store: tirx.BufferStore) -> tirx.Stmt:
         return let.body
 
     if _holds_conditional_names(store.value):
-        return store
+        return [store]
     value = tvm_ffi.structural_map(store.value, (tirx.Let, take))
     if not values:
-        return store
+        return [store]
+
+    def name_sum(total: Expr) -> Expr:
+        if not str(total.ty).startswith("float32x"):
+            return total
+        name = tirx.Var("x", str(total.ty))
+        values[name] = total
+        return name
+
+    for name in list(values):
+        values[name] = tvm_ffi.structural_map(values[name], (tirx.Add, name_sum))
     memory = {name: tirx.decl_buffer((1,), str(name.ty), "x", scope="local") for name in values}
     first = tirx.const(0, "int32")
 
@@ -57,7 +121,7 @@ def _without_names(store: tirx.BufferStore) -> tirx.Stmt:
 
     for name in values:
         write(name)
-    return tirx.SeqStmt([*statements, tirx.BufferStore(store.buffer, read(value), list(store.indices))])
+    return [*statements, tirx.BufferStore(store.buffer, read(value), list(store.indices))]
 
 
 def _holds_conditional_names(expr: Expr) -> bool:

@@ -21,7 +21,7 @@ from ..hardware.dot_instructions import DotInstruction
 from .dot import dot, every_lane, from_panel
 from .loops import when
 from .prefetch import prefetch
-from .registers import register, registers
+from .registers import register, registers, small_buffer
 from .transpose import transpose
 
 Expr: TypeAlias = tirx.Expr
@@ -30,6 +30,8 @@ Accumulators: TypeAlias = dict[tuple[int, int], tirx.Var]
 # (row within the tile, group of the reduction axis) -> one element of A, or groups of as many rows as an instruction
 # takes, from that row on
 ElementOfA = Callable[[int, Expr], Expr]
+
+_KEPT_ROWS = 12  # of vectors in one small buffer
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,48 @@ def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Calla
                 T.buffer_store(acc[row, vector], acc[row, vector][lane] + so_far, [lane])
 
 
-def write_back(acc: Accumulators, shape: TileShape, store: Callable[[Expr, int, Expr], None]) -> None:
-    """Call store(accumulator, i, j) for every element of the tile."""
+def write_back(
+    acc: Accumulators, shape: TileShape, store: Callable[[Expr, int | Expr, Expr], None], together: int = 1
+) -> None:
+    """Call store(accumulator, i, j) for every element of the tile, for `together` vectors or more at once."""
+    if together > 1:
+        _write_back_in_turn(acc, shape, store, together)
+        return
     for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
             store(acc[row, vector][lane], row, vector * shape.lanes + lane)
+
+
+def _write_back_in_turn(
+    acc: Accumulators, shape: TileShape, store: Callable[[Expr, int | Expr, Expr], None], together: int
+) -> None:
+    """Emit a loop whose turns store `together` vectors or more, for values that take many instructions.
+
+    The sums wait in memory: functions of all of them in one piece of code take more registers than there are, and LLVM
+    then computes one after the other.
+    """
+    lanes, whole = shape.lanes, T.ramp(0, 1, shape.lanes)
+    rows_together = -(-together // shape.vectors)
+    most = max(rows_together, _KEPT_ROWS // rows_together * rows_together)
+    for first in range(0, shape.rows, most):
+        rows = min(most, shape.rows - first)
+        kept = [small_buffer((rows * lanes,), str(acc[first, vector].dtype)) for vector in range(shape.vectors)]
+        for row in range(rows):
+            for vector, sums in enumerate(kept):
+                T.buffer_store(sums, acc[first + row, vector][whole], [T.ramp(row * lanes, 1, lanes)])
+
+        def one_row(row: int | Expr, first: int = first, kept: list[tirx.Var] = kept) -> None:
+            for vector, sums in enumerate(kept):
+                with T.vectorized(0, shape.width(vector)) as lane:
+                    store(sums[row * lanes + lane], row + first, vector * lanes + lane)
+
+        turns = rows // rows_together
+        if turns:
+            with T.serial(0, turns) as turn:
+                for part in range(rows_together):
+                    one_row(turn * rows_together + part)
+        for row in range(turns * rows_together, rows):
+            one_row(row)
 
 
 def write_back_turned(

@@ -6,11 +6,12 @@ the true value, sigmoid within 3. float16 is computed in float32 and rounded onc
 
 exp: x = n ln 2 + r with an integer n, |r| <= ln 2 / 2; a polynomial in r times 2^n, in two factors, since 2^128 and
 2^-149 are products of two float32 numbers but not representable by one. n is rounded by adding 1.5 * 2^23, which leaves
-no fraction bits; the sum's lowest bits are n as an integer. log reverses the same steps. The polynomials are those of
-S. Moshier's Cephes library for exp, log and tanh, and N. Juffa's for erf.
+no fraction bits; the sum's lowest bits are n as an integer. log reverses the same steps. The polynomial of exp has the
+smallest largest error of its degree, 3e-9; those of log and tanh are S. Moshier's of the Cephes library, those of erf
+N. Juffa's.
 
 sigmoid, tanh and erf need e^x of x <= 0 only, for which one computed factor suffices, and divide by numbers between 1
-and 2: a division of 16 lanes takes 16 cycles on Intel's cores, a polynomial with one of Newton's steps 4.
+and 2: a division of 16 lanes takes 16 cycles on Intel's cores, a polynomial and one step of an iteration 3.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 # Beyond these bounds exp is infinite or zero; within them, 2^n is a product of two normal numbers.
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 _NORMAL_LEAST = -87.0
-_RECIPROCAL = (-0.10448446508, 0.9403601857, -3.487169022, 6.8176113464, -7.4090097444, 4.2426406816)
-EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_RECIPROCAL = (-0.22183708839, 1.3310225303, -2.9393414211, 2.8284228769)
+EXP_POLYNOMIAL = (1.3814598593e-3, 8.3687169665e-3, 4.1668388053e-2, 1.6666520631e-1, 4.9999993448e-1)
 _LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -291,7 +292,7 @@ def _reduced(y: Expr, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
     """Return `scaled` of e^r and n, where y = n ln 2 + r."""
 
     def of_rest(r: Expr, rounded: Expr) -> Expr:
-        value = polynomial(r, EXP_POLYNOMIAL) * (r * r) + r + _real(1.0)
+        value = (polynomial(r, EXP_POLYNOMIAL) * r + _real(1.0)) * r + _real(1.0)
         return _with(tirx.reinterpret("int32", rounded) - _whole(ROUNDING_BITS), lambda n: scaled(value, n))
 
     def of_rounded(rounded: Expr) -> Expr:
@@ -307,10 +308,13 @@ def _reduced(y: Expr, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
 
 
 def _reciprocal(x: Expr) -> Expr:
-    """Return 1 / x for x between 1 and 2, within 1 unit in the last place: a polynomial p with an error of 1 - x p =
-    T6(2x - 3) / T6(3), the smallest of its degree (T6: Chebyshev's polynomial), and one of Newton's steps."""
-    near = polynomial(x, _RECIPROCAL)
-    return _with(near, lambda p: p + p * (_real(1.0) - x * p))
+    """Return 1 / x for x between 1 and 2, within 1 unit in the last place: a polynomial p for which t = 1 - x p =
+    T4(2x - 3) / T4(3), the smallest of its degree (T4: Chebyshev's polynomial), then p (1 + t + t^2)."""
+
+    def refined(p: Expr, t: Expr) -> Expr:
+        return p * (t * t + t) + p
+
+    return _with(polynomial(x, _RECIPROCAL), lambda p: _with(_real(1.0) - x * p, lambda t: refined(p, t)))
 
 
 def _log(x: Expr) -> Expr:

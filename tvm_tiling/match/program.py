@@ -12,7 +12,7 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
 from ..lowering.samples import Extent
-from ..lowering.vector_math import with_vector_math
+from ..lowering.vector_math import holds_function, with_vector_math
 from ..lowering.wrapping import plain_value
 from ..operand_types import OPERAND_TYPES
 from .access import Index, at_indices, bind, compares_indices, loads, substitute
@@ -71,6 +71,12 @@ class MatchedProgram:
             total, value = plain
             return substitute(value, {total: accumulator, **place})
         return with_vector_math(self._typed(at_indices(self.value(accumulator), place)))
+
+    @cached_property
+    def stored_together(self) -> int:
+        """The number of vectors whose results kernels compute at once: several if a result takes functions. A core's
+        scheduler holds the instructions of two or three of them, each of which waits for the one before."""
+        return 4 if holds_function(self.value(tirx.Var("total", "float32"))) else 1
 
     def _typed(self, value: tirx.Expr) -> tirx.Expr:
         return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
