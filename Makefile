@@ -40,7 +40,7 @@ lint: $(VENV)/with-lint
 docs: $(VENV)/with-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
-# Writes the pictures of docs/ anew.
+# Redraw the pictures of docs/
 figures: $(VENV)/with-base
 	$(BIN)/python docs/figures/draw.py
 

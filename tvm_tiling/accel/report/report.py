@@ -195,7 +195,7 @@ def headline(report: SimReport) -> list[str]:
         f"{report.hardware}: {report.cycles} cycles{time}, utilisation {report.utilisation:.1%}, "
         f"{report.overlap:.1%} of the busy cycles overlapped",
         f"{report.roofline:.1%} of the roofline ({report.lower_bound} cycles of {report.bound}); {report.upper_bound} "
-        "cycles in series",
+        "cycles without overlap",
         f"{quantity(report.instructions, 'instruction')}, {report.macs} multiply-accumulates, bytes moved: {moved}",
     ]
     return [*lines[:1], *free_work(report), *lines[1:]]
