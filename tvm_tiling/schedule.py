@@ -18,9 +18,9 @@ from .decide.gemm.best import Prefer
 from .decide.options import ConfigSource, Options
 from .decide.recorded import read_decision
 from .decide.tiling import Decision
-from .errors import HardwareError, UnsupportedOperator, attempted
+from .errors import HardwareError, UnsupportedOperator, WorkloadError, attempted
 from .hardware.description import Hardware
-from .hardware.dot_instructions import multiplied
+from .hardware.dot_instructions import multiplied, useful_limit
 from .hardware.instruction_sets import host_arch
 from .lowering.leading_axis import LeadingAxis, leading_axis
 from .lowering.named_blocks import without_blocks
@@ -31,9 +31,11 @@ from .match.function import refuse
 from .match.open_conv import OpenConvProgram, match_open_conv
 from .old_names import old_arguments
 from .runtime import first_kernel
+from .runtime.tensors import largest_of
 from .schedules.by_primitives import schedule_by_primitives
 from .schedules.cpu_schedule import schedule_conv, schedule_open_conv, schedule_product
 from .target import Target, hardware_of, this_cpu
+from .workload import require_positive
 
 __all__ = [
     "ApplyTiling",
@@ -184,15 +186,24 @@ def schedule_operator(
     if (found := _over_open_images(func, name, hardware, options, lambda _: options.prepacked)) is not None:
         return found[0]
     # A given configuration distinguishes the operands, so they keep their positions.
-    return _schedule(_matched(func, name, options.prepacked or options.config is not None), hardware, options)
+    program = _matched(func, name, options.prepacked or options.config is not None)
+    if options.prepacked:
+        program = _bounded(program, hardware, lambda: options.weights_within)
+    return _schedule(program, hardware, options)
 
 
 def schedule_for_weights(
-    func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
+    func: tirx.PrimFunc,
+    name: str,
+    hardware: Hardware,
+    options: Options,
+    known: Callable[[tirx.Var], bool],
+    largest: Callable[[], int | None] = lambda: None,
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram]:
-    """The same without blocks, prepacked if `known` returns True for the weights, a parameter of `func`."""
+    """The same without blocks, prepacked if `known` returns True for the weights, a parameter of `func`. `largest`
+    returns the largest magnitude of their integers then, None if it is not known."""
     leading = leading_axis(func) if is_open_func(func) else None
-    if leading is not None and (found := _for_each_place(leading, name, hardware, options, known)) is not None:
+    if leading is not None and (found := _for_each_place(leading, name, hardware, options, known, largest)) is not None:
         return found
     if (images := _over_open_images(func, name, hardware, options, known)) is not None:
         return images
@@ -202,19 +213,41 @@ def schedule_for_weights(
         program, options = _matched(func, name, False), replace(options, prepacked=False)
     else:
         options = replace(options, prepacked=True)
+        program = _bounded(program, hardware, largest)
     with without_blocks():
         return _schedule(program, hardware, options), program
 
 
+def _bounded(
+    program: GemmProgram | ConvProgram, hardware: Hardware, largest: Callable[[], int | None]
+) -> GemmProgram | ConvProgram:
+    """`program` with the bound of its weights, if an instruction of the CPU is exact for such weights only."""
+    types = program.workload.types
+    if hardware.cpu is None or useful_limit(hardware.cpu, types.a, types.b, types.acc, 1) is None:
+        return program
+    found = largest()
+    limit = None if found is None else useful_limit(hardware.cpu, types.a, types.b, types.acc, found)
+    if limit is None:
+        return program
+    if isinstance(program, ConvProgram):
+        return replace(program, workload=replace(program.workload, b_limit=limit))
+    return replace(program, workload=replace(program.workload, b_limit=limit))
+
+
 def _for_each_place(
-    leading: LeadingAxis, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
+    leading: LeadingAxis,
+    name: str,
+    hardware: Hardware,
+    options: Options,
+    known: Callable[[tirx.Var], bool],
+    largest: Callable[[], int | None],
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram] | None:
     """A convolution of a dynamic number of images, each by the kernel of one; None if it is not a convolution."""
     one, numbers = leading.one, {parameter: n for n, parameter in enumerate(leading.one.params)}
     if not isinstance(attempted(match, one, name, may_swap=False, keep_taps=True), ConvProgram):
         return None
     scheduled, program = schedule_for_weights(
-        one, name, hardware, options, lambda weights: known(leading.func.params[numbers[weights]])
+        one, name, hardware, options, lambda weights: known(leading.func.params[numbers[weights]]), largest
     )
     weights = weights_of(program)
     packed = numbers[weights] if scheduled.pack is not None and weights is not None else None
@@ -278,13 +311,20 @@ def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: O
 class PackedOperator:
     """A compiled operator with prepacked weights: `pack` them once, then call it with the result."""
 
-    def __init__(self, scheduled: ScheduledOperator, module: Any, name: str) -> None:
+    def __init__(self, scheduled: ScheduledOperator, module: Any, name: str, weights_within: int | None = None) -> None:
         self.tiling = scheduled.tiling
         self._scheduled = scheduled
+        self._within = weights_within
+        self.library = module
         self._main, self._pack = module[name], module[f"{name}_pack"]
 
     def pack(self, weights: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """The weights in the layout of the kernel."""
+        """The weights in the layout of the kernel. WorkloadError if one is larger than the kernel was compiled for."""
+        if self._within is not None and (largest := largest_of([weights])) is not None and largest > self._within:
+            raise WorkloadError(
+                f"weights are too large: {largest}; expected integers from {-self._within} to {self._within}, "
+                "as weights_within specified"
+            )
         shape, dtype = self._scheduled.packed_shape, self._scheduled.packed_dtype
         assert shape is not None and dtype is not None
         packed = packed_memory(shape, dtype)
@@ -306,19 +346,29 @@ def packed_operator(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
     config: Config | None = None,
+    weights_within: int | None = None,
 ) -> PackedOperator:
     """Compile an operator for constant weights, to be packed once by the result's `pack`; options as in
     tiling_schedule.
 
-    The weights are a convolution's kernels, or a matrix multiplication's second operand.
+    The weights are a convolution's kernels, or a matrix multiplication's second operand. `weights_within`: integer
+    weights lie between this number and its negative, for which some CPUs have a faster instruction.
     """
+    if weights_within is not None:
+        require_positive("packed_operator", "weights_within", weights_within)
     hardware = hardware_of(target)
     options = Options(
-        form=algorithm, microkernel=microkernel, prepacked=True, winograd=winograd, tolerance=tolerance, config=config
+        form=algorithm,
+        microkernel=microkernel,
+        prepacked=True,
+        winograd=winograd,
+        tolerance=tolerance,
+        config=config,
+        weights_within=weights_within,
     )
     scheduled = schedule_operator(prim_func_of(op), "main", hardware, options)
     module = tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack})
-    return PackedOperator(scheduled, tvm.compile(module, target=llvm_target(hardware)), "main")
+    return PackedOperator(scheduled, tvm.compile(module, target=llvm_target(hardware)), "main", weights_within)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.ApplyTiling")

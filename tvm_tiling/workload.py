@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from .errors import UnsupportedOperator, WorkloadError, nearest
-from .operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, element_bytes
+from .operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, element_bytes, is_integer
 
 MEMORIES = ("external", "internal")
 
@@ -28,6 +28,7 @@ class _SumOfProducts:
     b_dtype: str | None = None
     out_dtype: str | None = None
     encoding: Encoding = PLAIN
+    b_limit: int | None = None
 
     def _settle_types(self, owner: str) -> None:
         """Check the types during construction; defaults are stored as None, so that equal types compare equal."""
@@ -35,6 +36,10 @@ class _SumOfProducts:
         if not isinstance(encoding, Encoding):
             raise WorkloadError(f"{owner}: encoding = {encoding!r}; expected an Encoding or its text")
         types = OperandTypes.of(owner, self.dtype, self.b_dtype, self.acc_dtype, self.out_dtype)
+        if self.b_limit is not None:
+            require_positive(owner, "b_limit", self.b_limit)
+            if not is_integer(types.b):
+                raise WorkloadError(f"{owner}: b_limit = {self.b_limit} for B of {types.b}; expected integers")
         settled = {
             "acc_dtype": types.acc,
             "b_dtype": None if types.b == types.a else types.b,
@@ -57,7 +62,14 @@ class _SumOfProducts:
         if exchanged and self.encoding != PLAIN:
             refuse_encoding(self.encoding)
         a, b = (types.b, types.a) if exchanged else (types.a, types.b)
-        return {"dtype": a, "b_dtype": b, "acc_dtype": types.acc, "out_dtype": types.out, "encoding": self.encoding}
+        return {
+            "dtype": a,
+            "b_dtype": b,
+            "acc_dtype": types.acc,
+            "out_dtype": types.out,
+            "encoding": self.encoding,
+            "b_limit": None if exchanged else self.b_limit,
+        }
 
     @property
     def macs(self) -> int:
@@ -96,12 +108,12 @@ class _SumOfProducts:
         for name in _ADDED:
             if plain.get(name) in (None, PLAIN):
                 plain.pop(name, None)
-            else:
+            elif name != "b_limit":
                 plain[name] = str(plain[name])
         return {"op": self.op, **plain}
 
 
-_ADDED = ("b_dtype", "out_dtype", "encoding")
+_ADDED = ("b_dtype", "out_dtype", "encoding", "b_limit")
 
 
 def refuse_encoding(encoding: Encoding) -> NoReturn:
@@ -125,6 +137,7 @@ class GemmWorkload(_SumOfProducts):
 
     `dtype` is A's type, and B's unless `b_dtype` is given; products are accumulated in `acc_dtype`, which is the
     result's type too unless `out_dtype` is given. `encoding` defines how B is stored: an Encoding or its text.
+    `b_limit`: every integer of B is known to lie between -b_limit and b_limit.
     """
 
     op: ClassVar[str] = "gemm"
@@ -145,6 +158,7 @@ class GemmWorkload(_SumOfProducts):
     b_dtype: str | None = None
     out_dtype: str | None = None
     encoding: Encoding = PLAIN
+    b_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
@@ -242,6 +256,7 @@ class ConvWorkload(_SumOfProducts):
     b_dtype: str | None = None
     out_dtype: str | None = None
     encoding: Encoding = PLAIN
+    b_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("n", "h", "w", "ci", "co", "kh", "kw", "groups", "d", "kd", "stride_d", "dilation_d"):

@@ -90,15 +90,25 @@ def build(
     import tvm
 
     if packed:
-        kernel = packed_kernel(workload, microkernel, form)
-        laid_out = kernel.pack(as_tensor(second))
+        from tvm_tiling.runtime.tensors import largest_of
+
+        weights = as_tensor(second)
+        kernel = packed_kernel(workload, microkernel, form, largest_of([weights]))  # as the model compiler does
+        laid_out = kernel.pack(weights)
         return lambda first, _, out: kernel(first, laid_out, out)
     tt: Any = importlib.import_module("tvm_tiling")
     schedule = tt.tiling_schedule(tir(workload), target="llvm", algorithm=form, microkernel=microkernel)
     return tvm.compile(schedule.mod, target=tt.llvm_target())["main"]
 
 
-def packed_kernel(workload: Workload, microkernel: tuple[int, int] | None = None, form: str | None = None) -> Any:
-    """Return the compiled workload for a prepacked second operand; its `tiling` is the decision."""
+def packed_kernel(
+    workload: Workload,
+    microkernel: tuple[int, int] | None = None,
+    form: str | None = None,
+    within: int | None = None,
+) -> Any:
+    """Return the compiled workload for a prepacked second operand, whose integers are `within` these bounds; its
+    `tiling` is the decision."""
     tt: Any = importlib.import_module("tvm_tiling")
-    return tt.packed_operator(tir(workload), target="llvm", microkernel=microkernel, algorithm=form)
+    op = tir(workload)
+    return tt.packed_operator(op, target="llvm", microkernel=microkernel, algorithm=form, weights_within=within or None)

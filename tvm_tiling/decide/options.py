@@ -68,6 +68,7 @@ class Options:
     - `acc_factor`, `outer_preset`, `inner_preset`: only for a single level of buffers (gemm/partition.py).
     - `form`, `microkernel`: force a kernel variant or algorithm, and the register tile.
     - `prepacked`: weights are prepacked.
+    - `weights_within`: the largest magnitude of integers among prepacked weights, None if it is not known.
     - `winograd`, `tolerance`: whether Winograd convolution is allowed, and its largest accepted error.
     - `config`: the configuration to use instead of deciding.
     - `configs`: a source that is asked for a configuration first; the formulas decide if it knows none or only one that
@@ -84,6 +85,7 @@ class Options:
     outer_preset: str | int | None = None
     inner_preset: str | int | None = None
     prepacked: bool = False
+    weights_within: int | None = None
     winograd: bool = True
     tolerance: float = TOLERANCE
     config: Config | None = None

@@ -24,10 +24,12 @@ from .cpu import Cpu
 
 class Form(NamedTuple):
     """An instruction at one vector width: LLVM's intrinsic, empty for arithmetic that LLVM selects instructions for;
-    and alternative sets of required features, by LLVM's names."""
+    alternative sets of required features, by LLVM's names; and the intrinsic that adds pairs of its 16-bit sums, empty
+    if its sums are the accumulator's."""
 
     intrinsic: str = ""
     needs: tuple[tuple[str, ...], ...] = ((),)
+    joins: str = ""
 
 
 ARITHMETIC: Mapping[int, Form] = {bits: Form() for bits in (128, 256, 512)}
@@ -47,7 +49,8 @@ class DotInstruction:
     stored and from which they are converted on reading, empty: `operand`; see decide/gemm/dot_engine.py. `by_lane`: the
     kernels let it take a group of A from one lane of a vector, so that nothing broadcasts the group; `b_first`: its
     intrinsic then takes B before A. `rows`: a register of sums holds this many rows of A by as many columns of B as
-    fill it; the register of A has a group of each row, that of B a group of each column.
+    fill it; the register of A has a group of each row, that of B a group of each column. `b_limit`: it is exact only if
+    every element of B lies between -b_limit and b_limit, None: for all values.
     """
 
     name: str
@@ -69,6 +72,7 @@ class DotInstruction:
     by_lane: bool = False
     b_first: bool = False
     rows: int = 1
+    b_limit: int | None = None
 
     @property
     def panel(self) -> str:
@@ -136,9 +140,11 @@ class DotInstruction:
         found = self.forms.get(bits or cpu.vector_bits) if self.arch in ("", cpu.arch) else None
         return found if found and any(set(needed) <= set(cpu.features) for needed in found.needs) else None
 
-    def supports(self, a: str, b: str, acc: str) -> bool:
+    def supports(self, a: str, b: str, acc: str, b_limit: int | None = None) -> bool:
         """Return whether it multiplies operands of those types, with conversion if needed, and accumulates as exactly
-        as `acc`."""
+        as `acc`, if no element of B exceeds `b_limit` (None: unknown)."""
+        if self.b_limit is not None and (b_limit is None or b_limit > self.b_limit):
+            return False
         if is_integer(acc) or is_integer(self.acc):
             exact = acc == self.acc
         else:
@@ -156,6 +162,17 @@ _VPDPBUSD = DotInstruction(
         512: Form("llvm.x86.avx512.vpdpbusd.512", (("avx512vnni",),)),
         256: Form("llvm.x86.avx512.vpdpbusd.256", (("avxvnni",), ("avx512vnni",))),
         128: Form("llvm.x86.avx512.vpdpbusd.128", (("avxvnni",), ("avx512vnni",))),
+    },
+)  # fmt: skip
+# Bytes without VNNI, three instructions for four elements of K: a multiplication that adds pairs of products in 16 bits
+# with saturation, another that adds pairs of these sums, and an addition. It cannot saturate if no element of B
+# exceeds 64: 2 * 255 * 64 = 32640 is below 2**15.
+_PMADDUBSW = DotInstruction(
+    name="pmaddubsw", arch="x86_64", a="uint8", b="int8", acc="int32", group=4, rate=0.5, adds=False, b_limit=64,
+    forms={
+        512: Form("llvm.x86.avx512.pmaddubs.w.512", (("avx512bw",),), "llvm.x86.avx512.pmaddw.d.512"),
+        256: Form("llvm.x86.avx2.pmadd.ub.sw", joins="llvm.x86.avx2.pmadd.wd"),
+        128: Form("llvm.x86.ssse3.pmadd.ub.sw.128", joins="llvm.x86.sse2.pmadd.wd"),
     },
 )  # fmt: skip
 # AMX, tiles of 16 rows of 64 bytes: a multiplication starts every 16 cycles, 8192 multiply-adds of bfloat16 or 16384 of
@@ -205,6 +222,8 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
     ),
     _VPDPBUSD,
     replace(_VPDPBUSD, a="int8", offset=128),
+    _PMADDUBSW,
+    replace(_PMADDUBSW, a="int8", offset=128),
     _TDPBSSD,
     replace(_TDPBSSD, name="tdpbusd", a="uint8"),
     replace(_TDPBSSD, name="tdpbf16ps", a="bfloat16", b="bfloat16", acc="float32", group=2,
@@ -243,15 +262,17 @@ def fastest(
     b: str,
     acc: str,
     *,
+    b_limit: int | None = None,
     emitted: bool = True,
     in_place: bool = False,
     matrix: bool = False,
     tiled: bool = False,
 ) -> DotInstruction | None:
-    """Return the instruction with the most multiply-adds per vector that a CPU has for those types, or None. `emitted`:
-    only those that kernels use; `in_place`: only those that read operands in place; `matrix`: also those that take
-    several rows of A; `tiled`: also those of tiles."""
-    found = [row.on(cpu) for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
+    """Return the instruction with the most multiply-adds per vector that a CPU has for those types, or None. `b_limit`:
+    the largest magnitude of B's elements, None if it is unknown; `emitted`: only those that kernels use; `in_place`:
+    only those that read operands in place; `matrix`: also those that take several rows of A; `tiled`: also those of
+    tiles."""
+    found = [row.on(cpu) for row in DOT_INSTRUCTIONS if row.supports(a, b, acc, b_limit) and row.form(cpu)]
     found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place and row.tiled <= tiled]
     found = [row for row in found if matrix or row.rows == 1]
     return max(found, key=lambda row: row.speed / row.acc_bytes, default=None)
@@ -261,3 +282,10 @@ def multiplied() -> tuple[str, ...]:
     """Return the operand types that CPU kernels multiply, on any CPU."""
     taken = {name for row in DOT_INSTRUCTIONS if row.emitted for name in row.takes or (row.a, row.b)}
     return tuple(name for name in OPERAND_TYPES if name in taken)
+
+
+def useful_limit(cpu: Cpu, a: str, b: str, acc: str, largest: int) -> int | None:
+    """Return the bound of the instruction that is taken because no element of B exceeds `largest`; None if this CPU
+    takes the same instruction without that knowledge."""
+    found = fastest(cpu, a, b, acc, b_limit=largest)
+    return None if found is None else found.b_limit

@@ -77,7 +77,8 @@ def _as_bits(engine: DotInstruction, read: Read) -> Expr:
 def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
     """Return acc + the sum over each lane's group of left * right, or over the groups of each row and column for a
     matrix instruction; `left` in words of a lane, `right` in packed elements."""
-    intrinsic = engine.forms[8 * engine.acc_bytes * lanes].intrinsic
+    form = engine.forms[8 * engine.acc_bytes * lanes]
+    intrinsic = form.intrinsic
     sums, length = f"{engine.acc}x{lanes}", lanes * engine.acc_bytes // element_bytes(engine.operand)
     if _by_words(engine):
         words = T.reinterpret(f"{engine.lane_word}x{lanes}", right)
@@ -87,6 +88,10 @@ def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) 
         left, right = right, left
     if intrinsic and engine.adds:
         return T.call_llvm_pure_intrin(sums, intrinsic, acc, left, right)
+    if form.joins:
+        pairs = T.call_llvm_pure_intrin(f"int16x{2 * lanes}", intrinsic, left, right)
+        ones = T.broadcast(tirx.const(1, "int16"), 2 * lanes)
+        return acc + T.call_llvm_pure_intrin(sums, form.joins, pairs, ones)
     if intrinsic:
         return acc + T.call_llvm_pure_intrin(sums, intrinsic, left, right)
     for r in range(engine.group):

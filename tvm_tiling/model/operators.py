@@ -37,7 +37,7 @@ from ..lowering.weight_panels import Panels
 from ..match import ConvProgram, epilogue_of
 from ..match.described import description_of
 from ..runtime.arrays import ALIGNMENT
-from ..runtime.tensors import array_of
+from ..runtime.tensors import array_of, largest_of
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
 from ..schedules.cpu_schedule import rows_of
@@ -235,6 +235,11 @@ def _schedule(
         place = next(places, None)
         return place is not None and bool(calls) and all(call.constants[place] is not None for call in calls)
 
+    def largest() -> int | None:
+        constants = [None if place is None else call.constants[place] for call in calls]
+        tensors = [each.value for each in constants if each is not None and not isinstance(each, Stored)]
+        return largest_of(tensors) if len(tensors) == len(constants) else None
+
     read = [each for call in calls for each in call.constants if isinstance(each, Stored)]
     width = next((beside[weights] for weights in read if weights in beside), None)
     described = None
@@ -254,7 +259,7 @@ def _schedule(
         )
         return described.main, operator, described.packing, described.weights
     with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
-        supported = attempted(schedule_for_weights, own, name, hardware, options, known)
+        supported = attempted(schedule_for_weights, own, name, hardware, options, known, largest)
     if isinstance(supported, UnsupportedOperator):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:

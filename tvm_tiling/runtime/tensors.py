@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import tvm
 
@@ -18,6 +20,17 @@ def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
         return writable(np.from_dlpack(tensor))
     except (BufferError, RuntimeError, TypeError, ValueError):
         return None
+
+
+def largest_of(tensors: Iterable[tvm.runtime.Tensor]) -> int | None:
+    """The largest magnitude of the tensors' integers; None if one of them has none or cannot be read."""
+    found = 0
+    for values in map(array_of, tensors):
+        if values is None or values.dtype.kind not in "iu":
+            return None
+        if values.size:
+            found = max(found, int(values.max()), -int(values.min()))
+    return found
 
 
 def bytes_of(tensor: tvm.runtime.Tensor, size: int) -> np.ndarray:

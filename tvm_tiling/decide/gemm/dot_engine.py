@@ -3,7 +3,7 @@
 A dot product takes a `group` of adjacent elements of K per lane at once. Operands that it cannot take directly are
 converted while they are packed: VNNI multiplies unsigned by signed bytes, so signed bytes of A are offset by 128, and
 the accumulators start with the column sums of B times -128. The instructions are listed in
-hardware/dot_instructions.py.
+hardware/dot_instructions.py. Some are exact only for a bounded B, which is known of constant weights.
 
 Interleaving B is worthwhile only if several rows of A use it. For fewer rows, operands that a multiply-add at full rate
 can read in place are read in place. Relative to the bfloat16 dot product on a Zen 4 server, this took 0.5 to 0.8 of the
@@ -59,7 +59,7 @@ def dot_engine(
         refuse_encoding(workload.encoding)
     if types.a != types.b and not is_integer(types.a):  # pattern matching refuses these
         raise UnsupportedOperator(f"operands of {types.operands} on a CPU; expected floats of one type")
-    found = fastest(cpu, types.a, types.b, types.acc)
+    found = fastest(cpu, types.a, types.b, types.acc, b_limit=workload.b_limit)
     if found is None:
         usual = ELEMENTS[types.a].accumulator
         if is_integer(types.a) and types.acc != usual and types.a in multiplied():
@@ -82,7 +82,7 @@ def dot_engine(
 def _by_blocks(workload: GemmWorkload | ConvWorkload, cpu: Cpu, found: DotInstruction) -> DotInstruction:
     """Return a matrix instruction if the CPU has one that takes fewer steps than `found`, else `found`."""
     types = workload.types
-    matrix = fastest(cpu, types.a, types.b, types.acc, matrix=True)
+    matrix = fastest(cpu, types.a, types.b, types.acc, b_limit=workload.b_limit, matrix=True)
     assert matrix is not None
     if isinstance(workload, GemmWorkload):
         rows, run = workload.m, workload.k

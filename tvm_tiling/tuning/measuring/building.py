@@ -21,7 +21,7 @@ def build(job: Job, folder: Path) -> Build:
     compiled on loading. Raises the errors of tiling_schedule."""
     if job.hardware.cpu is None:
         raise HardwareError(f"{job.hardware.name} is not a CPU; its configurations are simulated")
-    options = Options(prepacked=job.prepacked, config=job.config)
+    options = Options(prepacked=job.prepacked, config=job.config, weights_within=job.workload.b_limit)
     operator = plain_operator(job.workload, job.epilogue, open_rows=job.rows is not None)
     with samples({} if job.rows is None else {ROWS: getattr(job.workload, ROWS)}):
         scheduled = schedule_operator(operator, ENTRY, job.hardware, options)

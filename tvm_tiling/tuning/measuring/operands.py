@@ -28,9 +28,9 @@ class Operands:
 
     @classmethod
     def random(cls, workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> Operands:
-        """Return operands with floats uniform in [-1, 1) and integers over their whole range; operands of the epilogue
-        stay in the range of int8. UnsupportedOperator for types that NumPy does not have, and for results of another
-        type than the sums."""
+        """Return operands with floats uniform in [-1, 1) and integers over their whole range, B's within its bound;
+        operands of the epilogue stay in the range of int8. UnsupportedOperator for types that NumPy does not have, and
+        for results of another type than the sums."""
         types = workload.types
         if types.out != types.acc:
             raise UnsupportedOperator(
@@ -40,6 +40,8 @@ class Operands:
         left, right = (
             _random(generator, shape, dtype) for shape, dtype in zip(_shapes(workload), (types.a, types.b), strict=True)
         )
+        if workload.b_limit is not None:
+            right = np.clip(right, -workload.b_limit, workload.b_limit)
         plain = cls(workload, left, right)
         added = (_of_result(plain, step, generator) for step in steps_of(epilogue) if step in (BIAS, RESIDUAL))
         return cls(workload, left, right, tuple(added), epilogue)
