@@ -153,6 +153,21 @@ class KernelCosts:
     colliding_line: float = _later(
         1.0, "factor", "lines that arrive at each step of the reduction for a row of A whose lines collide in L1"
     )
+    transformed_line: float = _later(
+        0.0,
+        "cycles",
+        "per cache line of transformed inputs and sums (Winograd), times the share of L2 that those of a block take",
+    )
+    exposed_copy: float = _later(
+        0.0,
+        "share",
+        "of the arrival of a convolution's input from beyond L2 that nothing but its copying overlaps with",
+    )
+    lone_line: float = _later(
+        0.0,
+        "cycles",
+        "per cache line that a depthwise tile with a single vector of channels, of several, reads and writes beyond L2",
+    )
     resumed_near: float = _later(
         0.0, "cycles", "to read and write a line of partial sums again for a further k-block, if they fit L2"
     )

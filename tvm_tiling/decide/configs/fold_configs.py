@@ -15,7 +15,15 @@ from ...errors import DatabaseError, UnsupportedOperator
 from ...figures import quantity
 from ..conv.conv_tiling import ConvTiling
 from ..conv.cpu_conv import ConvAlgorithms
-from ..conv.winograd import WinogradModel, WinogradTiling, accepted_error, admissible, predicted_error, refusal
+from ..conv.winograd import (
+    WinogradModel,
+    WinogradTiling,
+    accepted_error,
+    admissible,
+    candidates,
+    predicted_error,
+    refusal,
+)
 from ..fold.cpu_wfold import MOST_CHANNELS, WFoldConfig, WFoldModel
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision
@@ -200,8 +208,7 @@ class WinogradConfigs:
 
     def candidates(self) -> Iterator[Config]:
         """Yield every candidate of the decision."""
-        for model in self.models.values():
-            yield from map(self._config, model.configs())
+        yield from map(self._config, candidates(self.models))
 
     def near(self, config: Config) -> Iterator[Config]:
         """Yield blocks of half and twice the size."""

@@ -156,6 +156,7 @@ class ConvModel:
                     tile = taps * inside * (groups * step + costs.tap_start * parts) + blocks * around
                     kernel += many / units * my_units * columns * count * tile
         share = my_units / (s.planes * units)
+        kernel += self._beyond_l2(config, my_units, my_panels, share, blocks)
         bands = max(1.0, my_units * config.rows / config.band)
         weights = self.weight_bytes / s.groups * my_panels / panels
         # Weights are read once per band unless they stay in L2.
@@ -172,6 +173,24 @@ class ConvModel:
         found["handed_over"] = core.line_transfer(packed) if tr > 1 else 0.0
         found["lines"] = blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
         found["start"] = self.cpu.parallel_start * (1 if self.prepacked else 2) if config.cores > 1 else 0.0
+        return found
+
+    def _beyond_l2(self, config: ConvConfig, units: int, panels: int, share: float, blocks: int) -> float:
+        """Return the cycles lost as in a matrix multiplication: rows of a result beyond L2 are written in pieces, and
+        the pixels of a tile of a pointwise convolution, read in place, need their next cache lines at the same step."""
+        s, core, found = self.shape, self.core, 0.0
+        if not core.far:
+            return found
+        near = core.l2 * self.costs.l2_share
+        width = config.block_channels // (config.vectors * self.lanes) if config.tiles_outside else 1
+        times = ceil_div(panels, max(1, width))
+        if times > 1 and min(config.band, s.h.points) * s.w.points * s.co * core.sum > near:
+            found += self.costs.result_piece * s.points * share * (times - 1) * blocks
+        if not config.copies and core.w.k == s.ci:
+            tiles = units * ceil_div(s.w.points, config.columns)
+            rows, groups = config.rows * config.columns, ceil_div(s.ci, self.engine.group)
+            again = times if self.band_bytes(config) > near else 1
+            found += core.arriving_rows(rows, config.block_run, groups, tiles, again)
         return found
 
     def _scattered(self, config: ConvConfig, tall: int, wide: int, width: int) -> float:
@@ -206,9 +225,14 @@ class ConvModel:
         return max(compute, left + right) + exposed
 
     def _copy(self, config: ConvConfig, share: float, bands: float) -> float:
-        """Return the cycles to copy a core's bands, including rows that two bands share."""
+        """Return the cycles to copy a core's bands, including rows that two bands share, or to wait for the input."""
         if not config.copies:
             return 0.0
+        waits = self.costs.exposed_copy * self.input_bytes * share / self.home if self.core.far else 0.0
+        return max(waits, self._copied(share, bands))
+
+    def _copied(self, share: float, bands: float) -> float:
+        """Return the cycles of the instructions that copy a core's bands."""
         s = self.shape
         thin = 1 if s.h.taps == 1 else s.h.stride
         rows = s.planes * s.h.points * share * thin + bands * max(0, s.h.span - s.h.stride)

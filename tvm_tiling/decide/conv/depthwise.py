@@ -223,7 +223,19 @@ class DepthwiseChoice:
         read = shape.n * shape.d.size * shape.h.size * shape.w.size * shape.groups * self.w.a_bytes
         memory = share * (moved + read) / self.home
         near = share * read * (halo - 1.0) / self.cpu.l2_bytes_per_cycle
-        return max(kernel, memory) + self.core.costs.depthwise_overlap * (min(kernel, memory) + near)
+        overlap = self.core.costs.depthwise_overlap * (min(kernel, memory) + near)
+        return max(kernel, memory) + overlap + share * self.beyond_l2(shape, config)
+
+    def beyond_l2(self, shape: ConvShape, config: DepthwiseConfig) -> float:
+        """Return the cycles lost because channels of a pixel of a result beyond L2 are written block by block, and
+        lines one by one."""
+        costs, points = self.core.costs, shape.n * shape.d.points * shape.h.points * shape.w.points
+        wide = points * shape.groups * self.core.word > self.core.l2 * costs.l2_share / 2
+        if not (wide and self.by_channel):
+            return 0.0
+        lost = costs.result_piece * points * (ceil_div(shape.groups, config.channels) - 1)
+        lines = ceil_div(shape.groups, self.lanes)
+        return lost + (costs.lone_line * points * lines if config.vectors == 1 < lines else 0.0)
 
     def kernel(self, shape: ConvShape, config: DepthwiseConfig) -> float:
         """Return the cycles of all tiles on one core, with operands in L1 or read from L2."""

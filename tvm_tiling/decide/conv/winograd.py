@@ -28,7 +28,7 @@ no admitted tile has more than 4 times the error of the better direct sum; tiles
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -156,10 +156,15 @@ def decide_winograd(
         accepted = accepted_error(workload, tolerance)
         raise WorkloadError(f"conv: the predicted error of Winograd convolution, {least:.1e}, exceeds {accepted:.1e}")
     adjacent = (adjacent_inputs, adjacent_outputs)
-    configs = [
-        config for size in allowed for config in WinogradModel(workload, cpu, size, prepacked, adjacent).configs()
-    ]
-    return min(configs, key=lambda config: config.predicted_cycles)
+    models = {size: WinogradModel(workload, cpu, size, prepacked, adjacent) for size in allowed}
+    return min(candidates(models), key=lambda config: config.predicted_cycles)
+
+
+def candidates(models: Mapping[int, WinogradModel]) -> list[WinogradTiling]:
+    """Return the configurations of all tile sizes, and other blocks for the fastest of them."""
+    configs = [config for model in models.values() for config in model.configs()]
+    fastest = min(configs, key=lambda config: config.predicted_cycles)
+    return [*configs, *models[fastest.m].other_blocks(fastest)]
 
 
 def _sizes(r: int) -> tuple[int, ...]:
@@ -219,6 +224,17 @@ class WinogradModel:
             predicted_error=predicted_error(self.w, self.m),
         )
 
+    def other_blocks(self, config: WinogradTiling) -> Iterator[WinogradTiling]:
+        """Yield blocks of half and twice as many image tiles, where larger blocks have a cost. A single block for all
+        gains nothing: weights that are read only once arrive as slowly."""
+        if not self.gemm.costs.transformed_line:
+            return
+        most = ceil_div(ceil_div(self.tiles, config.threads_tiles), config.rows)
+        groups = config.block_tiles // config.rows
+        for some in {max(1, groups // 2), 2 * groups if 2 * groups < most else groups} - {groups}:
+            found = replace(config, block_tiles=some * config.rows)
+            yield replace(found, predicted_cycles=self.cycles(found))
+
     @property
     def most_tiles(self) -> int:
         """Image tiles whose transforms fit L2, at least one."""
@@ -262,6 +278,7 @@ class WinogradModel:
         found = {
             "kernel": self._products(config, groups, panels),
             "memory": self._arrival(config),
+            "blocks": self._blocks(config, tiles, channels),
             "inputs": tiles * ceil_div(w.ci, self.lanes) * self.input_square,
             "outputs": tiles * ceil_div(channels, self.lanes) * self.output_square,
         }
@@ -316,6 +333,14 @@ class WinogradModel:
         inputs = 4.0 * w.n * w.h * w.w * w.ci / config.threads_tiles
         outputs = 4.0 * w.n * w.ho * w.wo * w.co / (config.threads_tiles * config.threads_channels)
         return (inputs + 2 * outputs) / rate
+
+    def _blocks(self, config: WinogradTiling, tiles: int, channels: int) -> float:
+        """Return the cycles lost because L2 does not keep all of a block's transformed inputs and sums."""
+        costs = self.gemm.costs
+        each = 4.0 * self.points
+        share = each * config.block_tiles * (self.w.ci + config.block_channels) / self.gemm.l2
+        lines = each * tiles * (self.w.ci + channels) / self.gemm.line
+        return costs.transformed_line * share * lines
 
     def _products(self, config: WinogradTiling, groups: int, panels: int) -> float:
         """Return the cycles of the slowest core's register tiles at every point: `groups` of rows by `panels` of

@@ -191,7 +191,8 @@ class CpuModel:
         rows_share = tiles * config.rows
         my_rows = min(w.m, rows_share)
         first = kernel * min(1.0, config.rows / my_rows)
-        kernel += self._arriving_rows(config, tiles, my_panels, groups, column_blocks)
+        times = column_blocks if config.rows_outside else my_panels
+        kernel += self.arriving_rows(config.rows, config.depth, groups, tiles, times)
         kernel += self._result_pieces(config, my_panels, my_rows, my_blocks)
         touched = rows_share * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes)
         if not self.costs.first_tile:
@@ -225,6 +226,8 @@ class CpuModel:
         later tiles read B from L2."""
         if not self.costs.first_tile or not self.far or not b_share:
             return 0.0
+        if self.cpu.cores == 1 and config.pack_b == "none" and config.vectors * self.lanes >= self.w.n:
+            return 0.0  # whole rows are one stream, which hardware prefetches
         arrival = b_share / self.home_bytes_per_cycle
         # Of several cores, each waits for the memory that they share, whatever its instructions.
         if config.pack_b == "ahead" and self.w.m < PREFETCHED_ROWS and self.cpu.cores == 1:
@@ -241,18 +244,22 @@ class CpuModel:
         width = config.columns // (config.vectors * self.lanes) if config.rows_outside else 1
         return self.costs.result_piece * rows * (ceil_div(panels, max(1, width)) - 1) * blocks
 
-    def _arriving_rows(self, config: CpuConfig, tiles: int, panels: int, groups: float, column_blocks: int) -> float:
+    def arriving_rows(self, rows: int, depth: int, groups: float, tiles: int, times: int) -> float:
         """Return the cycles lost because all rows of a tile need their next cache lines of A at the same step, as far
-        as A has to arrive from beyond L2."""
-        if not self.costs.arriving_row or not self.far:
+        as A has to arrive from beyond L2: of `tiles` tiles of `rows` rows that are read `times` times."""
+        if rows <= HIDDEN_ROWS or not self.costs.arriving_row or not self.far:
             return 0.0
-        waiting = max(0, min(config.rows, self.w.m) - HIDDEN_ROWS)
-        blocks = ceil_div(self.w.k, config.depth)
+        waiting = max(0, min(rows, self.w.m) - HIDDEN_ROWS)
+        blocks = ceil_div(self.w.k, depth)
         lines = min(UNTRAINED_LINES * blocks, groups * self.engine.group * self.w.a_bytes / self.line)
+        stays, beyond = self._beyond
+        return self.costs.arriving_row * waiting * lines * tiles * (1 if stays else times) * beyond
+
+    @cached_property
+    def _beyond(self) -> tuple[bool, float]:
+        """Whether A stays in L2, and the share of all operands that L2 does not hold."""
         stays = self.w.m * self.w.k * self.w.a_bytes <= self.l2 * self.costs.l2_share
-        times = 1 if stays else column_blocks if config.rows_outside else panels
-        beyond = max(0.0, 1.0 - self.l2 / self.w.bytes)
-        return self.costs.arriving_row * waiting * lines * tiles * times * beyond
+        return stays, max(0.0, 1.0 - self.l2 / self.w.bytes)
 
     def _tile(self, config: CpuConfig, rows: int, vectors: int, groups: float, blocks: int) -> float:
         """Return the cycles of one register tile over the task's share of K."""
