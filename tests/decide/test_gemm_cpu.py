@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import tvm_tiling as tt
 from tvm_tiling.decide.explain import shown_name
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
+from tvm_tiling.decide.gemm.choice import ProductChoice
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
-from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel
+from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel, cheapest
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware
 from tvm_tiling.workload import GemmWorkload
@@ -380,3 +381,13 @@ def test_float64_costs_twice_float32(size):
     )
     assert 1.8 < double.predicted_seconds / single.predicted_seconds < 2.3
     assert double.utilisation > 0.85
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 4096, 64), (7, 33, 2048), (96, 196, 576)])
+def test_candidates_are_left_out_by_a_true_lower_bound(m, n, k):
+    cpu = tt.Hardware.load("zen4-server-8c").cpu
+    choice = ProductChoice(tt.GemmWorkload(m=m, n=n, k=k), cpu, packing="run", plain_a=True, plain_b=True)
+    priced = [(choice.model.cycles(config), config) for config in choice.configs(None, None, whole_k=False)]
+    assert all(choice.model.least(config) <= cycles for cycles, config in priced)
+    configs = choice.configs(None, None, whole_k=False)
+    assert cheapest(configs, choice.model.least, choice.model.cycles) == min(priced, key=lambda found: found[0])

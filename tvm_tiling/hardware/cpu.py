@@ -152,12 +152,16 @@ class Cpu:
 
     def bytes_per_cycle(self, resident: float) -> float:
         """Return the sustained bandwidth of one core from the memory level that holds `resident` bytes."""
-        last = self.cache(3)
-        if resident <= self.kernel_costs.l2_share * self.l2_bytes:
+        near, far = self._held
+        if resident <= near:
             return self.l2_bytes_per_cycle
-        if resident <= self.kernel_costs.last_level_share * (last.size if last else self.l2_bytes):
-            return self.l3_bytes_per_cycle
-        return self.memory_bytes_per_cycle
+        return self.l3_bytes_per_cycle if resident <= far else self.memory_bytes_per_cycle
+
+    @functools.cached_property
+    def _held(self) -> tuple[float, float]:
+        """The most bytes that stay in L2 and in the last-level cache."""
+        costs, last = self.kernel_costs, self.cache(3)
+        return costs.l2_share * self.l2_bytes, costs.last_level_share * (last.size if last else self.l2_bytes)
 
     def lanes(self, element_bytes: int) -> int:
         """Return the number of elements of that size in one vector register."""

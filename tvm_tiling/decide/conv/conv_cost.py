@@ -7,20 +7,19 @@ they are skipped, and weights are read once per band.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cache_conflict import is_bad_leading_dimension
-from ..gemm.gemm_cost import CpuModel, overlapped, pieces
+from ..gemm.gemm_cost import ROUNDED, CpuModel, overlapped, pieces
 from ..gemm.traffic import ceil_div
 from .shape import ConvShape
 
 
-@dataclass(frozen=True)
-class ConvConfig:
+class ConvConfig(NamedTuple):
     """A candidate: register tile, blocks, loop order, division among cores, and whether the input is copied."""
 
     threads: tuple[int, int]  # divisions of the rows of tiles and of the output channels
@@ -67,6 +66,8 @@ class ConvModel:
         output_columns: bool = False,
     ) -> None:
         self.output_columns = output_columns
+        self._columns_inside: dict[int, float] = {}
+        self._collisions: dict[tuple[int, int], bool] = {}
         self.shape, self.cpu, self.engine, self.costs = shape, cpu, engine, cpu.kernel_costs
         self.input_run, self.output_run, self.prepacked = input_run, output_run, prepacked
         s = shape
@@ -103,13 +104,15 @@ class ConvModel:
         w = self.shape.w
         if config.merged or self.engine.offset or self.shape.fold > 1 or not w.hides(config.columns):
             return 1.0
-        inside = tiles = 0
-        for x in range(0, w.points, config.columns):
-            last = min(x + config.columns, w.points) - 1
-            first, end = x * w.stride + w.start, last * w.stride + w.start
-            inside += sum(end + t * w.dilation >= 0 and first + t * w.dilation < w.size for t in range(w.taps))
-            tiles += w.taps
-        return inside / tiles
+        if config.columns not in self._columns_inside:
+            inside = tiles = 0
+            for x in range(0, w.points, config.columns):
+                last = min(x + config.columns, w.points) - 1
+                first, end = x * w.stride + w.start, last * w.stride + w.start
+                inside += sum(end + t * w.dilation >= 0 and first + t * w.dilation < w.size for t in range(w.taps))
+                tiles += w.taps
+            self._columns_inside[config.columns] = inside / tiles
+        return self._columns_inside[config.columns]
 
     def collides(self, config: ConvConfig) -> bool:
         """Return whether the pixels of a register tile evict each other from L1."""
@@ -117,13 +120,26 @@ class ConvModel:
         if l1 is None:
             return False
         step = config.pitch * (1 if config.copies and self.shape.w.taps == 1 else self.shape.w.stride)
-        return is_bad_leading_dimension(step, max(1, int(self.element)), l1, rows=config.rows * config.columns)
+        pixels = config.rows * config.columns
+        if (step, pixels) not in self._collisions:
+            self._collisions[step, pixels] = is_bad_leading_dimension(step, max(1, int(self.element)), l1, rows=pixels)
+        return self._collisions[step, pixels]
 
     def band_bytes(self, config: ConvConfig) -> float:
         """Return the bytes of input under a band."""
         s = self.shape
         rows = min(s.h.reach(config.band), s.h.size) if self.skips(config.rows) else s.h.reach(config.band)
         return s.d.taps * rows * s.w.reach(s.w.points) * config.pitch * self.element
+
+    def least(self, config: ConvConfig) -> float:
+        """Return a lower bound of `cycles`, by which candidates are left out early."""
+        s = self.shape
+        taps = s.d.taps * s.h.taps * (1 if config.merged else s.w.taps)
+        inside = (self.rows_inside if self.skips(config.rows) else 1.0) * self.columns_inside(config)
+        groups = ceil_div(s.ci * (s.w.taps if config.merged else 1), self.engine.group)
+        tile = self.core.least_of_tile(config.rows * config.columns, config.vectors, taps * inside * groups)
+        found = s.planes * s.h.points * s.w.points * s.co / self.lanes / config.cores * tile
+        return ROUNDED * found + (self.cpu.parallel_start if config.cores > 1 else 0.0)
 
     def cycles(self, config: ConvConfig) -> float:
         """Return the predicted cycles of the slowest core, including the start of the threads."""

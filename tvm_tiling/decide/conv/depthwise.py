@@ -12,6 +12,7 @@ transfer of input and output.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -357,6 +358,7 @@ def apart(axis: Axis, size: int) -> int:
     return min(ceil_div(axis.points, size), left + ceil_div(axis.points, size) - max(left, end // size))
 
 
+@functools.lru_cache(maxsize=256)
 def rows_inside(axis: Axis) -> float:
     """Return the mean share of the taps that are inside the image, over the points of an axis."""
     if not axis.padded or not axis.taps:

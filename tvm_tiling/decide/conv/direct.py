@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ..gemm.dot_engine import SHORT_RUN
+from ..gemm.gemm_cost import cheapest
 from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
 from .conv_cost import ConvConfig, ConvModel
@@ -44,8 +45,9 @@ class DirectChoice:
 
     def best(self) -> tuple[float, ConvConfig]:
         """Return (cycles, config) of the fastest candidate, the first on a tie."""
-        cycles, _, config = min((self.model.cycles(config), i, config) for i, config in enumerate(self.configs()))
-        return cycles, config
+        found = cheapest(self.configs(), self.model.least, self.model.cycles)
+        assert found is not None  # every convolution has a candidate
+        return found
 
     def configs(self) -> Iterator[ConvConfig]:
         """Yield every candidate."""

@@ -12,6 +12,7 @@ stride 1. Its taps are traversed backwards, which makes the distance between the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
 
 from ...errors import UnsupportedOperator
@@ -33,7 +34,7 @@ class Axis:
     tap_first: int = 0
     tap_step: int = 1
 
-    @property
+    @cached_property
     def span(self) -> int:
         """Input points from the first to the last tap of one output point, inclusive."""
         return max(0, self.taps - 1) * self.dilation + 1
@@ -57,7 +58,7 @@ class Axis:
         """Whether some tap is outside the input."""
         return self.start < 0 or (self.points - 1) * self.stride + self.start + self.span > self.size
 
-    @property
+    @cached_property
     def inside(self) -> tuple[int, int]:
         """[first, end) of the output points with all taps inside the input."""
         first = min(self.points, max(0, -(self.start // self.stride)))

@@ -8,6 +8,7 @@ dilated along W are then expanded; without a stride they keep their dilation, si
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ...errors import UnsupportedOperator
 from ...figures import quantity
@@ -53,27 +54,27 @@ class FoldedRows:
             raise UnsupportedOperator(f"algorithm 'wfold' cannot fold ws = {ws} columns: a row has {folded.size}")
         return cls(c.n, shape.h, folded, c.ci, c.co, sw, c.padding[1], w.span, w.dilation, ws, lanes // ws, group)
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """Channels of a folded column."""
         return self.ci * self.fold
 
-    @property
+    @cached_property
     def pci(self) -> int:
         """Elements of a block of channels."""
         return self.lanes * self.group
 
-    @property
+    @cached_property
     def bci(self) -> int:
         """Number of blocks of channels."""
         return ceil_div(self.channels, self.pci)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Multiply steps for ws points of an output channel."""
         return self.h.taps * self.w.taps * self.bci
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Folded columns of the band: those that whole rows of points read, rounded up to whole rows."""
         read = ceil_div(self.w.points, self.ws) * self.ws + (self.w.taps - 1) * self.w.dilation

@@ -13,6 +13,7 @@ from ...hardware.description import Hardware
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .choice import ProductChoice
+from .gemm_cost import cheapest
 
 FORMS = ("normal", "nocopy", "inline", "pack", "stream")
 
@@ -59,11 +60,11 @@ def decide_on_cpu(
         best = choice.best_stream(forced=form == "stream")
     if form != "stream":
         configs = choice.configs(form, microkernel, whole_k=not accumulates_in_output)
-        priced = min(((choice.model.cycles(config), n, config) for n, config in enumerate(configs)), default=None)
+        priced = cheapest(configs, choice.model.least, choice.model.cycles)
         if priced is None:
             raise HardwareError(_nothing_fits(choice, form, microkernel))
         if best is None or priced[0] < best[0]:
-            best = (priced[0], choice.tiling(priced[2], priced[0], form))
+            best = (priced[0], choice.tiling(priced[1], priced[0], form))
     assert best is not None
     return best[1]
 

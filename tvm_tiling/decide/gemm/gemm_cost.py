@@ -12,9 +12,10 @@ move back and forth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import ceil
+from typing import NamedTuple, TypeVar
 
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
@@ -23,15 +24,17 @@ from ...workload import GemmWorkload
 from .cache_conflict import is_bad_leading_dimension
 from .traffic import ceil_div
 
+Candidate = TypeVar("Candidate")
+
 PAGE = 4096  # bytes
 PREFETCHED_ROWS = 16  # rows of A from which on kernels prefetch prepacked B
 HIDDEN_ROWS = 4  # rows of a tile whose cache lines arrive while earlier steps are computed
 UNTRAINED_LINES = 4  # cache lines of a row of A in a k-block that arrive before hardware prefetch follows it
+ROUNDED = 1 - 1e-9  # of a lower bound, which adds in another order
 LOOP_INSTRUCTIONS = 3  # per step: two addresses and a branch
 
 
-@dataclass(frozen=True)
-class CpuConfig:
+class CpuConfig(NamedTuple):
     """A candidate: division among cores, register tile, cache blocks, loop order and packing."""
 
     threads: tuple[int, int, int, int]  # batch, m, n, k
@@ -159,6 +162,21 @@ class CpuModel:
         """Bandwidth of the place where the operands are before the computation: memory if they do not all fit the
         last-level cache."""
         return self.cpu.bytes_per_cycle(float(self.w.bytes))
+
+    def least_of_tile(self, rows: int, vectors: int, groups: float) -> float:
+        """Return a lower bound of the cycles per row and vector of a register tile, with `groups` steps, whatever the
+        blocks and wherever the operands are. Smaller tiles at the edges take more."""
+        block, size = self.engine.rows, rows * vectors
+        loads = block * self.vector_load / rows + 0.5 / ((1 if self.apart else block) * vectors)
+        step = max(self.fma, self.latency / size, loads)
+        return groups * step + self.costs.tile_start / size + 2.0 * self.vector_load
+
+    def least(self, config: CpuConfig) -> float:
+        """Return a lower bound of `cycles`, by which candidates are left out early."""
+        tb, tm, tn, tk = config.threads
+        tile = self.least_of_tile(config.rows, config.vectors, self.groups / tk)
+        found = ceil_div(self.w.batch, tb) * self.w.m * self.w.n / self.lanes / (tm * tn) * tile
+        return ROUNDED * found + (self.cpu.parallel_start if config.cores > 1 else 0.0)
 
     def cycles(self, config: CpuConfig) -> float:
         """Return the predicted cycles of the slowest core, including the start of the threads."""
@@ -395,6 +413,21 @@ class CpuModel:
         return (
             self.lanes * self.w.b_bytes / self.cpu.bytes_per_cycle(self.w.k * self.w.n * self.w.b_bytes * self.w.batch)
         )
+
+
+def cheapest(
+    configs: Iterable[Candidate], least: Callable[[Candidate], float], cycles: Callable[[Candidate], float]
+) -> tuple[float, Candidate] | None:
+    """Return (cycles, candidate) of the cheapest, the first on a tie; None without candidates. Those whose lower bound
+    `least` exceeds the cheapest so far are left out."""
+    best: tuple[float, Candidate] | None = None
+    for config in configs:
+        if best is not None and least(config) > best[0]:
+            continue
+        found = cycles(config)
+        if best is None or found < best[0]:
+            best = found, config
+    return best
 
 
 def overlapped(kernel: float, memory: float, exposed: float) -> dict[str, float]:
