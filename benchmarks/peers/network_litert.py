@@ -37,7 +37,8 @@ class LiteRtNetwork(NetworkPeer):
         details = signature.get_output_details()
         places = [details[name]["index"] for name in sorted(details, key=_number)]
         for name, array in given.items():
-            interpreter.set_tensor(signature.get_input_details()[name]["index"], array)
+            place = signature.get_input_details()[name]
+            interpreter.set_tensor(place["index"], array.astype(place["dtype"]))  # token ids are int32 there
 
         def run() -> Any:
             interpreter.invoke()
