@@ -144,7 +144,7 @@ convolutions = st.builds(
 
 @pytest.mark.parametrize("machine", ["vta", "neartile", "dla3"])
 @given(data=st.data())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_what_is_preferred_is_never_worse_than_by_default(machine, data):
     w = data.draw(st.one_of(sizes.map(lambda size: product(*size)), convolutions))
     hardware = tt.Hardware.load(machine)

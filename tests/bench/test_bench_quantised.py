@@ -14,8 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.onnx_networks import NETWORKS, with_random_weights
 from benchmarks.quantised import quantised
 
+LARGE = ("vgg19", "zfnet512")
 
-@pytest.mark.parametrize("name", NETWORKS)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow if each in LARGE else ()) for each in NETWORKS]
+)
 def test_networks_hold_nothing_that_no_node_takes(name):
     graph = with_random_weights(name).graph
     taken = {each for node in graph.node for each in node.input}

@@ -75,8 +75,11 @@ def test_types(dtype, layout):
     exact(conv, in_layout(conv, layout))
 
 
+LARGER = [pytest.param(kernel, marks=pytest.mark.slow) for kernel in ((5, 5), (3, 8))]
+
+
 @pytest.mark.pairs
-@pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4), (5, 5), pytest.param((3, 8), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4), *LARGER])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
 @pytest.mark.parametrize("channels", [16, 40, 67])
 def test_bytes_without_borders_multiply_taps_at_once(kernel, stride, channels):

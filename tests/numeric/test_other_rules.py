@@ -298,6 +298,7 @@ def softmax(x, axis):
     return e / e.sum(axis, keepdims=True)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_softmax(hardware, size, axis):

@@ -92,8 +92,15 @@ def test_weights_stored_in_16_bits_are_widened_as_they_are_read(recurrence, stor
     assert_right(library["plain"], narrow, values, values | {"weights": weights})
 
 
-@pytest.mark.parametrize("prepacked", [False, True])
-@pytest.mark.parametrize("recurrence", CASES, ids=name_of)
+@pytest.mark.parametrize(
+    ("recurrence", "prepacked"),
+    [
+        pytest.param(each, prepacked, id=f"{name_of(each)}-{prepacked}", marks=() if usual else pytest.mark.slow)
+        for number, each in enumerate(CASES)
+        for prepacked in (False, True)
+        for usual in (prepacked == bool(number % 2),)
+    ],
+)
 def test_one_kernel_for_any_steps_and_sequences(recurrence, prepacked):
     opened = dataclasses.replace(recurrence, steps=tirx.Var("steps", "int64"), batch=tirx.Var("batch", "int64"))
     func = recurrent_function(opened)

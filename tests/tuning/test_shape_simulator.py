@@ -77,9 +77,16 @@ def test_boundary_shapes_are_where_the_pipelines_fill_says(latency, rows):
         assert (found.workload.m, found.workload.n, found.workload.k) == (rows, 256, 64)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("op", ["gemm", "conv"])
-def test_generation_and_match_on_machines_of_several_levels(count, op):
+@pytest.mark.parametrize(
+    ("op", "count"),
+    [
+        ("gemm", 2),
+        ("conv", 3),
+        ("gemm", 4),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("conv", 2), ("gemm", 3), ("conv", 4))),
+    ],
+)
+def test_generation_and_match_on_machines_of_several_levels(op, count):
     hardware = levels(count)
     assert len(hardware.levels) == count
     shape = gemm(128, 128, 128) if op == "gemm" else conv(28, 32, 64)
