@@ -14,9 +14,8 @@ from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
 
-
-# Statements of so many stores alternate. One function of a vector is a chain of some 25 instructions, of which a core's
-# scheduler holds three or four: it would wait for them most of the time.
+# Statements of at most so many stores alternate. One function of a vector is a chain of some 25 instructions, and a
+# core's scheduler holds three or four chains: it would wait for them most of the time.
 _TOGETHER = 4
 
 
@@ -39,17 +38,20 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
     targets: list[tirx.Var] = []
 
     def end_run() -> None:
-        statements.extend(statement for step in zip(*run, strict=True) for statement in step)
+        groups = -(-len(run) // _TOGETHER)
+        for group in range(groups):
+            part = run[len(run) * group // groups : len(run) * (group + 1) // groups]
+            statements.extend(statement for step in zip(*part, strict=True) for statement in step)
         run.clear()
         targets.clear()
 
     for statement in sequence.seq:
-        if isinstance(statement, tirx.Bind) and not _loads(statement.value):
-            statements.append(statement)  # an address: before the stores that wait
+        if isinstance(statement, tirx.Bind) and _is_plain(statement.value):
+            statements.append(statement)  # a part of an address, before the stores that wait
             continue
         parts = _separate(statement) if isinstance(statement, tirx.BufferStore) else [statement]
         joins = len(parts) > 1 and run and len(parts) == len(run[0]) and not _reads(statement, targets)
-        if run and (not joins or len(run) == _TOGETHER):
+        if run and not joins:
             end_run()
         if len(parts) > 1:
             run.append(parts)
@@ -63,6 +65,13 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
 def _reads(store: tirx.BufferStore, targets: list[tirx.Var]) -> bool:
     """Return whether a store's value depends on memory of one of these buffers."""
     return any(load.source.data.same_as(target) for load in _loads(store.value) for target in targets)
+
+
+def _is_plain(expr: Expr) -> bool:
+    """Return whether `expr` neither reads memory nor calls anything."""
+    calls: list[Call] = []
+    tvm_ffi.structural_walk(expr, (Call, calls.append))
+    return not calls and not _loads(expr)
 
 
 def _loads(expr: Expr) -> list[TensorLoad]:
