@@ -56,26 +56,18 @@ def options(tmp_path):
     ]
 
 
-def test_a_page_with_plots_and_figures(measurer, options, tmp_path, capsys):
+def test_a_page_of_plots_and_figures_after_an_end_of_the_time(measurer, options, tmp_path, capsys):
+    assert main([*options, "--seconds", "0"]) == 1
+    assert "time limit reached" in capsys.readouterr().out and not (tmp_path / "page.html").exists()
     assert main(options) == 0
     out, page = capsys.readouterr().out, (tmp_path / "page.html").read_text()
     assert out.startswith("gemm: 100% of 10 estimates within 5%, median error ")
     assert "multiples of entries in proportion" in out and "fractions of entries in proportion" in out
     assert "cost against size" in page and "measured against estimated" in page and "held-out shapes" in page
     assert not Page(page).outside and not Page(page).open
-
-
-def test_what_was_measured_is_not_measured_again(measurer, options, capsys):
+    count = measurer.count
     assert main(options) == 0
-    count, told = measurer.count, capsys.readouterr().out
-    assert main(options) == 0
-    assert measurer.count == count and capsys.readouterr().out == told
-
-
-def test_it_ends_when_the_time_is_up_and_goes_on(measurer, options, tmp_path, capsys):
-    assert main([*options, "--seconds", "0"]) == 1
-    assert "time limit reached" in capsys.readouterr().out and not (tmp_path / "page.html").exists()
-    assert main(options) == 0
+    assert measurer.count == count and capsys.readouterr().out == out  # nothing is measured again
 
 
 def test_time_up_keeps_the_costs(tmp_path):

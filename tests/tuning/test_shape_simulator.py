@@ -103,6 +103,7 @@ def test_generation_and_match_on_machines_of_several_levels(op, count):
         assert hit.estimate == pytest.approx(cycles(larger, hit.entry.config, hardware), rel=0.1)
 
 
+@pytest.mark.slow
 def test_estimates_of_held_out_multiples_are_within_five_percent():
     """A small version of the test of 200 shapes per operator in tests/slow."""
     with ShapeDatabase("sqlite://") as db:
