@@ -135,7 +135,7 @@ class Kernel:
 def test_our_convolution_is_packed_once_and_called_with_what_was_packed(monkeypatch):
     log = []
 
-    def packed_operator(function, target, algorithm=None, microkernel=None):
+    def packed_operator(function, target, algorithm=None, microkernel=None, weights_within=None):
         log.append((len(function.params), target, algorithm))
         return Kernel(log)
 
