@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled_once import compile_once
 from hypothesis import settings
 from pairs import beside_pairs
 from skips import Skips
@@ -97,6 +98,11 @@ def pytest_sessionstart() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_setup() -> None:
+    """Modules of tests import what they test when they are collected, a few when they run."""
+    compile_once()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,9 +19,10 @@ from tvm_tiling.model.cache_folder import CacheFolder
 from tvm_tiling.model.kernel_cache import KernelCache
 from tvm_tiling.model.kernels import Kind, kernels_for, trusted
 from tvm_tiling.model.link import link_objects
+from tvm_tiling.model.machine_code import object_of
 from tvm_tiling.model.object_names import has_symbols, renamed
 from tvm_tiling.model.operators import _given
-from tvm_tiling.schedule import this_cpu
+from tvm_tiling.schedule import llvm_target, this_cpu
 from tvm_tiling.temporary import temporary_folder
 
 SHAPE = (4, 8)
@@ -66,6 +67,12 @@ def test_equal_functions_are_compiled_once_and_called_by_both_names(compiled):
         out = tvm.runtime.tensor(np.zeros((4, 16), "float32"))
         library[name](tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
         np.testing.assert_allclose(out.numpy(), a @ b)
+
+
+def test_the_same_function_gives_the_same_object_file():
+    """On this the cache relies, and the suite itself, which compiles equal kernels of different tests once."""
+    first, second = (object_of(product(), llvm_target()) for _ in range(2))
+    assert first == second and first != object_of(product(9), llvm_target())
 
 
 def test_another_model_takes_the_kernels_that_it_shares(compiled, tmp_path, monkeypatch):
