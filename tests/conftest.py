@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_once import compile_once
+from compiled_once import CompileOnce
 from hypothesis import settings
 from pairs import beside_pairs
 from skips import Skips
@@ -53,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Skips())
+    config.pluginmanager.register(CompileOnce(config))
     if preset := os.environ.get("TVM_TILING_EMULATED"):
         from emulator import emulate
 
@@ -98,11 +99,6 @@ def pytest_sessionstart() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-def pytest_runtest_setup() -> None:
-    """Modules of tests import what they test when they are collected, a few when they run."""
-    compile_once()
 
 
 @pytest.hookimpl(wrapper=True)
