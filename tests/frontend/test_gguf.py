@@ -133,9 +133,21 @@ def logits_by(executable, tokens=TOKENS):
     return session.run(input_ids=np.array([tokens]), attention_mask=np.ones((1, len(tokens)), np.int64))[0]
 
 
-def test_logits_of_the_last_position_alone(decoder):
+@pytest.fixture(scope="module")
+def compiled(decoder, tmp_path_factory):
+    """Return the file compiled in each form, once for all tests; each again comes from a cache, and no other does."""
+    forms = {"float32": {}, "last": {"logits": "last"}, "int8": {"activations": "int8"}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_TILING_CACHE", str(tmp_path_factory.mktemp("cache")))
+        made = {}
+        for name, given in forms.items():
+            made[name] = tt.compile(decoder[0], **given), tt.compile(decoder[0], **given)
+    return made
+
+
+def test_logits_of_the_last_position_alone(decoder, compiled):
     path, wanted = decoder
-    executable = tt.compile(path, logits="last", cache=False)
+    executable, _ = compiled["last"]
     np.testing.assert_allclose(logits_by(executable), wanted[-1:], atol=1e-4 * np.abs(wanted).max())
     assert tt.generate(executable, TOKENS, 1).tokens == (wanted[-1].argmax(),)
     for logits, said in (
@@ -156,9 +168,9 @@ def relax_model():
     return bb.get()
 
 
-def test_rows_in_8_bits(decoder):
+def test_rows_in_8_bits(decoder, compiled):
     path, wanted = decoder
-    executable = tt.compile(path, activations="int8", cache=False)
+    executable, _ = compiled["int8"]
     error = np.abs(logits_by(executable) - wanted).max() / np.abs(wanted).max()
     assert 1e-4 < error < 0.02
     for given, said in (
@@ -174,26 +186,25 @@ def test_rows_in_8_bits(decoder):
         tt.compile(relax_model(), activations="int8", cache=False)
 
 
-def test_other_rows_and_logits_are_kept_apart_in_the_cache(decoder, tmp_path, monkeypatch):
-    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
-    for given in ({}, {"logits": "last"}, {"activations": "int8"}):
-        assert not tt.compile(decoder[0], **given).from_cache
-        assert tt.compile(decoder[0], **given).from_cache
+def test_other_rows_and_logits_are_kept_apart_in_the_cache(compiled):
+    for first, second in compiled.values():
+        assert not first.from_cache and second.from_cache
 
 
-def test_a_context_that_is_full_is_identified_by_its_size(decoder, tmp_path, capsys):
-    executable = tt.compile(decoder[0], cache=False)
+def test_a_context_that_is_full_is_identified_by_its_size(compiled, tmp_path, capsys):
+    executable, _ = compiled["float32"]
     said = r"^the model's context of 8 tokens: position 8 at \[0, 0\] is out of range; expected 0 to 7$"
     with pytest.raises(tt.WorkloadError, match=said):
         tt.generate(executable, TOKENS, 4, stop=())
+    executable.save(tmp_path / "model.tar")
     with pytest.raises(SystemExit) as ended:
-        main(["generate", str(decoder[0]), "--tokens", "1,2,3,4,5,6,7,8,9"])
+        main(["generate", str(tmp_path / "model.tar"), "--tokens", "1,2,3,4,5,6,7,8,9"])
     assert ended.value.code == 1
     assert "the model's context of 8 tokens: position 8 at [0, 8] is out of range" in capsys.readouterr().err
 
 
-def test_end_tokens_go_with_a_saved_model(decoder, tmp_path):
-    executable = tt.compile(decoder[0], cache=False)
+def test_end_tokens_go_with_a_saved_model(compiled, tmp_path):
+    executable, _ = compiled["float32"]
     executable.save(tmp_path / "model.tar")
     assert tt.load(tmp_path / "model.tar").signature.end_tokens == executable.signature.end_tokens == (2,)
 

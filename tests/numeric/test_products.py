@@ -72,8 +72,8 @@ def test_every_algorithm_type_and_layout(dtype, form, trans_a, trans_b, weights)
 
 @pytest.mark.parametrize("i", range(len(SIZES)))
 def test_sizes_of_each_axis(i):
-    """A third of a Latin square; tests/slow has all of it."""
-    for j in range(i % 3, len(SIZES), 3):
+    """A fifth of a Latin square; tests/slow has all of it."""
+    for j in range(i % 5, len(SIZES), 5):
         p = Product(m=SIZES[i], n=SIZES[j], k=SIZES[(i + j) % len(SIZES)], trans_b=(i + j) % 2 == 1)
         check(p, seed=j)
 
@@ -113,12 +113,18 @@ def test_sums_of_another_type(dtype, out, k):
 # ---- batches -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+BATCHES = [((1,), None), ((5,), None), ((5,), (1,)), ((5,), ()), ((2, 3), None), ((2, 3), (1, 3)), ((2, 3), (2, 1))]
+
+
 @pytest.mark.parametrize(
-    ("batch", "batch_b"),
-    [((1,), None), ((5,), None), ((5,), (1,)), ((5,), ()), ((2, 3), None), ((2, 3), (1, 3)), ((2, 3), (2, 1))],
+    ("batch", "batch_b", "dtype"),
+    [
+        pytest.param(*batches, dtype, marks=() if number % 3 == other else pytest.mark.slow)
+        for number, batches in enumerate(BATCHES)
+        for other, dtype in enumerate(("float32", "int8", "bfloat16"))
+    ],
 )
-def test_batches(dtype, batch, batch_b):
+def test_batches(batch, batch_b, dtype):
     for trans_b, cores in ((False, 1), (True, 4)):
         p = Product(m=7, n=17, k=33, dtype=dtype, batch=batch, batch_b=batch_b, trans_b=trans_b, epilogue=("bias_n",))
         check(p, native(cores=cores))
@@ -146,16 +152,20 @@ def test_strided_buffers_of_odd_sizes(m, n, k):
 # ---- epilogues ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", EPILOGUES.values(), ids=EPILOGUES)
+SIZES_OF_FORMS = {None: (17, 33, 31), "stream": (3, 45, 40), "pack": (33, 17, 3001)}
+
+
 @pytest.mark.parametrize(
-    ("sizes", "form"),
+    ("steps", "form"),
     [
-        ({"m": 17, "n": 33, "k": 31}, None),
-        ({"m": 3, "n": 45, "k": 40}, "stream"),
-        ({"m": 33, "n": 17, "k": 3001}, "pack"),
+        pytest.param(steps, form, id=f"{name}-{form}", marks=() if usual else pytest.mark.slow)
+        for name, steps in EPILOGUES.items()
+        for form in SIZES_OF_FORMS
+        for usual in (form is None or name in ("bias per column", "bias per row", "cast", "block", "all"),)
     ],
 )
-def test_epilogues(steps, sizes, form):
+def test_epilogues(steps, form):
+    sizes = dict(zip("mnk", SIZES_OF_FORMS[form], strict=True))
     check(Product(**sizes, epilogue=steps), form=form)
 
 
@@ -302,9 +312,9 @@ def test_nan_and_infinity_spread_as_in_numpy(dtype, form, weights, m, n, k, tran
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_gemms(seed):
-    """Twelve of the 2,000 cases in tests/slow."""
+    """Six of the 2,000 cases in tests/slow."""
     rng = random.Random(seed)
-    for number in range(12):
+    for number in range(6):
         p, hardware, options = random_case(rng, most=100)
         check(p, hardware, seed=number, **options)
 
