@@ -10,9 +10,10 @@ from typing import Any
 import typer
 
 from ..errors import DatabaseError
-from ..figures import scaled
+from ..figures import quantity
 from ..hardware import Hardware
 from ..target import hardware_of
+from ..tuning.outcome import cost_text
 from ..tuning.shapes.boundary import FACTOR, LIMIT, TOLERANCE
 from ..tuning.shapes.candidates import MOST
 from ..tuning.shapes.database import ShapeDatabase
@@ -141,12 +142,13 @@ def match(
     if hit is None:
         print(f"{shape_text(workload)}: no matching entry; the tiling is chosen analytically")
     else:
-        print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}{_between(interval, own)}")
+        cost = f"{cost_text(hit.estimate, own.unit)}{_between(interval, own)}"
+        print(f"{shape_text(workload)}: step {hit.step}, estimated {cost}")
         if hit.choice is not None:
             print(hit.choice.why)
     if estimate is not None:
         print(
-            f"analytical tiling: estimated {_cost(estimate.cost, own)}{_between(estimate.interval, own)} from "
+            f"analytical tiling: estimated {cost_text(estimate.cost, own.unit)}{_between(estimate.interval, own)} from "
             f"{estimate.known} measured costs"
         )
     if hit is not None:
@@ -302,9 +304,9 @@ def check(url: str = URL, as_json: bool = JSON) -> None:
             print(f"error: {problem}", file=sys.stderr)
         if report.ok:
             print(
-                f"{url}: ok, {_counted(report.entries, 'entry', 'entries')} of "
-                f"{_counted(report.keys, 'key', 'keys')} on "
-                f"{_counted(report.fingerprints, 'machine', 'machines')}, schema {report.schema}"
+                f"{url}: ok, {quantity(report.entries, 'entry', 'entries')} of "
+                f"{quantity(report.keys, 'key', 'keys')} on "
+                f"{quantity(report.fingerprints, 'machine', 'machines')}, schema {report.schema}"
             )
     if not report.ok:
         raise typer.Exit(1)
@@ -353,23 +355,19 @@ def _shape(entry: Entry) -> str:
 def _kept_cost(entry: Entry, machine: Fingerprint) -> str:
     """An entry's cost, the speedup of a range, and whether the machine was too busy for a reliable measurement."""
     gain = "" if entry.rows is None else f", speedup {entry.rows.gain:.3f}"
-    return _cost(entry.cost, machine) + gain + ", unreliable" * entry.doubtful
-
-
-def _cost(cost: float, machine: Fingerprint) -> str:
-    return f"{cost:.0f} cycles" if machine.unit == "cycles" else scaled(cost, "s", 4)
+    return cost_text(entry.cost, machine.unit) + gain + ", unreliable" * entry.doubtful
 
 
 def _between(interval: tuple[float, float] | None, machine: Fingerprint) -> str:
-    return "" if interval is None else f" ({_cost(interval[0], machine)} to {_cost(interval[1], machine)})"
+    return (
+        ""
+        if interval is None
+        else f" ({cost_text(interval[0], machine.unit)} to {cost_text(interval[1], machine.unit)})"
+    )
 
 
 def _count(what: str, path: str, count: int, as_json: bool) -> None:
     if as_json:
         print_json({"path": path, "entries": count})
     else:
-        print(f"{_counted(count, 'entry', 'entries')} {what} {path}")
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+        print(f"{quantity(count, 'entry', 'entries')} {what} {path}")

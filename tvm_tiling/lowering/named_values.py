@@ -14,9 +14,9 @@ from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
 
-# Statements of at most so many stores alternate. One function of a vector is a chain of some 25 instructions, and a
-# core's scheduler holds three or four chains: it would wait for them most of the time.
-_TOGETHER = 4
+# The most stores whose statements alternate. A function of one vector is a chain of some 25 dependent instructions, and
+# a core's scheduler holds only three or four such chains: executed one after the other, they leave most cycles idle.
+TOGETHER = 4
 
 
 def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -38,7 +38,7 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
     targets: list[tirx.Var] = []
 
     def end_run() -> None:
-        groups = -(-len(run) // _TOGETHER)
+        groups = -(-len(run) // TOGETHER)
         for group in range(groups):
             part = run[len(run) * group // groups : len(run) * (group + 1) // groups]
             statements.extend(statement for step in zip(*part, strict=True) for statement in step)
@@ -100,6 +100,7 @@ def _separate(store: tirx.BufferStore) -> list[tirx.Stmt]:
         return [store]
 
     def name_sum(total: Expr) -> Expr:
+        """Name every step of a polynomial, so that those of several vectors alternate."""
         if not str(total.ty).startswith("float32x"):
             return total
         name = tirx.Var("x", str(total.ty))

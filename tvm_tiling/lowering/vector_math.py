@@ -6,9 +6,9 @@ the true value, sigmoid within 3. float16 is computed in float32 and rounded onc
 
 exp: x = n ln 2 + r with an integer n, |r| <= ln 2 / 2; a polynomial in r times 2^n, in two factors, since 2^128 and
 2^-149 are products of two float32 numbers but not representable by one. n is rounded by adding 1.5 * 2^23, which leaves
-no fraction bits; the sum's lowest bits are n as an integer. log reverses the same steps. The polynomial of exp has the
-smallest largest error of its degree, 3e-9; those of log and tanh are S. Moshier's of the Cephes library, those of erf
-N. Juffa's.
+no fraction bits; the sum's lowest bits are n as an integer. log reverses the same steps. The polynomial of exp is a
+minimax approximation with an error of 3e-9; those of log and tanh are from S. Moshier's Cephes library, those of erf
+from N. Juffa.
 
 sigmoid, tanh and erf need e^x of x <= 0 only, for which one computed factor suffices, and divide by numbers between 1
 and 2: a division of 16 lanes takes 16 cycles on Intel's cores, a polynomial and one step of an iteration 3.

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
+from ..lowering.named_values import TOGETHER
 from ..lowering.samples import Extent
 from ..lowering.vector_math import holds_function, with_vector_math
 from ..lowering.wrapping import plain_value
@@ -74,9 +75,8 @@ class MatchedProgram:
 
     @cached_property
     def stored_together(self) -> int:
-        """The number of vectors whose results kernels compute at once: several if a result takes functions. A core's
-        scheduler holds the instructions of two or three of them, each of which waits for the one before."""
-        return 4 if holds_function(self.value(tirx.Var("total", "float32"))) else 1
+        """The number of vectors whose results kernels compute at once: several if a result takes functions."""
+        return TOGETHER if holds_function(self.value(tirx.Var("total", "float32"))) else 1
 
     def _typed(self, value: tirx.Expr) -> tirx.Expr:
         return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)

@@ -68,8 +68,8 @@ class CacheFolder:
         self.limit = cache_limit() if limit is None else limit
 
     def refused(self) -> str:
-        """Why this directory is not used: there is none, this user cannot read it, or others may write to it. Empty if
-        it is used."""
+        """Why this directory is not used: it does not exist, this user cannot read it, or others may write to it.
+        Empty if it is used."""
         if self.path == NOWHERE:
             return NO_HOME
         if is_unreadable(self.path):
