@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from networks import Network, default
 from tvm import relax
 
+from tvm_tiling.model.passes.dataflow import is_op
 from tvm_tiling.model.passes.views import join_views, whole
 
 op = relax.op
@@ -62,6 +63,34 @@ def test_parts_of_a_projection_are_slices_of_it():
     after = joined(Network((7, 12)), body)
     # Only the projection precedes the slices: the transposition of all three parts is gone.
     assert moves(after)["take"] == 0 and moves(after)["strided_slice"] == 2 and moves(after)["permute_dims"] == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "of"),
+    [
+        ((2, 1, 140), (2,), (1, 2, 3)),
+        ((2, 5, 28), (2,), (2, 3)),
+        ((1, 2, 140), (-1, 0), (1, 2, 3)),
+        ((2, 5, 4, 7, 1), (1, 4), (1,)),
+        ((10, 28), (0,), (0, 1)),
+    ],
+)
+@pytest.mark.parametrize("name", ["mean", "variance", "max"])
+def test_a_reduction_of_a_reshaped_image_is_one_of_the_image(name, shape, axes, of):
+    def body(net, x):
+        return getattr(op, name)(net.emit(op.reshape(x, shape)), list(axes), keepdims=len(shape) != 2)
+
+    (block,) = joined(Network((2, 5, 4, 7)), body)["main"].body.blocks
+    (reduction,) = [b.value for b in block.bindings if isinstance(b.value, relax.Call) and is_op(b.value, name)]
+    assert tuple(reduction.attrs.axis) == of and len(reduction.args[0].ty.shape) == 4
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 2, 14), (20, 14)])
+def test_a_reduction_over_part_of_an_axis_stays_where_it_is(shape):
+    def body(net, x):
+        return op.mean(net.emit(op.reshape(x, shape)), [len(shape) - 2], keepdims=True)
+
+    assert moves(joined(Network((2, 5, 4, 7)), body)) == {"reshape": 1}
 
 
 def test_work_after_a_reshape_joins_the_gemm_before_it():

@@ -26,6 +26,7 @@ KERNELS = {3: ("OIW", "WIO"), 4: ("OIHW", "HWIO"), 5: ("OIDHW", "DHWIO")}
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 POOLS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
 ADAPTIVE_POOLS = ("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
+REDUCTIONS = ("mean", "sum", "max", "min", "variance")
 # Element-wise operators with any number of broadcast operands.
 BROADCASTING = frozenset(
     (
@@ -102,9 +103,9 @@ class _Orders:
             return self.resize(rewriter, call, rank)
         if name == "nn.pad":
             return self.padded(rewriter, call, rank)
-        if name in ("mean", "sum", "max", "min") and call.attrs.keepdims and call.attrs.axis is not None:
+        if name in REDUCTIONS and call.attrs.keepdims and call.attrs.axis is not None:
             # Axis a of channels first is at the index of a in the permutation that moves channels last.
-            axes = [to_last(rank).index(axis % rank) for axis in ints(call.attrs.axis)]
+            axes = sorted(to_last(rank).index(axis % rank) for axis in ints(call.attrs.axis))
             return getattr(relax.op, name)(self.as_last(rewriter, call.args[0], rank), axes, keepdims=True)
         return None
 

@@ -3,7 +3,9 @@
 PyTorch graphs alternate between shapes that differ only in unit axes, with element-wise operators in between. Such a
 sequence is traced to its start as a view: each axis as pieces with a stride. From there it is one reshape, or one
 transposition between two reshapes. A reshape before element-wise operators and norms along the last axis moves after
-them, where it meets the next one, so that the operators follow the computation of their operand directly.
+them, where it meets the next one, so that the operators follow the computation of their operand directly. A reduction
+of a reshaped image (a norm over all channels and pixels, as exporters write it) becomes one over the axes of the image
+itself, whose order is then free.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tvm import relax, tirx
 from ...lowering.extents import alike, from_outer, is_one, product_of, quotient, same, times
 from ...lowering.samples import Extent, is_open, sampled
 from .dataflow import Expr, Rewriter, array, extents_of, ints, is_op, rewrite, shape_of
-from .layout import BROADCASTING, CONVOLUTIONS
+from .layout import BROADCASTING, CONVOLUTIONS, FIRST, REDUCTIONS
 
 Atom = tuple[Extent, Extent]  # extent and stride, in elements of the root
 _VIEWS = ("reshape", "squeeze", "expand_dims", "flatten", "permute_dims")
@@ -109,6 +111,8 @@ def _call(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
         return _slice_before_transposition(rewriter, value)
     if is_op(value, *_ALONG_LAST):
         return _along_last(rewriter, value)
+    if is_op(value, *REDUCTIONS):
+        return _reduction(rewriter, value)
     return _elementwise(rewriter, value)
 
 
@@ -226,6 +230,31 @@ def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:
         "nn.rms_norm": lambda x: relax.op.nn.rms_norm(x, *call.args[1:], [-1], float(call.attrs.epsilon)),
     }[call.op.name[6:]]
     return _reshape(rewriter, rewriter.emit(function(reshape.args[0])), shape)
+
+
+def _reduction(rewriter: Rewriter, call: relax.Call) -> Expr | None:
+    """A reduction over whole axes of an image, applied before the reshape that merges them."""
+    reshape = rewriter.value(call.args[0])
+    shape, result = extents_of(call.args[0]), extents_of(call)
+    if not is_op(reshape, "reshape") or shape is None or result is None or call.attrs.axis is None:
+        return None
+    before = extents_of(reshape.args[0])
+    if before is None or len(before) not in FIRST:
+        return None
+    reduced = {axis % len(shape) for axis in ints(call.attrs.axis)}
+    axes: list[int] = []
+    first = mapped = 0
+    for group, end in _groups(shape, before):
+        inside = [axis in reduced for axis in range(first, end) if not is_one(shape[axis])]
+        if any(inside) and not all(inside):
+            return None
+        if any(inside):
+            axes += range(mapped, mapped + len(group))
+        first, mapped = end, mapped + len(group)
+    if first != len(shape) or mapped != len(before) or not axes:
+        return None
+    function = getattr(relax.op, call.op.name[6:])
+    return _reshape(rewriter, rewriter.emit(function(reshape.args[0], axes, keepdims=True)), result)
 
 
 def _elementwise(rewriter: Rewriter, call: relax.Call) -> Expr | None:
