@@ -113,6 +113,17 @@ def test_operators_that_no_rule_serves_are_left_alone():
     assert lower_configs(made.mod).same_as(made.mod)
 
 
+def test_operators_that_the_machine_does_not_support_are_named_with_the_reason(caplog):
+    a, b, r = te.placeholder((33, 16)), te.placeholder((16, 20)), te.reduce_axis((0, 16))
+    func = te.create_prim_func([a, b, te.compute((33, 20), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r))])
+    schedule = s_tir.Schedule(func)
+    TilingRule(tt.Hardware.load("vta")).apply(schedule, schedule.get_sblock("compute"))
+    assert SPACE not in root_annotations(schedule.mod["main"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "main: this package's rules do not apply: vta does not support operands of float32; expected int8"
+    ]
+
+
 def test_the_rule_samples_once_for_all_blocks():
     schedule = sampled(layer(), 1)
     before = schedule.mod["main"]

@@ -7,6 +7,7 @@ choices and annotates the function with them (annotation.py); the loop nest is g
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from tvm import s_tir, tirx
@@ -15,20 +16,21 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 
 from ...decide.configs.neighbourhood import Space
 from ...decide.configs.record import Value
-from ...errors import HardwareError
+from ...errors import HardwareError, TilingError, UnsupportedOperator
 from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of
 from ...schedules.fold_rules import FoldStrides, FoldWidth
 from ...schedules.product_rules import Partition, SplitK
 from .annotation import PICK, SPACE, described, root_annotations
 from .mutators import MutateConfig
-from .operator_space import space_if_supported
+from .operator_space import space_of
 from .postprocs import VerifyConfig
 from .tensor_intrinsics import load_tensor_intrinsics
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
 
+_log = logging.getLogger(__name__)
 # A value whose best configuration is predicted to be twice as slow as the overall best is sampled 2**PREFERENCE times
 # less often.
 PREFERENCE = 8.0
@@ -77,10 +79,21 @@ class TilingRule(PyScheduleRule):
         """Return the schedule with its choices sampled, once for all blocks of the operator."""
         name, func = _only_function(sch)
         if func is not None and SPACE not in root_annotations(func):
-            space = space_if_supported(func, self.hardware, name)
+            space = self._space(func, name)
             if space is not None:
                 sample(sch, space, name)
         return [sch]
+
+    def _space(self, func: tirx.PrimFunc, name: str) -> Space | None:
+        """Return the space of an operator; None if no rule supports it, or with a warning if only the machine does
+        not."""
+        try:
+            return space_of(func, self.hardware, name)
+        except UnsupportedOperator:
+            return None
+        except TilingError as error:
+            _log.warning("%s: this package's rules do not apply: %s", name, error)
+            return None
 
     def clone(self) -> ScheduleRule:
         """Return a rule for the same machine."""
