@@ -156,8 +156,7 @@ def _tell(base: Use) -> None:
 STEPS = {"compile": compiled, "run": ran, "onnxruntime": ran_in_onnxruntime}
 
 
-# ---- the whole measurement
-# --------------------------------------------------------------------------------------------
+# ---- the whole measurement -------------------------------------------------------------------------------------------
 
 
 def compile_use(model: Path, target: Path) -> dict[str, Any]:

@@ -122,9 +122,10 @@ class ConvSchedule:
     def _load(
         self, block: Block, loop: LoopRV | None, groups: LoopRV, versions: int, pieces: tuple[int, int] | None
     ) -> None:
-        """Place a load at `loop`, or at each step of `groups`; `pieces`, if given, is an axis and the size of the
-        pieces into which the load is divided along it. An instruction covers channels, columns and rows of the image,
-        and all axes of kernels."""
+        """Place a load at `loop`, or at each step of `groups`. `pieces`, if given, is an axis and the size of the
+        pieces into which the load is divided along it. One instruction covers the channels, columns and rows of an
+        image, or all axes of the kernels.
+        """
         sch = self.sch
         sch.compute_at(block, groups if loop is None else loop, preserve_unit_loops=True)
         inner = 4 if sch.get(block).name_hint == "image" else 6

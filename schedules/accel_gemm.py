@@ -96,7 +96,7 @@ class ProductSchedule(ProductOnChip):
             parts["n"], ni = self.sch.split(ni, [None, chunks.sync_n])
         return mi, ni, [parts[axis] for axis in self.tiling.inner_order if axis in parts]
 
-    # ---- where blocks stand ---------------------------------------------------------------------------------------
+    # ---- places of blocks ---------------------------------------------------------------------------------------
 
     def _place_loads(self, batch: list[LoopRV], loops: dict[str, LoopRV], steps: list[LoopRV]) -> None:
         chunks = self.chunks

@@ -170,7 +170,7 @@ class LevelsSchedule(ProductOnChip):
                 chains[memory].append(self.sch.cache_read(self.product, number, f"global.{name}.{memory}"))
         return chains["a"], chains["b"]
 
-    # ---- where blocks stand ---------------------------------------------------------------------------------------
+    # ---- places of blocks ---------------------------------------------------------------------------------------
 
     def _place_loads(self, level: int, blocks: tuple[Block, Block], over: list[Over], batch: list[LoopRV]) -> None:
         """Place the loads of a level, that of the operand that is loaded first in front."""

@@ -75,16 +75,16 @@ class ConvLevelsSchedule:
 
     def write(self, tiling: LevelsTiling) -> s_tir.Schedule:
         """Return the schedule for `tiling`."""
-        sch, form, configs = self.sch, self.form, tiling.levels
+        sch, form, levels = self.sch, self.form, tiling.levels
         self.tiling = tiling
-        self.count = next((i for i, config in enumerate(configs) if config.name == tiling.split_level), len(configs))
+        self.count = next((i for i, config in enumerate(levels) if config.name == tiling.split_level), len(levels))
         taps = form.taps[0] * form.taps[1] * form.taps[2]
         self.channels = tiling.tile_k // taps
-        self.rows = [config.left[0] for config in configs[: self.count]] + [tiling.tile_m]
-        self.lines = [config.right[1] // tiling.points for config in configs[: self.count]] + [
+        self.rows = [config.left[0] for config in levels[: self.count]] + [tiling.tile_m]
+        self.lines = [config.right[1] // tiling.points for config in levels[: self.count]] + [
             tiling.tile_n // tiling.points
         ]
-        orders = [config.order for config in configs[: self.count]] + [tiling.tile_order]
+        orders = [config.order for config in levels[: self.count]] + [tiling.tile_order]
         stores = self._stores()
         n, d, y, x, g, o, kd, kh, kw, c = sch.get_loops(self.sums)
         groups, gi = sch.split(g, [None, tiling.groups])
@@ -103,10 +103,10 @@ class ConvLevelsSchedule:
         sch.reorder(groups, *(each.loop for each in over), gi, kd, oi, yi, xi, kh, kw, c)
         on_engine(sch, self.sums, "matrix", 6, tiling.sum_slots)
         chains = self._chains()
-        for level in range(len(configs) - 1, -1, -1):
+        for level in range(len(levels) - 1, -1, -1):
             self._place_loads(level, (chains[0][level], chains[1][level]), over, groups)
         # After all loads are placed: a load covers the extents of the next level's loops, including partial pieces.
-        for level, config in enumerate(configs):
+        for level, config in enumerate(levels):
             self._give_loads(level, config, chains[0][level], chains[1][level])
         self._place_epilogue(tiles, stores)
         return sch
@@ -133,7 +133,7 @@ class ConvLevelsSchedule:
                 chains[memory].append(sch.cache_read(self.sums, number, f"global.{name}.{memory}"))
         return chains["a"], chains["b"]
 
-    # ---- where blocks stand ---------------------------------------------------------------------------------------
+    # ---- places of blocks ---------------------------------------------------------------------------------------
 
     def _place_loads(self, level: int, blocks: tuple[Block, Block], over: list[Over], groups: LoopRV) -> None:
         """Place the loads of a level at their loops, that of the operand that is loaded first in front."""

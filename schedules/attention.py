@@ -58,7 +58,7 @@ class AttentionEmitter:
         with T.parallel(0, tb * tr) if tb * tr > 1 else T.serial(0, 1) as task:
             keys = T.alloc_buffer((-(-s.keys // self.keys.nr) * self.keys.size,), self.engine.panel)
             values = T.alloc_buffer((-(-s.width // self.values.nr) * self.values.size,), self.engine.panel)
-            # The last group of a row may read elements after it.
+            # The last group of a row may read elements past its end.
             queries = T.alloc_buffer((tiling.block_rows * s.depth + self.engine.group - 1,), self.engine.operand)
             scores = T.alloc_buffer((tiling.block_rows * s.keys,), "float32")
             weights = scores

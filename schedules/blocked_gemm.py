@@ -66,8 +66,7 @@ class BlockedEmitter:
         self.engine = next(row for row in DOT_INSTRUCTIONS if row.name == tiling.instruction)
         self.row_of_x = self.blocks * self.block * self.parts if self.scaled else product.k
 
-    # ---- loop nest
-    # ------------------------------------------------------------------------------------------------------
+    # ---- loop nest --------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var) -> None:
         self.packed = packed
@@ -75,13 +74,13 @@ class BlockedEmitter:
         self.rows = in_register(rows)
         tm, tn = self.tiling.threads_m, self.tiling.threads_n
         with T.parallel(0, tm * tn) if tm * tn > 1 else T.serial(0, 1) as task:
-            self.cut_rows()
+            self.divide_rows()
             tile0, tile1 = map(in_register, share(self.tiles, tirx.floordiv(task, tn), tm))
             panel0, panel1 = share(self.panels, tirx.floormod(task, tn), tn)
             with T.serial(0, panel1 - panel0) as turn:
                 self.panel(panel0 + turn, tile0, tile1 - tile0)
 
-    def cut_rows(self) -> None:
+    def divide_rows(self) -> None:
         """Compute the tiles of all rows: their number, the height of the taller ones, and the number of these."""
         mr = self.tiling.mr
         if is_open(self.rows):
@@ -316,8 +315,7 @@ class BlockedEmitter:
 
         by_edge(panel, self.full, self.tail, self.nr, columns)
 
-    # ---- contents of a panel
-    # --------------------------------------------------------------------------------------------
+    # ---- contents of a panel ----------------------------------------------------------------------------------------
 
     def word(self, at: Index, word: Index, v: int) -> Expr:
         """Return a word for every lane of a vector as int32."""

@@ -244,8 +244,7 @@ def _convolution(sch: s_tir.Schedule, sums: SBlockRV, tiling: ConvTiling) -> Non
         _parallel(sch, sch.get_loops(block)[:2])
 
 
-# ---- common helpers
-# ---------------------------------------------------------------------------------------------------
+# ---- common helpers --------------------------------------------------------------------------------------------------
 
 
 def _divisor(extent: int, most: int) -> int:

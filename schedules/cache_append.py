@@ -22,7 +22,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 _APART = "tvm_tiling.apart"
-# TVM has no comparison of addresses. One line, as TVMScript prints it.
+# TVM cannot compare addresses, so LLVM code does. It is on one line, as TVMScript prints it.
 _LLVM = (
     f"define i64 @{_APART}(ptr %a, ptr %b) {{ %apart = icmp ne ptr %a, %b %found = zext i1 %apart to i64 "
     "ret i64 %found }"

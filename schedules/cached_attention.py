@@ -49,8 +49,7 @@ class _Emitter:
         self.whole_vectors, self.rest = divmod(self.width, self.lanes)
         self.across = self.whole_vectors + (self.rest > 0)
 
-    # ---- loop nest
-    # ------------------------------------------------------------------------------------------------------
+    # ---- loop nest --------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
         a = self.a

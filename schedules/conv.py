@@ -19,7 +19,7 @@ from .conv_winograd import WinogradEmitter
 from .depthwise import DepthwiseEmitter
 
 
-def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, cpu: Cpu) -> PackedEmitter:
+def conv_emitter(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, cpu: Cpu) -> PackedEmitter:
     """Return the kernel emitter of the decided algorithm."""
     if tiling.form == "depthwise":
         return DepthwiseEmitter(program, tiling, engine)

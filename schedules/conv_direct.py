@@ -141,8 +141,7 @@ class DirectEmitter:
         one = self.panels.blocks == 1 and self.tiling.inner_order == "mn"
         return one and self.column_block * (self.tiling.threads_columns or 1) < self.panels.count
 
-    # ---- loop nest
-    # ----------------------------------------------------------------------------------------------------
+    # ---- loop nest --------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var, base: int = 0, *, prepacked: bool = False) -> None:
         """Emit the whole convolution; `packed` holds the weights starting at element `base`, `prepacked` tells whether

@@ -8,8 +8,8 @@ parallel task = (share of the output rows of all images, share of the vectors of
         tap rows               a loop over those inside the image
           channels of a group, taps of a row, columns are unrolled
 
-A vector of the input holds the channels of the same groups. For each channel of a group a permutation spreads its
-number to the lanes of that group's outputs, for all taps that read it.
+A vector of the input holds the channels of the same groups. For each channel of a group, a permutation broadcasts its
+element to the lanes of that group's outputs, for all taps that read it.
 
 packed[vector of output channels][tap][channel of the group][lane]
 """
@@ -35,7 +35,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class GroupedEmitter:
-    """Writes the TIR of one plain convolution over images."""
+    """Emits one plain convolution over images."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         t = tiling
@@ -60,7 +60,7 @@ class GroupedEmitter:
         return self.engine.acc
 
     def place(self, vector: Index, kh: Index, kw: Index, c: Index) -> Index:
-        """Where the weights of a vector of output channels start for one tap and one channel of the groups."""
+        """Return the offset of the weights of a vector of output channels for one tap and one channel of the groups."""
         s = self.shape
         return (((vector * s.h.taps + kh) * s.w.taps + kw) * s.ci + c) * self.lanes
 
@@ -85,7 +85,7 @@ class GroupedEmitter:
     # ---- the loop nest ----------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
+        """Emit the whole convolution; `packed` holds prepacked weights, None packs them first."""
         s, (tr, tn) = self.shape, self.threads
         if packed is None:
             packed = T.alloc_buffer((self.vectors * self.taps * s.ci * self.lanes,), self.packed_dtype)
@@ -111,7 +111,7 @@ class GroupedEmitter:
                 self.columns.emit(0, self.columns.count, tiles)
 
     def tile(self, packed: tirx.Var, image: Index, vector: Index, y: Tile, x: Tile, width: int) -> None:
-        """One register tile: the sums of `width` output channels in each column, then the epilogue."""
+        """Emit one register tile: the sums of `width` output channels in each column, then the epilogue."""
         s, kind = self.shape, self.engine.acc
         acc = registers(x.count, self.lanes, kind)
         for slot in acc:
@@ -142,9 +142,9 @@ class GroupedEmitter:
         acc: list[tirx.Var],
         width: int,
     ) -> None:
-        """Add the taps of one row of the kernel for channel `c` of the groups."""
+        """Add the taps of one kernel row for channel `c` of the groups."""
         s, kind = self.shape, self.engine.acc
-        run = width // s.co * s.ci  # channels of the input that the outputs read
+        run = width // s.co * s.ci  # input channels that these output channels read
         first = _again(vector * (self.lanes // s.co * s.ci), c)
         spread = [lane // s.co * s.ci + c for lane in range(width)]
 
@@ -153,7 +153,7 @@ class GroupedEmitter:
             with T.vectorized(0, run) as lane:
                 element = self.program.input_at(image, 0, row, column, first + lane, dtype=kind)
                 T.buffer_store(loaded, element, [lane])
-            # TVM's Shuffle returns no more lanes than it is given.
+            # The result of TVM's Shuffle has at most as many lanes as its operands.
             value = T.Shuffle([loaded[T.ramp(0, 1, run)]] * -(-width // run), spread)
             for k, kw in supported:
                 weight = packed[T.ramp(self.place(vector, kh, kw, c), 1, width)]
@@ -164,10 +164,10 @@ class GroupedEmitter:
 
 
 def _again(index: Expr, time: int) -> Expr:
-    """Return `index`, at least 0, in a way that hides from LLVM that it is the same each time.
+    """Return `index`, at least 0, in a form that LLVM does not recognise as the same value each time.
 
-    Otherwise LLVM loads the vectors of a tile once for all channels of a group and, as they do not fit the registers,
-    spills them; a permutation reads its vector from memory at no cost.
+    Otherwise LLVM loads the vectors of a tile once for all channels of a group and spills them, since they do not fit
+    the registers. A permutation with a memory operand costs nothing extra.
     """
     least = tirx.const(-time, "int32")
     return T.bind(T.call_llvm_pure_intrin("int32", "llvm.smax.i32", tirx.Cast("int32", index), least))

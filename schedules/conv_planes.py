@@ -1,4 +1,4 @@
-"""Convolution of channels first on the CPU, lanes along columns: nothing is copied or transposed (conv/planes.py).
+"""Convolution with channels first on the CPU, lanes along columns: nothing is copied or transposed (conv/planes.py).
 
 parallel task = a share of the tiles of rows of all planes
   plane: a block of output channels of one group and image
@@ -31,7 +31,7 @@ Index: TypeAlias = tirx.Expr | int
 
 
 class PlanesEmitter:
-    """Writes the TIR of one plain convolution over images."""
+    """Emits one plain convolution over images."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         t = tiling
@@ -57,7 +57,7 @@ class PlanesEmitter:
         return self.engine.acc
 
     def place(self, block: Index, c: Index, tap: Index) -> Index:
-        """Where the weights of a tap of an input channel start, for a block of output channels of all groups."""
+        """Return the offset of the weights of an input channel's tap, for a block of output channels of all groups."""
         return ((block * self.shape.ci + c) * self.taps + tap) * self.outputs
 
     def pack_whole(self, packed: tirx.Var) -> None:
@@ -77,7 +77,7 @@ class PlanesEmitter:
     # ---- the loop nest ----------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
+        """Emit the whole convolution; `packed` holds prepacked weights, None packs them first."""
         s = self.shape
         if packed is None:
             packed = T.alloc_buffer((s.co * s.groups * s.ci * self.taps,), self.packed_dtype)
@@ -98,7 +98,7 @@ class PlanesEmitter:
                 self.rows.emit(start, end, lambda y: self.columns.emit(0, self.columns.count, lambda x: tile(y, x)))
 
     def tile(self, packed: tirx.Var, image: Index, block: Index, y: Tile, x: Tile) -> None:
-        """One register tile: the sums over all input channels of the group, then the epilogue."""
+        """Emit one register tile: the sums over all input channels of the group, then the epilogue."""
         s, kind = self.shape, self.engine.acc
         group = tirx.floordiv(block, self.blocks) if s.groups > 1 else 0
         widths = [min(self.lanes, x.count - first) for first in range(0, x.count, self.lanes)]
@@ -134,8 +134,9 @@ class PlanesEmitter:
         widths: list[int],
         acc: dict[tuple[int, int, int], tirx.Var],
     ) -> None:
-        """Add the taps of a column of the kernel, whose weights start at `at`. The rows under the tile are held in
-        registers, so that a weight is broadcast once; LLVM spills weights that are used again later."""
+        """Add the taps of a kernel column, whose weights start at `at`. The input rows under the tile are kept in
+        registers, so that each weight is broadcast once; LLVM would spill weights that are used again later.
+        """
         kind, read = self.engine.acc, {}
         for number, (vectors, _) in enumerate(lines):
             for v, width in enumerate(widths):
@@ -161,5 +162,5 @@ class PlanesEmitter:
 
 
 def _first(width: int) -> Expr | int:
-    """The first lanes of a register."""
+    """Return the first `width` lanes of a register."""
     return T.ramp(0, 1, width) if width > 1 else 0

@@ -129,8 +129,7 @@ class WinogradEmitter:
             with T.serial(0, self.points) as point, T.vectorized(0, self.lanes - used) as lane:
                 T.buffer_store(packed, tirx.const(0, DTYPE), at(point, used + lane))
 
-    # ---- loop nest
-    # ----------------------------------------------------------------------------------------------------
+    # ---- loop nest --------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
         """Emit the whole convolution; `packed` holds the transformed weights, None transforms them first."""
@@ -243,7 +242,7 @@ class WinogradEmitter:
         if rest:
             emit(whole * self.lanes, rest)
 
-    # ---- products -------------------------------------------------------------------------------------------------
+    # ---- multiplications --------------------------------------------------------------------------------------------
 
     def every_group(self, group: Index, groups: Index, emit: Callable[[Index, int], None]) -> None:
         """Call emit(first image tile, rows) for the register tiles of `groups` groups starting at `group`; image tiles

@@ -29,7 +29,7 @@ from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
 from ..match.function import refuse
 from ..match.open_conv import OpenConvProgram
 from ..sizes import Range
-from .conv import conv_nest
+from .conv import conv_emitter
 from .gemm import GemmEmitter
 from .gemv import StreamEmitter
 from .open_columns import OpenColumnsEmitter, is_of_open_columns
@@ -39,7 +39,7 @@ from .open_winograd import OpenWinogradEmitter
 # Image sizes, relative to the sample, for which a convolution of dynamic images is decided.
 LARGER = (1.0, 1.5, 2.0, 3.0)
 
-# ---- products --------------------------------------------------------------------------------------------------------
+# ---- matrix multiplications ------------------------------------------------------------------------------------------
 
 
 def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
@@ -49,7 +49,7 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
         vector = program.workload.n == 1 and not second.strides and options.config is None and not program.is_open
         if vector and not options.deterministic:
             # One column: the other operand is the large one, and a vector needs no special layout.
-            return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
+            return _copied_when_packed(match_gemm(program.func, name), second, hardware, cpu, options)
     around = around_product(program, prepacked)
     if program.is_open:
         return schedule_open_product(program, hardware, cpu, options, around)
@@ -78,10 +78,10 @@ def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, call
     return weights
 
 
-def _packed_as_it_is(
+def _copied_when_packed(
     program: GemmProgram, weights: tirx.Var, hardware: Hardware, cpu: Cpu, options: Options
 ) -> ScheduledOperator:
-    """Schedule a matrix multiplication whose kernel reads the weights unchanged: packing copies them."""
+    """Schedule a matrix multiplication whose kernel reads the weights unchanged, so that packing only copies them."""
     plain = schedule_product(program, hardware, cpu, replace(options, prepacked=False))
     shape = tuple(int(extent) for extent in weights.shape)
     pack = copying(weights, program.name)
@@ -158,7 +158,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
     weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.microkernel is not None:
         raise HardwareError(f"microkernel = {options.microkernel!r} does not apply to convolutions; expected None")
-    # Matched again as a matrix multiplication only if the convolution is equivalent to one.
+    # Match again as a matrix multiplication only if the convolution is equivalent to one.
     product = _product_of(program, options) if as_product(program.workload) is not None else None
     around = around_conv(program, product is not None, options)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
@@ -179,7 +179,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
             scheduled = (
                 schedule_product(product, hardware, cpu, plain)
                 if weights is None
-                else _packed_as_it_is(product, weights, hardware, cpu, plain)
+                else _copied_when_packed(product, weights, hardware, cpu, plain)
             )
         else:
             scheduled = schedule_product(product, hardware, cpu, plain)
@@ -187,7 +187,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
         decided = replace(tiling, product=scheduled.tiling)
         return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
     engine = dot_engine(program.workload, cpu, form=tiling.form, any_rows=options.deterministic)
-    emitter = conv_nest(program, tiling, engine, cpu)
+    emitter = conv_emitter(program, tiling, engine, cpu)
     if weights is None:
         return write_plain(program, tiling, lambda: emitter.emit(None), engine)
     return write_packed(program, tiling, weights, emitter, engine)

@@ -253,7 +253,7 @@ class ElementwiseEmitter:
     def edges(
         self, piece: Stage, outer: list[Axis], lane_axis: tirx.Var, turned: Turned, size: int, task: Expr
     ) -> None:
-        """Emit what follows the last whole block of either axis."""
+        """Emit the elements after the last whole block of either axis."""
         extents = dict(piece.axes)
         (across, columns), (along, rows) = (parted(extents[v], size) for v in (lane_axis, turned.along))
         # For each region: the first row and their number, and whole blocks of columns or the columns after them.

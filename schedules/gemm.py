@@ -188,8 +188,7 @@ class GemmEmitter:
 
                 by_edge(panel, self.full_panels, self.n_tail, self.nr, pack)
 
-    # ---- loop nest
-    # ----------------------------------------------------------------------------------------------------
+    # ---- loop nest --------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
         """Emit the whole matrix multiplication; `packed` is the prepacked B, None reads or packs B at run time."""
@@ -447,8 +446,7 @@ class GemmEmitter:
         """Add the sums of previous blocks, if there are any."""
         resume(acc, shape, where.first, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
-    # ---- partial sums
-    # -------------------------------------------------------------------------------------------------
+    # ---- partial sums -----------------------------------------------------------------------------------------------
 
     def raw(self, batch: Index, i: Index, j: Index, kt: Index) -> Expr:
         if self.partial is not None:

@@ -41,7 +41,7 @@ from ..match.loop_axes import stride
 from .gemm import Expr, Index
 from .open_gemm import OpenGemmEmitter, held
 
-_HEIGHTS = (1, 2, 4, 6, 8)  # of microkernels, in addition to that of a whole tile
+_HEIGHTS = (1, 2, 4, 6, 8)  # heights of microkernels, in addition to that of a whole tile
 
 
 def _number(value: int) -> Expr:
@@ -77,7 +77,7 @@ class OpenColumnsEmitter(OpenGemmEmitter):
             self.n, self.k, self.groups, self.panels = map(held, (_expr(n), _expr(k), groups, panels))
             self.size, self.pitch = held(size), held(pitch)
             self.panel = PanelLayout(self.nr, self.lanes, self.groups, self.engine)
-            self.cut_rows()
+            self.divide_rows()
             first, end = share(held(_expr(batch)), tirx.floordiv(task, tm), tb)
             tile0, tile1 = share(self.tiles, tirx.floormod(task, tm), tm)
             with T.serial(_number(0), end - first) as turn:

@@ -95,7 +95,7 @@ class OpenGemmEmitter(GemmEmitter):
             nt = in_register(tirx.floormod(task, tn))
             mt = in_register(tirx.floormod(tirx.floordiv(task, tn), tm))
             first, end = share(self.batch, tirx.floordiv(task, tn * tm), tb)
-            self.cut_rows()
+            self.divide_rows()
             with T.serial(0, end - first) as turn:
                 self.task(in_register(first + turn), mt, nt, 0, packed)
 
@@ -108,7 +108,7 @@ class OpenGemmEmitter(GemmEmitter):
                 found = tirx.Select(self.m <= below.rows, here, found if is_open(found) else _number(found))
         return found
 
-    def cut_rows(self) -> None:
+    def divide_rows(self) -> None:
         """Compute the tiles of all rows in registers of the task: values of the enclosing function would be reloaded
         after every store."""
         m = held(self.m) if is_open(self.m) else _number(self.m)

@@ -77,8 +77,7 @@ class RecurrentEmitter:
         self.size = recurrence.batch * recurrence.hidden  # elements of a state
         self.panels, self.packed_shape, self.packed_dtype = tuple(panels), (start,), held_as(recurrence.stored)
 
-    # ---- whole sequence
-    # ---------------------------------------------------------------------------------------------------
+    # ---- whole sequence ---------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
         r, size = self.r, self.size
@@ -102,7 +101,7 @@ class RecurrentEmitter:
         self.give_state(0, self.r.batch)
 
     def each_core_its_sequences(self) -> None:
-        """Emit all steps of each core's sequences, whole tiles of them, without a meeting of the cores."""
+        """Emit all steps of each core's sequences in whole tiles, without synchronising the cores."""
         tiles, _, _ = self.heights()
         with T.parallel(0, self.tiling.threads) as task:
             self.task = task
@@ -145,7 +144,7 @@ class RecurrentEmitter:
         self.next = self.size - self.now
 
     def turned(self, turn: Expr, count: Index) -> Expr:
-        """Return `turn`, in every other step from the end of range(count)."""
+        """Return `turn`, counted from the end of range(count) in every other step."""
         return turn + tirx.floormod(self.step, 2) * (count - 1 - 2 * turn) if self.tiling.turning else turn
 
     def take_state(self, start: Index, stop: Index) -> None:
@@ -176,14 +175,14 @@ class RecurrentEmitter:
         with T.parallel(0, threads) if threads > 1 else T.serial(0, 1) as task:
             self.task = task
             if threads > 1:
-                self.ask_for_state(panel)
+                self.prefetch_state(panel)
             first, end = share(self.groups, task, threads)
             count = end - first
             with T.serial(0, count) as turn:
                 group = first + self.turned(turn, count)
                 by_edge(_index(group), self.full, self.tail, self.units, lambda units: self.group(panel, group, units))
 
-    def ask_for_state(self, panel: _Panel) -> None:
+    def prefetch_state(self, panel: _Panel) -> None:
         """Prefetch the whole state: other cores have just written their parts of it, and each cross-core cache-line
         transfer takes as long as 300 multiply-adds."""
         source, offset = self.source(panel)
@@ -223,8 +222,7 @@ class RecurrentEmitter:
         lower = self.tiling.lower or ()
         return lower[rows - 1] if rows <= len(lower) else self.tiling.ep
 
-    # ---- matrix multiplication
-    # --------------------------------------------------------------------------------------------
+    # ---- matrix multiplication --------------------------------------------------------------------------------------
 
     def tile(self, panel: _Panel, group: Index, units: int, row0: Index, rows: int) -> None:
         """Emit `rows` sequences of one group: sums, then gates and state."""
@@ -239,7 +237,7 @@ class RecurrentEmitter:
         sums = [[registers(len(vectors), lanes, KIND) for _ in range(rows)] for _ in range(self.columns_at_once(rows))]
         for row in range(rows):
             for number, (block, gate) in enumerate(vectors):
-                self.ask_for_projected(place(row, block), gate)
+                self.prefetch_projected(place(row, block), gate)
                 for some in sums:
                     T.buffer_store(some[row][number], _zeros(lanes), [T.ramp(0, 1, lanes)])
         base = panel.start + first * len(gates) * self.r.hidden
@@ -270,9 +268,11 @@ class RecurrentEmitter:
                 self.add_start(place(row, block), found)
                 self.behind(panel, place(row, block), found)
 
-    def ask_for_projected(self, at: _Place, gate: str) -> None:
-        """Prefetch the projected inputs, which are in a distant cache, before the matrix multiplication and add them
-        after it. Added at the start, they delayed every tile, by a tenth of the time of 8 sequences of 256 units."""
+    def prefetch_projected(self, at: _Place, gate: str) -> None:
+        """Prefetch the projected inputs, which are in a distant cache, before the matrix multiplication; they are added
+        after it. Adding them at the start delayed every tile, by a tenth of the total time for 8 sequences of 256
+        units.
+        """
         row = (self.place * self.r.batch + at.row) * self.r.gates + self.r.order.index(gate)
         first = row * self.r.hidden + at.unit
         for element in (first, first + at.width - 1) if self.r.hidden % self.lanes else (first,):

@@ -220,7 +220,7 @@ class RowEmitter:
                 return tirx.BufferLoad(kept[number], [tirx.const(0, "int32")])
         for flat, small in self.small:
             if load.source.same_as(flat):
-                # The strip's own position cancels; TVM's CompactBufferAllocation fails if it has to derive that.
+                # The strip's own position cancels; TVM's CompactBufferAllocation fails if it has to prove that.
                 return tirx.BufferLoad(small, [sym.Analyzer().simplify(i) for i in load.indices])
         return self.outer_resolve(load)
 

@@ -105,7 +105,7 @@ class _Emitter:
         return T.Cast("float32", value - less) * scale
 
     def less(self, start: Index, column: Index, block: Index) -> Expr:
-        """Return what is subtracted from every weight of a block: its offset, or its zero point before scaling."""
+        """Return the value subtracted from every weight of a block: its offset, or its zero point before scaling."""
         if self.p.encoding.offsets:
             return self.shared(start, column, block, 1)
         if not self.p.encoding.zero_points:

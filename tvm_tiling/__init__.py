@@ -217,8 +217,8 @@ __all__ = [
 _OLD_NAMES = {"Cut": "Config", "cut_of": "config_of"}
 
 
-# A function has the name of a subpackage, and Python would rebind the name to the subpackage on its first import.
-# Importing it once and deleting the attribute leaves the name to the function.
+# `decide` is both a function and a subpackage: the first import of the subpackage would rebind the name to the module.
+# Importing it here once and deleting the attribute leaves the name to the function.
 importlib.import_module(".decide", __name__)
 del globals()["decide"]
 

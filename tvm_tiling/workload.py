@@ -138,6 +138,8 @@ class GemmWorkload(_SumOfProducts):
     `dtype` is A's type, and B's unless `b_dtype` is given; products are accumulated in `acc_dtype`, which is the
     result's type too unless `out_dtype` is given. `encoding` defines how B is stored: an Encoding or its text.
     `b_limit`: every integer of B is known to lie between -b_limit and b_limit.
+
+    Raises WorkloadError, naming the field, for an invalid size, type or leading dimension.
     """
 
     op: ClassVar[str] = "gemm"
@@ -175,7 +177,7 @@ class GemmWorkload(_SumOfProducts):
                 continue
             require_positive("gemm", name, value)
             if value < row:
-                raise WorkloadError(f"gemm: {name} = {value} is shorter than a row of {row} elements")
+                raise WorkloadError(f"gemm: {name} = {value}; expected at least {row}, the length of a row")
         for name in ("memory_a", "memory_b"):
             if getattr(self, name) not in MEMORIES:
                 raise WorkloadError(f"gemm: {name} = {getattr(self, name)!r}; expected {', '.join(MEMORIES)}")
@@ -225,6 +227,8 @@ class ConvWorkload(_SumOfProducts):
 
     Types as in GemmWorkload: A is the input, B the kernels. `memory_a` and `memory_b` are those of the matrix
     multiplication on accelerators, whose first operand is the kernels.
+
+    Raises WorkloadError, naming the field, for an invalid size, type, layout or stride.
     """
 
     op: ClassVar[str] = "conv"
@@ -280,22 +284,26 @@ class ConvWorkload(_SumOfProducts):
         if self.layout not in LAYOUTS:
             raise WorkloadError(f"conv: unknown layout {self.layout!r}; {nearest(self.layout, LAYOUTS)}")
         if self.ci % self.groups or self.co % self.groups:
-            raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
+            raise WorkloadError(
+                f"conv: groups = {self.groups}; expected a divisor of ci = {self.ci} and co = {self.co}"
+            )
         behind = self.output_padding_d
         if type(behind) is not int or behind < 0:
             raise WorkloadError(f"conv: output_padding_d = {behind!r}; expected a whole number of at least 0")
         for end, more, strides in (("", self.output_padding, self.stride), ("_d", (behind,), (self.stride_d,))):
             told = f"conv: output_padding{end} = {getattr(self, f'output_padding{end}')}"
             if any(more) and not self.transposed:
-                raise WorkloadError(f"{told} requires a transposed convolution")
+                raise WorkloadError(f"{told}; expected 0, or transposed=True")
             if self.transposed and any(p >= s for p, s in zip(more, strides, strict=True)):
-                raise WorkloadError(f"{told} must be below stride{end} = {getattr(self, f'stride{end}')}")
+                raise WorkloadError(f"{told}; expected less than stride{end} = {getattr(self, f'stride{end}')}")
         self._settle_types("conv")
         if min(self.do, self.ho, self.wo) < 1:
             deep = self.d > 1 or self.kd > 1
             kernel = f"{self.kd}x{self.kh}x{self.kw}" if deep else f"{self.kh}x{self.kw}"
             image = f"{self.d}x{self.h}x{self.w}" if deep else f"{self.h}x{self.w}"
-            raise WorkloadError(f"conv: a kernel of {kernel} is larger than the padded {image} input")
+            raise WorkloadError(
+                f"conv: kernel = {kernel} is larger than the padded input of {image}; expected a smaller one"
+            )
 
     def _points(self, size: int, kernel: int, stride: int, before: int, behind: int, dilation: int, more: int) -> int:
         span = dilation * (kernel - 1) + 1
@@ -348,6 +356,8 @@ class RnnWorkload(_SumOfProducts):
     `cell` is "lstm", "gru" or "rnn". `linear_before_reset`, of a GRU: the reset gate multiplies the matrix product with
     h, as in PyTorch and cuDNN; otherwise it multiplies h, and the matrix multiplication depends on it. `activation`, of
     a plain RNN: "tanh" or "relu".
+
+    Raises WorkloadError, naming the field, for an invalid size, type, cell or activation.
     """
 
     op: ClassVar[str] = "rnn"
@@ -371,7 +381,7 @@ class RnnWorkload(_SumOfProducts):
             require_positive("rnn", name, getattr(self, name))
         for name in ("bidirectional", "linear_before_reset"):
             if not isinstance(getattr(self, name), bool):
-                raise WorkloadError(f"rnn: {name} = {getattr(self, name)!r}, must be True or False")
+                raise WorkloadError(f"rnn: {name} = {getattr(self, name)!r}; expected True or False")
         if self.activation not in ACTIVATIONS:
             raise WorkloadError(f"rnn: activation = {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
         if self.activation != "tanh" and self.cell != "rnn":

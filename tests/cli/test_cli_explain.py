@@ -170,7 +170,7 @@ def test_a_terminal_gets_a_table_that_fits(capsys, monkeypatch):
     [
         (("gemm 1 2 3 dtype=float23",), "did you mean 'float32'?"),
         (("gemm 0 2 3",), "gemm: m = 0; expected a whole number of at least 1"),
-        (("gemm 1 2 3 lda=1",), "lda = 1 is shorter than a row of 2 elements"),
+        (("gemm 1 2 3 lda=1",), "lda = 1; expected at least 2, the length of a row"),
         (("gemm 8 8 8", "--hardware", "neartle"), "did you mean 'neartile'?"),
         (("gemm 8 8 8", "--hardware", "no/such.toml"), "cannot be read"),
         (

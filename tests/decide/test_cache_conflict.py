@@ -134,7 +134,7 @@ def test_impossible_sizes_are_named(field, value):
 
 
 def test_an_element_that_straddles_lines_is_refused():
-    with pytest.raises(WorkloadError, match="element_bytes = 12 must divide the cache line of 64 bytes"):
+    with pytest.raises(WorkloadError, match="element_bytes = 12; expected a divisor of the cache line of 64 bytes"):
         is_bad_leading_dimension(1024, 12, L1_32K_8WAY, rows=14)
 
 

@@ -48,7 +48,7 @@ def test_sums_of_another_kind():
 )
 def test_a_leading_dimension_shorter_than_a_row(transposed, field, row):
     text = message(WorkloadError, lambda: GemmWorkload(m=8, n=32, k=16, **transposed, **{field: row - 1}))
-    assert text == f"gemm: {field} = {row - 1} is shorter than a row of {row} elements"
+    assert text == f"gemm: {field} = {row - 1}; expected at least {row}, the length of a row"
     assert getattr(GemmWorkload(m=8, n=32, k=16, **transposed, **{field: row}), field) == row
 
 
@@ -84,16 +84,19 @@ def test_an_unknown_memory():
         ({"co": 0}, "co = 0"),
         ({"stride": (0, 1)}, "stride = (0, 1)"),
         ({"padding": (1, 1)}, "padding = (1, 1)"),
-        ({"groups": 3}, "groups = 3 must divide"),
+        ({"groups": 3}, "groups = 3; expected a divisor"),
         ({"kh": 9}, "larger than the padded"),
-        ({"output_padding": (1, 0)}, "output_padding = (1, 0) requires a transposed convolution"),
-        ({"output_padding_d": 1}, "output_padding_d = 1 requires a transposed convolution"),
+        ({"output_padding": (1, 0)}, "output_padding = (1, 0); expected 0, or transposed=True"),
+        ({"output_padding_d": 1}, "output_padding_d = 1; expected 0, or transposed=True"),
         ({"output_padding_d": -1}, "output_padding_d = -1; expected a whole number of at least 0"),
         (
             {"transposed": True, "stride": (2, 2), "output_padding": (1, 2)},
-            "output_padding = (1, 2) must be below stride = (2, 2)",
+            "output_padding = (1, 2); expected less than stride = (2, 2)",
         ),
-        ({"transposed": True, "stride_d": 2, "output_padding_d": 2}, "output_padding_d = 2 must be below stride_d = 2"),
+        (
+            {"transposed": True, "stride_d": 2, "output_padding_d": 2},
+            "output_padding_d = 2; expected less than stride_d = 2",
+        ),
         ({"dtype": "float8"}, "'float8'"),
     ],
 )

@@ -191,7 +191,7 @@ def test_the_decision_tells_of_itself():
     [
         ({"cell": "lstn"}, "unknown cell 'lstn'; did you mean 'lstm'[?] expected gru, lstm, rnn"),
         ({"steps": 0}, "steps = 0; expected a whole number of at least 1"),
-        ({"bidirectional": 1}, "bidirectional = 1, must be True or False"),
+        ({"bidirectional": 1}, "bidirectional = 1; expected True or False"),
         ({"activation": "gelu"}, "activation = 'gelu'; expected tanh, relu"),
         ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; expected for 'lstm': 'tanh'"),
         ({"dtype": "float31"}, "unknown element type 'float31'"),

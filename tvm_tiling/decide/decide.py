@@ -35,8 +35,8 @@ def decide(
     weights: str = "plain",
     deterministic: bool = False,
 ) -> Decided:
-    """Return the tiling of `workload` on `hardware` that tiling_schedule applies. Takes milliseconds and does not
-    import TVM.
+    """Return the tiling of `workload` on `hardware`, the same that tiling_schedule applies. Takes milliseconds and does
+    not import TVM.
 
     hardware: a Hardware, the name of a preset, the path of a TOML file, or None for this CPU.
 

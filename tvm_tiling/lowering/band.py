@@ -20,7 +20,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from .registers import registers
 from .transpose import transpose
 
-# The last square of a row is transposed if it has this part of the columns; fewer are copied one by one.
+# The last square of a row is transposed if it has at least this share of the columns; otherwise they are copied one by
+# one.
 FEWEST_TURNED = 4
 
 Expr: TypeAlias = tirx.Expr

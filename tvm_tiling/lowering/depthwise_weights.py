@@ -1,7 +1,7 @@
 """Weights of a depthwise convolution: a vector of channels per tap, or a scalar if lanes are columns.
 
-packed[vector of input channels][output channel of each][tap][lane]     lanes along channels packed[output channel][tap]
-lanes along columns
+packed[vector of input channels][output channel of each][tap][lane]     lanes along channels
+packed[output channel][tap]                                             lanes along columns
 """
 
 from __future__ import annotations

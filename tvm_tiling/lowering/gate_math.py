@@ -2,11 +2,11 @@
 
     sigmoid(x) = 1 / (1 + e^-x)        tanh(x) = m / (m + 2),  m = e^2x - 1
 
-Beyond +-64 the sigmoid is 2e-28, which no float32 sum notices, and beyond 9.02 tanh is 1. Within these bounds 2^n is a
-normal number, so one addition to a number's exponent multiplies by it, and products of two denominators do not
-overflow, so i * tanh(g) and o * tanh(c) need one division each. m keeps its digits near 0: with 2^n = 1 it is the
-polynomial itself. Both functions are within 2.5 units in the last place. A step of an LSTM takes half the instructions
-of sigmoid and tanh with unbounded arguments (vector_math.py). NaN stays NaN.
+Beyond +-64 the sigmoid is at most 2e-28 from its limit, which is negligible in a float32 sum, and beyond 9.02 tanh is
+1. Within these bounds 2^n is a normal number, so one addition to a number's exponent multiplies by it, and products of
+two denominators do not overflow, so i * tanh(g) and o * tanh(c) need one division each. m keeps its digits near 0: with
+2^n = 1 it is the polynomial itself. Both functions are within 2.5 units in the last place. A step of an LSTM takes half
+the instructions of sigmoid and tanh with unbounded arguments (vector_math.py). NaN stays NaN.
 """
 
 from __future__ import annotations

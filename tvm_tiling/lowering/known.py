@@ -9,8 +9,8 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import Range, TensorLoad
 from tvm.ir.expr import TensorRegion
 
-# Nodes without children, which skip the walk; most extents and steps are such nodes, and walking them would double the
-# time.
+# Nodes without children, for which the traversal is skipped; most extents and steps are such nodes, and traversing them
+# would double the time.
 _LEAVES = (tirx.IntImm, tirx.Var)
 
 

@@ -35,7 +35,7 @@ class LeadingAxis:
 
     def over_all(self, scheduled: tirx.PrimFunc, skipped: int | None = None) -> tirx.PrimFunc | None:
         """Return `scheduled`, a schedule of `one`, applied at every index; None if it uses a tensor other than element
-        by element. `skipped` is the index of a parameter that has another form there (packed)."""
+        by element. `skipped` is the index of a parameter that has another layout in `scheduled` (packed weights)."""
         place = tirx.Var("place", "int32")
         renewed: dict[tirx.Var, tirx.Var] = {}
         for number in self.parameters:

@@ -50,10 +50,11 @@ def without_blocks() -> Iterator[None]:
 
 @contextmanager
 def named(name: str, *, fills: bool = False) -> Iterator[None]:
-    """Make the statements within a block; the first block is called `name`, the next `name`_1 and so on.
+    """Put the statements within the context into a block; the first block is called `name`, the next `name`_1 and so
+    on.
 
-    fills: the block's output is a scratch buffer of which only what this block wrote last is read, so it counts as
-    written completely.
+    fills: the block's output is a scratch buffer of which only the elements that this block wrote last are read, so it
+    counts as written completely.
     """
     if _WITHOUT.get():
         yield

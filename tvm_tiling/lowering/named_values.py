@@ -47,7 +47,7 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
 
     for statement in sequence.seq:
         if isinstance(statement, tirx.Bind) and _is_plain(statement.value):
-            statements.append(statement)  # a part of an address, before the stores that wait
+            statements.append(statement)  # a part of an address, emitted before the pending stores
             continue
         parts = _separate(statement) if isinstance(statement, tirx.BufferStore) else [statement]
         joins = len(parts) > 1 and run and len(parts) == len(run[0]) and not _reads(statement, targets)

@@ -273,8 +273,9 @@ def _coefficient(polynomial: Mapping[Monomial, int], atom: int) -> Polynomial | 
 
 
 def _quotient(number: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Return (q, r) with number = q * divisor + r; each term is divided by the divisor's leading term as often as it
-    goes."""
+    """Return (q, r) with number = q * divisor + r; each term is divided by the divisor's leading term as long as that
+    is possible.
+    """
     leading = max(divisor, key=lambda monomial: (len(monomial), monomial))
     whole: Polynomial = {}
     for _ in range(len(number) + 1):  # each iteration of a division that terminates removes a term

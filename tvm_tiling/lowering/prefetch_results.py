@@ -1,8 +1,8 @@
-"""Prefetches what the write-back of a register tile accesses when the tile starts.
+"""Prefetches, at the start of a register tile, the memory that its write-back accesses.
 
-The output, and what the epilogue adds to it row by row, are in distant caches by then: one line for each vector of the
-tile, in rows that the hardware does not prefetch. After few multiply steps this wait is noticeable: with a residual,
-3136 x 64 x 256 takes 668 microseconds instead of 724, and 196 x 256 x 1024 takes 527 instead of 553.
+The output, and operands that the epilogue adds to it row by row, are in distant caches by then: one line for each
+vector of the tile, in rows that the hardware does not prefetch. After few multiply steps this wait is noticeable: with
+a residual, 3136 x 64 x 256 takes 668 microseconds instead of 724, and 196 x 256 x 1024 takes 527 instead of 553.
 """
 
 from __future__ import annotations

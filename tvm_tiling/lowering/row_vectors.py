@@ -54,7 +54,7 @@ class RowVectors:
         zeros = T.broadcast(zero, size) if size > 1 else zero
         if not all(covered):
             vectors.append(zeros)
-        # TVM's Shuffle returns no more lanes than it is given.
+        # The result of TVM's Shuffle has at most as many lanes as its operands.
         vectors += [zeros] * (-(-len(offsets) // size) - len(vectors))
         taken = iter(places)
         picks = []

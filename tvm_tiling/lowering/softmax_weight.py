@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
-LEAST = -80.0  # leaves room for a division by a sum of a thousand before results are subnormal
+LEAST = -80.0  # a quotient by a sum of up to a thousand is still not subnormal
 
 
 def softmax_weight(difference: tirx.Expr) -> tirx.Expr:

@@ -195,7 +195,7 @@ def _whole(value: int) -> Expr:
 
 
 def _with(value: Expr, rest: Callable[[Expr], Expr]) -> Expr:
-    """Return `rest` of a value that is computed once."""
+    """Bind a value to a name, so that it is computed once, and return `rest` of that name."""
     name = tirx.Var("x", str(value.ty))
     return tirx.Let(name, value, rest(name))
 
@@ -289,7 +289,7 @@ def _subnormal(value: Expr, n: Expr) -> Expr:
 
 
 def _reduced(y: Expr, scaled: Callable[[Expr, Expr], Expr]) -> Expr:
-    """Return `scaled` of e^r and n, where y = n ln 2 + r."""
+    """Return scaled(e^r, n), where y = n ln 2 + r."""
 
     def of_rest(r: Expr, rounded: Expr) -> Expr:
         value = (polynomial(r, EXP_POLYNOMIAL) * r + _real(1.0)) * r + _real(1.0)
@@ -386,8 +386,9 @@ def _erf(x: Expr) -> Expr:
 
 
 def _half_powers(x: Expr, together: Callable[[Expr, Expr], Expr]) -> Expr:
-    """Return `together` of e^|x| / 2 and e^-|x| / 2, computed from the root of e^|x|, which does not overflow before
-    they do."""
+    """Return together(e^|x| / 2, e^-|x| / 2), computed from the square root of e^|x|, which does not overflow before
+    they do.
+    """
     root = _exp(_magnitude(x) * _real(0.5))
     return _with(root, lambda r: _with(_real(0.5) * r, lambda half: together(half * r, _real(0.25) / (half * r))))
 

@@ -54,11 +54,11 @@ _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
-def _summed(value: tirx.Expr) -> tirx.Expr:
-    """Sums and products of indices and constants of different types, converted to the type of the constant."""
+def _same_types(value: tirx.Expr) -> tirx.Expr:
+    """`value` with operands of different types in sums, differences and products in the type of the constant."""
     if not isinstance(value, _SUMS):
         return value
-    a, b = _summed(value.a), _summed(value.b)
+    a, b = _same_types(value.a), _same_types(value.b)
     if str(a.ty) != str(b.ty):
         kind = str((a if isinstance(a, tirx.IntImm) else b).ty)
         a, b = (side if str(side.ty) == kind else tirx.Cast(kind, side) for side in (a, b))
@@ -68,7 +68,7 @@ def _summed(value: tirx.Expr) -> tirx.Expr:
 def _of_one_type(comparison: tirx.Expr) -> tirx.Expr:
     """A comparison of an index, whose type may have changed, with an element or constant, in one type: TVM rejects
     comparisons of two types. An element keeps its type; a constant takes the type of the other side."""
-    a, b = _summed(comparison.a), _summed(comparison.b)
+    a, b = _same_types(comparison.a), _same_types(comparison.b)
     if str(a.ty) == str(b.ty):
         same = a.same_as(comparison.a) and b.same_as(comparison.b)
         return comparison if same else type(comparison)(a, b)

@@ -40,7 +40,8 @@ def image_axis(
     index: np.ndarray, read: np.ndarray, taps: np.ndarray, size: int, *, transposed: bool
 ) -> ImageAxis | str:
     """The axis whose output row o and tap r read row index[o, r] of `size` where read[o, r] is true, and zero
-    elsewhere; or a text why neither a convolution nor, with `transposed`, a transposed one reads this way.
+    elsewhere; or the reason, as text, why neither a convolution nor, with `transposed`, a transposed one reads this
+    way.
 
     `index` has one output row more than `read`, to determine the stride of a single row; `taps` are those that are
     nonzero in some kernel.

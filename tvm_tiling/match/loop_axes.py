@@ -82,8 +82,9 @@ def _divisions(stage: Stage) -> int:
 
 
 def pieces(stage: Stage) -> list[Stage]:
-    """The stage cut wherever a condition on one axis changes, so that no condition remains; unchanged if there are too
-    many pieces."""
+    """The stage, split wherever a condition on one axis changes, so that no condition remains; unchanged if there are
+    too many pieces.
+    """
     found = conditions(stage)
     splits: list[list[int]] = []
     for variable, extent in _numbers(stage.axes):

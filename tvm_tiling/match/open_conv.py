@@ -54,7 +54,9 @@ def match_open_conv(func: tirx.PrimFunc, name: str = "main") -> OpenConvProgram:
     inside, conditions = without_padding(name, expr, found.extents)
     load, weights = strip_cast(inside), strip_cast(kernels)
     if not isinstance(load, TensorLoad) or not isinstance(weights, TensorLoad):
-        raise refuse(name, "its input or its kernels are computed; expected for images of dynamic shape: plain tensors")
+        raise refuse(
+            name, "its input or its kernels are computed; with images of dynamic shape, both must be plain tensors"
+        )
     if len(load.indices) != 4 or len(load.source.strides):
         raise refuse(name, "its images are not compact four-dimensional tensors")
     image, row, column, channel = load.indices

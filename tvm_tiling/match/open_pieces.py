@@ -1,4 +1,4 @@
-"""Stages of dynamic extents, cut wherever a condition on one axis changes, as for a concatenation or padding.
+"""Stages of dynamic extents, split wherever a condition on one axis changes, as for a concatenation or padding.
 
 The position of a change is an expression of sizes. Several changes along an axis are used if their order is proved;
 they are clamped to the axis, and a piece may be empty at run time.

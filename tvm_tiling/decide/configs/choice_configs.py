@@ -1,4 +1,4 @@
-"""The part that configuration rules have in common whose decision is the cheapest of a choice of candidates."""
+"""Base of the configuration rules whose decision is the candidate with the lowest predicted cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Choice(Protocol[C]):
 
 
 class ChoiceConfigs(Undivided, ABC, Generic[C]):
-    """A rule on the candidates of `choice`, one of the algorithms `all` of a convolution."""
+    """The rule of one algorithm of a convolution, which selects among the candidates of `choice`; `all` has every
+    algorithm.
+    """
 
     all: ConvAlgorithms
     choice: Choice[C]

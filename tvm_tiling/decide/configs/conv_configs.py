@@ -33,7 +33,7 @@ from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of,
 
 
 def conv_forms(workload: ConvWorkload, hardware: Hardware, cpu: Cpu, around: Surroundings) -> ConvAlgorithms:
-    """Return the algorithms of a convolution in its context."""
+    """Return the configuration rule of each algorithm of a convolution in its context."""
     source = around.source or Source.of(workload)
     return ConvAlgorithms(workload, hardware, cpu, around.packing, source, around.winograd, around.tolerance)
 

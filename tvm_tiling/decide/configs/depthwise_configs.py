@@ -3,8 +3,8 @@
 microkernel                rows, columns and vectors of the register tile
 threads                    division of the tiles of rows and of the panels of channels among cores
 channels                   channels of a block that stays in L1
-walk_rows, walk_columns    whether a tile is one row (one column) and loops over its taps inside the image lanes_along
-"channels" or "columns", depending on the layout
+walk_rows, walk_columns    whether a tile is one row (one column) and loops over its taps inside the image
+lanes_along                "channels" or "columns", depending on the layout
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .choice_configs import ChoiceConfigs
 from .record import Blocks, Config, Value
 from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
 
-# Sums of a one-point tile that loops over its taps, in vectors of channels.
+# Accumulators, in vectors of channels, of a tile of one point that loops over its taps.
 WALKED_VECTORS = 8
 
 

@@ -19,7 +19,7 @@ from .rule import ConfigRule, Tiling
 # Choices that are words; each is encoded as its index.
 WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
 
-LEAST_UTILISATION = 1e-3  # lower utilisations are not distinguished
+LEAST_UTILISATION = 1e-3  # utilisations below this are treated as equal
 
 
 def features_of(

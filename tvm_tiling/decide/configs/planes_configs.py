@@ -1,7 +1,7 @@
 """Configurations of a convolution with channels first whose lanes are columns, on a CPU: algorithm "planes".
 
 microkernel    rows, columns and output channels of the register tile
-threads        shares of the tiles of rows
+threads        number of cores among which the tiles of rows are divided
 """
 
 from __future__ import annotations

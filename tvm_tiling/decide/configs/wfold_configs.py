@@ -1,8 +1,8 @@
 """Configurations of convolutions, and of matrix multiplications as convolutions with one tap, on a W-fold machine, with
 the single algorithm "wfold".
 
-pci, pco    bytes of a block of input channels, and of a part of the output channels co_block    output channels that
-share one pass over the input
+pci, pco    bytes of a block of input channels, and of a part of the output channels
+co_block    output channels that share one pass over the input
 """
 
 from __future__ import annotations

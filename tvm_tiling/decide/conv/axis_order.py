@@ -1,10 +1,10 @@
-"""Which axis order a convolution that stands alone runs in: channels first, as its caller has it, or channels last.
+"""Axis order of an isolated convolution: channels first, like its neighbours in the model, or channels last.
 
 A model's inputs and outputs have channels first. Kernels whose vector lanes are output channels are fastest with
-channels last, but a convolution between two borders then needs two transpositions, which often take longer than the
-convolution itself. With channels first a pointwise convolution is a matrix multiplication, kernels by pixels, and a
-depthwise one has its lanes along columns; other algorithms turn the input while they copy it, and write scattered
-elements. Both are priced, transpositions included.
+channels last, but such a convolution then needs two transpositions, which often take longer than the convolution
+itself. With channels first a pointwise convolution is a matrix multiplication, kernels by pixels, and a depthwise one
+has its lanes along columns; other algorithms transpose the input while they copy it, and write scattered elements. The
+predicted times of both orders, including transpositions, decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ FIRST, LAST = "NCHW", "NHWC"
 
 @dataclass(frozen=True, kw_only=True)
 class AxisOrder:
-    """The decision: `layout` is "NCHW" or "NHWC"; seconds are predicted, `turning` is that of both transpositions."""
+    """The decision: `layout` is "NCHW" or "NHWC". All times are predicted seconds; `turning` is that of both
+    transpositions.
+    """
 
     layout: str
     first_seconds: float
@@ -32,7 +34,7 @@ class AxisOrder:
 
     @property
     def why(self) -> str:
-        """The comparison in words."""
+        """Return the comparison as text."""
         first, last, turning = map(seconds, (self.first_seconds, self.last_seconds, self.turning_seconds))
         return f"channels first takes {first}; channels last {last}, and {turning} for transposing input and output"
 
@@ -41,7 +43,7 @@ class AxisOrder:
 def decide_axis_order(
     workload: ConvWorkload, hardware: Hardware, *, winograd: bool = True, tolerance: float = TOLERANCE
 ) -> AxisOrder:
-    """The faster order of a convolution with prepacked weights, whose input and output have channels first."""
+    """Return the faster order of a convolution with prepacked weights, whose input and output have channels first."""
     cpu = hardware.cpu
     assert cpu is not None  # accelerators have no such choice
 

@@ -29,8 +29,8 @@ from .block_time import BlockTimes, Columns, ConvFacts
 from .conv_blocks import ConvBlocks
 from .instruction_times import queued_cycles
 
-CONFIGS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # numbers of parts of a dimension
-FEW_CONFIGS = (1, 2, 4, 8)  # the same for channels, columns and groups
+PARTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # numbers of parts of a dimension
+FEW_PARTS = (1, 2, 4, 8)  # the same for channels, columns and groups
 TILES = (1, 2, 4)  # numbers of tiles per block
 LEVEL = 0.002  # cycles whose relative difference is smaller count as equal
 DOUBT = 0.2  # relative margin behind the best estimate within which a candidate is still simulated
@@ -139,15 +139,15 @@ def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlo
 def candidates(facts: ConvFacts) -> Columns:
     """Return all candidate tilings as columns; many do not fit."""
     conv = facts.conv
-    groups = [g for g in (configs(conv.groups, 1, CONFIGS)) if conv.groups % g == 0]
+    groups = [g for g in even_sizes(conv.groups, 1, PARTS) if conv.groups % g == 0]
     grouped = conv.groups > 1
     whole = [(facts.co, tile) for tile in _tiles(facts.co, facts.co)]
     blocks_m = [
-        (step, tile) for step in configs(facts.co, facts.unit.block_m, CONFIGS) for tile in _tiles(step, facts.co)
+        (step, tile) for step in even_sizes(facts.co, facts.unit.block_m, PARTS) for tile in _tiles(step, facts.co)
     ]
-    rows = [(r, tile) for r in configs(conv.ho, 1, CONFIGS) for tile in _tiles(r, conv.ho)]
-    channels = [facts.ci] if grouped else configs(facts.ci, 1, (*FEW_CONFIGS, 16, 32))
-    columns = configs(conv.wo, 1, FEW_CONFIGS)
+    rows = [(r, tile) for r in even_sizes(conv.ho, 1, PARTS) for tile in _tiles(r, conv.ho)]
+    channels = [facts.ci] if grouped else even_sizes(facts.ci, 1, (*FEW_PARTS, 16, 32))
+    columns = even_sizes(conv.wo, 1, FEW_PARTS)
     m, r = np.array(whole if grouped else blocks_m), np.array(rows)
     choices = ((1,) if grouped else (1, 0), groups, np.arange(len(m)), np.arange(len(r)), columns, channels)
     order, g, of_m, of_r, w, c = (grid.ravel() for grid in np.meshgrid(*choices, indexing="ij"))
@@ -184,7 +184,7 @@ def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
     )
 
 
-def configs(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
+def even_sizes(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
     """Return sizes that divide a dimension into equal parts of whole blocks, largest first and single blocks last."""
     found = [min(size, ceil_div(ceil_div(size, count), block) * block) for count in (*pieces, size)]
     return list(dict.fromkeys(found))

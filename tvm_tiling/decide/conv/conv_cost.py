@@ -41,8 +41,10 @@ class ConvConfig(NamedTuple):
 
 
 def turns_output(columns: int, lanes: int) -> bool:
-    """Return whether a register tile of that many columns is transposed before it is written, if columns are adjacent
-    in the output and channels are not: in squares of lanes by lanes, of which at least half must be used."""
+    """Return whether a register tile with this many columns is transposed before it is written to an output in which
+    columns are adjacent and channels are not. Tiles are transposed in squares of lanes by lanes, of which at least half
+    must be used.
+    """
     return 2 * columns >= lanes
 
 
@@ -132,7 +134,7 @@ class ConvModel:
         return s.d.taps * rows * s.w.reach(s.w.points) * config.pitch * self.element
 
     def least(self, config: ConvConfig) -> float:
-        """Return a lower bound of `cycles`, by which candidates are left out early."""
+        """Return a lower bound of `cycles`, by which candidates are pruned."""
         s = self.shape
         taps = s.d.taps * s.h.taps * (1 if config.merged else s.w.taps)
         inside = (self.rows_inside if self.skips(config.rows) else 1.0) * self.columns_inside(config)
@@ -210,7 +212,7 @@ class ConvModel:
         return found
 
     def _scattered(self, config: ConvConfig, tall: int, wide: int, width: int) -> float:
-        """Cycles for writing the channels of a tile to where they are not adjacent."""
+        """Return the cycles to write the channels of a tile where they are not adjacent in the output."""
         one_by_one = tall * wide * width * self.costs.scattered_element
         if not self.output_columns or not turns_output(config.columns, self.lanes):
             return one_by_one

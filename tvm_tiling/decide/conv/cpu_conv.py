@@ -165,10 +165,10 @@ class ConvAlgorithms:
         self.mhz = cpu.mhz
 
     def sums_alike(self, form: str, other: str) -> bool:
-        """Whether two algorithms add the products of an output in the same order, or exactly."""
+        """Return whether two algorithms add the products of an output in the same order, or add exactly."""
         in_sequence = {form, other} <= IN_SEQUENCE and self.engine.group == 1
         if "gemm" in (form, other) and self.w.ci > LONGEST:
-            in_sequence = False  # it sums blocks of channels separately
+            in_sequence = False  # Winograd sums blocks of channels separately
         return form == other or in_sequence or is_integer(self.engine.acc)
 
     def tiling(self, form: str) -> ConvTiling:

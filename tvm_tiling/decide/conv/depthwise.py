@@ -31,7 +31,7 @@ from .shape import Axis, ConvShape, shapes_of
 # Number of adjacent channels from which on lanes are channels.
 FEWEST_LANES = 4
 # The most taps of a kernel row that are unrolled, the most multiply-adds of a tile whose tap rows are unrolled too, and
-# the most tiles with code of their own at the ends of an axis. These limit the code size, not the supported sizes.
+# the most tiles at the ends of an axis with separate code. These limit the code size, not the supported sizes.
 WIDEST_KERNEL = 32
 UNROLLED = 60
 TILES_APART = 12
@@ -228,8 +228,9 @@ class DepthwiseChoice:
         return max(kernel, memory) + overlap + share * self.beyond_l2(shape, config)
 
     def beyond_l2(self, shape: ConvShape, config: DepthwiseConfig) -> float:
-        """Return the cycles lost because channels of a pixel of a result beyond L2 are written block by block, and
-        lines one by one."""
+        """Return the cycles lost because the channels of a pixel are written block by block, and cache lines one by
+        one, if the result exceeds L2.
+        """
         costs, points = self.core.costs, shape.n * shape.d.points * shape.h.points * shape.w.points
         wide = points * shape.groups * self.core.word > self.core.l2 * costs.l2_share / 2
         if not (wide and self.by_channel):
@@ -352,7 +353,7 @@ def adjacent_channels(workload: ConvWorkload, input_run: int) -> int:
 
 
 def apart(axis: Axis, size: int) -> int:
-    """Return the number of tiles of `size` points at the ends of an axis that have code of their own."""
+    """Return the number of tiles of `size` points at the ends of an axis for which separate code is generated."""
     first, end = axis.inside
     left = ceil_div(first, size)
     return min(ceil_div(axis.points, size), left + ceil_div(axis.points, size) - max(left, end // size))

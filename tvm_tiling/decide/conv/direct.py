@@ -80,7 +80,9 @@ class DirectChoice:
                                 )
 
     def prefetched(self, panels: int, panel_bytes: float) -> int:
-        """Return at most `panels` panels, as many as the next ones should be prefetched with, in equal blocks."""
+        """Return the number of panels per block, at most `panels`, for which the next block can be prefetched; blocks
+        are equal.
+        """
         most = self.model.costs.prefetched_block if self.model.prepacked else 0.0
         if not most:
             return panels

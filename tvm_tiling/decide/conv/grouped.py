@@ -6,8 +6,8 @@ weights        one vector per tap and channel of a group
 threads        every factorisation into output rows and vectors of channels
 
 The direct algorithm takes one group after the other, which leaves most lanes of a vector empty. Here the input of
-several groups is one vector too. The number that a group multiplies is spread to the lanes of its outputs by a
-permutation, which serves all taps of a row that read it. Nothing is copied; taps outside the image are left out.
+several groups is one vector too. A permutation broadcasts an input element of each group to the lanes of the group's
+outputs; its result serves all taps of a row that read it. Nothing is copied, and taps outside the image are skipped.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .conv_tiling import ConvTiling
 from .depthwise import TILES_APART, adjacent_channels, apart, rows_inside
 from .shape import float_images
 
-# Multiply-adds of a tile for one tap row: they bound the code, once for each tile at the border.
+# Multiply-adds of a tile for one tap row. They determine the code size, since each tile at the border has its own code.
 UNROLLED = 768
 WRITTEN_OUT = 2304
-# Registers that are left to what is loaded and spread.
+# Registers reserved for loaded and permuted inputs.
 SPARE = 3
 
 
@@ -76,7 +76,7 @@ class GroupedChoice:
     # ---- candidates -------------------------------------------------------------------------------------------------
 
     def best(self) -> tuple[float, GroupedConfig]:
-        """(cycles, configuration) of the cheapest; the first of equals."""
+        """Return (cycles, configuration) of the fastest candidate, the first on a tie."""
         found = min(((self.cycles(config), i, config) for i, config in enumerate(self.configs())), default=None)
         if found is None:
             raise UnsupportedOperator(
@@ -87,7 +87,7 @@ class GroupedChoice:
         return found[0], found[2]
 
     def configs(self) -> Iterator[GroupedConfig]:
-        """Every candidate: columns in equal parts of a row."""
+        """Yield every candidate: columns are equal parts of a row."""
         s, cores = self.shape, self.cpu.cores
         most = max(1, self.cpu.vector_registers - SPARE - s.w.taps)
         parts = ceil_div(s.w.points, most)
@@ -99,7 +99,7 @@ class GroupedChoice:
                         yield GroupedConfig((tr, cores // tr), columns)
 
     def serves(self, columns: int) -> bool:
-        """Return whether a register tile fits the registers, and its code the bounds."""
+        """Return whether a register tile fits the registers and its code stays within the limits."""
         s = self.shape
         written = columns * s.w.taps * s.ci
         return (
@@ -112,7 +112,7 @@ class GroupedChoice:
     # ---- cost -------------------------------------------------------------------------------------------------------
 
     def cycles(self, config: GroupedConfig) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         s, w = self.shape, self.w
         tr, tn = config.threads
         rows, vectors = ceil_div(s.n * s.h.points, tr), ceil_div(self.vectors, tn)
@@ -125,8 +125,8 @@ class GroupedChoice:
         arrival = moved / self.home + weights / tn / self.cpu.bytes_per_cycle(weights)
         found = sum(overlapped(kernel, arrival, self.core.costs.exposed_lesser).values())
         if tn > 1:
-            # Cores that divide the channels touch a part of each pixel's lines, so that these collide in L2: on two
-            # cores of Sapphire Rapids by as much as a transfer from the last-level cache.
+            # Cores that divide the channels use only a part of each pixel's cache lines, so that these collide in L2:
+            # on two cores of Sapphire Rapids this takes as long as a transfer from the last-level cache.
             found += moved / self.cpu.l3_bytes_per_cycle
         if not self.prepacked:
             found += w.co * s.ci * self.taps
@@ -136,7 +136,7 @@ class GroupedChoice:
         """Return the cycles of one register tile of that many columns."""
         s, core = self.shape, self.core
         lines = s.h.taps * rows_inside(s.h)
-        # Permutations take one of the ports of multiply-adds; a single group's number is spread by its load.
+        # Permutations use one of the ports of multiply-adds; an element of a single group is broadcast by its load.
         spread = min(s.w.reach(columns), columns * s.w.taps) * s.ci
         adds = columns * s.w.taps * s.ci
         permuted = spread if s.co < self.lanes else 0
@@ -150,7 +150,7 @@ class GroupedChoice:
         return lines * (step + core.costs.tap_start) + core.costs.tile_start + columns * 2.0 * core.vector_load
 
     def tiling(self, config: GroupedConfig, cycles: float) -> ConvTiling:
-        """The decision that a candidate stands for, with its reasons."""
+        """Return the decision of a candidate, with its reasons."""
         s, cpu = self.shape, self.cpu
         groups = self.lanes // s.co
         return ConvTiling(

@@ -176,7 +176,7 @@ class _Loops:
     def _rows_of_piece(self) -> int:
         return max(1, self.blocks.rows * self.facts.high.stride)
 
-    # ---- products ------------------------------------------------------------------------------------------------
+    # ---- multiplications ------------------------------------------------------------------------------------------
 
     def _block(self, o: Piece, point: _Rectangle) -> None:
         """Compute the sums of a block tile by tile, each with its store."""

@@ -3,10 +3,10 @@
 lanes          adjacent output columns, which are contiguous in input and output
 register tile  rows x vectors of columns x output channels, limited by the vector registers (design page 03)
 weights        one number per output channel and tap, broadcast to all lanes
-threads        the cores divide the tiles of rows of all planes
+threads        division of the tiles of rows of all planes among cores
 
 A vector of the input is used for all rows, taps and output channels of a tile that need it. Nothing is copied: taps
-outside the image are left out, and a stride of 2 takes every second lane of two vectors. This is fastest if there are
+outside the image are skipped, and a stride of 2 takes every second lane of two vectors. This is fastest if there are
 too few channels to fill vectors, as in groups, and where a transposition would take longer than the convolution.
 """
 
@@ -27,12 +27,12 @@ from .conv_tiling import ConvTiling
 from .depthwise import TILES_APART, WIDEST_KERNEL, apart, rows_inside
 from .shape import float_images
 
-# Multiply-adds of a tile for one input channel, and of all tiles that have a place of their own: they bound the code.
+# Multiply-adds of a tile for one input channel, and of all tiles with separate code. They limit the code size.
 UNROLLED = 256
 WRITTEN_OUT = 3200
 MOST_OUTPUTS = 8
 MOST_VECTORS = 3
-# Registers that are left to a weight, and to what is loaded ahead.
+# Registers reserved for a weight and for inputs that are loaded ahead.
 SPARE = 2
 
 
@@ -76,7 +76,7 @@ class PlanesChoice:
     # ---- candidates -------------------------------------------------------------------------------------------------
 
     def best(self) -> tuple[float, PlanesConfig]:
-        """(cycles, configuration) of the cheapest; the first of equals."""
+        """Return (cycles, configuration) of the fastest candidate, the first on a tie."""
         found = min(((self.cycles(config), i, config) for i, config in enumerate(self.configs())), default=None)
         if found is None:
             raise UnsupportedOperator(
@@ -86,7 +86,7 @@ class PlanesChoice:
         return found[0], found[2]
 
     def configs(self) -> Iterator[PlanesConfig]:
-        """Every candidate."""
+        """Yield every candidate."""
         s = self.shape
         for outputs in (q for q in range(1, MOST_OUTPUTS + 1) if s.co % q == 0):
             for vectors in range(1, min(MOST_VECTORS, ceil_div(s.w.points, self.lanes)) + 1):
@@ -96,7 +96,7 @@ class PlanesChoice:
                             yield PlanesConfig(threads, rows, vectors, outputs)
 
     def serves(self, rows: int, vectors: int, outputs: int) -> bool:
-        """Return whether a register tile fits the registers, and its code the bounds."""
+        """Return whether a register tile fits the registers and its code stays within the limits."""
         s = self.shape
         high, wide = apart(s.h, rows), apart(s.w, vectors * self.lanes)
         written = rows * vectors * outputs * max(1, self.taps)
@@ -109,18 +109,18 @@ class PlanesChoice:
         )
 
     def lines(self, rows: int) -> int:
-        """Return the rows of the input that a tile of that many rows reads."""
+        """Return the number of input rows that a tile of this many rows reads."""
         return min(self.shape.h.reach(rows), rows * self.shape.h.taps)
 
     def units(self, rows: int, outputs: int) -> int:
-        """Tiles of rows of all planes."""
+        """Return the number of tiles of rows in all planes."""
         s = self.shape
         return s.n * s.groups * (s.co // outputs) * ceil_div(s.h.points, rows)
 
     # ---- cost -------------------------------------------------------------------------------------------------------
 
     def cycles(self, config: PlanesConfig) -> float:
-        """Predicted cycles of the slowest core, start of the threads included."""
+        """Return the predicted cycles of the slowest core, including the start of the threads."""
         s, w, core = self.shape, self.w, self.core
         units = self.units(config.rows, config.outputs)
         share = ceil_div(units, config.threads) / units
@@ -145,7 +145,7 @@ class PlanesChoice:
         many = config.rows * vectors * config.outputs
         adds = many * self.taps * inside / self.cpu.fma_units
         lines = self.lines(config.rows) * inside
-        # Vectors that straddle two lines are two loads; with a stride there are two vectors and a permutation.
+        # Vectors that straddle two cache lines take two loads; with a stride there are two vectors and a permutation.
         each = core.vector_load * (2.0 if s.w.taps > 1 else 1.0)
         if s.w.stride > 1:
             each = 2.0 * core.vector_load + core.costs.shuffle
@@ -156,7 +156,7 @@ class PlanesChoice:
         return s.ci * (step + core.costs.tap_start) + core.costs.tile_start + many * 2.0 * core.vector_load
 
     def tiling(self, config: PlanesConfig, cycles: float) -> ConvTiling:
-        """The decision that a candidate stands for, with its reasons."""
+        """Return the decision of a candidate, with its reasons."""
         s, cpu = self.shape, self.cpu
         sums = config.rows * config.vectors * config.outputs
         held = (

@@ -124,8 +124,9 @@ def shapes_of(workload: ConvWorkload) -> list[ConvShape]:
 
 
 def float_images(c: ConvWorkload, form: str) -> ConvShape:
-    """The shape of a convolution of float32 images, which has one. Raises UnsupportedOperator, naming the algorithm
-    `form`, for other types, transposed convolutions and those with a depth."""
+    """Return the shape of a two-dimensional float32 convolution that is not transposed. Raises UnsupportedOperator,
+    naming the algorithm `form`, for any other convolution.
+    """
     padded = any(c.padding_d)
     if c.dtype != "float32" or c.types.b != "float32" or c.transposed or c.d * c.kd > 1 or padded:
         kind = f"{c.dtype}{f' of depth {c.d}' if c.d > 1 else ''}{', transposed' if c.transposed else ''}"

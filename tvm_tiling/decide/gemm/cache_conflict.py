@@ -77,5 +77,6 @@ def _check(ld: int, element_bytes: int, cache: Cache, rows: int) -> None:
         require_positive("leading dimension", name, value)
     if cache.line % element_bytes:
         raise WorkloadError(
-            f"leading dimension: element_bytes = {element_bytes} must divide the cache line of {cache.line} bytes"
+            f"leading dimension: element_bytes = {element_bytes}; expected a divisor of the cache line of {cache.line} "
+            "bytes"
         )

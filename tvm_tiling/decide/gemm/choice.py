@@ -240,8 +240,9 @@ class ProductChoice:
 
     @property
     def no_stream(self) -> str:
-        """Why the streaming kernel cannot be used; "" if it can. It needs few rows and an unpacked B that is read in
-        place."""
+        """Return why the streaming kernel cannot be used; "" if it can. It needs few rows, and a B that is read in
+        place.
+        """
         w = self.w
         if self.deterministic:
             return "its order of sums depends on the rows, which deterministic=True excludes"

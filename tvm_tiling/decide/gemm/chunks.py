@@ -30,7 +30,7 @@ from .split_time import split_cycles
 from .traffic import Product, ceil_div
 from .unsplit import unsplit_nest
 
-MOST_CONFIGS = 8  # steps per partition along K
+MOST_PARTS = 8  # steps per partition along K
 MOST_VERSIONS = 16
 WORTH = 0.002  # share of the time that more instructions must save
 # Penalty in cycles per instruction, so that of equally fast candidates the one with fewer instructions wins.
@@ -90,7 +90,7 @@ def _split(p: Product, tiling: GemmTiling, unit: NearTile, engines: ProductEngin
     buffers = 2 if unit.double_buffer else 1
     best: tuple[float, int, int] | None = None
     for depth in dict.fromkeys(
-        _depth(p, steps * configs, tiling.partition_k, unit) for configs in range(1, MOST_CONFIGS + 1)
+        _depth(p, steps * parts, tiling.partition_k, unit) for parts in range(1, MOST_PARTS + 1)
     ):
         gemm, load_a, load_b = (
             total * depth / p.k / blocks
@@ -144,9 +144,10 @@ def _versions(room: int, size: int) -> int:
     return max(1, min(MOST_VERSIONS, room // size))
 
 
-def _piece(size: int, whole: int, configs: int, block: int) -> int:
-    """Return a piece of a partition of `size`, in at most `configs` pieces. Pieces divide the partition, except at the
-    end of the dimension, where the last may be shorter."""
+def _piece(size: int, whole: int, parts: int, block: int) -> int:
+    """Return the size of a piece if a partition of `size` is divided into at most `parts` pieces. Pieces divide the
+    partition, except at the end of the dimension, where the last may be shorter.
+    """
     if size >= whole:
-        return min(size, ceil_div(ceil_div(size, configs), block) * block)
-    return next(size // c for c in range(configs, 0, -1) if size % c == 0 and (size // c % block == 0 or c == 1))
+        return min(size, ceil_div(ceil_div(size, parts), block) * block)
+    return next(size // c for c in range(parts, 0, -1) if size % c == 0 and (size // c % block == 0 or c == 1))

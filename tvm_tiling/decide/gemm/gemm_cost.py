@@ -29,8 +29,8 @@ Candidate = TypeVar("Candidate")
 PAGE = 4096  # bytes
 PREFETCHED_ROWS = 16  # rows of A from which on kernels prefetch prepacked B
 HIDDEN_ROWS = 4  # rows of a tile whose cache lines arrive while earlier steps are computed
-UNTRAINED_LINES = 4  # cache lines of a row of A in a k-block that arrive before hardware prefetch follows it
-ROUNDED = 1 - 1e-9  # of a lower bound, which adds in another order
+UNTRAINED_LINES = 4  # cache lines of a row of A in a K block before the hardware prefetcher follows it
+ROUNDED = 1 - 1e-9  # relative tolerance of a lower bound, which is summed in another order
 LOOP_INSTRUCTIONS = 3  # per step: two addresses and a branch
 
 
@@ -110,18 +110,21 @@ class CpuModel:
 
     @property
     def pages(self) -> bool:
-        """Whether rows of B are so long that few are on the same page."""
+        """Return whether rows of B are so long that few of them share a memory page."""
         return self.row >= 1024
 
     def uneven_piece(self, width: int) -> float:
-        """Cycles lost per row of a panel of `width` columns whose rows are longer than a line, but not whole lines."""
+        """Return the cycles lost per row of a panel of `width` columns whose rows are longer than a cache line but not
+        a multiple of it.
+        """
         piece = width * self.w.b_bytes
         uneven = piece > self.line and piece % self.line and not self.row % self.line
         return self.costs.uneven_piece if uneven else 0.0
 
     def shallow(self, depth: int) -> int:
-        """The largest depth of equal k-blocks, at most `depth`, whose rows of B do not collide; `depth` if there is
-        none of at least a quarter."""
+        """Return the largest depth of equal K blocks, at most `depth`, whose rows of B do not collide in L2; `depth` if
+        no depth of at least a quarter of it qualifies.
+        """
         blocks = next((n for n in range(1, 5) if not self.collides(ceil_div(depth, n))), 1)
         return ceil_div(depth, blocks)
 
@@ -172,7 +175,7 @@ class CpuModel:
         return groups * step + self.costs.tile_start / size + 2.0 * self.vector_load
 
     def least(self, config: CpuConfig) -> float:
-        """Return a lower bound of `cycles`, by which candidates are left out early."""
+        """Return a lower bound of `cycles`, by which candidates are pruned."""
         tb, tm, tn, tk = config.threads
         tile = self.least_of_tile(config.rows, config.vectors, self.groups / tk)
         found = ceil_div(self.w.batch, tb) * self.w.m * self.w.n / self.lanes / (tm * tn) * tile
@@ -223,7 +226,7 @@ class CpuModel:
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
         found["late"] = self._late(config, b_share, first, my_panels * groups)
         if config.pack_b == "none" and self.pages and b_share:
-            # The first read of B, a short piece of a row on each page, which no prefetcher follows.
+            # The first read of B: short pieces of rows on different pages, which no hardware prefetcher follows.
             packing += b_share / self.home_bytes_per_cycle * self.costs.near_piece / (nr * w.b_bytes)
         found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
         found = {name: batches * cycles for name, cycles in found.items()}
@@ -236,7 +239,7 @@ class CpuModel:
 
     @cached_property
     def far(self) -> bool:
-        """Whether the operands and the result exceed L2."""
+        """Return whether the operands and the result together exceed L2."""
         return self.w.bytes > self.l2 * self.costs.l2_share
 
     def _late(self, config: CpuConfig, b_share: float, first: float, steps: float) -> float:
@@ -245,9 +248,9 @@ class CpuModel:
         if not self.costs.first_tile or not self.far or not b_share:
             return 0.0
         if self.cpu.cores == 1 and config.pack_b == "none" and config.vectors * self.lanes >= self.w.n:
-            return 0.0  # whole rows are one stream, which hardware prefetches
+            return 0.0  # whole rows are one stream, which the hardware prefetcher follows
         arrival = b_share / self.home_bytes_per_cycle
-        # Of several cores, each waits for the memory that they share, whatever its instructions.
+        # Several cores wait for the memory that they share, whatever their instructions.
         if config.pack_b == "ahead" and self.w.m < PREFETCHED_ROWS and self.cpu.cores == 1:
             rows, vectors = min(config.rows, self.w.m), config.vectors
             instructions = rows * vectors + rows + vectors + LOOP_INSTRUCTIONS
@@ -275,7 +278,7 @@ class CpuModel:
 
     @cached_property
     def _beyond(self) -> tuple[bool, float]:
-        """Whether A stays in L2, and the share of all operands that L2 does not hold."""
+        """Return whether A stays in L2, and the share of all operands that L2 does not hold."""
         stays = self.w.m * self.w.k * self.w.a_bytes <= self.l2 * self.costs.l2_share
         return stays, max(0.0, 1.0 - self.l2 / self.w.bytes)
 
@@ -418,8 +421,9 @@ class CpuModel:
 def cheapest(
     configs: Iterable[Candidate], least: Callable[[Candidate], float], cycles: Callable[[Candidate], float]
 ) -> tuple[float, Candidate] | None:
-    """Return (cycles, candidate) of the cheapest, the first on a tie; None without candidates. Those whose lower bound
-    `least` exceeds the cheapest so far are left out."""
+    """Return (cycles, candidate) of the fastest candidate, the first on a tie; None without candidates. Candidates
+    whose lower bound `least` exceeds the best so far are skipped.
+    """
     best: tuple[float, Candidate] | None = None
     for config in configs:
         if best is not None and least(config) > best[0]:

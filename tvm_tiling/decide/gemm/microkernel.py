@@ -120,8 +120,8 @@ def microkernel(
     broadcast_from_memory: bool = False,
     mode: str = "best",
 ) -> tuple[Microkernel, ...]:
-    """Return the (m, z) choices for a core, best first. Choices that violate a limit come last and name it; the result
-    is never empty.
+    """Return the (m, z) choices for a core, best first (microkernel selection under cache-conflict limits, design page
+    03). Choices that violate a limit come last and name it; the result is never empty.
 
     registers: number of vector registers of `lanes` output elements. fma_latency: instructions in flight (latency in
     cycles times units). ways: associativity of L1. n_per_core: columns per core in elements, None if unknown.

@@ -1,8 +1,8 @@
 """One order of a sum over K for every number of rows and cores, as deterministic kernels require.
 
-A kernel adds the products of an element of the result one after the other, whatever its register tile, and goes on with
-the sum so far at every block of K, so that the depth of these blocks does not show in the result. Two decisions do: how
-many cores share K, and, for many blocks, where a block ends, because each is then summed separately to limit rounding
+A kernel adds the products of a result element one after the other, whatever its register tile, and continues the same
+sum in the next block of K, so the depth of blocks does not affect the result. Two decisions do: the number of cores
+that share K, and, with many blocks, where a block ends, because each block is then summed separately to limit rounding
 errors (schedules/gemm.py). Deterministic decisions never share K; up to LONGEST products are added one after the other,
 and a longer K has blocks that depend on its length only.
 """
@@ -13,13 +13,15 @@ from collections.abc import Iterable
 
 from .traffic import ceil_div
 
-FEW_BLOCKS = 8  # of K; more blocks are summed separately
+FEW_BLOCKS = 8  # blocks of K; if there are more, each is summed separately
 LONGEST = 4096  # products that are added one after the other
 BLOCK = 512  # at most, of a longer K
 
 
 def deterministic_depths(k: int, depths: Iterable[int]) -> set[int]:
-    """Those depths of a block of K, deepened where necessary, that give the order of sums of K alone."""
+    """Return the K-block depths among `depths`, increased where necessary, with which the order of a sum depends on K
+    alone.
+    """
     if k > LONGEST:
         return {BLOCK}
     least = ceil_div(k, FEW_BLOCKS)
@@ -27,5 +29,5 @@ def deterministic_depths(k: int, depths: Iterable[int]) -> set[int]:
 
 
 def open_depth(k: int) -> int:
-    """The depth of a block of K for kernels that sum every block separately."""
+    """Return the depth of a block of K for kernels that sum every block separately."""
     return k if k <= LONGEST else ceil_div(k, ceil_div(k, BLOCK))

@@ -118,7 +118,8 @@ def _bound(p: Product, engines: ProductEngines, read: int) -> float:
 def other_configs(p: Product, split_order: str) -> Iterator[Config]:
     """Yield configurations that may be faster or take less energy than that of the formulas, which ignore how operands
     arrive and results are stored: either operand kept whole; either loop order, with the fewest partitions that fit and
-    with more; split-K for the least time, and for the fewest bytes with all or part of the accumulation buffer."""
+    with more; split-K for the least time, and for the fewest bytes with all or part of the accumulation buffer.
+    """
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     if rows > 0 and columns > 0:
         for fits, order in ((p.fits_a, "mn"), (p.fits_b, "nm")):
@@ -132,7 +133,7 @@ def other_configs(p: Product, split_order: str) -> Iterator[Config]:
             for count in (fewest + 1, 2 * fewest, 4 * fewest) if not fits else ():
                 size = smallest_partition(whole, block, count)
                 if size < largest:
-                    yield _cut(p, size if order == "mn" else rows, columns if order == "mn" else size, order)
+                    yield _smaller(p, size if order == "mn" else rows, columns if order == "mn" else size, order)
     fastest = fastest_split(p)
     if fastest < math.inf:
         yield smallest_split(p, fastest * (1 + LEVEL), split_order, math.inf)
@@ -142,7 +143,7 @@ def other_configs(p: Product, split_order: str) -> Iterator[Config]:
                 yield leanest_split(some, math.inf, split_order, math.inf)
 
 
-def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
+def _smaller(p: Product, rows: int, columns: int, order: str) -> Config:
     """Return a configuration without split-K whose resident operand has more partitions than necessary."""
     load_a, load_b = p.load_counts(rows, columns, p.k, order)
     loops, stays, passes = ("m outside n", "A", "B") if order == "mn" else ("n outside m", "B", "A")

@@ -29,7 +29,7 @@ from ..tiling import GemmTiling
 from .product_time import PieceNest, ProductEngines
 from .traffic import Product, ceil_div, round_down
 
-CONFIGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of parts into which a partition, a group or K may be divided
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # numbers of parts into which a partition, a group or K may be divided
 HELD = (2, 3, 4, 6, 8, 12)  # steps of a group that the buffer may hold at once
 HELD_GROUPS = (1, 2, 3, 4, 6, 8)  # whole groups that the buffer may hold at once
 MOST_HELD = 64
@@ -156,16 +156,16 @@ class _Sides:
             buffers=buffers,
         )
 
-    def partitions(self, configs: int) -> list[tuple[int, bool]]:
-        """Return (size, backward) of partitions that can be divided into `configs` tiles, as many partitions as
+    def partitions(self, parts: int) -> list[tuple[int, bool]]:
+        """Return (size, backward) of partitions that can be divided into `parts` tiles, as many partitions as
         decided: of nearly equal size, or as large as possible with one smaller partition at the end or (backward) at
         the start."""
-        even = _evened(self.kept, self.partition_kept, self.kept_step * configs)
-        largest = self.partition_kept // (self.kept_step * configs) * (self.kept_step * configs)
+        even = _evened(self.kept, self.partition_kept, self.kept_step * parts)
+        largest = self.partition_kept // (self.kept_step * parts) * (self.kept_step * parts)
         found = {(even, False): None}
         for part in range(1, 4) if self.rounds > 1 else ():
-            size = even + (largest - even) * part // 3 // (self.kept_step * configs) * (self.kept_step * configs)
-            if size > even and size % (self.kept_step * configs) == 0:
+            size = even + (largest - even) * part // 3 // (self.kept_step * parts) * (self.kept_step * parts)
+            if size > even and size % (self.kept_step * parts) == 0:
                 found |= {(size, False): None, (size, True): None}
         return list(found)
 
@@ -266,10 +266,10 @@ def _by_k(sides: _Sides) -> Iterator[Unsplit]:
         most = round_down(unit.acc_max // p.d_acc // step, sides.passing, sides.passing_block)
         if not most:
             continue
-        groups = [most, *(_evened(sides.passing, max(1, most // configs), sides.passing_block) for configs in CONFIGS)]
+        groups = [most, *(_evened(sides.passing, max(1, most // parts), sides.passing_block) for parts in PARTS)]
         for group in dict.fromkeys(groups):
             deepest = sides.room // (group * sides.passing_bytes)
-            depths = [*(deepest // held for held in HELD), *(ceil_div(p.k, configs) for configs in CONFIGS)]
+            depths = [*(deepest // held for held in HELD), *(ceil_div(p.k, parts) for parts in PARTS)]
             depths += [depth // EVEN * EVEN for depth in depths]
             for depth in dict.fromkeys(_depth(p.k, depth, unit.block_k) for depth in depths if depth):
                 yield from sides.by_k(step, group, depth, backward)
@@ -285,13 +285,13 @@ def _by_tiles(sides: _Sides) -> Iterator[Unsplit]:
     """Yield loop nests with all of K, by tiles of the partition and pieces of the group."""
     p = sides.p
     most = min(sides.passing, max(1, sides.room // (p.k * sides.passing_bytes)))
-    tiles = dict.fromkeys(tile for configs in (*CONFIGS, sides.step) for tile in _tiles(sides, configs))
+    tiles = dict.fromkeys(tile for parts in (*PARTS, sides.step) for tile in _tiles(sides, parts))
     groups: dict[tuple[int, int], None] = {}
     for versions in HELD_GROUPS:
         largest = max(1, most // versions)
         for whole in (largest, _evened(sides.passing, largest, sides.passing_block)):
-            for configs in CONFIGS[::2]:
-                piece = _part(whole, configs, sides.passing_block)
+            for parts in PARTS[::2]:
+                piece = _part(whole, parts, sides.passing_block)
                 for even in (piece, max(1, piece // EVEN) * EVEN):  # a size for which multiplications take whole cycles
                     if even <= whole:
                         groups[whole if whole >= sides.passing else whole // even * even, even] = None
@@ -309,21 +309,21 @@ def _near(size: int, block: int) -> Iterator[int]:
             yield count * block
 
 
-def _tiles(sides: _Sides, configs: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (partition, tile, backward) for partitions that `configs` tiles divide.
+def _tiles(sides: _Sides, parts: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield (partition, tile, backward) for partitions that `parts` tiles divide.
 
     Except in the last partition, a tile must not extend into the next partition, which would load that part twice.
     """
-    for step, backward in sides.partitions(configs):
+    for step, backward in sides.partitions(parts):
         if step >= sides.kept:
-            yield step, _part(step, configs, sides.kept_block), False
-        elif step % configs == 0:
-            yield step, step // configs, backward
+            yield step, _part(step, parts, sides.kept_block), False
+        elif step % parts == 0:
+            yield step, step // parts, backward
 
 
-def _part(size: int, configs: int, block: int) -> int:
-    """Return a part of `size` divided into `configs` parts or slightly fewer, in whole blocks."""
-    return min(size, ceil_div(ceil_div(size, configs), block) * block)
+def _part(size: int, parts: int, block: int) -> int:
+    """Return a part of `size` divided into `parts` parts or slightly fewer, in whole blocks."""
+    return min(size, ceil_div(ceil_div(size, parts), block) * block)
 
 
 def _memory_of_sums(elements: int, unit: NearTile) -> str | None:

@@ -110,7 +110,7 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
             until, begin[level] + latency[level] + _behind_second(p, b, level, traffic[level].a_first, products)
         )
     cycles = until + end
-    if p.repeats > 1:  # groups run one after another, each starting as soon as its blocks have room
+    if p.repeats > 1:  # groups run one after another, each starting as soon as there is space for its blocks
         slots = min(b.sums, *(min(capacity.slots_a, capacity.slots_b, capacity.slots_out) for capacity in held))
         cycles += (p.repeats - 1) * max(products, *loads, *stores, cycles / slots)
     cost = cycles + EACH * tiles * steps * p.repeats * p.instructions

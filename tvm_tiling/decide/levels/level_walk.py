@@ -121,7 +121,7 @@ class _Walk:
         return found["m"], found["n"], found["k"]
 
     def _bring(self, level: int, axis: str, at: tuple[int, ...]) -> None:
-        """Load the block of an operand into a level piece by piece, unless it is resident."""
+        """Load a block of an operand into a level piece by piece, unless it is resident."""
         p, b, key = self.p, self.b, (level, axis)
         around = at[: self.around[key]]
         if self.at.get(key) == around and key in self.there:

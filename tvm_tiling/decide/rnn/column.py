@@ -149,10 +149,11 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
 
 
 def rnn_cycles(workload: RnnWorkload, hardware: Hardware, *, ep: int, vp: int) -> RnnCycles:
-    """Return the cycles of `workload` with `ep` columns and `vp` rows at once in every layer; rows beyond those of the
-    combined weights are idle.
+    """Return the cycles of `workload` on `hardware.column` with `ep` columns and `vp` rows at once in every layer
+    (column-wise matrix-vector multiplication, design page 04); rows beyond those of the combined weights are idle.
 
-    Raises HardwareError if the machine has no column engine or does not support the type or the pair.
+    Raises HardwareError if the machine has no column engine or does not support the type or the pair, and
+    UnsupportedOperator if `workload` is not an RnnWorkload.
     """
     if not isinstance(workload, RnnWorkload):
         raise UnsupportedOperator(f"rnn_cycles: a {type(workload).__name__}; expected an RnnWorkload")

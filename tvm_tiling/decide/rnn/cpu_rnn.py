@@ -60,7 +60,8 @@ class RnnCpuTiling(Decision):
 
 def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware, *, deterministic: bool = False) -> RnnCpuTiling:
     """Return the configuration of recurrent layers on `hardware.cpu`. deterministic: as in decide_recurrence(). Raises
-    HardwareError if the machine has no CPU, or for types other than float32."""
+    HardwareError if the machine has no CPU or the type is not float32.
+    """
     w, cpu = workload, hardware.cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no CPU; expected a machine with a CPU or a column engine")

@@ -6,9 +6,9 @@ state, column by column: `vp` rows of the weights, which are the gates of whole 
 summed in registers, `ep` columns at a time with separate sums, so that multiply-adds are independent. Weights are
 packed in the order in which they are read. Cores divide the units or the sequences. With a share of the units, a core
 reads the same part of the weights in every step, but needs the whole state, most of which other cores have just
-written. With a share of the sequences it reads all weights, and needs nothing from others: the cores meet once, not in
-every step. If a core's weights exceed L1, every other step reads them backwards, so that the weights read last, which
-are still in the nearest cache, are read first.
+written. With a share of the sequences it reads all weights but needs no data of other cores, which synchronise once
+instead of in every step. If a core's weights exceed L1, every other step reads them backwards, so that the weights read
+last, which are still in the nearest cache, are read first.
 """
 
 from __future__ import annotations
@@ -279,8 +279,10 @@ def _weights(r: Recurrence) -> float:
 
 
 def _step_cycles(r: Recurrence, cpu: Cpu, rows: int, blocks: int, division: _Division) -> float:
-    """Return the cycles of one step: multiply-adds or the transfer of the weights from L2, that of the others from
-    farther away, with which multiply-adds hardly overlap, the activation functions, and the exchange of the state."""
+    """Return the cycles of one step: multiply-adds or the transfer of the weights from L2, the transfer of other
+    weights from beyond L2, which hardly overlaps with multiply-adds, the activation functions, and the exchange of the
+    state.
+    """
     lanes = cpu.lanes(4)
     groups = ceil_div(r.hidden, blocks * lanes)
     share = ceil_div(groups, division.of_units) / groups
@@ -302,8 +304,7 @@ def _step_cycles(r: Recurrence, cpu: Cpu, rows: int, blocks: int, division: _Div
 
 
 def _meeting(r: Recurrence, cpu: Cpu, division: _Division) -> float:
-    """Return the cycles of a step in which cores wait for each other, and for the lines of the state that others
-    wrote."""
+    """Return the cycles of a step in which cores wait for each other and for cross-core transfers of the state."""
     if division.cores == 1:
         return 0.0
     if division.split == "sequences":

@@ -13,8 +13,9 @@ from ..tiling import Decision, Reason
 @dataclass(frozen=True, kw_only=True)
 class CacheAppend:
     """The computation: in each of `groups` heads of a batch, append `length` new rows of `width` elements at index
-    "before" to the past rows, which have capacity for `room`, giving `every` rows in total. If the result shares the
-    memory of the past rows, only the new rows are written."""
+    "before" to the past rows, whose buffer holds up to `room` rows; the result has `every` rows. If the result shares
+    the memory of the past rows, only the new rows are written.
+    """
 
     batch: Any  # ints, or TIR expressions for dynamic sizes
     room: Any

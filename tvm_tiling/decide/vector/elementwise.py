@@ -14,7 +14,7 @@ from ...hardware.description import Cpu
 from ..explain import Sections
 from ..tiling import Decision, Reason
 
-# Shares of an axis per core, at least, so that no core waits long for another.
+# Minimum number of shares of an axis per core, so that no core waits long for another.
 SHARES_PER_CORE = 4
 
 

@@ -20,7 +20,7 @@ from .rnn import RecurrentExecutable, compile_recurrent
 from .simulated import SimulatedExecutable
 
 WORKLOADS = (GemmWorkload, ConvWorkload, RnnWorkload)
-MOST_CONFIGS = 8  # halvings of the vector engine's tile
+MOST_HALVINGS = 8  # halvings of the vector engine's tile
 
 
 def is_operator(model: Any) -> bool:
@@ -56,15 +56,15 @@ def program_of(main: tirx.PrimFunc, name: str, hardware: Hardware) -> Program:
     """The program of a scheduled function, with the epilogue split into as many tiles as the machine's memories
     require. Raises HardwareError if no number of tiles fits."""
     main = main.with_attr("global_symbol", name)
-    config: tirx.PrimFunc | None = main
+    scheduled: tirx.PrimFunc | None = main
     refused: HardwareError | None = None
-    for pieces in (1, *(1 << power for power in range(1, MOST_CONFIGS + 1))):
+    for pieces in (1, *(1 << power for power in range(1, MOST_HALVINGS + 1))):
         if pieces > 1:
-            config = in_pieces(main, name, pieces)
-        if config is None:
+            scheduled = in_pieces(main, name, pieces)
+        if scheduled is None:
             break
         try:
-            return record(config, hardware)
+            return record(scheduled, hardware)
         except HardwareError as error:
             refused = refused or error
     assert refused is not None
