@@ -58,8 +58,11 @@ Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
-    """This CPU (or `hardware`) as a TVM target, with all its cores. Code for another architecture is for Linux.
-    The first kernel loaded that was compiled for this CPU sets up the threads; use_all_cores sets them up at once."""
+    """Return this CPU (or `hardware`) as a TVM target, with all its cores. Code for another architecture is for Linux.
+
+    The first kernel loaded that was compiled for this CPU sets up the threads; use_all_cores sets them up at once.
+    Raises HardwareError if `hardware` has no CPU.
+    """
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no CPU to compile for")
@@ -319,7 +322,9 @@ class PackedOperator:
         self._main, self._pack = module[name], module[f"{name}_pack"]
 
     def pack(self, weights: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """The weights in the layout of the kernel. WorkloadError if one is larger than the kernel was compiled for."""
+        """Return the weights in the layout of the kernel. Raises WorkloadError if one is larger than the kernel was
+        compiled for.
+        """
         if self._within is not None and (largest := largest_of([weights])) is not None and largest > self._within:
             raise WorkloadError(
                 f"weights are too large: {largest}; expected integers from {-self._within} to {self._within}, "
@@ -348,8 +353,9 @@ def packed_operator(
     config: Config | None = None,
     weights_within: int | None = None,
 ) -> PackedOperator:
-    """Compile an operator for constant weights, to be packed once by the result's `pack`; options as in
-    tiling_schedule.
+    """Compile `op`, an operator as accepted by tiling_schedule, for constant weights, to be packed once by the result's
+    `pack`. `target`, `algorithm`, `microkernel`, `winograd`, `tolerance` and `config` are as in tiling_schedule, and so
+    are the errors.
 
     The weights are a convolution's kernels, or a matrix multiplication's second operand. `weights_within`: integer
     weights lie between this number and its negative, for which some CPUs have a faster instruction.

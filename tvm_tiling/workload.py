@@ -386,7 +386,7 @@ class RnnWorkload(_SumOfProducts):
             raise WorkloadError(f"rnn: activation = {self.activation!r}; expected {', '.join(ACTIVATIONS)}")
         if self.activation != "tanh" and self.cell != "rnn":
             raise WorkloadError(
-                f"rnn: activation = {self.activation!r} requires cell = 'rnn'; expected for {self.cell!r}: 'tanh'"
+                f"rnn: activation = {self.activation!r} requires cell = 'rnn'; expected 'tanh' for {self.cell!r}"
             )
         self._settle_types("rnn")
 

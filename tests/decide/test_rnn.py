@@ -193,7 +193,7 @@ def test_the_decision_tells_of_itself():
         ({"steps": 0}, "steps = 0; expected a whole number of at least 1"),
         ({"bidirectional": 1}, "bidirectional = 1; expected True or False"),
         ({"activation": "gelu"}, "activation = 'gelu'; expected tanh, relu"),
-        ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; expected for 'lstm': 'tanh'"),
+        ({"activation": "relu"}, "activation = 'relu' requires cell = 'rnn'; expected 'tanh' for 'lstm'"),
         ({"dtype": "float31"}, "unknown element type 'float31'"),
     ],
 )

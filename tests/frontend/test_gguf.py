@@ -177,7 +177,7 @@ def test_rows_in_8_bits(decoder, compiled):
         ({"activations": "int4"}, "activations = 'int4'; did you mean 'int8'"),
         (
             {"activations": "int8", "precision": "bfloat16"},
-            "activations = 'int8' is not supported on .* expected a CPU, 'float32'",
+            "activations = 'int8' is not supported on .* expected a CPU and 'float32'",
         ),
     ):
         with pytest.raises(tt.WorkloadError, match=said):

@@ -76,7 +76,7 @@ def test_a_busy_machine_is_refused_unless_it_is_asked_for(quick, monkeypatch, sh
 
 def test_what_one_core_cannot_have_is_not_measured():
     assert {name for name, _ in module.steps(2)} - {name for name, _ in module.steps(1)} == {
-        "lines that change cores",
+        "cross-core cache-line transfers",
         "start and join of threads",
     }
 

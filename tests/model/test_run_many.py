@@ -14,22 +14,22 @@ from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.model import run_many as sharing
-from tvm_tiling.runtime.execution_policy import AGAIN, LEAST, TIMED, ExecutionPolicy, next_way, note_beside
+from tvm_tiling.runtime.execution_policy import AGAIN, LEAST, TIMED, ExecutionPolicy, next_way, note_concurrent
 
 native = pytest.mark.skipif(
     cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
 )
 
 
-@pytest.fixture(params=[True, False], ids=["beside", "in turn"])
+@pytest.fixture(params=[True, False], ids=["concurrent", "sequential"])
 def way(request, monkeypatch):
     """Runs use one way, and the other."""
     monkeypatch.setattr(sharing, "next_way", lambda policies: (request.param, True))
-    return "beside" if request.param else "in_turn"
+    return "concurrent" if request.param else "sequential"
 
 
 @pytest.fixture
-def beside(monkeypatch):
+def concurrent(monkeypatch):
     monkeypatch.setattr(sharing, "next_way", lambda policies: (True, False))
 
 
@@ -69,8 +69,8 @@ def test_results_come_in_the_order_of_the_runs(models, way):
     runs, wanted = [], []
     for exe, _ in models:
         exe.policy = ExecutionPolicy()
-        for _ in range(LEAST if way == "beside" else 0):
-            exe.policy.in_turn.add(1.0)
+        for _ in range(LEAST if way == "concurrent" else 0):
+            exe.policy.sequential.add(1.0)
     for turn in range(7):
         exe, weights = models[turn % 2]
         x, y = (rng.normal(size=shape).astype("float32") for shape in ((48, 64), (48, weights.shape[1])))
@@ -87,7 +87,7 @@ def test_results_come_in_the_order_of_the_runs(models, way):
 
 @native
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
-def test_as_many_runs_are_under_way_as_there_are_cores_and_one_is_the_callers(beside):
+def test_as_many_runs_are_under_way_as_there_are_cores_and_one_is_the_callers(concurrent):
     threads, meeting = set(), threading.Barrier(2, timeout=30)
 
     def negative(x, out):
@@ -148,7 +148,7 @@ def test_several_callers_at_once(models, way):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_process_has_threads_of_its_own(models, beside):
+def test_a_forked_process_has_threads_of_its_own(models, concurrent):
     runs = [(exe, (np.ones((48, 64), "float32"), np.ones((48, w.shape[1]), "float32"))) for exe, w in models]
     want = tt.run_many(runs)
     child = os.fork()
@@ -158,19 +158,19 @@ def test_a_forked_process_has_threads_of_its_own(models, beside):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.parametrize("faster", ["beside", "in turn"])
+@pytest.mark.parametrize("faster", ["concurrent", "sequential"])
 def test_both_ways_are_tried_and_the_faster_one_stays(faster):
     small, large = ExecutionPolicy(), ExecutionPolicy()
     runs, chosen, timed = {small: 2, large: 1}, [], []
     for _ in range(2 * LEAST + 4 * AGAIN):
-        is_beside, is_timed = next_way(runs)
-        chosen.append(is_beside), timed.append(is_timed)
-        if is_beside:
-            note_beside(runs, 3.0 if faster == "beside" else 5.0)
+        is_concurrent, is_timed = next_way(runs)
+        chosen.append(is_concurrent), timed.append(is_timed)
+        if is_concurrent:
+            note_concurrent(runs, 3.0 if faster == "concurrent" else 5.0)
         elif is_timed:
-            small.in_turn.add(1.0), small.in_turn.add(1.0), large.in_turn.add(2.0)
+            small.sequential.add(1.0), small.sequential.add(1.0), large.sequential.add(2.0)
     assert set(chosen[: 2 * LEAST]) == {True, False}
-    assert large.beside.usual == pytest.approx(2 * small.beside.usual)
+    assert large.concurrent.usual == pytest.approx(2 * small.concurrent.usual)
     rest = chosen[2 * LEAST :]
-    assert rest.count(faster == "beside") == len(rest) - 4
+    assert rest.count(faster == "concurrent") == len(rest) - 4
     assert all(timed[: 2 * LEAST]) and timed[2 * LEAST :].count(True) == 4 * AGAIN // TIMED

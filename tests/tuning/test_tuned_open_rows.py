@@ -325,13 +325,18 @@ def test_what_no_known_configuration_serves_is_not_searched(database, more):
     ("op", "change", "error", "words"),
     [
         (PRODUCT, {"dims": {"k": (1, 8)}}, WorkloadError, "dims names 'k'; expected m"),
-        (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; expected for an operator: a range of sizes"),
+        (PRODUCT, {"dims": {"m": 8}}, WorkloadError, r"dims\['m'\] = 8; expected a range of sizes for an operator"),
         (PRODUCT, {"dims": {"m": [1, 8]}}, WorkloadError, "a range of sizes"),
         (tt.GemmWorkload(m=1, n=8, k=8, trans_a=True), {"dims": ROWS}, WorkloadError, "is transposed; expected"),
         (function(), {"dims": {"n": (1, 8)}}, WorkloadError, "dims names 'n'; expected rows"),
         (PRODUCT, {"dims": ROWS, "batch": 3}, WorkloadError, "batch: accepted for a model only"),
-        (PRODUCT, {"dims": ROWS, "target": "vsim/vta"}, tt.HardwareError, "fixed shapes only"),
-        (PRODUCT, {"dims": ROWS, "runner": object()}, RunnerError, "expected for a dynamic number of rows: 'local'"),
+        (PRODUCT, {"dims": ROWS, "target": "vsim/vta"}, tt.HardwareError, "static shapes only"),
+        (
+            PRODUCT,
+            {"dims": ROWS, "runner": object()},
+            RunnerError,
+            "expected 'local', or a Measurer with",
+        ),
         (
             tt.ConvWorkload(n=1, h=8, w=8, ci=8, co=8, kh=3, kw=3),
             {"dims": ROWS},

@@ -25,13 +25,14 @@ SAMPLE_SECONDS = 2e-3
 ASSUMED_HZ = 3e9  # determines only the length of samples
 PROBE_STEPS = int(1.5e-4 * ASSUMED_HZ / kernels.PROBE_CYCLES)
 LEAST_SAMPLES = 7
-DIGITS = 4  # significant ones of stored values
+DIGITS = 4  # significant digits of stored values
 
 
 @dataclass(frozen=True)
 class Time:
-    """The duration of one call: the quickest sample in seconds, the median in cycles. `spread` is the interquartile
-    range of the cycles, relative to their median."""
+    """The duration of one call: the minimum of the samples in seconds, and their median in cycles. `spread` is the
+    interquartile range of the cycles, relative to their median.
+    """
 
     seconds: float
     cycles: float
@@ -41,11 +42,11 @@ class Time:
     hertz_spread: float = 0.0
 
     def per(self, count: float) -> Time:
-        """The time of one of `count` equal parts."""
+        """Return the time of one of `count` equal parts."""
         return Time(self.seconds / count, self.cycles / count, self.spread, self.samples, self.hertz, self.hertz_spread)
 
     def less(self, other: Time) -> Time:
-        """The difference of two times, 0 if it is negative; the spread grows as the difference shrinks."""
+        """Return the difference of two times, at least 0; its relative spread grows as the difference shrinks."""
         cycles = max(self.cycles - other.cycles, 0.0)
         spread = (self.spread * self.cycles + other.spread * other.cycles) / cycles if cycles else 0.0
         seconds = max(self.seconds - other.seconds, 0.0)
@@ -68,12 +69,12 @@ class Bench:
         self._probe = lambda: main(*given, PROBE_STEPS)
 
     def main(self, function: Any) -> Callable[..., object]:
-        """The compiled kernel."""
+        """Return the compiled kernel."""
         entry: Callable[..., object] = compiled(function, self.target)["main"]
         return entry
 
     def time(self, run: Callable[[], object], seconds: float = 0.15) -> Time:
-        """Time calls for that many seconds, at least LEAST_SAMPLES of them."""
+        """Time calls for this many seconds, but at least LEAST_SAMPLES calls."""
         clock = time.perf_counter
         samples: list[tuple[float, float]] = []
         with own_core():
@@ -92,7 +93,7 @@ class Bench:
         )
 
     def add(self, name: str, value: float, unit: str, measured: Time, how: str, field: str = "") -> None:
-        """Keep a value; one that no CPU reaches is left out, and listed in `skipped`."""
+        """Record a value, or list it in `skipped` if no CPU can have it."""
         least, most = RANGES[unit]
         if not least <= value <= most:
             self.skipped[name] = f"{value:.3g} {unit} is outside of {least:g} to {most:g}"
@@ -108,12 +109,12 @@ class Bench:
 
 
 def tensor(array: Any) -> Any:
-    """The array in memory that TVM allocates, aligned to cache lines."""
+    """Return the array as a tensor in memory that TVM allocates, aligned to cache lines."""
     return tvm.runtime.tensor(array)
 
 
 def _median(values: Iterable[float]) -> tuple[float, float]:
-    """The median, and the interquartile range relative to it."""
+    """Return the median, and the interquartile range relative to it."""
     first, median, third = statistics.quantiles(values, n=4)
     return median, (third - first) / median
 

@@ -20,13 +20,13 @@ from .bench import Bench
 from .cores import measure_edges, measure_threads, measure_transfer
 from .memory import measure_levels, measure_lines_and_pages
 
-IDLE_SECONDS = 1.0  # of the check before measuring
+IDLE_SECONDS = 1.0  # duration of the check before measuring
 
 Step = tuple[str, Callable[[Bench], None]]
 
 
 class BusyMachine(TilingError):
-    """Other processes use the cores, so that measured values would be theirs as well."""
+    """Other processes use the cores, which would distort the measured values."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Result:
 
     @property
     def calibration(self) -> Calibration:
-        """What was measured."""
+        """The measured values."""
         assert self.hardware.calibration is not None
         return self.hardware.calibration
 
 
 def steps(cores: int) -> list[Step]:
-    """The measurements with the words that announce them; between cores only if there are several."""
+    """Return the measurements with their names; those between cores only if there are several."""
     single: list[Step] = [
         ("clock under load", measure_clock),
         ("multiply-adds and dot instructions", measure_instructions),
-        ("split lines and pages", measure_lines_and_pages),
-        ("ends of tiles", measure_edges),
+        ("vectors across cache lines, rows across pages", measure_lines_and_pages),
+        ("overhead of register tiles", measure_edges),
     ]
     several: list[Step] = [
-        ("lines that change cores", measure_transfer),
+        ("cross-core cache-line transfers", measure_transfer),
         ("start and join of threads", measure_threads),
     ]
     return [*single, *(several if cores > 1 else []), ("caches and memory", measure_levels)]
@@ -61,8 +61,8 @@ def steps(cores: int) -> list[Step]:
 def calibrate(*, busy: bool = False, scale: float = 1.0, announce: Callable[[str], None] = lambda text: None) -> Result:
     """Measure this machine, in half a minute to a minute; `scale` multiplies the time of every sample series.
 
-    Raises BusyMachine if other processes take more than BUSY of the cores' time before or meanwhile, unless `busy`.
-    `announce` is called with the name of every step.
+    Raises BusyMachine if other processes take more than BUSY of the cores' time before or during the measurement,
+    unless `busy`. `announce` is called with the name of every step.
     """
     plain = Hardware.detect(calibrated=False)
     assert plain.cpu is not None
@@ -73,8 +73,8 @@ def calibrate(*, busy: bool = False, scale: float = 1.0, announce: Callable[[str
         _refuse(before.share, "take")
     if use_all_cores(plain.cpu.cores) < plain.cpu.cores:
         raise HardwareError(
-            f"TVM's thread pool of this process has fewer threads than the {plain.cpu.cores} usable cores; expected a "
-            "process that has run no kernels"
+            f"TVM's thread pool in this process has fewer threads than the {plain.cpu.cores} usable cores; expected a "
+            "process that has not run any kernel"
         )
     bench = Bench(plain.cpu, llvm_target(plain), scale)
     start = time.perf_counter()
@@ -95,7 +95,7 @@ def calibrate(*, busy: bool = False, scale: float = 1.0, announce: Callable[[str
 
 
 def _refuse(share: float | None, took: str) -> None:
-    """Raise BusyMachine if other processes had too much of the cores' time."""
+    """Raise BusyMachine if other processes used too much of the cores' time."""
     if share is not None and share > BUSY:
         raise BusyMachine(
             f"other processes {took} {percent(share, 0)} of the cores' time; expected at most {percent(BUSY, 0)}; "

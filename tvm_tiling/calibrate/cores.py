@@ -1,4 +1,4 @@
-"""What cores cost each other: lines that change cores, start and join of threads; and the ends of register tiles."""
+"""Costs between cores: cache-line transfers, start and join of threads; and the overhead of register tiles."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from .bench import Bench, Time, tensor
 CALLS = 20
 ROUNDS = 500
 DEPTHS = (16, 128)
-STATE_BYTES = 512  # of the state of a recurrent layer that each core writes in a step
+STATE_BYTES = 512  # bytes of a recurrent layer's state that each core writes in a step
 TILE_STEPS = 50_000
 
 
 def measure_transfer(bench: Bench) -> None:
-    """Bytes per cycle of lines that another core wrote last, and that are written again."""
+    """Measure bytes per cycle written to cache lines that another core wrote last."""
     size = int(min(bench.cpu.l1_bytes, bench.cpu.l2_bytes / 8)) // 2
     extra = _exchanged(bench, size, 1, CALLS).less(_exchanged(bench, size, 0, CALLS))
-    how = f"{size} bytes that every core writes and another one reads, beyond the same without a change of cores"
+    how = f"{size} bytes that every core writes and another one reads, minus the time without cross-core transfers"
     bench.add("transfer", size / max(extra.cycles, 1e-9), "bytes/cycle", extra, how, "cpu.handed_over_bytes_per_cycle")
 
 
 def measure_threads(bench: Bench) -> None:
-    """A call on all cores beyond one on a single thread; a step that all cores take together."""
+    """Measure the extra time of a call on all cores over a call on a single thread, and a synchronised step of all
+    cores.
+    """
     lanes, cores = bench.cpu.lanes(4), bench.cpu.cores
     single, every = (bench.main(kernels.launches(lanes, count)) for count in (1, cores))
     alone, together = (tensor(np.zeros((count, lanes), "float32")) for count in (1, cores))
@@ -39,7 +41,7 @@ def measure_threads(bench: Bench) -> None:
         return bench.time(run).per(calls * rounds)
 
     start = call(every, together, CALLS, 1).less(call(single, alone, CALLS, 1))
-    how = "a call of an empty kernel on all cores, right after another one, beyond one on a single thread"
+    how = "a call of an empty kernel on all cores, directly after another one, minus a call on a single thread"
     bench.add("start", start.seconds * 1e9, "ns", start, how, "cpu.costs.parallel_start")
     loop = call(every, together, 1, ROUNDS).less(call(single, alone, 1, ROUNDS))
     bench.add("loop", loop.seconds * 1e9, "ns", loop, "one of many empty parallel loops in one kernel")
@@ -49,7 +51,7 @@ def measure_threads(bench: Bench) -> None:
 
 
 def measure_edges(bench: Bench) -> None:
-    """Cycles around the loop of a register tile: the part of its time that does not grow with its depth."""
+    """Measure the cycles around the loop of a register tile: the part of its time that does not grow with its depth."""
     vectors = 4 if bench.cpu.vector_registers >= 30 else 2
     rows = tallest(bench.cpu.vector_registers, vectors)
     lanes = bench.cpu.lanes(4)
@@ -57,12 +59,12 @@ def measure_edges(bench: Bench) -> None:
     short, long = (_tile(bench, main, rows, vectors * lanes, depth) for depth in DEPTHS)
     steps = long.less(short).per((DEPTHS[1] - DEPTHS[0]) / DEPTHS[0])
     around = short.less(steps)
-    how = f"tiles of {rows} x {vectors} vectors in L1, of {DEPTHS[0]} and {DEPTHS[1]} steps, at no steps"
+    how = f"tiles of {rows} x {vectors} vectors in L1, of {DEPTHS[0]} and {DEPTHS[1]} steps, extrapolated to 0 steps"
     bench.add("tile_start", around.cycles, "cycles", around, how)
 
 
 def _exchanged(bench: Bench, size: int, shift: int, rounds: int) -> Time:
-    """The time of one round of writing and reading `size` bytes by every core."""
+    """Return the time of one round in which every core writes and reads `size` bytes."""
     lanes, cores = bench.cpu.lanes(4), bench.cpu.cores
     main = bench.main(kernels.exchange(lanes, cores))
     vectors = max(1, size // 4 // lanes)

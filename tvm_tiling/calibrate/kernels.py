@@ -1,6 +1,6 @@
 """Measurement kernels in TIR, compiled by the LLVM that compiles the kernels whose cost is predicted.
 
-Each function returns a module's "main". Parallel loops have one iteration per core, which takes its own part of the
+Each function returns a module's "main". Parallel loops have one iteration per core, which works on its own part of the
 arrays.
 """
 
@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..lowering.registers import register, registers
 
-PROBE_CYCLES = 32  # of one step of probe(): 16 exclusive ors and 16 additions, each waiting for the one before
+PROBE_CYCLES = 32  # of one step of probe(): 16 exclusive ors and 16 additions, each dependent on the previous one
 
 
 @contextlib.contextmanager
@@ -71,8 +71,9 @@ def read(lanes: int, vectors: int, cores: int) -> Any:
 
 
 def chase(cores: int) -> Any:
-    """Follow `steps` links, each of which is known only when the one before has arrived. Arguments: links (cores, n)
-    int32, out (cores,) int32, steps."""
+    """Follow `steps` links, each of which is known only when the previous one has been loaded. Arguments: links (cores,
+    n) int32, out (cores,) int32, steps.
+    """
     with IRBuilder() as builder, T.prim_func(s_tir=True), _main():
         extent = T.arg("extent", T.int64())
         links = T.arg("links", T.Buffer((cores, extent), "int32"))
@@ -88,9 +89,9 @@ def chase(cores: int) -> Any:
 
 
 def exchange(lanes: int, cores: int) -> Any:
-    """`rounds` times, every core writes its own row, then reads the row of the core `shift` further on.
-
-    With shift 0 no line changes cores. Arguments: lines (cores, n) float32, out (cores, lanes), vectors, shift, rounds.
+    """`rounds` times, every core writes its own row, then reads the row of the core `shift` positions later. With shift
+    0 there are no cross-core transfers. Arguments: lines (cores, n) float32, out (cores, lanes), vectors, shift,
+    rounds.
     """
     whole = T.ramp(0, 1, lanes)
     with IRBuilder() as builder, T.prim_func(s_tir=True), _main():

@@ -1,4 +1,6 @@
-"""Bandwidth and latency of every cache level and of memory, and the cost of split lines and of pages."""
+"""Bandwidth and latency of every cache level and of memory, and the cost of vectors across cache lines and of rows
+across pages.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from ..hardware.usable import read_text
 from . import kernels
 from .bench import Bench, Time, tensor
 
-VECTORS = 8  # independent sums, which hide the latency of additions
-TILE_VECTORS = 4  # of a row of B, where pages are measured
+VECTORS = 8  # independent sums, which cover the latency of additions
+TILE_VECTORS = 4  # vectors of a row of B, for the measurement of pages
 PAGE_ROWS = 512
 MOST_BYTES = 1 << 30
-LEAST_OVER_LAST = 1.5  # times the last-level cache that what is read from memory must have
+LEAST_OVER_LAST = 1.5  # minimum size of data that is read from memory, relative to the last-level cache
 SAMPLE_BYTES = 40e6
 CHASE_STEPS = 100_000
 FIELDS = {"l2": "cpu.l2_bytes_per_cycle", "l3": "cpu.l3_bytes_per_cycle", "memory": "cpu.memory_bytes_per_cycle"}
@@ -32,11 +34,11 @@ class Place:
 
     name: str
     one: int
-    every: int | None  # None: nothing that all cores read at once stays in this level
+    every: int | None  # None: the level cannot hold data of all cores at once
 
 
 def places(cpu: Cpu, most: int) -> tuple[list[Place], dict[str, str]]:
-    """The levels that can be measured within `most` bytes, and those that cannot, with the reason."""
+    """Return the levels that can be measured within `most` bytes, and those that cannot, with the reason."""
     skipped = {}
     found = [Place("l1", cpu.l1_bytes // 2, cpu.l1_bytes // 2)]
     outer, last = cpu.l1_bytes, cpu.l1_bytes * cpu.cores
@@ -59,8 +61,9 @@ def places(cpu: Cpu, most: int) -> tuple[list[Place], dict[str, str]]:
 
 
 def available_bytes() -> int:
-    """Return the bytes that an array of a measurement may have: a quarter of the free memory of the machine, or of
-    the control group's limit, at most MOST_BYTES. Two copies of it exist at a time."""
+    """Return the maximum bytes of an array to measure with: a quarter of the machine's free memory or of the control
+    group's limit, at most MOST_BYTES. Two copies of the array exist at a time.
+    """
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
@@ -72,7 +75,7 @@ def available_bytes() -> int:
 
 
 def measure_levels(bench: Bench) -> None:
-    """Reads and dependent loads in each level, by one core and by all."""
+    """Measure reads and dependent loads in each level, by one core and by all."""
     found, skipped = places(bench.cpu, available_bytes())
     bench.skipped.update(skipped)
     for cores in dict.fromkeys((1, bench.cpu.cores)):
@@ -94,7 +97,7 @@ def measure_levels(bench: Bench) -> None:
 
 
 def measure_lines_and_pages(bench: Bench) -> None:
-    """Vectors that straddle two lines, in L1 and in L2, and rows that are on pages of their own."""
+    """Measure vectors that straddle two cache lines, in L1 and in L2, and rows on different pages."""
     lanes, line = bench.cpu.lanes(4), bench.cpu.caches[0].line // 4
     main = bench.main(kernels.read(lanes, VECTORS, 1))
     offsets = sorted({line // 4, line // 2, line - 1, 1})
@@ -106,19 +109,19 @@ def measure_lines_and_pages(bench: Bench) -> None:
         split = [_read(bench, main, 1, size, offset)[0] for offset in offsets]
         factor = max(1.0, aligned * sum(1 / rate for rate in split) / len(split))
         level = name[-2:].upper()
-        how = f"time of unaligned vectors over that of aligned ones in {level}, mean of {len(offsets)} offsets"
+        how = f"time of unaligned vectors relative to aligned ones in {level}, mean of {len(offsets)} offsets"
         bench.add(name, factor, "factor", time, how, field)
     narrow = bench.main(kernels.read(lanes, TILE_VECTORS, 1))
     near = _rows(bench, narrow, TILE_VECTORS * lanes)
     page = os.sysconf("SC_PAGE_SIZE") // 4
     apart = _rows(bench, narrow, page + TILE_VECTORS * lanes)
     extra = apart.less(near)
-    how = f"{PAGE_ROWS} rows of {TILE_VECTORS} vectors on pages of their own, beyond adjacent rows, per row"
+    how = f"{PAGE_ROWS} rows of {TILE_VECTORS} vectors on different pages, minus adjacent rows, per row"
     bench.add("page", max(0.01, extra.cycles), "cycles", extra, how, "cpu.costs.page_step")
 
 
 def _read(bench: Bench, main: Any, cores: int, size: int, offset: int = 0) -> tuple[float, Time]:
-    """Bytes per cycle of each core that reads `size` bytes of its own over and over."""
+    """Return the bytes per cycle of each core that repeatedly reads `size` bytes of its own, and the time of a call."""
     row = VECTORS * bench.cpu.lanes(4)
     rows = max(1, size // 4 // row)
     source = tensor(np.ones((cores, (rows + 1) * row), "float32"))
@@ -129,7 +132,7 @@ def _read(bench: Bench, main: Any, cores: int, size: int, offset: int = 0) -> tu
 
 
 def _rows(bench: Bench, main: Any, stride: int) -> Time:
-    """The time of one of PAGE_ROWS rows, `stride` elements apart."""
+    """Return the time of one of PAGE_ROWS rows, `stride` elements apart."""
     lanes, repeats = bench.cpu.lanes(4), 200
     source = tensor(np.ones((1, PAGE_ROWS * stride), "float32"))
     out = tensor(np.zeros((1, TILE_VECTORS * lanes), "float32"))
@@ -138,7 +141,7 @@ def _rows(bench: Bench, main: Any, stride: int) -> Time:
 
 
 def _chased(bench: Bench, main: Any, cores: int, size: int) -> Time:
-    """The time of one of CHASE_STEPS dependent loads from `size` bytes, a line each."""
+    """Return the time of one of CHASE_STEPS dependent loads from `size` bytes, one cache line each."""
     line = bench.cpu.caches[0].line // 4
     count = max(2, size // 4 // line)
     order = np.random.default_rng(0).permutation(count)

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words, limits = _without_limits([word for word in words if word != "--debug"])
     before = os.environ.get(VARIABLE)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an encoding without µ does not end a command
+        sys.stdout.reconfigure(errors="replace")  # an output encoding without µ must not end a command
     if arguments is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -109,7 +109,7 @@ def _misused(error: Exception) -> NoReturn:
 
 
 def _without_limits(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Take every --model-limit out of the words: the other words, and the values of the option."""
+    """Return the words without --model-limit, and the values of that option."""
     left: list[str] = []
     given: list[str] = []
     at = 0

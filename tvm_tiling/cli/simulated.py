@@ -55,7 +55,7 @@ class Subject:
         multiplication or a convolution."""
         if not isinstance(self.workload, (GemmWorkload, ConvWorkload)):
             raise ProgramError(f"{self.name} has no loop mapping; --map expects a gemm or a conv")
-        from ..accel.report.layer_map import layer_map  # brings TVM
+        from ..accel.report.layer_map import layer_map  # imports TVM
         from ..accel.workload_program import workload_blocks
 
         recorded = workload_blocks(self.workload, self.hardware, prefer=self.prefer)

@@ -22,6 +22,7 @@ class Reason(NamedTuple):
 class Decision:
     """Base of all decisions: the reasons, and conversion to JSON and text.
 
+    `mode` is "best", or "seed" for the published formulas; `reasons` has one entry for each field that has a reason.
     `op` names the operator. `sections` lists the fields in the order in which the text shows them.
     """
 
@@ -148,10 +149,16 @@ class ProductChunks:
 class GemmTiling(Decision):
     """Tiling of a matrix multiplication. Sizes are in elements, `acc_bytes` in bytes.
 
-    `outer_order` is "mn" if the loop over m is outside the loop over n, "nm" otherwise; `inner_order` is the same
-    within a partition. `load_a` and `load_b` count how often each operand is read from memory. `form` and the fields
-    after it are set on CPUs only. On an accelerator with buffers, `chunks` holds the steps and loop order of the
-    program; the partition is then an upper bound of the steps, from which traffic is predicted.
+    `partition_m`, `partition_n` and `partition_k` are the outer blocks: what the input buffers hold at once, or on a
+    CPU the rows of a core, the columns of a block of B and the elements of K in a block. `tile_m` and `tile_n` are the
+    inner blocks: what one synchronisation between the engines covers, or the register tile of a CPU. `split_k`: K is
+    divided into several blocks. `need_acc_buffer`: partial sums need a buffer, of `acc_bytes`. `outer_order` is "mn" if
+    the loop over m is outside the loop over n, "nm" otherwise; `inner_order` is the same within a partition. `load_a`
+    and `load_b` count how often each operand is read from memory. `utilisation` is the predicted share of the peak rate
+    of multiply-adds. `form`, the kernel variant, and the fields after it are set on CPUs only; cores divide batch, m, n
+    and K into `threads_batch`, `threads_m`, `threads_n` and `threads_k` parts, and `predicted_seconds` is the time of
+    one call. On an accelerator with buffers, `chunks` holds the steps and loop order of the program; the partition is
+    then an upper bound of the steps, from which traffic is predicted.
     """
 
     op: ClassVar[str] = "gemm"

@@ -17,8 +17,10 @@ LANE_UM2 = 11884.0
 
 @dataclass(frozen=True, kw_only=True)
 class Area:
-    """Square micrometres of one multiply-accumulate unit by the bytes of its operands ("1", "2", "4"), of one byte of a
-    buffer, and of one lane of the vector engine. Defaults are those of a published 45 nm process."""
+    """Area coefficients in square micrometres: of one multiply-accumulate unit by the bytes of its operands ("1", "2",
+    "4"), of one byte of a buffer, and of one lane of the vector engine. Defaults are those of a published 45 nm
+    process.
+    """
 
     mac_um2: dict[str, float] = field(default_factory=dict, hash=False)
     byte_um2: float = BYTE_UM2

@@ -1,7 +1,8 @@
-"""Calibration records: measured values of a CPU, with how each was measured and how far its samples spread.
+"""Calibration records: measured values of a CPU, how each was measured, and the spread of its samples.
 
 A description with a table [calibration] has them; values that replace a field of the CPU name that field. They are
-checked when a description is constructed, so that a file that was damaged or edited in one place only is refused.
+checked when a description is constructed, so that a file that is corrupted, or was edited in one place only, is
+refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from . import checks
 from .cpu import Cpu
 from .kernel_costs import KernelCosts
 
-# Accepted values by unit: what no CPU of the next decades reaches is a mistake of the measurement.
+# Accepted values by unit: a value beyond the reach of any CPU of the next decades is a measurement error.
 RANGES = {
     "MHz": (100.0, 20_000.0),
     "cycles": (0.01, 1e6),
@@ -46,10 +47,11 @@ UNITS = {f"cpu.{name}": "bytes/cycle" for name in RATES} | {
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One measured value.
+    """One measured value in `unit`, the median of `samples` samples.
 
     `spread` is the interquartile range of the samples relative to their median; `how` says what was measured. `field`
-    is the path of the field that has this value, such as "cpu.l2_bytes_per_cycle"; empty for what no decision reads.
+    is the path of the field that has this value, such as "cpu.l2_bytes_per_cycle"; empty for a value that no decision
+    uses.
     """
 
     value: float
@@ -80,9 +82,10 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What was measured on one machine, whose `machine` is the key of hardware/this_machine.py.
+    """The values `measured` on one machine by name; `machine` is its key (hardware/this_machine.py).
 
-    `other_work` is the fraction of the cores' time that other processes took meanwhile; None: unknown.
+    The measurement took `seconds` on `date` (2026-01-31). `other_work` is the fraction of the cores' time that other
+    processes took meanwhile; None: unknown.
     """
 
     machine: str
@@ -112,7 +115,7 @@ class Calibration:
             raise HardwareError(f"calibration: {twice[0]} is measured twice; expected one entry per field")
 
     def apply(self, cpu: Cpu) -> Cpu:
-        """Return the CPU with the measured values in the fields that they name."""
+        """Return `cpu` with the measured values in the fields that they name."""
         plain: dict[str, Any] = {}
         tables: dict[str, dict[str, Any]] = {}
         for measured in self.measured.values():
@@ -132,7 +135,7 @@ class Calibration:
         return dataclasses.replace(cpu, **plain, assumed=assumed)
 
     def check(self, cpu: Cpu) -> None:
-        """Raise HardwareError if a field of the CPU differs from the value that was measured for it."""
+        """Raise HardwareError if a field of `cpu` differs from the value that was measured for it."""
         applied = self.apply(cpu)
         for name, measured in self.measured.items():
             if measured.field and _value(cpu, measured.field) != (expected := _value(applied, measured.field)):
@@ -142,7 +145,7 @@ class Calibration:
                 )
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Name and text of what was measured, every value with its spread and its origin."""
+        """Yield the name and text of every measured value, with its spread and how it was measured."""
         yield "machine", f"{self.machine}, {self.date}, {self.seconds:g} s"
         if self.other_work is not None:
             yield "other_work", percent(self.other_work, 1)
@@ -152,7 +155,7 @@ class Calibration:
 
     @property
     def label(self) -> str:
-        """The calibration in a few words, for reports."""
+        """Return the calibration in a few words, for reports."""
         return f"calibrated {self.date}"
 
 

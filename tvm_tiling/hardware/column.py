@@ -17,14 +17,14 @@ class Column:
 
     The tree has `tree_inputs` columns (None: a tree for any number); with a tail of `tree_tail` (CAT-N), its last
     levels feed 1 to `tree_tail` accumulators, so that smaller numbers of columns are supported too. Latencies are in
-    cycles: of a multiplication, of one level of the tree, of the accumulation, and of the gates after it. `threads`
-    sequences share an engine, which switches between them when one waits; there are `engines` of them. Each thread has
-    `versions` of its vectors and accumulators, used in rotation by its time steps: with two, the columns of the next
-    input are loaded and summed while the previous step still drains. `dtypes` are the supported operand types; empty:
-    all. A multiplication starts at least `interval` cycles after the previous one; one whose operand is the result of
-    an earlier one waits for it, unless the engine `forwards`. Sums are added after the tree and never wait.
-    `tail_lanes` elements pass a function of the tail per cycle, one function after another; None: the tail takes no
-    time beyond its latency.
+    cycles: `mul_latency` of a multiplication, `add_latency` of one level of the tree, `acc_latency` of the
+    accumulation, and `tail_latency` of the gates after it. `threads` sequences share an engine, which switches between
+    them when one waits; there are `engines` of them. Each thread has `versions` of its vectors and accumulators, used
+    in rotation by its time steps: with two, the columns of the next input are loaded and summed while the previous step
+    still drains. `dtypes` are the supported operand types; empty: all. A multiplication starts at least `interval`
+    cycles after the previous one; one whose operand is the result of an earlier one waits for it, unless the engine
+    `forwards`. Sums are added after the tree and never wait. `tail_lanes` elements pass a function of the tail per
+    cycle, one function after another; None: the tail takes no time beyond its latency.
 
     Number format of quantised layers. Weights and vectors are two's complement fixed point of 8 or 16 bits with the
     value q / 2^F; each tensor has its own number of fraction bits F. Products have Fw + Fv fraction bits and are

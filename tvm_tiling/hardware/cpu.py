@@ -21,8 +21,8 @@ ASSUMED_MHZ = 3000.0  # if the system hides the clock
 class Cache:
     """One level of a set-associative data or unified cache.
 
-    `size` and `line` are in bytes; `cores` is how many cores of the machine share one instance, whether or not this
-    process may use them all.
+    `size` and `line` are in bytes, `ways` is the associativity; `cores` is how many cores of the machine share one
+    instance, whether or not this process may use them all.
     """
 
     level: int
@@ -50,9 +50,10 @@ class Cache:
 class Cpu:
     """A CPU as the decisions see it.
 
-    `fma_units` is the number of full-width fused multiply-adds started per cycle (1 if a 512-bit one is executed as two
-    halves on two 256-bit units). `cores` are the cores that this process may use, `threads` the hardware threads.
-    `features` are the instruction set extensions by their LLVM names.
+    It has `vector_registers` registers of `vector_bits` bits, and `caches` from level 1 on. `fma_units` is the number
+    of full-width fused multiply-adds started per cycle (1 if a 512-bit one is executed as two halves on two 256-bit
+    units), `fma_latency` its latency in cycles. `cores` are the cores that this process may use, `threads` the hardware
+    threads. `features` are the instruction set extensions by their LLVM names.
     """
 
     arch: str  # x86_64 or aarch64
@@ -71,11 +72,11 @@ class Cpu:
     memory_bytes_per_cycle: float = 6.0  # sustained, one core
     priority_ratio: float = 0.8  # fraction of the L1 ways that rows read in place may fill
     assumed: tuple[str, ...] = ()  # fields that the system hid, filled with the documented fallback
-    # Cross-core cache-line transfer: written by one core to lines that another core has read since.
+    # Cross-core cache-line transfers: bytes per cycle that a core writes to lines that another core has read since.
     handed_over_bytes_per_cycle: float = checks.added(2.5)
     costs: KernelCosts | None = field(default=None, metadata=checks.ADDED)  # None: the defaults of KernelCosts
-    # Of dot instructions by name, where they differ from the table of instructions: starts per full-width fused
-    # multiply-add that could start, and cycles of latency.
+    # Dot-product instructions by name, where they differ from the table of instructions: instructions started per
+    # full-width fused multiply-add that could start in their place, and latency in cycles.
     dot_rates: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
     dot_latencies: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
 
@@ -115,7 +116,7 @@ class Cpu:
                 if arch != self.arch:
                     own = ", ".join(sorted(each.name for each in EXTENSIONS[self.arch]))
                     raise HardwareError(
-                        f"cpu: features with {foreign!r}, an extension of {arch}; expected for arch = {self.arch!r}: "
+                        f"cpu: features with {foreign!r}, an extension of {arch}; expected extensions of {self.arch}: "
                         + own
                     )
 

@@ -57,12 +57,14 @@ TIMED = {"w_fold": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """A named machine. A unit that is None is absent.
+    """A named machine. A unit that is None is absent: `cpu`, `near_tile` (a matrix engine with buffers), `w_fold`,
+    `column` and `vector` engines.
 
     Created by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file), :meth:`neartile` (input buffers and a
     matrix engine), :meth:`wfold` (a W-fold accelerator) or :meth:`rnn` (a column engine). `memories` are described by
     name: external, internal and the buffers a, b, acc, out. `levels` are the storage hierarchy, outermost first;
-    `near_tile` then describes one instance of the innermost level. Defaults for what an accelerator omits are those of
+    `near_tile` then describes one instance of the innermost level. `queues`, `energy` and `area` describe issue and
+    synchronisation, and the energy and area coefficients. Defaults for what an accelerator omits are those of
     :class:`tvm_tiling.hardware.machine.Machine`.
     """
 
@@ -130,8 +132,9 @@ class Hardware:
         return found if file is None else found.calibrated_by(cls.load(file), key, str(file))
 
     def calibrated_by(self, other: Hardware, key: str, place: str) -> Hardware:
-        """This machine, whose key is `key`, with the values that the calibration of `other` has measured.
-        HardwareError, which names `place`, if `other` has no calibration, or that of another machine."""
+        """Return this machine, whose key is `key`, with the values measured by the calibration of `other`. Raises
+        HardwareError, naming `place`, if `other` has no calibration or that of another machine.
+        """
         assert self.cpu is not None
         if other.calibration is None:
             raise HardwareError(
@@ -146,12 +149,13 @@ class Hardware:
 
     @property
     def label(self) -> str:
-        """The name, and the calibration if there is one."""
+        """Return the name, and the calibration if there is one."""
         return f"{self.name}, {self.calibration.label}" if self.calibration else self.name
 
     def with_cores(self, cores: int) -> Hardware:
-        """This machine with `cores` of its CPU's cores in use, one thread on each. Raises HardwareError if it has no
-        CPU, or fewer cores."""
+        """Return this machine with `cores` of its CPU's cores in use, one thread on each. Raises HardwareError if it
+        has no CPU or fewer cores.
+        """
         if self.cpu is None:
             raise HardwareError(f"threads = {cores}, but {self.name} has no CPU")
         if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= self.cpu.cores:
@@ -189,9 +193,11 @@ class Hardware:
         acc_bytes_per_element: int | None = None,
         name: str = "neartile",
     ) -> Hardware:
-        """Return a near-tile accelerator from its parameters: bytes, bytes per cycle, multiply-accumulates per cycle at
-        the element size of the workload. `acc_bytes_per_element` None is that of the workload's accumulator type.
-        HardwareError for an invalid field."""
+        """Return a near-tile accelerator: `buf_a`, `buf_b`, `acc_max` and `sync_granularity` in bytes, `bw_a` and
+        `bw_b` in bytes per cycle, `macs_per_cycle` at the element size of the workload, and blocks of `block_m` x
+        `block_n` results. `acc_bytes_per_element` None is that of the workload's accumulator type. Raises HardwareError
+        for an invalid field.
+        """
         unit = NearTile(
             buf_a=buf_a,
             buf_b=buf_b,
@@ -218,8 +224,10 @@ class Hardware:
         name: str = "wfold",
         **further: Any,
     ) -> Hardware:
-        """Return a W-fold accelerator from its parameters: bytes per row, counts, rows of the two buffers of a
-        sub-unit. `further` are the other fields of :class:`WFold`. HardwareError for an invalid field."""
+        """Return a W-fold accelerator: `row_bytes` per row, `sub_units` of `units` multiply-accumulate units each, with
+        buffers of `first_buffer_rows` and `second_buffer_rows` rows. `further` are the other fields of :class:`WFold`.
+        Raises HardwareError for an invalid field.
+        """
         checks.known_fields("w_fold", further, WFold)
         unit = WFold(
             row_bytes=row_bytes,
@@ -243,9 +251,11 @@ class Hardware:
         engines: int = 1,
         name: str = "rnn",
     ) -> Hardware:
-        """Return a machine with a column engine from its parameters: NPE multipliers, an adder tree of `tree_inputs`
-        (None: for any number of columns) with a tail of `tree_tail`, threads per engine. `latencies` are in cycles:
-        those of mul, add, acc and tail in this order, or some of them by name. HardwareError for an invalid field."""
+        """Return a machine with `engines` column engines of `multipliers` (NPE) each, an adder tree of `tree_inputs`
+        (None: for any number of columns) with a tail of `tree_tail`, and `threads` per engine. `latencies` are in
+        cycles: those of mul, add, acc and tail in this order, or some of them by name. Raises HardwareError for an
+        invalid field.
+        """
         if not isinstance(latencies, Mapping):
             if len(latencies) not in (0, len(LATENCIES)):
                 raise HardwareError(f"column: latencies = {latencies!r}; expected four numbers, {', '.join(LATENCIES)}")

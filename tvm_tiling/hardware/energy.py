@@ -15,8 +15,10 @@ BYTE_PJ = {"external": 162.5, "internal": 12.5, "a": 2.5, "b": 2.5, "acc": 2.5, 
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """pJ of one multiply-accumulate by the bytes of its operands ("1", "2", "4"), of one byte read from or written to
-    the memory or buffer, and of one element of the vector engine. Defaults are those of a published 45 nm process."""
+    """Energy coefficients in pJ: `mac_pj` of one multiply-accumulate by the bytes of its operands ("1", "2", "4"),
+    `byte_pj` of one byte read from or written to a memory or buffer by its name, and `vector_pj` of one element of the
+    vector engine. Defaults are those of a published 45 nm process.
+    """
 
     mac_pj: dict[str, float] = field(default_factory=dict, hash=False)
     byte_pj: dict[str, float] = field(default_factory=dict, hash=False)

@@ -96,13 +96,12 @@ ICE_LAKE_CLIENT = replace(
 TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072, 12))
 # Intel's optimisation manual (Golden Cove); a calibration of a Xeon of the fifth generation found 47, 10 and 5.6 bytes
 # per cycle, and 4 cycles of an FMA. AMX is described in dot_instructions.py; no kernel uses it.
-# Costs: 20 to 150 tilings of each of 38 matrix multiplications, timed in turn on one core of a Xeon of the fifth
+# Costs: 20 to 150 tilings of each of 38 matrix multiplications, timed alternately on one core of a Xeon of the fifth
 # generation. Rows of A that collide cost nothing visible, as a line serves 16 steps; blocks of B beyond 0.8 MiB arrive
 # late; the lines of a tile of sums that are resumed arrive together. 512 rows of B on pages of their own would fill the
 # ways of L2 if its sets were used evenly; as physical addresses index it, they evict each other from 300 rows on.
-# Column blocks of direct convolutions of 128 to 512 KB were tried. Winograd: five shapes
-# of 14 to 56 wide with tiles of 2 and 4; of 0.06 to 0.5 of L2 for transformed inputs, 0.12 was fastest: 64 channels on
-# 56 wide took 260 us, not 324.
+# Column blocks of direct convolutions of 128 to 512 KB were tried. Winograd: five shapes of 14 to 56 wide with tiles of
+# 2 and 4; of 0.06 to 0.5 of L2 for transformed inputs, 0.12 was fastest: 64 channels on 56 wide took 260 us, not 324.
 SAPPHIRE_RAPIDS = replace(
     ICE_LAKE_SERVER,
     mcpu="sapphirerapids",
@@ -213,7 +212,7 @@ APPLE_M1 = replace(
     NEOVERSE_N1, mcpu="apple-a14", fma_units={128: 4}, l1=(128, 8), l2=(3072, 12), l3=(0, 0), rates=(40.0, 20.0, 16.0)
 )
 
-# Assumed for a CPU that the table does not contain: the minimum of what current CPUs of its kind have.
+# Assumed for a CPU that is not in the table: the minimum over current CPUs of its architecture.
 GENERIC = {
     "x86_64": Microarchitecture(
         mcpu="",

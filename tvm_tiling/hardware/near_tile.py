@@ -14,7 +14,8 @@ PARTIAL_BLOCKS = ("skipped", "padded", "streamed")
 
 @dataclass(frozen=True, kw_only=True)
 class NearTile:
-    """A near-tile accelerator: input buffers for A and B, a matrix engine, an accumulation buffer.
+    """A near-tile accelerator: input buffers for A and B of `buf_a` and `buf_b` bytes, a matrix engine, an accumulation
+    buffer of `acc_max` bytes. One synchronisation with the vector engine covers `sync_granularity` bytes of results.
 
     `bandwidth` maps the name of a memory to its bytes per cycle; `bw_a`/`bw_b`, if given, override it for that operand.
     `macs_per_cycle` is the peak at the element size of the workload; `macs_of_bytes` overrides it for elements of 1, 2

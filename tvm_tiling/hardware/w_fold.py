@@ -16,7 +16,8 @@ class WFold:
 
     A row is what is read, written and multiplied at once. Every sub-unit has `units` multiply-accumulate units of one
     row each, a first buffer for input rows and a second one for rows of weights, which is a ring buffer. Rates are rows
-    per cycle in steady state: of the broadcast of the main unit, of each sub-unit's weights, of results on the way out.
+    per cycle in steady state: `input_rows_per_cycle` of the broadcast of the main unit, `weight_rows_per_cycle` of each
+    sub-unit's weights, `output_rows_per_cycle` of results on the way out.
 
     A convolution starts at least `interval` cycles after the previous one and has its results `latency` cycles after
     its last step. One whose operand is the result of an earlier one waits for it, unless the engine `forwards`;

@@ -54,7 +54,7 @@ OPEN_PRECISIONS = ("float32", *HALVES)  # of models with dynamic shapes
 _MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")
 
 
-def compile_anew(
+def compile_uncached(
     model: Any,
     hardware: Hardware,
     settings: Sequence[Setting],
@@ -76,8 +76,9 @@ def compile_anew(
     limits: Limits | None,
     progress: Told | bool,
 ) -> Any:
-    """compile() for a model that is not known to be in the cache, for the target machine and the sizes in `settings`;
-    `digest`: the result of model_digest(), if it was computed."""
+    """Compile a model that was not found in the cache, for the target machine and the sizes in `settings`; arguments
+    and errors are those of compile(). `digest`: the result of model_digest(), if it was computed.
+    """
     configs = known_configs(database)
     if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
         return compile_operator(model, hardware, configs)
@@ -90,7 +91,7 @@ def compile_anew(
         if value is not None and (hardware.cpu is None or precision != "float32"):
             raise WorkloadError(
                 f"{called} = {value!r} is not supported on {hardware.name} with precision = {precision!r}; "
-                "expected a CPU, 'float32'"
+                "expected a CPU and 'float32'"
             )
     errors: list[LayerError] = []
     options = replace(options, configs=configs)

@@ -123,9 +123,9 @@ def compile_model(
         store, known = CompileCache(), with_changes(digest, weights, block, activations, logits)
         if (found := store.get(store.key(known, hardware, options))) is not None:
             return found
-    from .compilation import compile_anew
+    from .compilation import compile_uncached
 
-    return compile_anew(
+    return compile_uncached(
         model,
         hardware,
         settings,

@@ -1,4 +1,4 @@
-"""What deterministic=True cannot be combined with."""
+"""Options with which deterministic=True cannot be combined."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Alignment of a kernel's arguments: only that of their elements.
 
-TVM assumes an alignment of 64 bytes, but NumPy's memory is aligned to 16, and a part of an array to its elements. A
-model that had to copy each such input would spend up to two thirds of a small layer's run on it, since the other cores
-then fetch the copy from the cache of the core that made it. Loads and stores that require no alignment take the same
-time on aligned memory, and a few cycles more across the border of two cache lines.
+TVM assumes an alignment of 64 bytes, but NumPy's memory is aligned to 16, and a slice of an array only to its elements.
+A model that had to copy each such input would spend up to two thirds of a small layer's run on it, since the other
+cores then fetch the copy from the cache of the core that made it. Loads and stores that require no alignment take the
+same time on aligned memory, and a few cycles more across the border of two cache lines.
 """
 
 from __future__ import annotations

@@ -161,8 +161,9 @@ class Executable:
     # ---- measurement ------------------------------------------------------------------------------------------------
 
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Benchmark:
-        """Measure runs on these inputs for about `seconds` seconds, then each operator; the report includes the
-        result."""
+        """Measure runs on these inputs, given as in :meth:`run`, for about `seconds` seconds, then each operator; the
+        report includes the result. Raises WorkloadError for inputs that do not match the model.
+        """
         if not (isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0):
             raise WorkloadError(f"seconds = {seconds!r}; expected a finite number of at least 0")
         values = self.signature.arrays(arrays, named)
@@ -172,8 +173,8 @@ class Executable:
         return measured
 
     def profile(self, *arrays: Any, runs: int = RUNS, **named: Any) -> Profile:
-        """Profile the model on these inputs: when each operator runs and on which threads, in the run with the median
-        duration of `runs`, with hardware counters (perf_event) if the system permits them.
+        """Profile the model on these inputs, given as in :meth:`run`: when each operator runs and on which threads, in
+        the run with the median duration of `runs`, with hardware counters (perf_event) if the system permits them.
 
         `.save(path)` writes the timeline for Perfetto. Nothing else should run in this process meanwhile; another
         profile waits. Raises WorkloadError if the model cannot be profiled, because it was compiled by an earlier
@@ -240,8 +241,9 @@ class Executable:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file atomically. Equal models result in equal files if compiled with the same options
-        and version of this package on the same machine."""
+        """Write everything to the file `path` atomically. Equal models result in equal files if compiled with the same
+        options and version of this package on the same machine. Raises OSError if the file cannot be written.
+        """
         self._save(path, {})
 
     def export(
@@ -251,8 +253,9 @@ class Executable:
         name: str | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Path:
-        """Write a C library that needs neither TVM nor Python: header, source, kernels, weights, build files, and
-        examples in C and C++. Returns the directory, which has to be new, empty or created by a previous export.
+        """Write a C library that needs neither TVM nor Python to `folder`: header, source, kernels, weights, build
+        files, and examples in C and C++. Returns the directory, which has to be new, empty or created by a previous
+        export.
 
         `name`: prefix of the library and its functions, by default the name of the directory. `shapes`: for several
         variants, the shapes of inputs by name that select one.

@@ -19,8 +19,9 @@ _MASK, _PLACES = "attention_mask", "position_ids"
 
 @dataclass(frozen=True)
 class Generated:
-    """New `tokens` after a prompt of `prompt` tokens; the seconds of the prompt's run, which produces the first of
-    them, and of all others."""
+    """New `tokens` after a prompt of `prompt` tokens. `prompt_seconds` is the time of the prompt's run, which produces
+    the first of them, `seconds` that of all others.
+    """
 
     tokens: tuple[int, ...]
     prompt: int
@@ -49,8 +50,8 @@ def generate(
     stop: Collection[int] | None = None,
     on_token: Callable[[int], Any] | None = None,
 ) -> Generated:
-    """Generate up to `max_new` tokens after `tokens` with a model that maps token ids to logits; a session keeps its
-    caches.
+    """Generate up to `max_new` tokens after `tokens` with `executable`, a model that maps token ids to logits; a
+    session keeps its caches.
 
     Greedy if `top_p` is omitted; otherwise each token is sampled, with `seed`, from the most likely tokens with a total
     probability of `top_p`, after division of the logits by `temperature`. One of the `stop` tokens ends the generation,
@@ -130,7 +131,7 @@ class _Steps:
 
 def _most_likely(logits: np.ndarray) -> int:
     if not np.isfinite(logits).any():
-        raise WorkloadError("the model's logits are not numbers, so that no token is the most likely one")
+        raise WorkloadError("the model's logits are NaN; expected numbers")
     return int(np.nanargmax(logits))
 
 

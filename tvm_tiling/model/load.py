@@ -28,9 +28,9 @@ def load(
     threads: int | None = None,
     foreign: bool = False,
 ) -> Any:
-    """Load a saved executable. It contains native code, so loading it means trusting its author: a file that another
-    user owns or may write to is rejected, unless `digest`, its SHA-256 in hexadecimal, matches. The program of an
-    accelerator, which is only data, results in a SimulatedExecutable.
+    """Load the saved executable at `path`. It contains native code, so loading it means trusting its author: a file
+    that another user owns or may write to is rejected, unless `digest`, its SHA-256 in hexadecimal, matches. The
+    program of an accelerator, which is only data, results in a SimulatedExecutable.
 
     Weights are mapped pages of the file, shared by the processes that load it; the whole file is read once to verify
     its checksum. The file may be removed, or replaced as `save` does, while it is in use, but not overwritten or

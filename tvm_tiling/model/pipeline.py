@@ -6,7 +6,7 @@ roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
 integers          compute quantised regions in integers, on CPUs
 join_views        merge and cancel reshapes and transpositions
-channels_last     convert regions around convolutions to channels last, but for lone ones
+channels_last     convert regions around convolutions to channels last, except for isolated ones
 fuse_attention    fuse the matrix multiplications around a softmax
 legalise          lower operators to TIR with checked positions and in-bounds accesses
 fuse              fuse element-wise operators as epilogues

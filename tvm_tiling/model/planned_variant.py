@@ -103,7 +103,9 @@ class PlannedVariant(VariantBase):
             array, name = arrays[kept[number]], self.outputs[number].name
             if array.shape != kind.shape:
                 room, wanted = array.shape[-2], kind.shape[-2]
-                raise WorkloadError(f"the cache of {name!r} has room for {room} rows, but {wanted} are needed")
+                raise WorkloadError(
+                    f"the cache of {name!r} has room for {room} rows; expected at least {wanted}, by room="
+                )
             outputs.append(array)
         self._execute(Buffers(tables, arrays, outputs))
         return outputs

@@ -20,7 +20,9 @@ MOST_TASKS = 4096  # capacity per run, in addition to 64 per step
 
 @dataclass(frozen=True)
 class ProfiledStep:
-    """A call of an operator's kernel: seconds since the start of the run, and counters of the calling thread."""
+    """A call of an operator's kernel from `start` to `end`, seconds since the start of the run, with the counters of
+    the calling thread.
+    """
 
     operator: str
     start: float
@@ -30,7 +32,9 @@ class ProfiledStep:
 
 @dataclass(frozen=True)
 class ProfiledTask:
-    """A task of a step's parallel loop, on a thread: 0 is the caller. Times and counters as in steps."""
+    """A task of a step's parallel loop from `start` to `end` on a thread, where 0 is the caller. Times and counters are
+    as in steps.
+    """
 
     step: int
     thread: int
@@ -41,7 +45,8 @@ class ProfiledTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The run with the median duration among several profiled ones.
+    """The run with the median duration among `runs` profiled ones: its `steps`, the `tasks` of their parallel loops,
+    and the number of `threads`.
 
     `seconds`: duration from its first step to its last. `unprofiled`: median duration of runs without profiling, in
     seconds; the difference is the overhead of profiling. `counters`: names of the counters; `refused`: why hardware

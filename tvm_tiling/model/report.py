@@ -18,10 +18,14 @@ MULTIPLYING = ("convolution", "gemm", "attention", "recurrence")
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRecord:
-    """One operator of a model: times are seconds of all its calls in one run, None if unknown or not measured.
+    """One operator of a model, the kernel `name`: times are seconds of all its calls in one run, None if unknown or not
+    measured.
 
-    `workload` is that of one call of a convolution or a matrix multiplication, as returned by its `to_dict`. `nodes`:
-    names of the model's nodes computed by all its calls, in order; empty if the model has no names.
+    `kind` is "convolution", "gemm", "attention", "recurrence", "other" or "runtime"; `flops` are the operations of one
+    call as the model defines them, 0 if they are not counted. `form` is the algorithm or kernel variant, `why` the
+    reason for it, `decision` the decision as returned by its `to_dict`. `workload` is that of one call of a convolution
+    or a matrix multiplication, as returned by its `to_dict`. `nodes`: names of the model's nodes computed by all its
+    calls, in order; empty if the model has no names.
     """
 
     name: str
@@ -65,8 +69,8 @@ LATENCY = ("p50", "p90", "p99", "throughput")
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Seconds of a run: median (`p50`), interquartile range (`spread`), 90th and 99th percentile; and seconds of each
-    operator, all its calls together.
+    """Seconds of a run over `runs` runs: median (`p50`), interquartile range (`spread`), 90th and 99th percentile
+    (`p90`, `p99`); and in `operators` the seconds of each operator, all its calls together.
 
     `throughput`: runs per second, sequentially. With fewer than 100 runs the 99th percentile is close to the slowest
     one. `others`: share of the cores' time that other processes took while the runs were timed; None if unknown.
@@ -83,7 +87,7 @@ class Benchmark:
 
     @property
     def p50(self) -> float:
-        """The median."""
+        """The median, in seconds."""
         return self.median
 
     @property
@@ -133,11 +137,12 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
+    """The `operators` with their decisions, predicted and measured times, the slowest first; times are of one run.
 
-    `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
-    `others`: share of the cores' time that other processes took during the measurement; None if unknown. `graph`: the
-    steps of a run; empty if unknown.
+    `seconds` is the median latency of a run, None if it was not measured; `memory` the bytes used at run time;
+    `precision` and `deterministic` are those of the compilation. `compile_seconds` is the compile time of this
+    executable, 0 when it was loaded from a file or from the cache. `others`: share of the cores' time that other
+    processes took during the measurement; None if unknown. `graph`: the steps of a run; empty if unknown.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -150,7 +155,7 @@ class Report:
     graph: tuple[GraphStep, ...] = ()
 
     def share(self, record: OperatorRecord) -> float | None:
-        """Fraction of the measured time spent in an operator."""
+        """Fraction of the measured time spent in the operator `record`."""
         total = sum(o.measured_seconds or 0.0 for o in self.operators)
         return None if not total or record.measured_seconds is None else record.measured_seconds / total
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import WorkloadError
-from ..runtime.execution_policy import ExecutionPolicy, next_way, note_beside
-from ..runtime.launcher import Beside
+from ..runtime.execution_policy import ExecutionPolicy, next_way, note_concurrent
+from ..runtime.launcher import ConcurrentRuns
 from ..runtime.locks import ForkSafeLock
 from .executable import Executable
 
@@ -40,9 +40,9 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     if not policies or len(runs) < 2 or not _lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]
     try:
-        is_beside, is_timed = next_way(policies)
-        if is_beside:
-            results = _beside(runs, policies)
+        is_concurrent, is_timed = next_way(policies)
+        if is_concurrent:
+            results = _concurrently(runs, policies)
             if results is not None:
                 return results
         return _timed(runs, policies) if is_timed else [_run(executable, inputs) for executable, inputs in runs]
@@ -75,11 +75,11 @@ def _timed(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPo
         taken[executable.policy] += after - before
         before = after
     for policy, count in policies.items():
-        policy.in_turn.add(taken[policy] / count)
+        policy.sequential.add(taken[policy] / count)
     return results
 
 
-def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPolicy, int]) -> list[Any] | None:
+def _concurrently(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPolicy, int]) -> list[Any] | None:
     """The results; None if there are no threads available."""
     start = time.perf_counter()
     calls = [executable.chosen(_arrays(inputs), _named(inputs)) for executable, inputs in runs]
@@ -88,7 +88,7 @@ def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionP
     numbers = {variant: number for number, variant in enumerate(variants)}
     threads = min(max(executable.threads for executable, _ in runs), len(runs))
     try:
-        beside = Beside([variant.functions(threads, first[variant]) for variant in variants], len(calls))
+        concurrent = ConcurrentRuns([variant.functions(threads, first[variant]) for variant in variants], len(calls))
     except RuntimeError:
         return None
     taken = []
@@ -96,13 +96,13 @@ def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionP
         for variant, values in calls:
             inputs: Any = variant.lend(values)
             taken.append(inputs)
-            beside.add(numbers[variant], variant.arguments(inputs))
+            concurrent.add(numbers[variant], variant.arguments(inputs))
     finally:
-        given = beside.end()
+        given = concurrent.end()
     results = []
     for (variant, values), inputs, result in zip(calls, taken, given, strict=True):
         # A failed run is repeated, since its error belongs to the thread that raised it.
         results.append(variant.run(values) if result is None else variant.received(result, inputs))
         variant.give_back(inputs)
-    note_beside(policies, time.perf_counter() - start)
+    note_concurrent(policies, time.perf_counter() - start)
     return results

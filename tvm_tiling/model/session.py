@@ -1,4 +1,6 @@
-"""Consecutive runs with states: outputs that are inputs of the next run stay here, updated in place if possible."""
+"""Consecutive runs with states: outputs that are inputs of the next run are kept between the runs, and updated in place
+if possible.
+"""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Variant(VariantBase):
         return found[0] if len(found) == 1 else tuple(found)
 
     def _arrays(self, result: Any, given: Given) -> list[np.ndarray]:
-        """Outputs of the model's function, each with memory of its own."""
+        """Outputs of the model's function as arrays, each with memory of its own."""
         outputs = (result,) if isinstance(result, tvm.runtime.Tensor) else result
         return as_arrays(outputs, (*self._held, *given.spans))
 

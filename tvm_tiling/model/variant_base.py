@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.arrays import numpy_type
-from ..runtime.launcher import take_over
+from ..runtime.launcher import install_pool
 from ..runtime.library import Library
 from .graph import GraphStep, graph_of
 from .outputs import Output
@@ -46,7 +46,7 @@ class VariantBase:
         self._expected = tuple(zip(parts.signature.input_shapes, types, strict=True))
         self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of inputs, if they are dynamic
         self._state = threading.local()
-        self.launched = take_over(parts.library.native, parts.threads)
+        self.launched = install_pool(parts.library.native, parts.threads)
 
     @property
     def graph(self) -> tuple[GraphStep, ...]:

@@ -38,11 +38,12 @@ _READABLE: Mapping[str, Sequence[int]] = {
 
 
 def save_report(subject: Any, path: str | os.PathLike[str], title: str = "", *, against: Any = None) -> None:
-    """Write a report as one self-contained HTML file: the report of a model (`exe.report()`), with its times if
+    """Write `subject` as one self-contained HTML file: the report of a model (`exe.report()`), with its times if
     `exe.benchmark()` has been called; a profile (`exe.profile()`); the report of a simulation (`exe.simulate()`,
     `simulate()`) or of a search (`tune()`); or the result of a comparison as plain values.
 
-    `against`: the report of another build or run of the model to compare with.
+    `title`: the heading of the page, by default derived from the subject. `against`: the report of another build or run
+    of the model to compare with.
 
     Raises ModelFormatError for anything else, OSError if `path` cannot be written.
     """

@@ -21,7 +21,7 @@ from .simulation_advice import simulation_advice
 from .timeline import timeline
 
 if TYPE_CHECKING:
-    from ..accel.report.layer_map import LayerMap  # brings TVM
+    from ..accel.report.layer_map import LayerMap  # imports TVM
 
 MOST_NODES = 12
 """Number of nodes of a CPU operator that a table names."""

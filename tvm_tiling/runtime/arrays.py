@@ -36,8 +36,9 @@ def aligned(size: int) -> np.ndarray:
 
 
 def aligned_empty(shape: int | Sequence[int], dtype: str = "float32") -> np.ndarray:
-    """An uninitialised array aligned to 64 bytes, from which and to which kernels copy whole vectors fastest.
-    `dtype`: a name such as "float32" or "bfloat16"."""
+    """Return an uninitialised array of `shape`, aligned to 64 bytes, which is fastest for kernels to read and write.
+    `dtype`: a name such as "float32" or "bfloat16". Raises TypeError for an unknown one.
+    """
     kind = numpy_type(dtype)
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(extents) * kind.itemsize

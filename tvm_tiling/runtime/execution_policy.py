@@ -39,26 +39,26 @@ class ExecutionPolicy:
     """The latency per run of one model: sequentially, and concurrently as a share of the total."""
 
     def __init__(self) -> None:
-        self.in_turn, self.beside = Times(), Times()
+        self.sequential, self.concurrent = Times(), Times()
 
 
 def next_way(runs: Mapping[ExecutionPolicy, int]) -> tuple[bool, bool]:
     """Whether the given runs execute concurrently now, by the better policy or the one with fewer measurements, and
     whether they are timed. `runs`: number of runs per model."""
-    if not all(policy.in_turn.known for policy in runs):
+    if not all(policy.sequential.known for policy in runs):
         return False, True
-    if not all(policy.beside.known for policy in runs):
+    if not all(policy.concurrent.known for policy in runs):
         return True, True
-    in_turn = sum(count * policy.in_turn.usual for policy, count in runs.items())
-    beside = sum(count * policy.beside.usual for policy, count in runs.items())
+    sequential = sum(count * policy.sequential.usual for policy, count in runs.items())
+    concurrent = sum(count * policy.concurrent.usual for policy, count in runs.items())
     call = next(_calls)
-    return (beside < in_turn) != (call % AGAIN == 0), call % TIMED == 0
+    return (concurrent < sequential) != (call % AGAIN == 0), call % TIMED == 0
 
 
-def note_beside(runs: Mapping[ExecutionPolicy, int], seconds: float) -> None:
+def note_concurrent(runs: Mapping[ExecutionPolicy, int], seconds: float) -> None:
     """Record that these runs took `seconds` concurrently. A model's share is proportional to its sequential latency."""
-    if not all(policy.in_turn.known for policy in runs):
+    if not all(policy.sequential.known for policy in runs):
         return
-    share = seconds / max(sum(count * policy.in_turn.usual for policy, count in runs.items()), 1e-9)
+    share = seconds / max(sum(count * policy.sequential.usual for policy, count in runs.items()), 1e-9)
     for policy in runs:
-        policy.beside.add(share * policy.in_turn.usual)
+        policy.concurrent.add(share * policy.sequential.usual)

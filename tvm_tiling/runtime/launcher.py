@@ -32,10 +32,9 @@ _threads = 0  # of the pool, including the caller
 _limit: Callable[[int], None] | None = None
 
 
-def take_over(library: NativeLibrary | None, cores: int) -> bool:
-    """Make `library` run its parallel loops on up to `cores` cores of this process, shared with other models.
-
-    Returns False if the library does not contain the replacement.
+def install_pool(library: NativeLibrary | None, cores: int) -> bool:
+    """Install the thread pool of `library`, so that its parallel loops run on up to `cores` cores of this process,
+    shared with other models. Returns False if the library has no such pool.
     """
     global _first, _threads, _limit
     share = None if library is None else library.function(SHARE)
@@ -63,9 +62,9 @@ def launch_address(library: Callable[[], NativeLibrary | None], cores: int) -> i
     """The entry address for parallel loops of kernels that run on `cores` cores, in the threads of models. `library`
     provides a library if no model is loaded; None if it does not."""
     if _first is None:
-        take_over(library(), cores)
+        install_pool(library(), cores)
     elif cores > _threads:
-        take_over(_first[0], cores)
+        install_pool(_first[0], cores)
     return None if _first is None else _first[1]
 
 
@@ -80,16 +79,16 @@ def limit_thread(threads: int) -> None:
 
 
 def use_all_cores(count: int | None = None) -> int:
-    """Let kernels called from this thread run on `count` cores; returns the number of threads of TVM's pool. By
-    default, `count` is TVM_NUM_THREADS if set by the user, otherwise every usable core. A thread that does not call
-    this function gets the same, with the cores of the latest call in any thread, when it loads its first kernel that
-    was compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call
-    it before the search. Models from compile() have threads of their own (see its `threads`).
+    """Let kernels called from this thread run on `count` cores, and return the number of threads in TVM's pool. By
+    default, `count` is TVM_NUM_THREADS if the user has set it, otherwise the number of usable cores. A thread that does
+    not call this function gets the cores of the latest call in any thread when it loads its first kernel that was
+    compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call
+    this before the search. Models from compile() have threads of their own (see its `threads`).
 
-    Sets the variable TVM_NUM_THREADS as well, for pools that other threads and child processes make later. A pool of
-    TVM's that this thread already has cannot grow; then the smaller number is returned, after a warning; kernels that
-    were loaded with a C compiler at hand do not run in it. In a process that has been forked off, TVM's pool runs in
-    one thread where the fork was made: its threads are not there.
+    Also sets the variable TVM_NUM_THREADS, for pools that other threads and child processes create later. If this
+    thread already has a TVM pool, which cannot grow, a warning is issued and the smaller number is returned; kernels
+    that were loaded while a C compiler was available do not use that pool. In a forked process, the thread that forked
+    runs TVM's pool single-threaded, because the pool's threads do not exist there.
     """
     threads = choose_cores(count)
     limit_thread(chosen_cores())
@@ -123,7 +122,7 @@ def first_library() -> NativeLibrary | None:
         return None if _first is None else _first[0]
 
 
-class Beside:
+class ConcurrentRuns:
     """Concurrent runs of models, each on one core, which start when they are added. For one caller at a time."""
 
     def __init__(self, functions: Sequence[Sequence[Any]], most: int) -> None:

@@ -68,8 +68,8 @@ def _comparing_rows(measurer: object) -> ComparesRows:
     """Return `measurer` if it compares kernels over several numbers of rows. RunnerError for any other."""
     if not isinstance(measurer, ComparesRows):
         raise RunnerError(
-            f"runner: a {type(measurer).__name__} measures fixed sizes; expected for a dynamic number of "
-            f"rows: {LOCAL!r}, or a Measurer with over_rows"
+            f"runner: a {type(measurer).__name__} measures static sizes only; expected {LOCAL!r}, or a Measurer with "
+            "over_rows, for a dynamic number of rows"
         )
     return measurer
 

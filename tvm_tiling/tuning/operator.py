@@ -73,13 +73,13 @@ def _ranges(options: Mapping[str, Any], hardware: Hardware) -> dict[str, Range]:
     if given:
         raise WorkloadError(f"{', '.join(given)}: accepted for a model only, not for an operator")
     if dims and hardware.cpu is None:
-        raise HardwareError(f"dims: {hardware.name} computes fixed shapes only; expected none, or target='llvm'")
+        raise HardwareError(f"dims: {hardware.name} supports static shapes only; expected none, or target='llvm'")
     found: dict[str, Range] = {}
     for name, sizes in dims.items():
         ends = range_of(f"dims[{name!r}]", sizes)
         if ends is None or ends[1] < 1:
             raise WorkloadError(
-                f"dims[{name!r}] = {sizes!r}; expected for an operator: a range of sizes, as in (1, 512)"
+                f"dims[{name!r}] = {sizes!r}; expected a range of sizes for an operator, as in (1, 512)"
             )
         found[name] = Range(max(1, ends[0]), ends[1])
     return found

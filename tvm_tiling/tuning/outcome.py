@@ -20,7 +20,7 @@ FORMAT, VERSION = "tvm-tiling tuning", 1
 
 @dataclass(frozen=True, kw_only=True)
 class TuneReport:
-    """The search for one operator.
+    """The search for one operator, `workload` on `target`.
 
     Costs are in `unit`: "s", or "cycles" on an accelerator. `cost_before` is that of the analytical decision and
     `cost_after` that of `best`, None if nothing could be measured; `least` is a lower bound for the algorithm of the

@@ -21,7 +21,7 @@ MOST_HEADER = 1000  # bytes of the first line
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A measured configuration.
+    """A measured configuration, `config`; None for a trial of MetaSchedule by other rules.
 
     `number` counts the trials of its `operator`, including earlier sessions with the same database. `predicted` is the
     analytical prediction, `cost` the measurement, None if it failed, with the reason in `reason`; `best` is the lowest
@@ -126,15 +126,16 @@ def is_log(first: str | bytes) -> bool:
 
 
 def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
-    """Return the trials of a log, from all searches that were written to it. DatabaseError names an invalid line. An
-    incomplete last line, left by a killed process, is ignored."""
+    """Return the trials of the log at `path`, from all searches that were written to it. Raises DatabaseError, which
+    names the invalid line. An incomplete last line, left by a killed process, is ignored.
+    """
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().split("\n")
     if not is_log(lines[0]):
         raise DatabaseError(f"{path}, line 1: not a log of trials; expected a file written by `tvm-tiling tune --log`")
     version = plain_json(lines[0]).get("version")
     if version != VERSION:
-        raise DatabaseError(f"{path} has {other_version(version, (VERSION,), 'write the log anew')}")
+        raise DatabaseError(f"{path} has {other_version(version, (VERSION,), 'start a new log')}")
     found = []
     for number, line in enumerate(lines[1:-1], start=2):
         try:

@@ -45,19 +45,13 @@ def tune(
 
     model_or_op: a GemmWorkload or ConvWorkload; an operator as accepted by tiling_schedule; or a model as accepted by
     compile, with `model_options` of that function (`batch`, `dims`, `shapes`, `example_inputs`, `params`,
-    `calibration`, `limits`).
+    `calibration`, `limits`; on a CPU also `precision` "float32", "bfloat16" or "float16").
 
     `dims` may give ranges: dims={"m": (1, 512)} for the rows of a matrix multiplication, dims={"length": (1, 512)} for
     a dimension of a model. A matrix multiplication with a dynamic number of rows is then searched for one configuration
     for the whole range, which is taken if it is faster than the analytical decision in the geometric mean over sizes of
     the range, beyond noise.
 
-    model_or_op: a GemmWorkload or ConvWorkload; an operator as tiling_schedule takes it; or a model as compile takes
-    it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`,
-    `limits`; on a CPU `precision` "float32", "bfloat16" or "float16").
-    `dims` may give ranges: dims={"m": (1, 512)} of the rows of a GEMM, dims={"length": (1, 512)} of a model's dynamic
-    dimension. Then a GEMM with dynamic rows is searched for one configuration for the whole range, which is taken if it
-    is faster than the analytical one in the geometric mean over sizes of the range, beyond noise.
     `target` is "llvm" (this CPU), an accelerator, whose configurations are simulated, or a Hardware. `database`: a
     ShapeDatabase or its URL, which stores results and provides seeds; without one, results are only in the report.
     `trials`: the maximum number of configurations to measure, for one operator or for a whole model, including earlier
@@ -65,12 +59,14 @@ def tune(
     of a TVM tracker, or a Measurer. `cost_model` ranks what to try next and learns from every trial: a TilingCostModel,
     or a CostModel such as Formulas; by default a model of the analytical predictions and the newest trials on this
     machine in the database. `prepacked`: weights are packed outside the measured time; those of a model always are.
-    `seeded`: configurations of matching and near entries are measured first. `progress`: a function called after every
-    trial, or whether to show a progress bar on a terminal. `log`: a file that gets a line of JSON for every trial as it
-    completes, or a function called with its Trial; `report.log` has those of this session.
+    `seeded`: configurations of matching and near entries are measured first. `seed`: of the random numbers that choose
+    configurations to explore. `progress`: a function called after every trial, or whether to show a progress bar on a
+    terminal. `log`: a file that gets a line of JSON for every trial as it completes, or a function called with its
+    Trial; `report.log` has those of this session.
 
-    Ctrl-C ends the search early: the result so far is reported, and all measurements are kept. TilingErrors say what
-    cannot be tuned, reached or written.
+    Returns a TuneReport, or a ModelTuneReport for a model. Ctrl-C ends the search early: the result so far is reported,
+    and all measurements are kept. Raises a TilingError for an operator that cannot be tuned, a runner that cannot be
+    reached, and a database that cannot be written.
     """
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise WorkloadError(f"trials = {trials!r}; expected a whole number of at least 1")

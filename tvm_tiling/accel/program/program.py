@@ -19,6 +19,8 @@ __all__ = ["Memory", "Program", "Region", "Tensor"]
 class Program(ProgramTables):
     """Instructions for a machine.
 
+    `memories`, `queues`, `tensors` and `regions` are its tables: the memories that it uses, the names of its queues,
+    its inputs, outputs, constants and scratch tensors, and the operators that its instructions come from.
     `instructions` is an array of INSTRUCTION whose queue, memory and region numbers index the tables here; `constants`
     maps the name of every constant tensor to its array, which has the shape of the tensor and the type that STORAGE
     names. `hardware` is the machine that the program was made for; it can be timed on others. Raises ProgramError if
@@ -26,13 +28,14 @@ class Program(ProgramTables):
     """
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to one file, atomically."""
+        """Write the program to the file `path`, atomically. Raises OSError if it cannot be written."""
         save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Program:
-        """Load a saved program. It is pure data: nothing in the file is executed. ProgramError says what is wrong with
-        it."""
+        """Load the program in the file `path`. It is pure data: nothing in the file is executed. Raises ProgramError if
+        it is not a valid program.
+        """
         return load(cls, path)
 
     def disassemble(self) -> str:

@@ -32,8 +32,8 @@ def record_bordered_copy(found: Instances, places: Places, rows: Rows, queue: st
     target = access(found, places, store.buffer, store.indices)
     if border is None or EXTERNAL in (source.memory, target.memory) or source.kind != target.kind:
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} computes {store.value}; expected for a conditional value: a copy on "
-            "the chip within a border of one constant"
+            f"block {found.leaf.name!r} computes the conditional value {store.value}; expected a copy on the chip "
+            "within a border of one constant"
         )
     some, low, high = inside_of(found, condition)
     record_fill(found, rows, queue, target, border)

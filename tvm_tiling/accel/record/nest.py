@@ -103,7 +103,7 @@ class Nest:
 
     def _loop(self, stmt: tirx.For, loops: tuple[Loop, ...], path: tuple[int, ...], start: int) -> int:
         if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min) != 0:
-            raise self.refuse(f"loop {stmt.loop_var.name} does not start at 0")
+            raise self.refuse(f"loop {stmt.loop_var.name} does not start at 0; expected loops that do")
         stages = stmt.annotations.get("software_pipeline_stage")
         most = self._most(stmt.extent, loops, stmt.loop_var.name)
         loop = Loop(stmt.loop_var, stmt.extent, most, None if stages is None else tuple(int(s) for s in stages))

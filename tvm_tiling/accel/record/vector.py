@@ -240,7 +240,7 @@ class VectorBlock:
     ) -> StridedAccess:
         value = self.operand(expr)
         if not isinstance(value, StridedAccess):
-            raise self.refuse(expr, "is a constant; expected fold it first")
+            raise self.refuse(expr, "is a constant; expected it to be folded")
         with_numbers = function.operands == 2 or bool(function.immediates)
         return self.apply(function, value, target, float(first) if with_numbers else None, second)
 

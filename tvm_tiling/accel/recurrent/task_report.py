@@ -58,7 +58,8 @@ class TaskTime:
 class TaskReport:
     """Tasks that shared the column engines of a machine.
 
-    `cycles` counts until the last result of all tasks; `utilisation` is the cycles that all multipliers of the engines
+    `cycles` counts until the last result of all tasks, which take `macs` multiply-accumulates; `tasks` has the times of
+    each, in the order given; `utilisation` is the cycles that all multipliers of the engines
     need at peak over the cycles taken. `lower_bound` are the cycles of the busiest engine or port, `upper_bound` those
     of everything in series. `clock_mhz` is None if unknown.
     """

@@ -79,7 +79,10 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class SimReport:
-    """The timing of a program on a machine.
+    """The timing of a program on a machine: its number of `instructions` and of multiply-accumulates (`macs`), the
+    `cycles` that it takes, and where they go.
+
+    `engines` has the time of each queue, `memories` the use of each memory, by name.
 
     `utilisation` is the cycles that the multiplier arrays need at peak over the cycles taken. `bytes` are those moved
     between the chip and the external and internal memory, by operand: a, b, out. `lower_bound` is the roofline, the

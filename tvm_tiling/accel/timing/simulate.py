@@ -45,12 +45,12 @@ def simulate(
     *,
     check: bool = True,
 ) -> SimReport | TaskReport:
-    """Return the timing of `program` on `hardware`: a machine, the name of a preset or a TOML file; by default, the
-    machine that the program was made for. Nothing is executed; :func:`tvm_tiling.accel.functional.run.run` computes
-    results.
+    """Return the timing of `program` on `hardware` as a SimReport: a machine, the name of a preset or a TOML file; by
+    default, the machine that the program was made for. Nothing is executed; :func:`tvm_tiling.accel.functional.run.run`
+    computes results.
 
-    A list of tasks, each (program of one time step, steps, arrival in cycles), shares the column engine:
-    :func:`tvm_tiling.accel.recurrent.tasks.simulate_tasks`.
+    A list of tasks, each (program of one time step, steps, arrival in cycles), shares the column engine, and gives a
+    TaskReport: :func:`tvm_tiling.accel.recurrent.tasks.simulate_tasks`.
 
     SimulationError for a deadlock, for a hazard and for an operand outside its memory, since the timing of such a
     program is meaningless; `check=False` times it anyway and skips the search for hazards. HardwareError if the machine

@@ -29,7 +29,10 @@ __all__ = ["Blocks", "Config", "Tiling", "Value", "config_of", "rule_for", "rule
 def config_of(
     tiling: Decision, workload: GemmWorkload | ConvWorkload, hardware: Hardware, around: Surroundings | None = None
 ) -> Config:
-    """Return the choices of a decision independently of its shape; `around` is the context in which it was made."""
+    """Return the choices of `tiling`, the decision for `workload` on `hardware`, independently of its shape; `around`
+    is the context in which it was made. Raises UnsupportedOperator for a decision without a configuration, such as that
+    of recurrent layers.
+    """
     if tiling.rule is None:
         raise UnsupportedOperator(
             f"config: a decision of {tiling.op!r} has no configuration; expected one of a gemm or a conv"

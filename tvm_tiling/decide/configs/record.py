@@ -46,9 +46,9 @@ class Blocks:
 class Config:
     """The tiling of an operator as data.
 
-    `form` is the kernel: on a CPU "normal", "inline", "pack" or "stream" for a GEMM, and one of FORMS in
-    conv/cpu_conv.py for a convolution; on an accelerator "matrix", "levels" or "wfold". `choices` are sorted by name;
-    the names depend on the kernel. `levels`, outermost first, follow from kernel, choices and shape. They are
+    `op` is "gemm" or "conv", `form` the kernel: on a CPU "normal", "inline", "pack" or "stream" for a GEMM, and one of
+    FORMS in conv/cpu_conv.py for a convolution; on an accelerator "matrix", "levels" or "wfold". `choices` are sorted
+    by name; the names depend on the kernel. `levels`, outermost first, follow from kernel, choices and shape. They are
     informative, and ignored when configurations are compared.
     """
 
@@ -59,7 +59,7 @@ class Config:
 
     @classmethod
     def of(cls, op: str, form: str, choices: Mapping[str, Value], levels: Iterable[Blocks] = ()) -> Config:
-        """Create a configuration from choices in any order."""
+        """Create a configuration of the operator `op` from choices in any order."""
         return cls(op=op, form=form, choices=tuple(sorted(choices.items())), levels=tuple(levels))
 
     @property

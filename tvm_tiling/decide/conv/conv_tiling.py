@@ -12,7 +12,7 @@ from .winograd import WinogradTiling
 
 
 class Candidate(NamedTuple):
-    """An algorithm that was compared: its predicted time (None if it is not applicable), and the reason."""
+    """An algorithm that was compared: its predicted seconds (None if it is not applicable), and the reason."""
 
     form: str
     predicted_seconds: float | None
@@ -29,7 +29,8 @@ class ConvTiling(Decision):
     """Tiling of a convolution. Fields that belong to another machine than the decision's are None.
 
     `form` is the algorithm: "direct", "gemm", "wfold", "depthwise" and so on. `stride_fold` is the factor by which
-    columns are folded into channels: the stride along W if it is folded, else 1 (so test `stride_fold > 1`).
+    columns are folded into channels: the stride along W if it is folded, else 1 (so test `stride_fold > 1`). On a CPU,
+    `predicted_seconds` is the time of one call, and `candidates` are the algorithms that were compared.
 
     On a W-fold accelerator, granularities are bytes and counts; these, `steps` and `cycles` are those of one image with
     all its groups, and a batch takes a multiple. `aco`, `co_block` and `bci` are those of one group. `reads` counts
@@ -89,9 +90,9 @@ class ConvTiling(Decision):
     inner_order: str | None = None  # "mn": tiles of pixels outside panels of channels; "nm": panels outside
     merge_taps: bool | None = None  # the taps of a kernel row form one run
     pitch: int | None = None  # elements between adjacent positions of the band or input
-    copy_input: bool | None = None
-    threads_rows: int | None = None
-    threads_columns: int | None = None
+    copy_input: bool | None = None  # the input is first copied band by band, padded and with adjacent channels
+    threads_rows: int | None = None  # parts into which cores divide the rows of tiles
+    threads_columns: int | None = None  # parts into which cores divide the output channels
     pack_w: str | None = None  # "none", "run" (packed at run time), "ahead" (prepacked)
     product: GemmTiling | None = None  # algorithm "gemm"
     winograd: WinogradTiling | None = None  # algorithm "winograd"

@@ -33,7 +33,9 @@ class Microkernel:
     `form` is "normal" (a good leading dimension), "nocopy" (a bad one, but m rows fit the ways) or "inline" (rows
     0..keep of A are read in place and the `copied` rows keep..m from a small contiguous buffer that the kernel fills as
     it runs). Except for "inline", keep is m and copied is 0. `ratio` is the multiply-adds per load and `in_flight` the
-    independent multiply-adds in one step of K.
+    independent multiply-adds in one step of K. `registers_used` counts vector registers, `instructions_per_fma` the
+    multiply-adds, loads and broadcasts of a step per multiply-add. `limits` has the figures of each limit, `reasons`
+    those of the choice.
     """
 
     m: int

@@ -72,11 +72,12 @@ class LevelConfig:
 class LevelsTiling(Decision):
     """Tiling of a matrix multiplication through the storage levels of a machine, outermost level first.
 
-    One instruction of the matrix engines multiplies blocks of `tile_m` x `tile_n` x `tile_k`. From `split_level`
-    inwards, blocks hold only steps of K; "" means that K is never split. `sum_slots` blocks of sums are held in the
-    innermost level at once. `load_a` and `load_b` count the loads from external memory. `cycles` is predicted for one
-    multiplication of a batch; `utilisation` is that of all multipliers over these cycles. For a convolution, `points`
-    is the number of output points in a line, and kernels of `groups` groups are held at once.
+    One instruction of the matrix engines multiplies blocks of `tile_m` x `tile_n` x `tile_k`; `tile_order` "mn" puts
+    the loop over tiles of m outside that over tiles of n. From `split_level` inwards, blocks hold only steps of K; ""
+    means that K is never split. `sum_slots` blocks of sums are held in the innermost level at once. `load_a` and
+    `load_b` count the loads from external memory. `cycles` is predicted for one multiplication of a batch;
+    `utilisation` is that of all multipliers over these cycles. For a convolution, `points` is the number of output
+    points in a line, and kernels of `groups` groups are held at once.
     """
 
     op: ClassVar[str] = "levels"

@@ -33,7 +33,7 @@ class RnnCpuTiling(Decision):
 
     `ep` columns and `vp` rows of the recurrent weights at once on `threads` cores are those of the first layer;
     `layers` holds all. `cycles_per_step` covers all layers and directions, including a step's share of the input matrix
-    multiplications; `utilisation` is that of the multiply-add units.
+    multiplications; `utilisation` is that of the multiply-add units, `predicted_seconds` the time of one call.
     """
 
     op: ClassVar[str] = "rnn_cpu"

@@ -214,7 +214,9 @@ def _pad(node: OpenNode) -> relax.Expr | None:
             raise ValueError("axes must be known at compile time")
         axes = [axis_of(axis, rank) for axis in given]
     if pads is None or len(pads) != 2 * len(axes):
-        raise ValueError(f"expected pads for {quantity(len(axes), 'axis', 'axes')}")
+        raise ValueError(
+            f"{quantity(len(pads or ()), 'pad')} for {quantity(len(axes), 'axis', 'axes')}; expected two per axis"
+        )
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise ValueError(
             f"mode {mode!r} is not supported for tensors of dynamic shape; expected constant, edge, reflect, wrap"

@@ -182,17 +182,17 @@ def in_order(root: Expr, known: Container[int] = ()) -> Iterator[Expr]:
 
 # ---- releases -------------------------------------------------------------------------------------------------------
 #
-# What changed between TVM's releases in the meaning of a Relay file, and in which release. Where a file does not tell
-# its release (text without metadata does not), shapes and numbers of operands decide, and where they cannot, the newer
-# meaning holds. Text of 0.6 and before tells by its first line, v0.0.4.
+# Changes in the meaning of Relay files between TVM's releases, and the release of each. If a file does not state its
+# release (text without metadata does not), the shapes and numbers of operands decide; if they are inconclusive, the
+# newer meaning is assumed. Text of 0.6 and earlier is identified by its first line, v0.0.4.
 
-# Before, nn.batch_matmul(a, b) transposes b; since, transpose_a and transpose_b decide.
+# Before this release, nn.batch_matmul(a, b) transposes b; since then, transpose_a and transpose_b decide.
 BATCH_MATMUL_FLAGS = (0, 8)
-# Before, a vector as the condition of where selects rows; since, it broadcasts along the last axis.
+# Before, a vector as the condition of where selects rows; since then, it broadcasts along the last axis.
 WHERE_SPREADS = (0, 8)
-# Before, the weight layout of a transposed convolution is named OI... although inputs come first; since, IO....
+# Before, the weight layout of a transposed convolution is named OI... although inputs come first; since then, IO....
 INPUTS_FIRST = (0, 12)
-# Before, image.resize aligns corners by default; since, it has a coordinate_transformation_mode.
+# Before, image.resize aligns corners by default; since then, it has a coordinate_transformation_mode.
 RESIZE_MODES = (0, 7)
 
 

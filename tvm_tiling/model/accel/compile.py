@@ -112,8 +112,8 @@ def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel
     """The single model to compile for an accelerator. Raises HardwareError for several sizes."""
     if len(models) != 1:
         raise HardwareError(
-            f"{hardware.name}: {len(models)} sizes of dynamic dimensions are given; expected for "
-            "accelerators: one size each"
+            f"{hardware.name}: dynamic dimensions are given {len(models)} combinations of sizes; expected one size "
+            "for each on accelerators"
         )
     return models[0]
 

@@ -211,18 +211,18 @@ def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
     """The layer of a recurrence. Raises UnsupportedOperator if the engine does not support it."""
     if r.peepholes:
         raise UnsupportedOperator(
-            "an LSTM with peepholes is not supported; expected on the column engine: gates of x and h only"
+            "an LSTM with peepholes is not supported on the column engine; expected gates of x and h only"
         )
     x, of_inputs, bias = _projection(graph, given["projected"])
     of_state = array(given["weights"])
     if of_state is None:
         raise UnsupportedOperator(
-            "weights that are not constant are not supported; expected on the column engine: constants"
+            "weights that are not constant are not supported on the column engine; expected constants"
         )
     lengths = array(given["lengths"]) if r.lengths else None
     if r.lengths and lengths is None:
         raise UnsupportedOperator(
-            "sequence lengths known only at run time are not supported; expected on the column engine: constants"
+            "sequence lengths known only at run time are not supported on the column engine; expected constants"
         )
     workload = RnnWorkload(
         cell=r.cell,
@@ -237,7 +237,7 @@ def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
     inner = array(given["bias"]) if "bias" in given else None
     if "bias" in given and inner is None:
         raise UnsupportedOperator(
-            "a bias that is not constant is not supported; expected on the column engine: constants"
+            "a bias that is not constant is not supported on the column engine; expected a constant"
         )
     of_inputs, of_state = (_in_order(r, w) for w in (of_inputs, of_state))
     biases = _row_biases(workload, _in_order(r, bias), inner)
@@ -271,8 +271,8 @@ def _projection(graph: Graph, projected: Expr) -> tuple[Expr, np.ndarray, np.nda
     weights = array(value.args[1]) if is_op(value, "matmul") else None
     if weights is None or weights.ndim != 2:
         raise UnsupportedOperator(
-            "inputs that are not a matrix multiplication with constant weights and biases are not supported; "
-            "expected on the column engine: such a matrix multiplication"
+            "inputs that are not a matrix multiplication with constant weights and biases are not supported on the "
+            "column engine; expected such a matrix multiplication"
         )
     return value.args[0], weights.T, bias
 
@@ -306,9 +306,8 @@ def _weight_bits(of_inputs: np.ndarray, of_state: np.ndarray, biases: np.ndarray
         if weight * 2**bits < 2**15 - 0.5 and (most + rounding) * 2.0 ** (FRACTION + bits) < 2**31:
             return bits
     raise UnsupportedOperator(
-        f"weights of up to {weight:.4g} with sums of up to {most:.4g} are not supported; expected on the "
-        f"column engine: weights below {2**15:d} and sums below {2 ** (31 - FRACTION):d}, which fit in 16 and "
-        "32 bits"
+        f"weights of up to {weight:.4g} with sums of up to {most:.4g} are not supported on the column engine; "
+        f"expected weights below {2**15:d} and sums below {2 ** (31 - FRACTION):d}, which fit in 16 and 32 bits"
     )
 
 

@@ -1,4 +1,4 @@
-"""Elementary functions in types for which TVM generates no code.
+"""Elementary functions in types for which TVM cannot generate code.
 
 Float16 functions are computed in float32; float64 ones use the C library where TVM only has float32 versions. PRelu is
 included for slopes along an axis of dynamic size.

@@ -1,9 +1,9 @@
-"""Integer divisions, shifts and comparisons that are defined for all values; multiplications and divisions by a number
-0, as TIR.
+"""Integer divisions, shifts and comparisons that are defined for all values, and multiplications and divisions by the
+constant 0, as TIR.
 
 Constant divisors are checked here, computed ones by a kernel at run time (lowering/divisors.py). Other undefined cases
-get a result in every PrimFunc (lowering/integers.py). A float number 0 becomes a tensor: TIR rejects a division by the
-number, and simplifies 0 * x and 0 / x to 0 even if x is infinite or NaN.
+get a result in every PrimFunc (lowering/integers.py). A float constant 0 becomes a tensor: TIR rejects a division by
+the constant, and simplifies 0 * x and 0 / x to 0 even if x is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _by_tvm(builder: relax.BlockBuilder, call: Any, left: relax.Expr, right: rel
 
 
 def _without_zero(builder: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr:
-    """A number 0 as a tensor; anything else unchanged."""
+    """A constant 0 as a tensor; anything else unchanged."""
     value = constant_value(builder, operand)
     return builder.emit(operand) if value is not None and not value.ndim and value == 0 else operand
 

@@ -41,8 +41,9 @@ BROADCASTING = frozenset(
 
 
 def channels_last(mod: tvm.IRModule, but: frozenset[relax.Var] = frozenset()) -> tvm.IRModule:
-    """`mod` with its convolutions, and the regions between them, in channels-last order; but for the convolutions of
-    these results."""
+    """`mod` with its convolutions, and the regions between them, in channels-last order, except for the convolutions
+    whose results are in `but`.
+    """
     return rewrite(mod, _Orders(but))
 
 

@@ -1,8 +1,8 @@
-"""Convolutions that stand alone between a model's borders, and the axis order in which each of them runs.
+"""Isolated convolutions, those without a region of other convolutions around them, and the axis order of each.
 
-Channels last pays off in regions of several convolutions. One that reads a model's input, and whose result reaches the
-outputs through element-wise operators only, would be transposed twice for itself: decide/conv/axis_order.py decides
-whether it is.
+Channels last pays off in regions of several convolutions. A convolution that reads a model's input, and whose result
+reaches the outputs through element-wise operators only, would need two transpositions of its own;
+decide/conv/axis_order.py decides whether they are worthwhile.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ Readers: TypeAlias = dict[relax.Var, list[tuple[relax.Var, Expr]]]
 
 
 def with_channels_first(mod: tvm.IRModule, hardware: Hardware, options: Options) -> frozenset[relax.Var]:
-    """The results of convolutions of `mod` that keep the order of the model's input and output; with
-    deterministic=True none, as the choice depends on the batch and the number of cores."""
+    """The results of the convolutions in `mod` that keep the axis order of the model's input and output. Empty with
+    deterministic=True, because the choice depends on the batch and the number of cores.
+    """
     if options.deterministic:
         return frozenset()
     return frozenset(

@@ -68,6 +68,10 @@ class ShapeDatabase:
     url: "sqlite:///shapes.db" or the path of a file, or "postgresql+psycopg://user@host/name". Several processes may
     write at once; a method that writes returns once committed, and a killed process leaves nothing half-written. With
     `create` False, the database must exist. Every method raises DatabaseError if it cannot be read or written.
+
+    In all methods, `target` is the machine, as in tiling_schedule; `epilogue` names the epilogue fused to the
+    `workload` ("" for none), and `prepacked` says that its weights are prepacked. All of them are part of the key of an
+    entry.
     """
 
     def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -110,13 +114,13 @@ class ShapeDatabase:
         prepacked: bool = False,
         decided_cost: float | None = None,
     ) -> None:
-        """Store a measured shape: `cost` in seconds, or in cycles on an accelerator. `config` may be the decision
-        itself. `decided_cost` is the cost of the analytical decision, measured in the same session.
+        """Store a measured shape, `workload`: `cost` in seconds, or in cycles on an accelerator, with `energy_pj` if it
+        is known. `config` may be the decision itself. `kind` is "initial", or "boundary" for a shape that an initial
+        one was reduced to. `decided_cost` is the cost of the analytical decision, measured in the same session.
 
         If the shape is already stored, the cheaper configuration is kept; a newer cost of the same configuration
-        replaces the older one. `epilogue` names the fused epilogue, `prepacked` says that weights are prepacked: both
-        are part of the key. A pointwise convolution on a matrix engine is stored, and found, as a matrix
-        multiplication. DatabaseError for a cost that the CPU cannot achieve.
+        replaces the older one. A pointwise convolution on a matrix engine is stored, and found, as a matrix
+        multiplication. Raises DatabaseError for a cost that the CPU cannot achieve.
         """
         hardware = hardware_of(target)
         workload = as_scheduled(workload, hardware)
@@ -133,8 +137,9 @@ class ShapeDatabase:
         self.add_many([entry], target=hardware)
 
     def add_many(self, entries: Iterable[Entry], *, target: Target) -> None:
-        """Store many measured shapes: all of them or, after an error, none. A cost that the CPU cannot achieve is
-        refused."""
+        """Store many measured shapes, `entries`: all of them or, after an error, none. Raises DatabaseError for a cost
+        that the CPU cannot achieve.
+        """
         hardware = hardware_of(target)
         found = list(entries)
         if hardware.cpu is not None:
@@ -211,9 +216,9 @@ class ShapeDatabase:
     def match(
         self, workload: Workload, *, target: Target, order: str = "steps", epilogue: str = "", prepacked: bool = False
     ) -> Hit | None:
-        """Return the entry that serves a shape, or None, in which case the analytical decision applies. `Hit.chosen`
-        says whether its configuration is taken, or the analytical decision because it is estimated to be cheaper, and
-        `Hit.choice` why.
+        """Return the entry that serves the shape of `workload`, or None, in which case the analytical decision applies.
+        `Hit.chosen` says whether its configuration is taken, or the analytical decision because it is estimated to be
+        cheaper, and `Hit.choice` why.
 
         order "steps": the first of the four matching steps that finds any entry, and the lowest estimate among several;
         "estimate": the lowest estimate of all steps.
@@ -231,9 +236,11 @@ class ShapeDatabase:
     def estimate(
         self, workload: Workload, *, target: Target, epilogue: str = "", prepacked: bool = False
     ) -> Estimate | None:
-        """Return the estimated cost of a shape as computed with this database, with its interval: for the configuration
-        of the entry that serves it, or for the analytical decision, corrected by the measurements of the operator's
-        nearest shapes, multiples or not. None if nothing of the operator was measured on `target` in these types."""
+        """Return the estimated cost of `workload` as computed with this database, with its interval: for the
+        configuration of the entry that serves it, or for the analytical decision, corrected by the measurements of the
+        operator's nearest shapes, multiples or not. None if nothing of the operator was measured on `target` in these
+        types.
+        """
         hardware = hardware_of(target)
         hit = self.match(workload, target=hardware, epilogue=epilogue, prepacked=prepacked)
         if hit is not None and hit.chosen == "entry" and hit.estimated is not None:
@@ -253,8 +260,9 @@ class ShapeDatabase:
         prepacked: bool = False,
         limit: int = 8,
     ) -> list[Hit]:
-        """Return up to `limit` entries that serve a shape, in the order of their steps or estimates; `match` takes
-        one."""
+        """Return up to `limit` entries that serve `workload`, in the order of their steps or estimates; `match` takes
+        one.
+        """
         if order not in ORDERS:
             raise DatabaseError(f"order = {order!r}; expected {', '.join(map(repr, ORDERS))}")
         with self._store.read() as connection:
@@ -265,8 +273,9 @@ class ShapeDatabase:
     def nearest(
         self, workload: Workload, *, target: Target, epilogue: str = "", prepacked: bool = False, limit: int = 4
     ) -> list[Entry]:
-        """Return up to `limit` entries of the same key, nearest first by the differences of their axes, multiples or
-        not."""
+        """Return up to `limit` entries of the same key as `workload`, nearest first by the differences of their axes,
+        multiples or not.
+        """
         with self._store.read() as connection:
             wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return nearest(connection, wanted, limit) if wanted else []
@@ -274,9 +283,10 @@ class ShapeDatabase:
     def config_for(
         self, workload: Workload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> Config | None:
-        """Return the configuration of the match, for schedules; None if there is none or the analytical decision is
-        cheaper. `prepacked`: weights are prepacked. If no entry with this `epilogue` applies, one without an epilogue
-        does: only its configuration is used, so its cost is then a guess."""
+        """Return the configuration of the match for `workload` on `hardware`, for schedules; None if there is none or
+        the analytical decision is cheaper. If no entry with this `epilogue` applies, one without an epilogue does: only
+        its configuration is used, so its cost is then a guess.
+        """
         for behind in dict.fromkeys((epilogue, "")):
             hit = self.match(workload, target=hardware, epilogue=behind, prepacked=prepacked)
             if hit is not None and hit.choice is not None and hit.choice.config is not None:
@@ -325,8 +335,9 @@ class ShapeDatabase:
         return None
 
     def entries(self, *, target: Target | None = None, kind: str | None = None) -> Iterator[tuple[Fingerprint, Entry]]:
-        """Yield all entries with the machine that they were measured on, or those of one machine or kind, in the order
-        of their keys."""
+        """Yield all entries with the machine that they were measured on, or those of one machine (`target`) or `kind`,
+        in the order of their keys.
+        """
         if kind not in (None, *KINDS):
             raise DatabaseError(f"kind = {kind!r}; expected {', '.join(map(repr, KINDS))} or None")
         query = sa.select(FINGERPRINTS.c.record.label("machine"), KEYS.c.record.label("key"), ENTRIES)
@@ -347,7 +358,7 @@ class ShapeDatabase:
                 yield machines[row.machine], entry_of(row, keys[row.key])
 
     def holdings(self) -> list[Holding]:
-        """Return the machines that have entries, with their numbers."""
+        """Return the machines that have entries, with the number of entries of each kind."""
         counted = [sa.func.count().filter(ENTRIES.c.kind == kind).label(kind) for kind in KINDS]
         query = sa.select(FINGERPRINTS.c.record, *counted).select_from(FINGERPRINTS).outerjoin(KEYS).outerjoin(ENTRIES)
         query = query.group_by(FINGERPRINTS.c.id, FINGERPRINTS.c.record)
@@ -372,7 +383,7 @@ class ShapeDatabase:
             return write_lines(connection, file)
 
     def check(self) -> CheckReport:
-        """Check every row: the file, the references between tables, the figures of each entry."""
+        """Check the file, the references between tables and the figures of each entry; return the problems found."""
         with self._store.read() as connection:
             return check(connection)
 

@@ -73,9 +73,9 @@ class GenerationProgress:
 class GenerationReport:
     """The outcome of a generation, including earlier sessions.
 
-    `initial` shapes were stored, with `boundary` shapes; `dear` ones exceed the threshold; `failed` could not be
-    measured, with their reasons; `left` were not started before the time limit. `measured` counts the measurements of
-    this session, `earlier` the shapes of other sessions.
+    `initial` shapes were stored, with `boundary` shapes; `dear` shapes cost more than the threshold; `failed` shapes
+    could not be measured, for the reasons given; `left` were not started before the time limit. `measured` counts the
+    measurements of this session, `earlier` the shapes of other sessions.
     """
 
     shapes: int

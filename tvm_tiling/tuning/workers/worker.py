@@ -100,7 +100,7 @@ class Worker:
         self._doing["failed"] += failed
 
     def serve(self) -> None:
-        """Serve until `end` is called, reconnecting to a tracker that is gone."""
+        """Serve sessions until `end` is called, reconnecting to the tracker if the connection is lost."""
         while not self._ended.is_set():
             try:
                 with self._at_tracker() as connection:
