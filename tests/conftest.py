@@ -7,6 +7,7 @@ import gc
 import inspect
 import os
 import re
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from skips import Skips
 # multiplications and for 26 ms after them: a quarter of the processor time of such tests. NumPy, which reads this
 # variable, is imported later.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Where the environment forbids bytecode files, every process that a test starts compiles the whole package, 0.6 s, and
+# every worker all modules of tests, 6 s. Pytest writes its own caches into the tree as well.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Tests compare decisions, which a calibration of the machine that runs them would change.
 os.environ["TVM_TILING_CALIBRATION"] = "off"

@@ -248,9 +248,14 @@ def test_the_walk_sees_circles():
 
 def in_functions(source: str) -> list[ast.AST]:
     """Return the nodes inside functions, which are executed when they are called."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)]
-    return [inner for function in found for inner in ast.walk(function)]
+    left: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
+    found: list[ast.AST] = []
+    while left:
+        node, inside = left.pop()
+        if inside := inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            found.append(node)
+        left += ((child, inside) for child in ast.iter_child_nodes(node))
+    return found
 
 
 def at_once(source: str) -> list[ast.AST]:
