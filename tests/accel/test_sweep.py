@@ -82,6 +82,12 @@ def test_the_front_are_those_that_no_other_one_beats(drawn, objectives):
     assert bool(found) == bool(running)
 
 
+def test_areas_that_differ_by_rounding_are_equal():
+    report = simulate(product())
+    points = [SweepPoint({"n": n}, report, "", area) for n, area in enumerate((0.1 + 0.2, 0.3))]
+    assert pareto(points, ["cycles", "area"]) == points
+
+
 def test_a_field_that_is_not_there_is_an_error_before_anything_is_timed():
     with pytest.raises(HardwareError, match="did you mean 'bw_a'"):
         next(sweep(product(), MACHINE, {"near_tile.bwa": (1, 2)}))

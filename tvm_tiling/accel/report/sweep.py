@@ -115,7 +115,8 @@ def pareto(points: Sequence[SweepPoint], objectives: Sequence[str]) -> list[Swee
     """Return the points that no other point dominates, that is, betters in one objective without being worse in any.
     HardwareError as in check_objectives()."""
     check_objectives(objectives)
-    costs = [tuple(point.cost(objective) for objective in objectives) for point in points]
+    # Rounded, since equal areas that were added up in another order differ in their last bits.
+    costs = [tuple(float(f"{point.cost(objective):.12g}") for objective in objectives) for point in points]
     running = sorted((cost for point, cost in zip(points, costs, strict=True) if point.report is not None))
     # In this order a point comes after every point that dominates it, and each dominated point is dominated by one of
     # the front.
