@@ -59,12 +59,14 @@ def command(
         None, "--output", "-o", metavar="FILE", help="Suite: write the result here after every case."
     ),
     html: Path = typer.Option(None, "--html", metavar="FILE", help="Suite: write an HTML report."),  # noqa: B008
-    resume: bool = typer.Option(False, "--resume", help="Suite: keep the cases that --output already has."),
+    resume: bool = typer.Option(False, "--resume", help="Suite: skip the cases that --output already contains."),
     input_file: str = INPUT,
     threads: int | None = THREADS,
     *,
     options: ModelOptions,
-    seconds: float = seconds_option("Model: how long to measure, and again for the comparison with onnxruntime."),
+    seconds: float = seconds_option(
+        "Model: how long to measure it alone, and how long to compare it with onnxruntime."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
     """Benchmark a model, compared with onnxruntime if it is an ONNX file and onnxruntime is installed; or a suite.

@@ -45,7 +45,7 @@ def command(
     *,
     options: ModelOptions,
     database: str = typer.Option(
-        "", "--database", metavar="URL", help="Take measured tilings from this database: a file or a URL."
+        "", "--database", metavar="URL", help="Use measured tilings from this database: a file or a URL."
     ),
     winograd: bool = typer.Option(True, help="Allow Winograd convolutions, with relative errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Use the cache of compiled models."),

@@ -30,7 +30,9 @@ def command(
     params: str = typer.Option(
         "", "--params", metavar="FILE", help="Parameters, a .params file; default: those in the archive."
     ),
-    batch: int = typer.Option(0, "--batch", metavar="N", min=0, help="Size of a dynamic batch dimension."),
+    batch: int = typer.Option(
+        0, "--batch", metavar="N", min=0, show_default=False, help="Size of a dynamic batch dimension."
+    ),
     shape: list[str] = SHAPE,
     as_json: bool = typer.Option(False, "--json", help="Print the mapping of operators as JSON."),
 ) -> None:

@@ -64,7 +64,7 @@ def show(
     url: str = URL,
     target: str = target_option("all machines"),
     kind: str = typer.Option("", "--kind", metavar="KIND", help="Only entries of this kind: initial, boundary, range."),
-    limit: int = typer.Option(50, "--limit", metavar="N", min=1, help="Most entries to show."),
+    limit: int = typer.Option(50, "--limit", metavar="N", min=1, help="Maximum number of entries to show."),
     as_json: bool = JSON,
 ) -> None:
     """Show entries: shape, cost and tiling."""
@@ -107,7 +107,8 @@ def match(
     """Find the entry that compile uses for a shape.
 
     The output has the matching step, the estimated cost with its 90 percent interval, and whether the entry or the
-    analytical tiling is predicted to be faster. With --dim, the entry for a gemm with any number of rows in the range.
+    analytical tiling is predicted to be faster. With --dim, the entry is one for a gemm with any number of rows in the
+    range.
     """
     from .operator_text import parse_product
 
@@ -199,33 +200,39 @@ def generate(
         metavar="MODEL",
         help="Measure the matrix multiplications and convolutions of a model; repeatable.",
     ),
-    random: int = typer.Option(0, "--random", metavar="N", min=0, help="N random gemms and N random convolutions."),
+    random: int = typer.Option(
+        0, "--random", metavar="N", min=0, help="Measure N random gemms and N random convolutions."
+    ),
     seed: int = typer.Option(0, "--seed", metavar="N", help="Seed of the random shapes."),
     budget: int = typer.Option(
         0, "--budget", metavar="N", min=0, help="Measure at most N shapes, those that cover most of the others; 0: all."
     ),
-    seconds: float = seconds_option("Start no further shape after this time; 0: no limit.", 0.0, 0.0),
+    seconds: float = seconds_option("Start no further shape after so many seconds; 0: no limit.", 0.0, 0.0),
     target: str = TARGET,
     threads: int | None = THREADS,
-    limit: int = typer.Option(LIMIT, "--limit", metavar="N", min=0, help="Most boundary shapes of each shape."),
+    limit: int = typer.Option(
+        LIMIT, "--limit", metavar="N", min=0, help="Maximum number of boundary shapes per shape."
+    ),
     factor: int = typer.Option(
         FACTOR,
         "--factor",
         metavar="N",
         min=2,
-        help="Divisor of an axis in each step towards boundary shapes.",
+        help="Factor by which a step towards boundary shapes divides an axis.",
     ),
     tolerance: float = typer.Option(
         TOLERANCE,
         "--tolerance",
         metavar="X",
         min=0.0,
-        help="Largest deviation from costs proportional to size.",
+        help="Largest relative deviation from a cost that is proportional to size.",
     ),
     threshold: float = typer.Option(
         THRESHOLD, "--threshold", metavar="X", min=0.0, help="Largest cost relative to the roofline; 0: any."
     ),
-    candidates: int = typer.Option(MOST, "--candidates", metavar="N", min=1, help="Tilings to measure of each shape."),
+    candidates: int = typer.Option(
+        MOST, "--candidates", metavar="N", min=1, help="Number of tilings to measure per shape."
+    ),
     prepacked: bool = PREPACKED,
     ahead: bool = AHEAD,
     as_json: bool = JSON,

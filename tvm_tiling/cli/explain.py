@@ -59,15 +59,15 @@ def command(
     ),
     target: str = TARGET,
     mode: str = typer.Option(
-        "best", metavar="MODE", help="best, or seed: the formulas without refinements (accelerators)."
+        "best", metavar="MODE", help="best, or seed: the basic formulas without refinements (accelerators only)."
     ),
     prefer: str = PREFER,
     algorithm: str = typer.Option(
         "",
         "--algorithm",
         metavar="NAME",
-        help="Force a kernel variant: normal, nocopy, inline, pack or stream for a gemm on a CPU; an algorithm of "
-        "convolution; wfold on a W-fold accelerator.",
+        help="Force a kernel variant: normal, nocopy, inline, pack or stream for a gemm on a CPU; an algorithm for "
+        "a convolution; wfold on a W-fold accelerator.",
     ),
     form: str = deprecated_text("--form", "--algorithm"),
     weights: str = typer.Option(

@@ -30,9 +30,15 @@ HOST_HELP = (
 
 @command.command(epilog=examples("tvm-tiling fleet start --workers 1 --port 9190"))
 def start(
-    workers: int = typer.Option(1, "--workers", metavar="N", min=0, help="Workers that measure on this machine."),
+    workers: int = typer.Option(
+        1, "--workers", metavar="N", min=0, help="Number of workers that measure on this machine."
+    ),
     predicting: int = typer.Option(
-        0, "--predicting", metavar="N", min=0, help="Workers that predict instead of measuring, to test a fleet."
+        0,
+        "--predicting",
+        metavar="N",
+        min=0,
+        help="Number of workers that predict instead of measuring, to test a fleet.",
     ),
     delay: float = typer.Option(
         0.5, "--delay", metavar="S", min=0.0, help="Seconds that a predicting worker waits before it answers."

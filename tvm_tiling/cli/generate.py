@@ -47,7 +47,7 @@ def command(
     tokenizer: str = typer.Option(
         "", "--tokenizer", metavar="FILE", help="A tokenizer.json, or a GGUF file with a tokenizer."
     ),
-    max_new: int = typer.Option(64, "--max-new", metavar="N", min=1, help="Most tokens to generate."),
+    max_new: int = typer.Option(64, "--max-new", metavar="N", min=1, help="Maximum number of tokens to generate."),
     top_p: float | None = typer.Option(
         None,
         "--top-p",

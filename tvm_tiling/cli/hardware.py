@@ -31,7 +31,9 @@ TOML = typer.Option(False, "--toml", help="Print TOML for a file that --target a
 def hardware(
     context: typer.Context,
     calibrate: bool = typer.Option(
-        False, "--calibrate", help="Measure this machine, in a minute at most, for its descriptions from now on."
+        False,
+        "--calibrate",
+        help="Measure this machine (at most a minute), and use the results in its descriptions from now on.",
     ),
     output: Path = typer.Option(  # noqa: B008
         None, "--output", "-o", metavar="FILE", help="With --calibrate: write this TOML file instead."

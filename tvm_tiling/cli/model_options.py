@@ -30,7 +30,7 @@ WEIGHT_TYPES = ("int4", "int8")
 ROW_TYPES = ("int8", "int16", "float32")
 LOGITS_OF = ("all", "last")
 GOALS = ("utilisation", "traffic", "energy", "edp")
-ACCELERATOR = "an accelerator, a preset or a TOML file"
+ACCELERATOR = "an accelerator, as a preset or a TOML file"
 THIS_CPU = ("cpu", "llvm")  # names of this machine as a target
 PREFIX = "vsim/"  # which targets of the Python API have before an accelerator
 
@@ -94,12 +94,17 @@ def seconds_option(what: str, default: float = 2.0, least: float = 0.01) -> Any:
 MODEL = typer.Argument(metavar="MODEL", help="A model file, or a file written by `tvm-tiling compile`.")
 TARGET = target_option()
 INPUT = typer.Option("", "--input", metavar="FILE", help="Inputs by name, an .npz file; default: random values.")
-BATCH = typer.Option("", "--batch", metavar="SIZES", help="Size of a dynamic batch dimension: 4, 1,4,8 or 1..16.")
+BATCH = typer.Option(
+    "",
+    "--batch",
+    metavar="SIZES",
+    help="Size of a dynamic batch dimension: one (4), several (1,4,8) or a range (1..16).",
+)
 DIM = typer.Option(
     [],
     "--dim",
     metavar="NAME=SIZES",
-    help="Size of a dynamic dimension: seq=128, seq=64,128 or seq=1..512; repeatable.",
+    help="Size of a dynamic dimension: one (seq=128), several (seq=64,128) or a range (seq=1..512); repeatable.",
 )
 SHAPE = typer.Option(
     [], "--shape", metavar="NAME=SIZES", help="Shape of an input with dynamic dimensions: x=1,3,224,224; repeatable."
@@ -126,7 +131,9 @@ TOLERANCE = typer.Option(
 WEIGHTS = typer.Option(
     "", "--weights", metavar="TYPE", help="Store the weights of matrix multiplications as int4 or int8 in blocks."
 )
-WEIGHT_BLOCK = typer.Option(BLOCK, "--block", metavar="N", help="Weights that share a scale: 16, 32, 64, 128 or 256.")
+WEIGHT_BLOCK = typer.Option(
+    BLOCK, "--block", metavar="N", help="Number of weights that share a scale: 16, 32, 64, 128 or 256."
+)
 ACTIVATIONS = typer.Option(
     "",
     "--activations",
@@ -137,10 +144,14 @@ ACTIVATIONS = typer.Option(
 DETERMINISTIC = typer.Option(
     False,
     "--deterministic",
-    help="Add numbers in an order that depends on neither the batch nor the cores: equal results, bit for bit.",
+    help="Add numbers in an order that does not depend on the batch or the number of cores, so that results are equal "
+    "bit for bit.",
 )
 LOGITS = typer.Option(
-    "all", "--logits", metavar="WHICH", help="Logits of a GGUF model: all, or last, the last position alone."
+    "all",
+    "--logits",
+    metavar="WHICH",
+    help="Positions for which a GGUF model returns logits: all, or last (only the last one).",
 )
 PREPACKED = typer.Option(
     False, "--prepacked", help="The operator's weights are prepacked, as the weights of a compiled model are."

@@ -78,7 +78,7 @@ def command(
     ),
     seconds: float = seconds_option("How long to measure."),
     trace: str = typer.Option(
-        "", "--trace", metavar="FILE", help="Write what each thread did in a run of the model here, for Perfetto."
+        "", "--trace", metavar="FILE", help="Write a timeline of the threads in a run of the model, for Perfetto."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print all measurements and decisions as JSON."),
 ) -> None:

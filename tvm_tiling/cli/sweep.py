@@ -66,7 +66,7 @@ def gathered(words: Sequence[str]) -> list[str]:
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|OPERATOR|PROGRAM",
-        help="A model or a program, recorded once; or an operator, whose tiling is decided again for each machine.",
+        help="A model or a program, which is recorded once; or an operator, which is tiled again for each accelerator.",
     ),
     field: list[str] = typer.Option(  # noqa: B008
         ...,
@@ -78,14 +78,15 @@ def command(
         ...,
         OPTION,
         metavar="VALUES",
-        help="Values of each field: 4 8 16, FIRST..LAST*FACTOR or FIRST..LAST+STEP. All combinations are simulated.",
+        help="Values, once for each --field, in the same order: 4 8 16, FIRST..LAST*FACTOR or FIRST..LAST+STEP. All "
+        "combinations are simulated.",
     ),
     by: str = typer.Option(
         "",
         "--pareto",
         metavar="GOALS",
-        help="Mark Pareto-optimal machines in these objectives, of cycles, energy, edp (energy-delay product) and "
-        "area; default with several fields: cycles,energy,area.",
+        help="Mark accelerators that are Pareto-optimal in these objectives: cycles, energy, edp (energy-delay "
+        "product) or area, separated by commas; default with several fields: cycles,energy,area.",
     ),
     target: str = target_option("that of the program, else neartile", ACCELERATOR),
     batch: str = BATCH,

@@ -46,7 +46,11 @@ def command(
         "optional.",
     ),
     trials: int = typer.Option(
-        64, "--trials", metavar="N", min=1, help="Most tilings to measure, including those of earlier sessions."
+        64,
+        "--trials",
+        metavar="N",
+        min=1,
+        help="Maximum number of tilings to measure, including those of earlier sessions.",
     ),
     database: str = typer.Option(
         DATABASE,
