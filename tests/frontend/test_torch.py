@@ -130,7 +130,7 @@ def test_a_module_that_counts_is_refused():
         load_model(Counter(), example_inputs=(torch.randn(2),))
 
 
-def test_unserved_operators_are_named_with_their_nodes():
+def test_unsupported_operators_are_named_with_their_nodes():
     class Spectrum(torch.nn.Module):
         def forward(self, x):
             return torch.linalg.svdvals(x), torch.linalg.eig(x)[1].real

@@ -129,13 +129,13 @@ def product_in_blocks(
         none = relax.ShapeExpr([rows, -k % ALIGNED])
         flat = bb.emit(op.concat([flat, bb.emit(op.broadcast_to(relax.const(0.0, "float32"), none))], axis=1))
         k += -k % ALIGNED
-    told = BlockedProduct(rows=rows, n=n, k=k, encoding=encoding, activations=activations)
+    description = BlockedProduct(rows=rows, n=n, k=k, encoding=encoding, activations=activations)
     taken = {"x": flat}
     if activations == "int8":
-        taken = described_call(bb, told.ready("int8"), taken, "block_rows")
+        taken = described_call(bb, description.ready("int8"), taken, "block_rows")
         taken["x"] = taken.pop("x_blocks")
     taken["weights"] = weights
-    y = described_call(bb, told, taken, "product_in_blocks")["y"]
+    y = described_call(bb, description, taken, "product_in_blocks")["y"]
     return bb.emit(op.reshape(y, relax.ShapeExpr([*lead, n])))
 
 
@@ -148,6 +148,8 @@ def rows_of_blocks(
     lead = [whole(extent) for extent in checked.ty.shape]
     rows = product_of(lead) if lead else 1
     flat = bb.emit(op.reshape(checked, relax.ShapeExpr([rows])))
-    told = TableRows(rows=rows, n=product.n, k=product.k, encoding=product.encoding, places=str(checked.ty.dtype))
-    y = described_call(bb, told, {"places": flat, "weights": weights}, "table_rows")["y"]
+    description = TableRows(
+        rows=rows, n=product.n, k=product.k, encoding=product.encoding, places=str(checked.ty.dtype)
+    )
+    y = described_call(bb, description, {"places": flat, "weights": weights}, "table_rows")["y"]
     return bb.emit(op.reshape(y, relax.ShapeExpr([*lead, product.k])))

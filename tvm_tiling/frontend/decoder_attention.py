@@ -81,8 +81,8 @@ def joined(bb: Builder, past: Expr, new: Expr, before: Expr, every: Size) -> Exp
     """Return the past and new keys or values joined, `every` of them."""
     batch, groups, room, width = extents_of(past)
     length = extents_of(new)[1]
-    told = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
-    return described_call(bb, told, {"past": past, "new": new, "before": before}, "append")["present"]
+    description = CacheAppend(batch=batch, room=room, length=length, every=every, groups=groups, width=width)
+    return described_call(bb, description, {"past": past, "new": new, "before": before}, "append")["present"]
 
 
 def attended(
@@ -92,7 +92,7 @@ def attended(
     groups, every, width], of which the first `before` are past."""
     batch, length, heads, width = extents_of(query)
     _, groups, every, _ = extents_of(keys)
-    told = CachedAttention(
+    description = CachedAttention(
         batch=batch,
         length=length,
         every=every,
@@ -104,4 +104,4 @@ def attended(
         softcap=cap,
     )
     given = {"q": query, "keys": keys, "values": values, "before": before}
-    return described_call(bb, told, given, "cached_attention")["y"]
+    return described_call(bb, description, given, "cached_attention")["y"]

@@ -44,21 +44,21 @@ _KINDS = (
 )
 
 
-def _kind_of(told: Description) -> _Kind:
-    return next(kind for kind in _KINDS if kind.made is type(told))
+def _kind_of(description: Description) -> _Kind:
+    return next(kind for kind in _KINDS if kind.made is type(description))
 
 
-def sizes_of(told: Description) -> tuple[str, ...]:
+def sizes_of(description: Description) -> tuple[str, ...]:
     """The names of the sizes that may be dynamic."""
-    return tuple(_kind_of(told).sizes)
+    return tuple(_kind_of(description).sizes)
 
 
-def attribute_of(told: Description) -> dict[str, str]:
+def attribute_of(description: Description) -> dict[str, str]:
     """The attribute that describes a function, without the sizes of its tensors."""
-    kind = _kind_of(told)
-    plain = asdict(_with(told, dict.fromkeys(kind.sizes, 0)))
-    if isinstance(told, BlockedProduct | TableRows):
-        plain["encoding"] = str(told.encoding)
+    kind = _kind_of(description)
+    plain = asdict(_with(description, dict.fromkeys(kind.sizes, 0)))
+    if isinstance(description, BlockedProduct | TableRows):
+        plain["encoding"] = str(description.encoding)
     return {kind.attribute: json.dumps(plain, sort_keys=True)}
 
 
@@ -67,21 +67,21 @@ def description_of(func: tirx.PrimFunc) -> Description | None:
     for kind in _KINDS:
         text = func.attrs.get(kind.attribute) if func.attrs is not None else None
         if text is not None:
-            told: dict[str, Any] = json.loads(str(text))
+            plain: dict[str, Any] = json.loads(str(text))
             for name, (parameter, axis) in kind.sizes.items():
                 size = func.params[parameter].shape[axis]
-                told[name] = int(size) if isinstance(size, tirx.IntImm) else size
-            if "encoding" in told:
-                told["encoding"] = Encoding.parse(told["encoding"])
-            return kind.made(**told)
+                plain[name] = int(size) if isinstance(size, tirx.IntImm) else size
+            if "encoding" in plain:
+                plain["encoding"] = Encoding.parse(plain["encoding"])
+            return kind.made(**plain)
     return None
 
 
-def at_sample(told: Description) -> Any:
+def at_sample(description: Description) -> Any:
     """The description at sample sizes, for which decisions are made if sizes are dynamic."""
-    return _with(told, {name: sampled(getattr(told, name)) for name in sizes_of(told)})
+    return _with(description, {name: sampled(getattr(description, name)) for name in sizes_of(description)})
 
 
-def _with(told: Any, sizes: Mapping[str, Any]) -> Any:
+def _with(description: Any, sizes: Mapping[str, Any]) -> Any:
     """The description with other sizes."""
-    return replace(told, **sizes)
+    return replace(description, **sizes)

@@ -19,11 +19,11 @@ def recurrence_of(func: tirx.PrimFunc) -> Recurrence | None:
     text = func.attrs.get(ATTRIBUTE) if func.attrs is not None else None
     if text is None:
         return None
-    told, shape = json.loads(str(text)), func.params[0].shape  # shape of the projected inputs: steps, batch, ...
+    plain, shape = json.loads(str(text)), func.params[0].shape  # shape of the projected inputs: steps, batch, ...
     for axis, part in enumerate(("steps", "batch")):
-        if told[part] is None:
-            told[part] = shape[axis]
-    return Recurrence(**told)
+        if plain[part] is None:
+            plain[part] = shape[axis]
+    return Recurrence(**plain)
 
 
 def at_sample(recurrence: Recurrence) -> Recurrence:

@@ -128,10 +128,10 @@ def compile_uncached(
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
     if digest is None and cache:
         digest = model_digest(model, settings, shapes, read_params(params))
-    with shown(progress) as told:
+    with shown(progress) as notify:
 
         def make(load: Load, digest: bytes | None, judge: Callable[[Executable], None]) -> Executable:
-            return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told, judge=judge)
+            return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=notify, judge=judge)
 
         if digest is not None:
             digest = with_changes(digest, weights, block, activations, logits)
@@ -139,8 +139,8 @@ def compile_uncached(
 
             def tell(executable: Executable) -> None:
                 if weights is not None:
-                    told = replace(executable.precision, weights=f"{weights}:{block}", layers=tuple(errors))
-                    executable.precision = told
+                    record = replace(executable.precision, weights=f"{weights}:{block}", layers=tuple(errors))
+                    executable.precision = record
 
             return make(load, digest, tell)
         kernels = CompileCache().kernels() if cache else None

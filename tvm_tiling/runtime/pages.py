@@ -78,10 +78,10 @@ def may_be_mapped(file: BinaryIO) -> bool:
 
 def _file_system(handle: int) -> int | None:
     """Linux's magic number of a file's file system; that of a remote one if unknown."""
-    told = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
-    if ctypes.CDLL(None).fstatfs(handle, ctypes.byref(told)) != 0:
+    buffer = (ctypes.c_long * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_long)))()
+    if ctypes.CDLL(None).fstatfs(handle, ctypes.byref(buffer)) != 0:
         return min(_REMOTE)
-    return int(told[0]) & 0xFFFFFFFF
+    return int(buffer[0]) & 0xFFFFFFFF
 
 
 def mapped(file: BinaryIO, start: int, size: int) -> np.ndarray:

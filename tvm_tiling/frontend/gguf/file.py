@@ -187,7 +187,7 @@ class GgufFile:
         if not all(1 <= extent <= MAX_EXTENT for extent in shape):
             raise ModelFormatError(f"{what} has shape {list(shape)}; expected extents of 1 to {MAX_EXTENT}")
         if kind not in TENSOR_TYPES:
-            raise ModelFormatError(f"{what} has unknown type {kind}; expected {_served()}")
+            raise ModelFormatError(f"{what} has unknown type {kind}; expected {_supported()}")
         found = TENSOR_TYPES[kind]
         if shape[-1] % found.elements:
             raise ModelFormatError(
@@ -221,5 +221,5 @@ class GgufFile:
             end, last = tensor.start + tensor.size, tensor.name
 
 
-def _served() -> str:
-    return ", ".join(kind.name for kind in TENSOR_TYPES.values() if kind.served)
+def _supported() -> str:
+    return ", ".join(kind.name for kind in TENSOR_TYPES.values() if kind.is_supported)

@@ -110,8 +110,8 @@ class GgufModel:
     def _count(self, name: str, usual: int | None = None) -> int:
         found = self._of(name, 0 if usual is None else usual)
         if not 1 <= found <= MAX_EXTENT:
-            told = f"metadata '{self.architecture}.{name}'"
-            raise ModelFormatError(f"{self.where}: {told} is {found or 'missing'}; expected 1 to {MAX_EXTENT}")
+            shown = f"metadata '{self.architecture}.{name}'"
+            raise ModelFormatError(f"{self.where}: {shown} is {found or 'missing'}; expected 1 to {MAX_EXTENT}")
         return int(found)
 
     def _refuse_unread(self) -> None:
@@ -134,8 +134,8 @@ class GgufModel:
             ("attention.sliding_window", 0),
         ):
             if (found := self._of(name, usual)) != usual:
-                told = f"{self.where}: metadata '{start}{name}' = {found}"
-                raise UnsupportedOperator(f"{told}; expected {usual}")
+                shown = f"{self.where}: metadata '{start}{name}' = {found}"
+                raise UnsupportedOperator(f"{shown}; expected {usual}")
 
     def _sizes(self) -> Sizes:
         width, heads = self._count("embedding_length"), self._count("attention.head_count")
@@ -158,8 +158,8 @@ class GgufModel:
             )
         epsilon, scale = self._of("attention.layer_norm_rms_epsilon", 0.0), self._of("attention.scale", 0.0)
         if not epsilon > 0:
-            told = f"metadata '{self.architecture}.attention.layer_norm_rms_epsilon' is {epsilon or 'missing'}"
-            raise ModelFormatError(f"{self.where}: {told}; expected above 0")
+            shown = f"metadata '{self.architecture}.attention.layer_norm_rms_epsilon' is {epsilon or 'missing'}"
+            raise ModelFormatError(f"{self.where}: {shown}; expected above 0")
         layers = self._count("block_count")
         if not self.has(last := f"blk.{layers - 1}.attn_norm.weight"):
             raise ModelFormatError(
@@ -201,8 +201,8 @@ class GgufModel:
                 raise ModelFormatError(f"{self.where}: metadata 'rope.scaling.factor' is {factor}; expected above 0")
             found = found / factor
         elif scaling != "none":
-            told = f"{self.where}: position scaling {printable(scaling)!r} is not supported"
-            raise UnsupportedOperator(f"{told}; expected 'none', 'linear'")
+            shown = f"{self.where}: position scaling {printable(scaling)!r} is not supported"
+            raise UnsupportedOperator(f"{shown}; expected 'none', 'linear'")
         if self.has("rope_freqs.weight"):
             factors = self.floats("rope_freqs.weight", (pairs,)).astype(np.float64)
             if not (np.isfinite(factors) & (factors > 0)).all():
@@ -227,7 +227,7 @@ class GgufModel:
             raise ModelFormatError(
                 f"{self.where}: tensor {name!r} has shape {list(found.shape)}; expected {list(shape)}"
             )
-        if not found.type.served:
+        if not found.type.is_supported:
             raise UnsupportedOperator(
                 f"{self.where}: tensor {name!r} has type {found.type.name}; expected F32, F16, BF16, Q2_K to "
                 "Q6_K, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"

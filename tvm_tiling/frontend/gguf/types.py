@@ -37,7 +37,7 @@ class TensorType:
         return self.blocks(parts[0])
 
     @property
-    def served(self) -> bool:
+    def is_supported(self) -> bool:
         """Whether matrix multiplications and tables of this type are supported."""
         return self.dtype is not None or self.encoding is not None
 

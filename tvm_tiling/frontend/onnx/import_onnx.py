@@ -113,17 +113,17 @@ def _imported(
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch, dims, leave_open=leave_open)
     opened = open_inputs(graph, may_be_empty)
-    served = converters().keys() | _CONTROL
-    write_out_functions(graph, served, limits)
-    _refuse_unserved(graph, CHEAP | _LOOPS)
+    supported = converters().keys() | _CONTROL
+    write_out_functions(graph, supported, limits)
+    _refuse_unsupported(graph, CHEAP | _LOOPS)
     _check(graph)
     keep_blocks(graph)
     settle_tables(graph)
     budget = Budget(limits, weights=sum(value.nbytes for value in graph.weights.values()))
-    types = _folded(graph, budget, served)
+    types = _folded(graph, budget, supported)
     if settle_values(graph, types):
-        types = _folded(graph, budget, served)
-    _refuse_unserved(graph, frozenset())
+        types = _folded(graph, budget, supported)
+    _refuse_unsupported(graph, frozenset())
     _refuse_types(graph, types)
     importer = OnnxImporter(graph, opened)
     with importing(where):
@@ -142,11 +142,11 @@ def _imported(
     )
 
 
-def _folded(graph: OnnxGraph, budget: Budget, served: Collection[str]) -> dict[str, onnx.ValueInfoProto]:
+def _folded(graph: OnnxGraph, budget: Budget, supported: Collection[str]) -> dict[str, onnx.ValueInfoProto]:
     """Return the types of a graph after folding constants and inlining functions, including those in former loops and
     branches."""
     types = fold_constants(graph, budget)
-    while write_out_functions(graph, served, budget.limits):
+    while write_out_functions(graph, supported, budget.limits):
         types = fold_constants(graph, budget)
     return types
 
@@ -185,7 +185,7 @@ def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
         graph.add_constant(name, value)
 
 
-def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
+def _refuse_unsupported(graph: OnnxGraph, folded: frozenset[str]) -> None:
     """Check that every operator has a converter or is in `folded`."""
     supported = converters().keys() | _CONTROL | folded
     refused: dict[str, list[str]] = {}
@@ -215,17 +215,17 @@ def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) ->
     differently."""
     read = [(node, name) for node in graph.graph.node for name in (*node.input, *node.output)]
     for node, name in read:
-        if kind := _unserved_type(types.get(name)):
+        if kind := _unsupported_type(types.get(name)):
             raise UnsupportedOperator(
                 f"{graph.where}: node {node_name(node)} ({node.op_type}) has tensor {name!r} of type {kind}; "
                 f"{_ACCEPTED}"
             )
     for value in graph.inputs():
-        if kind := _unserved_type(value):
+        if kind := _unsupported_type(value):
             raise UnsupportedOperator(f"{graph.where}: input {value.name!r} has type {kind}; {_ACCEPTED}")
 
 
-def _unserved_type(value: onnx.ValueInfoProto | None) -> str:
+def _unsupported_type(value: onnx.ValueInfoProto | None) -> str:
     """Return the name of a tensor's type if it is not supported, otherwise ""."""
     kind = value.type.tensor_type.elem_type if value is not None else TensorProto.UNDEFINED
     if kind in SERVED_TYPES:

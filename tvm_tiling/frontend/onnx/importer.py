@@ -26,8 +26,8 @@ from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, re
 from .open_inputs import OpenInputs
 from .open_node import OpenNode, is_open
 from .open_operators import OPEN
+from .open_supported import ANY_SHAPE
 from .operators import CONVERTERS
-from .served_open import ANY_SHAPE
 from .size_rules import SizeNode, evaluated, shape_value
 from .tensors import shape_of
 from .values import VALUE_INPUTS

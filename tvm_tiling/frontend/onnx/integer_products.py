@@ -72,8 +72,8 @@ class MatMulInteger(tvm_onnx.MatMulInteger):
     def _impl_v10(cls, bb, inputs, attr, params):
         a, b, a_zero, b_zero = inputs[:4]
         weights = known(b)
-        served = weights is not None and weights.ndim == 2 and weights.shape[0] <= MOST_TERMS and rank_of(a) > 1
-        if not served or not _is_number(a_zero) or not _is_known(b_zero):
+        is_supported = weights is not None and weights.ndim == 2 and weights.shape[0] <= MOST_TERMS and rank_of(a) > 1
+        if not is_supported or not _is_number(a_zero) or not _is_known(b_zero):
             return super()._impl_v10(bb, inputs, attr, params)
         values, zeros = _signed_weights(held(b), b_zero, 1)
         left = _signed(bb, a)
@@ -93,8 +93,8 @@ class ConvInteger(tvm_onnx.OnnxOpConverter):
     def _impl_v10(cls, bb, inputs, attr, params):
         x, w, x_zero, w_zero = inputs[:4]
         weights = known(w)
-        served = weights is not None and np.prod(weights.shape[1:]) <= MOST_TERMS and _is_known(w_zero)
-        if served and _is_number(x_zero):
+        is_supported = weights is not None and np.prod(weights.shape[1:]) <= MOST_TERMS and _is_known(w_zero)
+        if is_supported and _is_number(x_zero):
             values, zeros = _signed_weights(held(w), w_zero, 0)
             if not zeros.any():
                 return cls._in_8_bits(bb, x, x_zero, values, attr)

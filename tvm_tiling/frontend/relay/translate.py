@@ -25,9 +25,9 @@ from ..size_tensors import as_tensor
 from ..size_values import SizeValue
 from ..written_out import NestedTooDeeply, count_written_out
 from .attributes import with_defaults
+from .open_supported import ANY_SHAPE
 from .operands import OpenOperand, Operands, Value, dtype_of, extents_of, shape_of, shape_text
 from .operators import OPERATORS
-from .served_open import ANY_SHAPE
 from .size_rules import evaluated
 from .tree import (
     Call,
@@ -60,11 +60,11 @@ class _Closure:
     scope: ChainMap[int, Value]
 
 
-class _Unserved:
+class _Unsupported:
     """Placeholder for an expression that could not be translated."""
 
 
-_UNSERVED = _Unserved()
+_UNSUPPORTED = _Unsupported()
 
 
 class Translator:
@@ -180,7 +180,7 @@ class Translator:
             return self.constant(expr)
         if isinstance(expr, MakeTuple):
             fields = tuple(scope[id(field)] for field in expr.fields)
-            return _UNSERVED if any(field is _UNSERVED for field in fields) else self.tuple_of(expr, fields)
+            return _UNSUPPORTED if any(field is _UNSUPPORTED for field in fields) else self.tuple_of(expr, fields)
         if isinstance(expr, Get):
             return self.field(expr, scope[id(expr.value)])
         if isinstance(expr, If):
@@ -235,7 +235,7 @@ class Translator:
         return made
 
     def field(self, expr: Get, held: Value) -> Value:
-        if held is _UNSERVED:
+        if held is _UNSUPPORTED:
             return held
         if not isinstance(held, tuple) or expr.index >= len(held):
             what = f"a tuple of {len(held)}" if isinstance(held, tuple) else "a value that is not a tuple"
@@ -246,8 +246,8 @@ class Translator:
         """Evaluate both branches and select: Relay expressions have no side effects, so this is equivalent."""
         condition, then, other = (scope[id(part)] for part in (expr.condition, expr.then, expr.other))
         self.shapes.why = f"{self.module.at(expr)} (if)"
-        if any(part is _UNSERVED for part in (condition, then, other)):
-            return _UNSERVED
+        if any(part is _UNSUPPORTED for part in (condition, then, other)):
+            return _UNSUPPORTED
         self.more(expr, self.size(then)[0])
         return self.chosen(expr, condition, then, other)
 
@@ -273,7 +273,7 @@ class Translator:
         if isinstance(expr.op, str):
             return self.operator(expr, expr.op, args)
         called = scope[id(expr.op)]
-        if called is _UNSERVED:
+        if called is _UNSUPPORTED:
             return called
         if not isinstance(called, _Closure):
             raise self.fail(expr, "it calls a value that is not a function")
@@ -289,8 +289,8 @@ class Translator:
         return result
 
     def operator(self, expr: Call, name: str, args: tuple[Value, ...]) -> Value:
-        if name not in OPERATORS or any(arg is _UNSERVED for arg in args):
-            return _UNSERVED
+        if name not in OPERATORS or any(arg is _UNSUPPORTED for arg in args):
+            return _UNSUPPORTED
         made: list[str] = []
         self.builder.called = self.names.variable(expr.node)
         self.shapes.why = f"{self.module.at(expr)} ({name})"
@@ -316,7 +316,7 @@ class Translator:
                 detail = f" ({what.partition(';')[0]})" if isinstance(error, OpenOperand) and str(error) else ""
                 what = f"{named}{detail}; expected numbers for them, by batch, dims or shapes"
             self.note(expr, f"{name}: {what}")
-            return _UNSERVED
+            return _UNSUPPORTED
         self.check(expr, result)
         self.count(name, made)
         return result

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from .refusals import called
-from .translation import STORAGE, Absent, Follows, Missing, Unserved, Value
+from .translation import STORAGE, Absent, Follows, Missing, Unsupported, Value
 
 
-def refused_operand(absent: Absent) -> Unserved:
-    return Follows(absent.why) if absent.follows else Unserved(f"operand {absent.why}")
+def refused_operand(absent: Absent) -> Unsupported:
+    return Follows(absent.why) if absent.follows else Unsupported(f"operand {absent.why}")
 
 
 def operand_values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
@@ -20,7 +20,7 @@ def operand_values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Valu
     if isinstance(argument, torch.fx.Node):
         value = values[argument]
         if isinstance(value, Missing):
-            raise Unserved(f"it uses {value.why}, which is not computed")
+            raise Unsupported(f"it uses {value.why}, which is not computed")
         if isinstance(value, Absent):
             raise refused_operand(value)
         return value

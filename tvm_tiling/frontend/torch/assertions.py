@@ -12,7 +12,7 @@ from tvm import relax
 
 from ...lowering.positions import checked_positions
 from .refusals import full_name, source_line
-from .translation import Translation, Unserved, Value, dtype_of
+from .translation import Translation, Unsupported, Value, dtype_of
 from .types import is_float
 
 _ITEM = torch.ops.aten._local_scalar_dense.default
@@ -52,7 +52,7 @@ def asserted(t: Translation, node: torch.fx.Node, arguments: list[Value]) -> Val
     holds, said = arguments
     if not isinstance(holds, relax.Expr):
         if not holds:
-            raise Unserved(f"it fails: {said}")
+            raise Unsupported(f"it fails: {said}")
         return None
     truth = t.emit(relax.op.reshape(t.cast(holds, "int64"), relax.ShapeExpr((1,))))
     where = source_line(node)

@@ -16,7 +16,7 @@ from tvm.relax import op
 from ..open_parts import FAR, bounds, lifted, padded, sequence, sliced, upsampled
 from ..open_shapes import OpenShapes, Size, plus
 from .operators.views import reshaped
-from .translation import Converter, Missing, Translation, Unserved, Value, dtype_of, shape_of
+from .translation import Converter, Missing, Translation, Unsupported, Value, dtype_of, shape_of
 from .types import computed_in
 
 _ELEMENTS = """abs acos acosh asin asinh atan bitwise_not ceil cos cosh elu erf exp expm1 floor gelu hardtanh isinf
@@ -120,7 +120,7 @@ def _split(t: Translation, self: relax.Expr, dim: int, **sizes: Value) -> list[r
 @_open("arange.start_step")
 def _arange(t: Translation, start: Size, end: Size, step: Size, dtype: Any) -> relax.Expr:
     if any(isinstance(number, float) for number in (start, step)):
-        raise Unserved(f"a range of dynamic length from {start} by {step} is not supported; expected whole numbers")
+        raise Unsupported(f"a range of dynamic length from {start} by {step} is not supported; expected whole numbers")
     return t.emit(sequence(t.builder, start, step, t.shape[0], t.dtype))
 
 
@@ -146,9 +146,9 @@ def _each(numbers: Sequence[int], rank: int) -> list[int]:
 def _register_pools(rank: int) -> None:
     def images(t: Translation, value: relax.Expr, ceil_mode: bool) -> relax.Expr:
         if ceil_mode:
-            raise Unserved("ceil_mode along dynamic axes is not supported")
+            raise Unsupported("ceil_mode along dynamic axes is not supported")
         if len(shape_of(value)) != rank + 2:
-            raise Unserved("images without a batch axis are not supported; expected a batch and channels")
+            raise Unsupported("images without a batch axis are not supported; expected a batch and channels")
         return t.cast(value, computed_in(t.dtype))
 
     @_open(f"max_pool{rank}d_with_indices.default")
@@ -179,7 +179,7 @@ def _register_pools(rank: int) -> None:
         divisor_override: int | None = None,
     ) -> relax.Expr:
         if divisor_override is not None:
-            raise Unserved("divisor_override along dynamic axes is not supported")
+            raise Unsupported("divisor_override along dynamic axes is not supported")
         kernel, before = _each(kernel_size, rank), _each(padding, rank)
         strides = _each(stride, rank) if len(stride) else kernel
         data = images(t, self, ceil_mode)
@@ -189,7 +189,7 @@ def _register_pools(rank: int) -> None:
     @_open(f"adaptive_avg_pool{rank}d.default", f"_adaptive_avg_pool{rank}d.default")
     def adaptive(t: Translation, self: relax.Expr, output_size: Sequence[Size]) -> relax.Expr:
         if not all(isinstance(size, int) and size == 1 for size in output_size):
-            raise Unserved("an adaptive pool of dynamic shape to more than one element is not supported; expected 1")
+            raise Unsupported("an adaptive pool of dynamic shape to more than one element is not supported; expected 1")
         data = t.cast(self, computed_in(t.dtype))
         return t.cast(t.emit(op.mean(data, list(range(-rank, 0)), keepdims=True)), t.dtype)
 
@@ -204,7 +204,9 @@ def _register_nearest(rank: int) -> None:
         for axis, (wanted, extent) in enumerate(zip(t.shape, shape_of(input), strict=True)):
             factor = _shapes(t).multiple(wanted, extent)
             if factor & (factor - 1):
-                raise Unserved(f"upsampling by {factor} along a dynamic axis is not supported; expected a power of 2")
+                raise Unsupported(
+                    f"upsampling by {factor} along a dynamic axis is not supported; expected a power of 2"
+                )
             if factor > 1:
                 input = t.emit(upsampled(t.builder, _shapes(t), input, axis, factor, linear=False))
         return input

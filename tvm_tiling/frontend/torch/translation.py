@@ -28,11 +28,11 @@ Converter: TypeAlias = Callable[..., Value]
 STORAGE = frozenset(["layout", "device", "pin_memory", "memory_format", "non_blocking"])
 
 
-class Unserved(Exception):
+class Unsupported(Exception):
     """Raised by a converter for unsupported arguments; the text names them and what is accepted."""
 
 
-class Follows(Unserved):
+class Follows(Unsupported):
     """Raised for an operand whose node is refused."""
 
 
@@ -206,10 +206,10 @@ def shape_of(value: relax.Expr) -> tuple[Any, ...]:
 
 
 def constant(value: torch.Tensor) -> relax.Constant:
-    """A PyTorch tensor as a constant, copying its elements. Raises Unserved if TVM does not support its type."""
+    """A PyTorch tensor as a constant, copying its elements. Raises Unsupported if TVM does not support its type."""
     value = value.detach()
     if value.layout is not torch.strided or value.is_quantized or value.dtype not in NAMES:
-        raise Unserved(f"a constant of type {value.dtype}, {value.layout}; expected a dense tensor of numbers")
+        raise Unsupported(f"a constant of type {value.dtype}, {value.layout}; expected a dense tensor of numbers")
     value = value.cpu().resolve_neg().contiguous()
     held = tvm.runtime.empty(tuple(value.shape), NAMES[value.dtype])
     if value.numel():

@@ -37,7 +37,7 @@ from .translation import (
     Follows,
     Missing,
     Translation,
-    Unserved,
+    Unsupported,
     Value,
     dtype_of,
     shape_of,
@@ -135,7 +135,7 @@ class Walk:
             return Absent(f"{str(name)!r} is a {type(value).__name__}", follows=False)
         try:
             return self._translation.held(value)
-        except Unserved as error:
+        except Unsupported as error:
             return Absent(f"{str(name)!r} is {error}", follows=False)
 
     # ---- nodes ------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Walk:
             self._open.shapes.why = f"{full_name(called(node)[0])} ({node_path(node)})"
         try:
             self._values[node] = self._element(node) if node.target is operator.getitem else self._converted(node)
-        except Unserved as error:
+        except Unsupported as error:
             self._refuse(node, str(error), isinstance(error, Follows))
         except UnsupportedOperator as error:
             self._refuse(node, str(error))
@@ -200,25 +200,25 @@ class Walk:
         if self._is_open(record):
             if any(self._is_open(source.meta.get("val")) for source in node.all_input_nodes):
                 raise Follows("a size of an operand is known only at run time")
-            raise Unserved(_OPEN)
+            raise Unsupported(_OPEN)
         if self._open is not None and name in _OF_SIZES:
             self._guard(node)
             return None
         if target is torch.ops.higher_order.cond:
             return self._conditional(node)
         if isinstance(target, torch._ops.HigherOrderOperator):
-            raise Unserved(
+            raise Unsupported(
                 "higher-order operators, such as a branch or a loop, are not supported; expected operators on tensors"
             )
         if not isinstance(target, torch._ops.OpOverload):
-            raise Unserved("")
+            raise Unsupported("")
         of_complex = isinstance(record, torch.Tensor) and record.is_complex()
         if isinstance(record, torch.Tensor) and not of_complex and (why := self._unfit(record)) is not None:
-            raise Unserved(f"its result is {why}")
+            raise Unsupported(f"its result is {why}")
         arguments = arguments_by_name(node, self._values)
         of_open = self._open is not None and self._of_open(node, record, arguments)
         if of_open and name not in ANY_SHAPE and name not in OPEN:
-            raise Unserved("not supported for tensors of dynamic shape")
+            raise Unsupported("not supported for tensors of dynamic shape")
         if of_open:
             require_elements(self._translation, name, arguments)
         if of_open and name not in TAKE_SIZES:
@@ -226,7 +226,7 @@ class Walk:
         if effects:
             convert = self._converters.get(name)
             if convert is None:
-                raise Unserved("")
+                raise Unsupported("")
             returned = convert(self._translation, **arguments)
             return (None, *returned) if isinstance(returned, tuple | list) else (None, returned)
         value = few_bits(self._translation, name, arguments)
@@ -243,9 +243,9 @@ class Walk:
             if of_complex or _has_complex(arguments.values()):
                 convert = OF_COMPLEX.get(name)
                 if convert is None:
-                    raise Unserved("complex numbers are not supported; expected real ones")
+                    raise Unsupported("complex numbers are not supported; expected real ones")
             if convert is None:
-                raise Unserved(self._why_not(node))
+                raise Unsupported(self._why_not(node))
             value = convert(self._translation, **arguments)
         self._check(value, record)
         return value
@@ -276,9 +276,9 @@ class Walk:
             try:
                 self._open.require(held.node.expr)
             except NoSizeError as error:
-                raise Unserved(f"an assertion on {error} is not supported; expected comparisons of sizes") from None
+                raise Unsupported(f"an assertion on {error} is not supported; expected comparisons of sizes") from None
         elif held is False:
-            raise Unserved("an assertion that fails")
+            raise Unsupported("an assertion that fails")
 
     def _is_open(self, record: Any) -> bool:
         """Return whether a record contains a size or number known only at run time, other than the sizes of inputs."""
@@ -327,7 +327,7 @@ class Walk:
         chosen = []
         for a, b, record in zip(*results, node.meta["val"], strict=True):
             if is_open(record):
-                raise Unserved(_OPEN)
+                raise Unsupported(_OPEN)
             chosen.append(self._translation.emit(relax.op.where(condition, a, b)))
         self._check(chosen, node.meta["val"])
         return tuple(chosen)
@@ -344,11 +344,11 @@ class Walk:
         if refused:
             self._translation.node = node
             said = "; ".join(f"{each.operator}{': ' + each.why if each.why else ''}" for each in own or refused)
-            raise Unserved(f"in a branch: {said}")
+            raise Unsupported(f"in a branch: {said}")
         (returned,) = (inner.args[0] for inner in side.graph.nodes if inner.op == "output")
         results = operand_values(list(returned), self._values)
         if not all(isinstance(result, relax.Expr) for result in results):
-            raise Unserved("a branch returns a value that is not a real tensor; expected tensors")
+            raise Unsupported("a branch returns a value that is not a real tensor; expected tensors")
         return results
 
     def _why_not(self, node: torch.fx.Node) -> str:

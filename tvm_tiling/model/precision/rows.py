@@ -28,9 +28,9 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
     has none."""
     mod = imported.module
     products = {
-        variable: told
+        variable: description
         for variable, func in mod.functions.items()
-        if not isinstance(func, relax.Function) and isinstance(told := description_of(func), BlockedProduct)
+        if not isinstance(func, relax.Function) and isinstance(description := description_of(func), BlockedProduct)
     }
     if not products:
         raise WorkloadError(
@@ -39,13 +39,13 @@ def with_activations(imported: ImportedModel, activations: str) -> ImportedModel
         )
 
     def write(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:
-        told = products.get(value.args[0]) if is_op(value, "call_tir") else None
-        if told is None or told.activations == activations:
+        description = products.get(value.args[0]) if is_op(value, "call_tir") else None
+        if description is None or description.activations == activations:
             return None
         x, *_, weights = value.args[1].fields
-        if told.activations == "int8":  # the rows before their quantisation
+        if description.activations == "int8":  # the rows before their quantisation
             x = rewriter.value(rewriter.value(x).tuple_value).args[1].fields[0]
-        product = BlockedProduct(rows=1, n=told.n, k=told.k, encoding=told.encoding)
+        product = BlockedProduct(rows=1, n=description.n, k=description.k, encoding=description.encoding)
         return product_in_blocks(Named(rewriter, mod, activations), x, weights, product, activations)
 
     return replace(imported, module=rewrite(mod, write))

@@ -199,7 +199,7 @@ def _split(call: Operands) -> Value:
     extent = call.extents(x)[axis]
     if isinstance(parts, list):
         if not isinstance(extent, int):
-            return _cut(call, x, axis, numbers(parts))
+            return _split_at(call, x, axis, numbers(parts))
         return op.split(x, numbers(parts), axis)
     count = bounded(numbers(parts)[0], "indices_or_sections", MAX_PARTS)
     if count < 1 or (isinstance(extent, int) and extent % count):
@@ -215,7 +215,7 @@ def _split(call: Operands) -> Value:
     )
 
 
-def _cut(call: Operands, x: relax.Expr, axis: int, places: Sequence[int]) -> Value:
+def _split_at(call: Operands, x: relax.Expr, axis: int, places: Sequence[int]) -> Value:
     """`x` split at these positions along a dynamic axis, which has to be long enough."""
     ends: list[Size] = [0, *places, call.extents(x)[axis]]
     for first, last in itertools.pairwise(ends):

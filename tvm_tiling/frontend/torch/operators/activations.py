@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, converter
+from ..translation import Translation, Unsupported, converter
 from ..types import is_float
 from .elementwise import elementwise, real, unary
 from .functions import expm1
@@ -38,7 +38,7 @@ def _elu(t: Translation, self: relax.Expr, alpha: float, scale: float, input_sca
 def _gelu(t: Translation, self: relax.Expr, approximate: str) -> relax.Expr:
     functions = {"none": op.nn.gelu, "tanh": op.nn.gelu_tanh}
     if approximate not in functions:
-        raise Unserved(f"approximate={approximate!r} is not supported; expected 'none' or 'tanh'")
+        raise Unsupported(f"approximate={approximate!r} is not supported; expected 'none' or 'tanh'")
     return unary(t, functions[approximate], self)
 
 
@@ -47,7 +47,7 @@ def _register_softmax(name: str, function: Callable[..., relax.Expr]) -> None:
     def convert(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
         # `half_to_float`: float16 to float32, as in PyTorch's record of the result.
         if not is_float(t.dtype):
-            raise Unserved(f"type {t.dtype} is not supported; expected a float type")
+            raise Unsupported(f"type {t.dtype} is not supported; expected a float type")
         if t.shape:
             return unary(t, lambda x: function(x, axis=dim), self)
         line = t.emit(op.reshape(self, (1,)))

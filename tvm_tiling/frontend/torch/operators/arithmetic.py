@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.divisors import checked_divisors
 from ...integer_power import LARGEST_CHAIN, integer_power, repeated
-from ..translation import Converter, Translation, Unserved, Value, converter, dtype_of
+from ..translation import Converter, Translation, Unsupported, Value, converter, dtype_of
 from ..types import computed_in, is_float
 from .elementwise import (
     binary,
@@ -78,7 +78,7 @@ def _div_mode(t: Translation, self: Value, other: Value, rounding_mode: str | No
     if rounding_mode is None:
         return _div(t, self, other)
     if rounding_mode not in ("trunc", "floor"):
-        raise Unserved(f"rounding_mode={rounding_mode!r} is not supported; expected 'trunc', 'floor' or None")
+        raise Unsupported(f"rounding_mode={rounding_mode!r} is not supported; expected 'trunc', 'floor' or None")
     return _quotient(t, self, other, rounding_mode)
 
 
@@ -96,7 +96,7 @@ def _quotient(t: Translation, left: Value, right: Value, mode: str) -> relax.Exp
 def _by_integers(t: Translation, name: str, element: Callable[..., tirx.Expr], left: Value, right: Value) -> relax.Expr:
     """A quotient or remainder of integers; a divisor of 0 is rejected, here or at run time."""
     if is_zero(right):
-        raise Unserved("an integer division by 0; expected a nonzero divisor")
+        raise Unsupported("an integer division by 0; expected a nonzero divisor")
     return elementwise(t, name, element, left, checked_divisors(t.builder, operand(t, right, t.dtype), name))
 
 
@@ -226,7 +226,7 @@ _register_in_libm("copysign", "copysign.Tensor", "copysign.Scalar")
 @converter("nextafter.default")
 def _nextafter(t: Translation, self: Value, other: Value) -> relax.Expr:
     if t.dtype not in ("float32", "float64"):
-        raise Unserved(f"type {t.dtype} is not supported; expected float32 or float64")
+        raise Unsupported(f"type {t.dtype} is not supported; expected float32 or float64")
     return elementwise(t, "nextafter", in_libm("nextafter"), self, other)
 
 
@@ -303,7 +303,7 @@ def _register_shift(direction: str, short: str, element: Callable[..., tirx.Expr
     @converter(f"{long}.Tensor", f"{long}.Tensor_Scalar", f"{long}.Scalar_Tensor", f"{short}.Tensor", f"{short}.Scalar")
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         if is_float(t.dtype) or t.dtype == "bool":
-            raise Unserved(f"a shift of {t.dtype} is not supported; expected integers")
+            raise Unsupported(f"a shift of {t.dtype} is not supported; expected integers")
         return elementwise(t, "shift", element, self, other)
 
 

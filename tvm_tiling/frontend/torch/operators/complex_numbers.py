@@ -12,7 +12,7 @@ from ..translation import (
     CONVERTERS,
     Complex,
     Translation,
-    Unserved,
+    Unsupported,
     Value,
     converter,
     converter_of_complex,
@@ -69,7 +69,7 @@ def _register_by_part(name: str) -> None:
     @converter_of_complex(name)
     def both(t: Translation, **arguments: Value) -> Value:
         if isinstance(arguments.get("alpha"), complex):
-            raise Unserved("a complex alpha is not supported; expected a real one")
+            raise Unsupported("a complex alpha is not supported; expected a real one")
         real = convert(t, **{name: _part_of(value, False) for name, value in arguments.items()})
         imag = convert(t, **{name: _imaginary(t, name, value) for name, value in arguments.items()})
         if isinstance(real, tuple | list):

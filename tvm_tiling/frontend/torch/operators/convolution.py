@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ....figures import quantity
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import computed_in
 from .padding import padded
 from .views import each, reshaped
@@ -33,7 +33,7 @@ def _convolution(
 ) -> relax.Expr:
     rank = len(shape_of(weight)) - 2
     if rank not in _FORWARD:
-        raise Unserved(f"a convolution over {quantity(rank, 'axis', 'axes')} is not supported; expected 1 to 3")
+        raise Unsupported(f"a convolution over {quantity(rank, 'axis', 'axes')} is not supported; expected 1 to 3")
     single = len(shape_of(input)) == rank + 1
     if single:
         input = t.emit(op.expand_dims(input, 0))
@@ -41,7 +41,7 @@ def _convolution(
     given = {"strides": strides, "padding": before * 2, "dilation": each(dilation, rank)}
     wide = computed_in(t.dtype)
     if 0 in (*shape_of(input), *shape_of(weight)):
-        raise Unserved(
+        raise Unsupported(
             f"input {shape_of(input)} and weight {shape_of(weight)} are not supported; expected nonempty tensors"
         )
     if transposed:

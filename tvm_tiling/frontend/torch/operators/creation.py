@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, Value, converter, shape_of
+from ..translation import Translation, Unsupported, Value, converter, shape_of
 from ..types import is_float
 
 
@@ -81,7 +81,7 @@ def _copy(t: Translation, self: relax.Expr, src: relax.Expr) -> relax.Expr:
 @converter("native_dropout.default")
 def _native_dropout(t: Translation, input: relax.Expr, p: float, train: bool | None) -> tuple[relax.Expr, relax.Expr]:
     if train or train is None:
-        raise Unserved("dropout in training is random and not supported; expected a module in eval()")
+        raise Unsupported("dropout in training is random and not supported; expected a module in eval()")
     return input, t.emit(op.full(relax.ShapeExpr(shape_of(input)), t.cast(True, "bool"), "bool"))
 
 

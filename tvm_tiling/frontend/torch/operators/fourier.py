@@ -10,7 +10,7 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Complex, Translation, Unserved, Value, converter, converter_of_complex, shape_of
+from ..translation import Complex, Translation, Unsupported, Value, converter, converter_of_complex, shape_of
 from ..types import DTYPES
 from .loops import from_lines, lines
 from .products import product
@@ -21,7 +21,7 @@ _LONGEST = 2048  # elements along an axis: two matrices of 16 MiB in float32
 def _waves(t: Translation, rows: int, columns: int, size: int, forward: bool) -> tuple[relax.Expr, relax.Expr]:
     """cos and sin of the angles of elements and frequencies, (rows, columns)."""
     if size > _LONGEST:
-        raise Unserved(f"a transform of {size} elements is not supported; expected at most {_LONGEST}")
+        raise Unsupported(f"a transform of {size} elements is not supported; expected at most {_LONGEST}")
     turns = torch.outer(torch.arange(rows), torch.arange(columns)) % size
     angle = turns.double() * ((-2 if forward else 2) * math.pi / size)
     dtype = DTYPES[t.dtype]

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from ....figures import quantity
-from ..translation import Translation, Unserved, Value, converter, shape_of
+from ..translation import Translation, Unsupported, Value, converter, shape_of
 from ..types import computed_in
 from .products import product
 
@@ -20,12 +20,12 @@ def _rows_by_experts(t: Translation, input: relax.Expr, weight: relax.Expr, offs
 @converter("_grouped_mm.default")
 def _grouped(t: Translation, self: relax.Expr, mat2: relax.Expr, offs: Value, bias: Value, out_dtype: Any) -> Value:
     if bias is not None or out_dtype is not None:
-        raise Unserved("a bias or an output type is not supported; expected neither")
+        raise Unsupported("a bias or an output type is not supported; expected neither")
     ranks = len(shape_of(self)), len(shape_of(mat2))
     if offs is None:
         return t.cast(product(t, self, mat2, computed_in(t.dtype)), t.dtype)
     if ranks != (2, 3):
-        raise Unserved(
+        raise Unsupported(
             f"groups of operands of {ranks[0]} and {ranks[1]} axes are not supported; expected groups of matrix rows"
         )
     return _by_groups(t, self, mat2, offs)
@@ -36,7 +36,7 @@ def _by_groups(t: Translation, rows: relax.Expr, matrices: relax.Expr, ends: rel
     groups, depth, columns = shape_of(matrices)
     count, wide = shape_of(rows)[0], computed_in(t.dtype)
     if not groups or not depth:
-        raise Unserved(f"{quantity(groups, 'group')} with K = {depth} are not supported; expected at least one")
+        raise Unsupported(f"{quantity(groups, 'group')} with K = {depth} are not supported; expected at least one")
 
     def numbers(end: te.Tensor) -> te.Tensor:
         g = te.reduce_axis((0, groups), name="g")

@@ -17,7 +17,7 @@ from tvm.relax import op
 from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.positions import checked_positions
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from .elementwise import broadcast_shape
 from .loops import looped
 from .views import expanded, permuted, reshaped
@@ -60,10 +60,10 @@ def wrapped(t: Translation, index: relax.Expr, extent: int, what: str) -> relax.
 
 
 def checked(places: torch.Tensor, low: int, high: int, what: str) -> torch.Tensor:
-    """`places` if all are in [low, high). Raises Unserved otherwise."""
+    """`places` if all are in [low, high). Raises Unsupported otherwise."""
     outside = places[(places < low) | (places >= high)]
     if outside.numel():
-        raise Unserved(f"{what} {int(outside.reshape(-1)[0])}; expected {low} to {high - 1}")
+        raise Unsupported(f"{what} {int(outside.reshape(-1)[0])}; expected {low} to {high - 1}")
     return places
 
 
@@ -90,7 +90,7 @@ def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Pla
             continue
         mask = t.content(index)
         if mask is None:
-            raise Unserved(
+            raise Unsupported(
                 "a mask whose number of true elements is not known at compile time is not supported; expected "
                 "indices, or where()"
             )
@@ -98,7 +98,7 @@ def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Pla
             given.append((axis, t.constant(found)))
             axis += 1
         if not mask.ndim:
-            raise Unserved("a scalar mask is not supported; expected one with the axes that it indexes")
+            raise Unsupported("a scalar mask is not supported; expected one with the axes that it indexes")
     if not given:
         return Places((), (), (), True)
     axes = tuple(place for place, _ in given)
@@ -180,7 +180,7 @@ def _masked_scatter(t: Translation, self: relax.Expr, mask: relax.Expr, source: 
     places = t.emit(op.subtract(seen, relax.const(1, "int64")))
     places = t.emit(op.where(chosen, places, relax.const(0, "int64")))
     if not count:
-        raise Unserved("the source is empty; expected one element per true element of the mask")
+        raise Unsupported("the source is empty; expected one element per true element of the mask")
     taken = t.emit(op.take(reshaped(t, source, [count]), places, axis=0))
     data = expanded(t, self, shape)
     return t.emit(op.where(reshaped(t, chosen, shape), reshaped(t, taken, shape), data))

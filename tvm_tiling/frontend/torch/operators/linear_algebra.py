@@ -15,7 +15,7 @@ from tvm.relax import op
 from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.positions import checked_positions
-from ..translation import Converter, Missing, Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Converter, Missing, Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import NAMES
 from .loops import looped
 from .products import turned
@@ -26,7 +26,7 @@ WIDE = "float64"
 
 def of_elements(*names: str, nothing: float | None = None) -> Callable[[Converter], Converter]:
     """Register a converter that does not handle empty operands. `nothing`: the first result in that case, the others
-    being 0, such as status and pivots; without it, raises Unserved if a float result is nonempty."""
+    being 0, such as status and pivots; without it, raises Unsupported if a float result is nonempty."""
 
     def register(convert: Converter) -> Converter:
         @converter(*names)
@@ -36,7 +36,7 @@ def of_elements(*names: str, nothing: float | None = None) -> Callable[[Converte
             several = t.node.meta["val"]  # type: ignore[union-attr]
             records = several if isinstance(several, tuple | list) else [several]
             if nothing is None and any(record.numel() and record.is_floating_point() for record in records):
-                raise Unserved("empty matrices are not supported; expected elements")
+                raise Unsupported("empty matrices are not supported; expected elements")
             found = [
                 t.emit(op.full(relax.ShapeExpr(tuple(record.shape)), t.cast(0 if place else nothing or 0, kind), kind))
                 for place, record in enumerate(records)
@@ -253,7 +253,7 @@ def _lu_factor(
     t: Translation, A: relax.Expr, pivot: bool, check_errors: bool
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     if not pivot:
-        raise Unserved("pivot=False is not supported; expected True")
+        raise Unsupported("pivot=False is not supported; expected True")
     batch = shape_of(A)[:-2]
     found, pivots, status = _lu(t, stacked(t, A))
     steps = shape_of(pivots)[1]
@@ -263,7 +263,7 @@ def _lu_factor(
 @of_elements("linalg_lu.default")
 def _linalg_lu(t: Translation, A: relax.Expr, pivot: bool) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     if not pivot:
-        raise Unserved("pivot=False is not supported; expected True")
+        raise Unsupported("pivot=False is not supported; expected True")
     found, pivots, _ = _lu(t, stacked(t, A))
     return _unpacked(t, found, pivots, shape_of(A)[:-2], t.dtype)
 

@@ -11,7 +11,7 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
+from ..translation import Missing, Translation, Unsupported, Value, converter, shape_of
 from ..types import DTYPES, NAMES, computed_in
 from .views import reshaped
 
@@ -56,7 +56,7 @@ def _batch_norm_in_inference(
     cudnn_enabled: bool,
 ) -> relax.Expr:
     if training or running_mean is None or running_var is None:
-        raise Unserved(
+        raise Unsupported(
             "a batch norm by the statistics of its input is not supported; expected one that PyTorch decomposes"
         )
     return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
@@ -194,7 +194,7 @@ def _instance_norm(
     if not use_input_stats:
         return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
     if running_mean is not None or running_var is not None:
-        raise Unserved("updated running statistics are not supported here; expected the decomposition, or none")
+        raise Unsupported("updated running statistics are not supported here; expected the decomposition, or none")
     shape = shape_of(input)
     data = t.cast(input, computed_in(t.dtype))
     planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])

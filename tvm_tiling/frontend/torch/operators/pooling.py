@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ..refusals import full_name
-from ..translation import Missing, Translation, Unserved, converter, dtype_of, shape_of
+from ..translation import Missing, Translation, Unsupported, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .views import each, expanded, reshaped
 
@@ -123,7 +123,7 @@ def _register_max(rank: int) -> None:
         windows = _Windows(t, data, rank, kernel_size, stride, padding, dilation)
         best = t.emit(_MAX[rank](data, **windows.pads))
         if shape_of(best)[-rank:] != t.shape[-rank:]:
-            raise Unserved(f"windows give {shape_of(best)}; expected {t.shape} as in PyTorch")
+            raise Unsupported(f"windows give {shape_of(best)}; expected {t.shape} as in PyTorch")
         places = lambda: _places(t, data, best, windows.taps(), windows.kernel)  # noqa: E731
         return _both(t, best, places)
 
@@ -267,7 +267,7 @@ def _register_adaptive_average(rank: int) -> None:
         data = t.cast(batched(t, self, rank), wide)
         counts = t.shape[-rank:]
         if not is_float(wide):
-            raise Unserved(f"averages of {t.dtype} are not supported; expected floats")
+            raise Unsupported(f"averages of {t.dtype} are not supported; expected floats")
         if all(count == 1 for count in counts):
             result = t.emit(op.mean(data, list(range(2, 2 + rank)), keepdims=True))
         else:

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ..few_bits import FewBits, product_of_few_bits
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .views import expanded, permuted, reshaped
 
@@ -82,7 +82,7 @@ def _added(
     """beta * start + alpha * left @ right; if beta is 0, `start` is ignored, even if it is NaN."""
     wide = computed_in(t.dtype)
     if not is_float(wide) and not all(float(factor).is_integer() for factor in (alpha, beta)):
-        raise Unserved(f"alpha={alpha}, beta={beta} with {wide} are not supported; expected whole numbers")
+        raise Unsupported(f"alpha={alpha}, beta={beta} with {wide} are not supported; expected whole numbers")
     result = product(t, left, right, wide)
     if alpha != 1:
         result = t.emit(op.multiply(result, t.cast(alpha, wide)))
@@ -191,7 +191,7 @@ def _scores(
 ) -> relax.Expr:
     """query @ key^T * scale + mask, in the type of the computation."""
     if dropout_p:
-        raise Unserved(f"dropout_p={dropout_p} is not supported; expected 0")
+        raise Unsupported(f"dropout_p={dropout_p} is not supported; expected 0")
     wide = computed_in(t.dtype)
     rows, depth = shape_of(query)[-2:]
     keys = shape_of(key)[-2]
@@ -281,7 +281,7 @@ def _distances(
     """p-norms of differences between rows of two tensors (batch, rows, depth); `pair` selects the rows."""
     dtype, depth = dtype_of(left), shape_of(left)[-1]
     if dtype not in ("float32", "float64"):
-        raise Unserved(f"distances of {dtype} are not supported; expected float32 or float64")
+        raise Unsupported(f"distances of {dtype} are not supported; expected float32 or float64")
     if depth == 0:
         return t.emit(op.zeros(shape, dtype))
     number = lambda value: tirx.const(value, dtype)  # noqa: E731

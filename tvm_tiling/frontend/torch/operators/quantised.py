@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..translation import Translation, Unserved, Value, converter, shape_of
+from ..translation import Translation, Unsupported, Value, converter, shape_of
 from ..types import NAMES
 
 _LIBRARY = "quantized_decomposed::"
@@ -129,7 +129,7 @@ def _real(t: Translation, value: Value, scale: Value, zero: Value, axis: int | N
 def _number(t: Translation, value: Value) -> int:
     found = _known(t, value)
     if found is None:
-        raise Unserved("bounds computed at run time are not supported; expected numbers")
+        raise Unsupported("bounds computed at run time are not supported; expected numbers")
     return int(found.reshape(()))
 
 
@@ -149,19 +149,19 @@ def _check(scale: np.ndarray | None, value: Value, axis: int | None) -> None:
         return
     if not (np.isfinite(scale) & (scale > 0)).all():
         wrong = scale[~(np.isfinite(scale) & (scale > 0))].reshape(-1)[0]
-        raise Unserved(f"a scale is {float(wrong):g}; expected positive numbers")
+        raise Unsupported(f"a scale is {float(wrong):g}; expected positive numbers")
     shape = shape_of(value)
     if axis is None and scale.size != 1:
-        raise Unserved(f"{scale.size} scales are given for a whole tensor; expected one")
+        raise Unsupported(f"{scale.size} scales are given for a whole tensor; expected one")
     if axis is not None and not (-len(shape) <= axis < len(shape) and scale.size in (1, shape[axis])):
-        raise Unserved(f"{scale.size} scales are given along axis {axis} of {shape}; expected one per position")
+        raise Unsupported(f"{scale.size} scales are given along axis {axis} of {shape}; expected one per position")
 
 
 def _parameters(scale: np.ndarray, zero: np.ndarray, kind: str) -> tuple[relax.Expr, relax.Expr]:
     """Scale and zero point in Relax's format: as many zero points as scales."""
     low, high = _WHOLE[kind]
     if (zero < low).any() or (zero > high).any():
-        raise Unserved(
+        raise Unsupported(
             f"a zero point of {int(zero.reshape(-1)[np.argmax((zero < low) | (zero > high))])} is out of range "
             f"for {kind}"
         )

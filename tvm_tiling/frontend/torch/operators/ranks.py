@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script.ir_builder import tirx as tir
 
-from ..translation import Translation, Unserved, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, converter, dtype_of, shape_of
 from ..types import computed_in, is_float
 from .loops import lines, looped
 from .sorting import order
@@ -54,7 +54,7 @@ def _median(t: Translation, x: relax.Expr, dim: int, *, ignore_nan: bool) -> Pai
     rows = _sorted(t, x, dim)
     count = shape_of(rows[0])[1]
     if not count:
-        raise Unserved("a tensor without elements is not supported; expected one with elements")
+        raise Unsupported("a tensor without elements is not supported; expected one with elements")
     column = _column(t, rows, (count - 1) // 2)
     if is_float(t.dtype):
         nans = _nans(t, rows[0])

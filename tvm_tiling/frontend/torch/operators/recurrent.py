@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as tir
 
 from ....decide.rnn.recurrence import Recurrence
 from ...recurrent_layer import DirectionWeights, direction_of, recurrent_direction, stacked
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, NAMES, computed_in, is_float
 from .elementwise import in_libm, real
 from .loops import looped
@@ -58,9 +58,9 @@ def _register(operator: str, cell: str, activation: str = "tanh") -> None:
         batch_first: bool,
     ) -> list[relax.Expr]:
         if train and dropout:
-            raise Unserved("dropout in training is not supported; expected a module in eval()")
+            raise Unsupported("dropout in training is not supported; expected a module in eval()")
         if not is_float(dtype_of(input)) or len(shape_of(input)) != 3:
-            raise Unserved(
+            raise Unsupported(
                 f"input {shape_of(input)} of {dtype_of(input)} is not supported; expected three axes of floats"
             )
         layers = _Layers(cell, activation, has_biases, num_layers, 2 if bidirectional else 1)

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import computed_in
 from .elementwise import in_libm, kernel, real
 
@@ -34,14 +34,14 @@ def over(
 ) -> relax.Expr:
     """Reduce a tensor over axes by `function`, in the tensor's own type; `nothing` is the result for no elements.
 
-    Raises Unserved if no result is defined for an empty reduction.
+    Raises Unsupported if no result is defined for an empty reduction.
     """
     shape = shape_of(x)
     if 0 in shape:
         kept = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
         kept = kept if keepdim else [extent for axis, extent in enumerate(shape) if axis not in axes]
         if nothing is None and 0 not in kept:
-            raise Unserved(f"a tensor of shape {shape} is not supported; expected one with elements")
+            raise Unsupported(f"a tensor of shape {shape} is not supported; expected one with elements")
         return t.emit(op.full(relax.ShapeExpr(kept), t.cast(nothing or 0, dtype_of(x)), dtype_of(x)))
     if not axes:
         return x
@@ -176,7 +176,7 @@ def _place(
     tensor."""
     shape = shape_of(x)
     if 0 in shape:
-        raise Unserved(f"a tensor of shape {shape} is not supported; expected one with elements")
+        raise Unsupported(f"a tensor of shape {shape} is not supported; expected one with elements")
     data = _ordered(t, x)
     if dim is None or not shape:
         data = t.emit(op.reshape(data, (math.prod(shape),)))

@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ...interpolation import interpolated
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 
 # For one axis: the input positions and weights of each output element, both (outputs, taps).
@@ -191,7 +191,7 @@ def _separable(
     t: Translation, data: relax.Expr, align: bool, scales: Sequence[float | None], taps: Callable[..., _Taps]
 ) -> relax.Expr:
     if not is_float(t.dtype):
-        raise Unserved(f"interpolation between elements of {t.dtype} is not supported; expected floats")
+        raise Unsupported(f"interpolation between elements of {t.dtype} is not supported; expected floats")
     wide = computed_in(t.dtype)
     before, after = shape_of(data)[2:], t.shape[2:]
     data = t.cast(data, wide)
@@ -221,7 +221,7 @@ def _register(name: str, rank: int, convert: Callable[..., relax.Expr], *, align
 
     def _aligned(corners: dict[str, Any]) -> list[bool]:
         if set(corners) != ({"align_corners"} if aligned else set()):
-            raise Unserved(f"arguments {sorted(corners)} do not match; expected those of {name}")
+            raise Unsupported(f"arguments {sorted(corners)} do not match; expected those of {name}")
         return list(corners.values())
 
 

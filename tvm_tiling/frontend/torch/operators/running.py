@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as tir
 
-from ..translation import Translation, Unserved, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, converter, dtype_of, shape_of
 from ..types import computed_in, is_float
 from .functions import log1p
 from .loops import from_lines, lines, looped
@@ -51,7 +51,7 @@ _register_extreme("cummin", largest=False)
 @converter("logcumsumexp.default")
 def _logcumsumexp(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
     if not is_float(t.dtype):
-        raise Unserved(f"type {t.dtype} is not supported; expected floats")
+        raise Unsupported(f"type {t.dtype} is not supported; expected floats")
     if not t.shape:
         return self
     axis = dim % len(t.shape)

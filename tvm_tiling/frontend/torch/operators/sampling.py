@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from tvm import relax, te, tirx
 
-from ..translation import Translation, Unserved, converter, shape_of
+from ..translation import Translation, Unsupported, converter, shape_of
 from ..types import DTYPES, computed_in
 from .products import product as matrix_product
 from .products import turned
@@ -38,9 +38,9 @@ def _grid_sampler(
     image = shape_of(input)[2:]
     rank = len(image)
     if 0 in shape_of(input):
-        raise Unserved(f"an image of shape {shape_of(input)} is not supported; expected elements")
+        raise Unsupported(f"an image of shape {shape_of(input)} is not supported; expected elements")
     if interpolation_mode == _BICUBIC and rank == 3:
-        raise Unserved("bicubic interpolation of volumes is not supported; expected images")
+        raise Unsupported("bicubic interpolation of volumes is not supported; expected images")
     sampler = _Sampler(wide, interpolation_mode, padding_mode, bool(align_corners))
     taps = {_BILINEAR: 2, _NEAREST: 1, _BICUBIC: 4}[interpolation_mode]
     shape = t.shape

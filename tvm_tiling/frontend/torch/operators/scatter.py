@@ -13,7 +13,7 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .elementwise import binary
 from .indexing import from_start, places_of, wrapped
@@ -226,7 +226,7 @@ def _by_mask(
     if prod(given_shape) == 1:
         values = reshaped(t, values, ())
     elif len(given_shape) > behind and (len(given_shape) != behind + 1 or given_shape[0] != 1):
-        raise Unserved("individual values for masked elements are not supported; expected one value for all of them")
+        raise Unsupported("individual values for masked elements are not supported; expected one value for all of them")
     elif len(given_shape) > behind:
         values = reshaped(t, values, given_shape[1:])
     chosen = reshaped(t, mask, (1,) * before + own + (1,) * behind)

@@ -11,7 +11,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script.ir_builder import tirx as tir
 
-from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .elementwise import kernel, number, promoted, real
 from .loops import looped
@@ -45,7 +45,7 @@ def _placed(t: Translation, bounds: relax.Expr, values: Value, right: bool) -> r
     """The number of sorted bounds, along their last axis, before each value; with `right`, including equal ones. By
     bisection, so that bounds with NaN give the same results as in PyTorch."""
     if "uint64" in (dtype_of(bounds), "" if number(values) else dtype_of(values)):
-        raise Unserved("type uint64 is not supported; expected other types")
+        raise Unsupported("type uint64 is not supported; expected other types")
     dtype = computed_in(promoted(values, bounds))
     dtype = "uint8" if dtype == "bool" else dtype
     several = len(shape_of(bounds)) > 1
@@ -195,7 +195,7 @@ def _histc(t: Translation, self: relax.Expr, bins: int, min: float, max: float) 
     """Counts of elements in equal parts of [min, max], or of the range of the elements if both are equal."""
     dtype = computed_in(t.dtype)
     if not is_float(dtype):
-        raise Unserved(f"type {t.dtype} is not supported; expected floats")
+        raise Unsupported(f"type {t.dtype} is not supported; expected floats")
     count = prod(shape_of(self))
     if not count:
         return t.emit(op.zeros(t.shape, t.dtype))

@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script.ir_builder import tirx as tir
 
-from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
+from ..translation import Missing, Translation, Unsupported, Value, converter, shape_of
 from ..types import computed_in
 from .elementwise import real
 from .loops import looped
@@ -34,7 +34,7 @@ def _segment_reduce(
     """Reduce each segment of an axis to one element; an empty one gives `initial`, or NaN for means."""
     given = lengths if offsets is None else offsets
     if given is None or reduce not in _STARTS:
-        raise Unserved(
+        raise Unsupported(
             f"reduce={reduce!r} with indices is not supported; expected lengths or offsets, and one of "
             f"{sorted(_STARTS)}"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, converter, dtype_of, shape_of
 from ..types import computed_in, is_float
 from .elementwise import kernel
 
@@ -31,7 +31,7 @@ def _keys(t: Translation, x: relax.Expr, descending: bool) -> relax.Expr:
 
         x = kernel(t, "sort_keys", key, x)
     elif dtype in ("uint64", "uint32", "uint16"):
-        raise Unserved(f"type {dtype} is not supported; expected signed integers, uint8 or floats")
+        raise Unsupported(f"type {dtype} is not supported; expected signed integers, uint8 or floats")
     elif dtype not in ("int32", "int64"):
         x = t.cast(x, "int32")
     return t.emit(op.bitwise_not(x)) if descending else x

@@ -11,7 +11,7 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, converter, dtype_of, shape_of
+from ..translation import Translation, Unsupported, converter, dtype_of, shape_of
 
 
 @converter(
@@ -255,7 +255,7 @@ def _resize(t: Translation, self: relax.Expr, size: Sequence[int]) -> relax.Expr
     """The first elements in another shape, for a contiguous tensor with enough elements."""
     given = t.operands[0]
     if not given.is_contiguous() or given.numel() < prod(size):
-        raise Unserved(
+        raise Unsupported(
             f"size {tuple(size)} from shape {tuple(given.shape)} is not supported; expected no more elements, in order"
         )
     flat = reshaped(t, self, [given.numel()])
@@ -274,7 +274,7 @@ def _as_strided_scatter(
     places = _storage_places(t, size, stride, storage_offset)
     count = prod(t.shape)
     if len(np.unique(places)) != places.size:
-        raise Unserved("several writes to one element are not supported; expected strides without overlap")
+        raise Unsupported("several writes to one element are not supported; expected strides without overlap")
     both = joined(t, [reshaped(t, self, [count]), reshaped(t, t.cast(src, t.dtype), [places.size])], 0)
     origin = np.arange(count)
     origin[places.reshape(-1)] = count + np.arange(places.size)
@@ -292,7 +292,7 @@ def _storage_places(t: Translation, size: Sequence[int], stride: Sequence[int], 
     places[own] = np.arange(own.size)
     found = np.asarray(places[wanted])  # NumPy returns a number for a scalar
     if (found < 0).any():
-        raise Unserved("a storage view outside its operand is not supported; expected elements of the operand")
+        raise Unsupported("a storage view outside its operand is not supported; expected elements of the operand")
     return found
 
 

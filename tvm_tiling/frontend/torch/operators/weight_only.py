@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ..few_bits import FewBits, product_of_few_bits, unpacked_int4
-from ..translation import Translation, Unserved, Value, converter, shape_of
+from ..translation import Translation, Unsupported, Value, converter, shape_of
 from ..types import NAMES
 
 
@@ -18,7 +18,7 @@ from ..types import NAMES
 def _dequantised(t: Translation, input: Value, **others: Any) -> Value:
     """Constants remain quantised or are evaluated during translation; for other tensors PyTorch's own decomposition is
     translated."""
-    raise Unserved("dequantisation of values computed at run time is not supported; expected constants")
+    raise Unsupported("dequantisation of values computed at run time is not supported; expected constants")
 
 
 @converter("_weight_int4pack_mm_for_cpu.default")
@@ -28,7 +28,7 @@ def _four_bits(t: Translation, self: relax.Expr, mat2: Value, qGroupSize: int, q
     n, k = t.shape[-1], shape_of(self)[-1]
     values = unpacked_int4(packed, n, k)
     if values is None or pairs.shape[0] * qGroupSize != k:
-        raise Unserved(f"weights of shape {tuple(packed.shape)} do not match {n} by {k} and groups of {qGroupSize}")
+        raise Unsupported(f"weights of shape {tuple(packed.shape)} do not match {n} by {k} and groups of {qGroupSize}")
     scales, zeros = (part.float().t().contiguous() for part in pairs.unbind(-1))
     centred = (values.to(torch.int8) - 8, None) if not zeros.any() else (values, 8 * scales - zeros)
     return _product(t, self, FewBits(centred[0], scales, centred[1], torch.float32))
@@ -44,7 +44,7 @@ def _eight_bits(t: Translation, self: relax.Expr, mat2: Value, scales: Value) ->
 def _known(t: Translation, value: Value, called: str) -> torch.Tensor:
     held = t.content(value)
     if held is None:
-        raise Unserved(f"{called} computed at run time are not supported; expected constants")
+        raise Unsupported(f"{called} computed at run time are not supported; expected constants")
     return held
 
 
