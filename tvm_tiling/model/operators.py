@@ -39,7 +39,7 @@ from ..match.described import description_of
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.tensors import array_of, largest_of
 from ..runtime.threads import set_pool
-from ..schedule import Options, schedule_for_weights
+from ..schedule import Options, is_open_func, schedule_for_weights
 from ..schedules.cpu_schedule import rows_of
 from ..schedules.described import schedule_described
 from ..schedules.fallback import decide_fallback
@@ -260,7 +260,7 @@ def _schedule(
         return described.main, operator, described.packing, described.weights
     with samples_beside({variable: sampled(extent) for variable, extent in quotients.items()}):
         supported = attempted(schedule_for_weights, own, name, hardware, options, known, largest)
-    if isinstance(supported, UnsupportedOperator):
+    if isinstance(supported, UnsupportedOperator) or _is_reduction(own, supported[1].workload, hardware):
         main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
             return main, Operator(name=name, kind="other", calls=len(calls)), None, None
@@ -285,6 +285,15 @@ def _schedule(
     if scheduled.pack is None:
         return scheduled.main, operator, None, None
     return scheduled.main, operator, scheduled, place
+
+
+def _is_reduction(func: tirx.PrimFunc, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> bool:
+    """Return whether a sum of products is computed as a reduction: independent dot products, each of one result, such
+    as sums of squares. A tile of a matrix multiplication would have one row and one column."""
+    if not isinstance(workload, GemmWorkload) or hardware.cpu is None or is_open_func(func):
+        return False
+    dots = workload.m == workload.n == 1 and workload.dtype in ("float32", "float64")
+    return dots and workload.batch >= hardware.cpu.threads
 
 
 def _with_order(tiling: ConvTiling, workload: ConvWorkload, hardware: Hardware, options: Options) -> ConvTiling:

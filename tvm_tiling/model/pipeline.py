@@ -5,6 +5,7 @@ without_empty     remove operators without elements
 roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
 integers          compute quantised regions in integers, on CPUs
+written_out_norms write group and instance norms as reductions and element-wise operators
 join_views        merge and cancel reshapes and transpositions
 channels_last     convert regions around convolutions to channels last, except for isolated ones
 fuse_attention    fuse the matrix multiplications around a softmax
@@ -32,6 +33,7 @@ from .passes.fuse import fused_operators
 from .passes.layout import channels_last
 from .passes.legalise import legalised
 from .passes.lone import with_channels_first
+from .passes.norms import written_out_norms
 from .passes.open_extents import refuse_unproved
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
@@ -87,7 +89,7 @@ def _fused(
     # Batch norm is folded before: decomposed, it would be four unrelated operators.
     mod = relax.transform.DecomposeOpsForInference()(mod)
     refuse_unproved(mod)  # on the original operators: fused ones match if their parts do
-    mod = join_views(mod)
+    mod = join_views(written_out_norms(mod))
     mod = join_views(simplify(channels_last(mod, channels_first(mod))))
     mod = with_known_functions(legalised(fuse_attention(mod)))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

@@ -69,6 +69,48 @@ class BatchNormalization(tvm_onnx.BatchNormalization):
         return super()._impl_v15(bb, inputs, {**attr, "momentum": 1 - attr.get("momentum", 0.9)}, params)
 
 
+class InstanceNormalization(tvm_onnx.OnnxOpConverter):
+    """Normalisation of each channel. Of an image reshaped to [batch, groups, elements], as exporters write a group
+    norm, it becomes the group norm of the image, which may then have its channels last."""
+
+    @classmethod
+    def _impl_v6(cls, bb, inputs, attr, params):
+        data, scale, bias = inputs
+        epsilon = attr.get("epsilon", 1e-5)
+        image = cls._image(bb, data)
+        if image is None:
+            return op.nn.instance_norm(data, scale, bias, 1, list(range(2, rank_of(data))), epsilon)
+        groups, axes = shape_of(data)[1], list(range(2, rank_of(image)))
+        width = shape_of(image)[1] // groups
+        scale, bias = (cls._repeated(bb, each, width) for each in (scale, bias))
+        normal = bb.emit(op.nn.group_norm(image, scale, bias, groups, 1, axes, epsilon))
+        return op.reshape(normal, data.ty.shape)
+
+    @staticmethod
+    def _repeated(bb, parameter, width):
+        """A parameter of each group for each of its channels."""
+        if isinstance(parameter, tvm.ir.GenericConst):
+            return relax.const(np.repeat(parameter.value.numpy(), width))
+        return bb.emit(op.repeat(parameter, width, 0))
+
+    @staticmethod
+    def _image(bb, data):
+        """The image whose channels a reshape has grouped; None if there is none, or its sizes are dynamic."""
+        reshape = bb.lookup_binding(data) if isinstance(data, relax.Var) else None
+        if not isinstance(reshape, relax.Call) or reshape.op != tvm.ir.Op.get("relax.reshape"):
+            return None
+        image = reshape.args[0]
+        before, after = (getattr(each.ty, "shape", None) for each in (image, data))
+        if not all(isinstance(each, relax.ShapeExpr) for each in (before, after)):
+            return None
+        if not all(isinstance(extent, tirx.IntImm) for extent in (*before, *after)):
+            return None
+        known, grouped = shape_of(image), shape_of(data)
+        if len(known) < 3 or known[0] != grouped[0] or grouped[1] == 0 or known[1] % grouped[1]:
+            return None
+        return image
+
+
 class RMSNormalization(tvm_onnx.OnnxOpConverter):
     """Division by the root mean square over the last axes; the scale may broadcast."""
 
@@ -336,6 +378,7 @@ CONVERTERS: dict[str, Any] = {
     "Dropout": Dropout,
     "Expand": Expand,
     "EyeLike": EyeLike,
+    "InstanceNormalization": InstanceNormalization,
     "LayerNormalization": LayerNormalization,
     "LpNormalization": LpNormalization,
     "OneHot": OneHot,

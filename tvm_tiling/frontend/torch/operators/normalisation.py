@@ -197,6 +197,9 @@ def _instance_norm(
         raise Unsupported("updated running statistics are not supported here; expected the decomposition, or none")
     shape = shape_of(input)
     data = t.cast(input, computed_in(t.dtype))
+    if str(data.ty.dtype) == "float32":
+        scale, shift = (_parameter(t, p, n, [shape[1]], "float32") for p, n in ((weight, 1), (bias, 0)))
+        return t.cast(t.emit(op.nn.instance_norm(data, scale, shift, 1, list(range(2, len(shape))), eps)), t.dtype)
     planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])
     result = reshaped(t, _rows(t, planes, None, None, [-1], eps), shape)
     return t.cast(_affine(t, result, weight, bias, [1, shape[1], *[1] * (len(shape) - 2)]), t.dtype)
