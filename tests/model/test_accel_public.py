@@ -87,6 +87,11 @@ def test_operators(form, tmp_path):
     assert timed.cycles == sim.cycles
     (operator,) = executable.report().operators
     assert (operator.where, operator.macs, operator.cycles) == ("accelerator", 40 * 60 * 50, sim.cycles)
+    shown = repr(executable).splitlines()
+    assert shown[0].endswith("instructions on neartile") and shown[1:3] == [
+        "  input A: 40 x 60 int8",
+        "  input B: 60 x 50 int8",
+    ]
 
 
 def test_an_onnx_file(tmp_path):

@@ -13,6 +13,7 @@ from ...accel.program.program import Program
 from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
 from ...errors import WorkloadError, nearest
+from ...figures import quantity
 from ...runtime.arrays import as_array
 from ..outputs import Output, Outputs, like
 from .report import AcceleratorReport, accelerator_report
@@ -23,6 +24,16 @@ class SimulatedExecutable:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+
+    def __repr__(self) -> str:
+        """Instructions, hardware, inputs and outputs, on a few lines."""
+        about = f"{quantity(len(self.program.instructions), 'instruction')} on {self.program.hardware.name}"
+        lines = (
+            f"  {tensor.role} {tensor.name}: {' x '.join(map(str, tensor.shape)) or 'scalar'} {tensor.dtype}"
+            for role in ("input", "output")
+            for tensor in self.program.of_role(role)
+        )
+        return "\n".join([f"<{type(self).__name__}: {about}", *lines]) + ">"
 
     def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """The operator's result: takes NumPy arrays in parameter order or by name, returns NumPy arrays; a tuple for
