@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from compiled_once import CompileOnce
 from hypothesis import settings
-from pairs import beside_pairs
+from pairs import beside_covering
 from skips import Skips
 
 # NumPy's OpenBLAS starts a thread per core in every worker, and these spin against each other during large matrix
@@ -70,11 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For tests marked `pairs`, the cases beyond those that cover each pair of values are slow. With --torch, tests
-    that do not need PyTorch are run elsewhere, also those in files of which only some tests need it."""
+    """For tests marked `pairs` or `values`, the cases beyond those that cover each pair of values, or each value, are
+    slow. With --torch, tests that do not need PyTorch are run elsewhere, also those in files of which only some tests
+    need it."""
     if config.getoption("--torch"):
         items[:] = [item for item in items if needs_torch(item)]
-    for item in beside_pairs([item for item in items if isinstance(item, pytest.Function)]):
+    for item in beside_covering([item for item in items if isinstance(item, pytest.Function)]):
         item.add_marker("slow")
 
 

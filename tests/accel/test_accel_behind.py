@@ -37,6 +37,7 @@ def requantised(shape, residual=True):
     return te.compute(sums.shape, element, name="y")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("machine", ["vta", "wfold16"])
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_exact_and_a_residual_is_read_once(case, machine):

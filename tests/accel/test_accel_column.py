@@ -28,6 +28,7 @@ def expected(inputs):
     return inputs["A"].astype(np.int64) @ inputs["B"].astype(np.int64)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("hardware", [RNN, SMALL], ids=["rnn16k", "small"])
 @pytest.mark.parametrize("vector", ["left", "right"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -61,6 +62,7 @@ def test_loads_overlap_with_multiplication():
     assert loads <= report.cycles <= 1.05 * loads
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("trans", [{}, {"trans_a": True}, {"trans_b": True}], ids=str)
 @pytest.mark.parametrize("batch", [None, 4])
 def test_floats_transposes_and_batches(trans, batch):

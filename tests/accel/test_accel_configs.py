@@ -26,7 +26,6 @@ WORKLOADS = {
     "convolution": ConvWorkload(n=1, h=12, w=14, ci=24, co=40, kh=3, kw=3, padding=(1, 1, 1, 1), dtype="int8"),
     "strided": ConvWorkload(n=1, h=13, w=15, ci=8, co=20, kh=3, kw=3, stride=(2, 2), dtype="int8"),
 }
-CASES = [(machine, name) for machine in MACHINES for name in WORKLOADS]
 # A near-tile machine with small buffers, so that there are many blocks and K is split.
 SMALL = Hardware.neartile(buf_a=2048, buf_b=2048, acc_max=4096, bw_a=8, bw_b=8, macs_per_cycle=64, block_m=8, block_n=8)
 
@@ -57,7 +56,9 @@ def operands(w) -> list[np.ndarray]:
     return [rng.integers(-9, 9, shape).astype(w.dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize(("machine", "name"), CASES)
+@pytest.mark.values
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("machine", MACHINES)
 def test_configs_of_the_neighbourhood_compute_what_numpy_does(machine, name):
     hardware, w = MACHINES[machine], WORKLOADS[name]
     inputs = operands(w)
@@ -74,7 +75,9 @@ def test_configs_of_the_neighbourhood_compute_what_numpy_does(machine, name):
         assert ["form", config.form, "as given by the configuration"] in decision["reasons"]
 
 
-@pytest.mark.parametrize(("machine", "name"), CASES)
+@pytest.mark.values
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("machine", MACHINES)
 def test_a_decision_comes_back_from_its_config(machine, name):
     hardware, w = MACHINES[machine], WORKLOADS[name]
     config = config_of(decide(w, hardware), w, hardware)
@@ -85,6 +88,7 @@ def test_a_decision_comes_back_from_its_config(machine, name):
     assert simulate(record(again.mod, hardware)).cycles == simulate(record(plain.mod, hardware)).cycles
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_space_is_in_order_and_possible(machine, name):

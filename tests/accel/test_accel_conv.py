@@ -45,6 +45,7 @@ def workload_of(func):
     return match(func, "main").workload
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("case", CASES)
 def test_int8_convolutions_are_exact_and_read_what_was_decided(case, machine):
@@ -117,6 +118,7 @@ def requantised(conv, shift):
     return te.compute(conv.shape, element, name="z")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("machine", ["vta", "small"])
 @pytest.mark.parametrize("case", ["3x3", "batch, stride, asymmetric", "depthwise"])
 def test_epilogues_run_on_the_vector_engine(case, machine):
@@ -143,6 +145,7 @@ def test_no_im2col_is_made_in_memory():
     assert image.bytes <= 2 * 16 * 16 * 32  # the image with its border, twice
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("case", CASES)
 def test_cycles_are_those_that_the_decision_walked_through(case, machine):

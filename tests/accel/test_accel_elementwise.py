@@ -26,6 +26,7 @@ def chain(kind, shape):
     }[kind]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("shape", [(1000,), (7, 9), (3, 50, 41), (2, 3, 5, 7, 11), (1, 1)], ids=str)
 @pytest.mark.parametrize("kind", ["relu", "sum", "three", "broadcast", "twice"])
 def test_chains_equal_the_source(kind, shape):

@@ -19,6 +19,7 @@ from tvm_tiling.hardware.memory import Level
 SIZES = [(64, 64, 64), (100, 90, 70), (37, 211, 129), (1, 50, 33), (50, 1, 333), (7, 9, 300), (131, 127, 1)]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("size", [*SIZES, (256, 200, 512)], ids=str)
 def test_int8_gemms_are_exact_and_every_level_reads_what_was_decided(count, size):
@@ -47,6 +48,7 @@ def test_int8_gemms_are_exact_and_every_level_reads_what_was_decided(count, size
     assert report.lower_bound <= report.cycles <= report.upper_bound
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize(("trans_a", "trans_b", "batch"), [(True, False, None), (False, True, 3), (True, True, 2)])
 def test_transposes_and_batches(count, trans_a, trans_b, batch):
@@ -55,6 +57,7 @@ def test_transposes_and_batches(count, trans_a, trans_b, batch):
     np.testing.assert_allclose(result, by_llvm(func, inputs, result.shape, "float32"), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("kind", ["float", "int8"])
 def test_the_epilogue_of_a_gemm_runs_at_the_innermost_level(count, kind):
@@ -83,6 +86,7 @@ def test_the_epilogue_of_a_gemm_runs_at_the_innermost_level(count, kind):
     assert simulate(program).engines["vector"].busy > 0
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize(
     ("size", "within"), [((400, 384, 512), 0.05), ((256, 256, 256), 0.1), ((100, 90, 700), 0.1)], ids=str

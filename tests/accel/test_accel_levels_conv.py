@@ -115,6 +115,7 @@ def test_random_convolutions(seed):
     check(options, levels(rng.choice((2, 3, 4))))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("case", ["3x3", "batch, stride, asymmetric", "depthwise"])
 def test_epilogues_run_at_the_innermost_level(case, count):
@@ -145,6 +146,7 @@ def test_instances_that_share_lines_hold_both_their_halo():
     assert report.memories["cluster.b"].read == unit.bytes_b
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize(
     ("options", "within"),

@@ -19,7 +19,7 @@ from tvm_tiling.accel.timing.simulate import simulate
 OPERANDS = {"relu": 1, "sum": 2, "three": 3, "broadcast": 1, "twice": 1}  # of the result's shape
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("shape", [(1000,), (7, 9), (3, 50, 41), (200, 130), (1, 1)], ids=str)
 @pytest.mark.parametrize("kind", OPERANDS)

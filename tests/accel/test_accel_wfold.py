@@ -62,6 +62,7 @@ def page_05(decision, h, w, ci, co, stride, **_):
     return {"steps": steps, "reads": reads, "weight_rows": steps, "write_rows": leaving}
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("ci", CHANNELS)
 @pytest.mark.parametrize("stride", STRIDES)
 def test_steps_rows_and_cycles_equal_the_formulas(ci, stride):
@@ -82,6 +83,7 @@ def granularity_of(channels, width):
     return max(pci for pci, pad in pads.items() if pad < min(pads.values()) + 16)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("ci", CHANNELS)
 @pytest.mark.parametrize("stride", STRIDES)
 def test_mode_seed_counts_equal_the_formulas_at_the_granularity_of_the_padding_rule(ci, stride):
@@ -139,6 +141,7 @@ def test_bytes_are_those_of_the_operands():
 # ---- where rows are folded -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("place", ["load", "local", "in place"])
 @pytest.mark.parametrize("case", [
     {"n": 2, "h": 9, "w": 35, "ci": 14, "co": 20, "stride": (2, 2), "padding": (1, 1, 1, 1)},

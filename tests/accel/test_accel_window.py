@@ -73,6 +73,7 @@ def mean(x):
     return lambda i: total[i] / 301.0
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("case", CASES)
 def test_integer_reductions_are_exact(case, machine):
@@ -89,6 +90,7 @@ def test_integer_reductions_are_exact(case, machine):
     assert set(np.unique(program.instructions["op"])) <= {Opcode.LOAD, Opcode.FILL, Opcode.ALU, Opcode.STORE}
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("machine", ["neartile", "small", "wfold16"])
 @pytest.mark.parametrize("case", FLOATS)
 def test_float_reductions_and_what_follows_them(case, machine):

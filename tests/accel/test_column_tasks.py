@@ -61,6 +61,7 @@ def test_column_wise_order_reduces_the_stall_of_row_wise_order_from_lat_to_lat_l
     assert columns.tasks[0].stalls["data"] == (STEPS - 1) * max(0, lat - cx)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("threads", range(2, 9))
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_equal_threads_take_page_04s_rounds(size, threads):

@@ -193,6 +193,7 @@ def test_rows_are_formed_when_their_image_is_there():
         assert stalls == {"data": 104, **({"token": 7} if token else {})}
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("rows", [5, 8, 16])
 @pytest.mark.parametrize(
     "case",

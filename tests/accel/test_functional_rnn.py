@@ -103,6 +103,7 @@ def made(kind, seed, largest):
     return rng, w
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ep", "threads", "rows"), [(1, 1, False), (4, 2, False), (8, 3, False), (8, 2, True)])
 def test_a_cell_in_fixed_point_equals_whole_numbers_exactly_and_the_real_cell_closely(kind, ep, threads, rows):

@@ -15,6 +15,7 @@ PRODUCT = GemmWorkload(m=96, k=512, n=192, dtype="int8")
 CONVOLUTION = ConvWorkload(n=1, h=14, w=14, ci=32, co=48, kh=3, kw=3, padding=(1, 1, 1, 1), dtype="int8")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("workload", [PRODUCT, CONVOLUTION], ids=["product", "convolution"])
 @pytest.mark.parametrize("machine", ["vta", "dla3", "neartile", "wfold16"])
 def test_a_map_counts_what_the_simulated_program_does(workload, machine):

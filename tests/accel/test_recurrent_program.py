@@ -139,6 +139,7 @@ def test_directions_are_threads_and_layers_follow_each_other():
     assert tt.simulate([(one, 9, 0), (one, 9, 0)]).cycles == one.report().cycles
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(("cell", "further"), KINDS[:4], ids=str)
 @pytest.mark.parametrize("size", [(64, 512), (256, 256), (100, 90)], ids=str)
 @pytest.mark.parametrize("threads", [1, 2, 3])

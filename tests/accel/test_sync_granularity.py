@@ -36,6 +36,7 @@ def multiplied(program) -> set[tuple[int, ...]]:
     return {tuple(int(extent) for extent in row if extent > 1) for row in rows}
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("size", [(256, 256, 256), (100, 130, 70), (512, 96, 2000)])
 @pytest.mark.parametrize("granularity", [2, 64, 128, 1024])
 def test_gemms_with_an_epilogue_are_made_in_synchronisations(size, granularity):

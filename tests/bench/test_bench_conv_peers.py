@@ -69,6 +69,7 @@ def _sums_bytes_in_pairs() -> bool:
     return cpu is None or fastest(cpu, "int8", "int8", "int32").group < 4
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("name", "workload", "packed"), CASES)
 def test_peer_is_right(name, workload, packed):
     peer = get_peer(name)

@@ -38,6 +38,7 @@ CASES = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("name", "workload", "packed"), CASES)
 def test_peer_is_right(name, workload, packed):
     peer = _peer(name)

@@ -39,7 +39,7 @@ on_both = pytest.mark.parametrize("machine", MACHINES, indirect=True)
 
 
 @on_both
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 def test_gemms_of_every_type(machine, dtype, weights):
@@ -57,6 +57,7 @@ def test_every_algorithm_of_a_gemm(machine, form, trans_b):
     assert check(Product(m=rows, n=47, k=127, trans_b=trans_b), machine, form=form)["form"] == form
 
 
+@pytest.mark.values
 @on_both
 @pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8")])
 def test_signed_by_unsigned_bytes(machine, left, right):
@@ -78,6 +79,7 @@ def test_epilogues(machine, steps):
     check(Product(m=15, n=37, k=33, epilogue=steps), machine)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("size", [(1, 1, 1), (1, 251, 7), (127, 1, 33), (31, 129, 1)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow), "int8"])
 def test_awkward_sizes(machine, size, dtype):
@@ -94,6 +96,7 @@ MATRIX = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", pytest.param("uint8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", MATRIX)
 @pytest.mark.parametrize("weights", ["packed", pytest.param("plain", marks=pytest.mark.slow)])

@@ -55,6 +55,7 @@ def test_what_is_stored_is_what_gguf_dequantises(number):
     np.testing.assert_array_equal(given[-1].numpy().T, floats)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("number", [8, 12, 13, 14, 3], ids=lambda number: TENSOR_TYPES[number].name)
 @pytest.mark.parametrize(("activations", "most"), [("float32", 5e-6), ("int16", 1e-4), ("int8", 3e-2)])
 def test_kernels_of_few_and_of_many_rows(number, activations, most):

@@ -27,6 +27,7 @@ def model(operator, given, outputs, places=None, **attributes):
     return made
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(
     "places", ["x,skip,gamma", "x,skip,gamma,beta", "x,skip,gamma,beta,bias", "x,skip,gamma,,bias", "x,row,gamma,beta"]

@@ -24,6 +24,7 @@ def one(operator, given, constants=None, kind="float32", **attributes):
     return model_of([node], given, {"y": kind}, constants)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)])
@@ -153,6 +154,7 @@ def test_recurrent_layers_of_no_steps_or_rows(operator, gates, steps, batch):
     np.testing.assert_array_equal(last, np.zeros((1, batch, 3), "float32"))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(("operator", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 @pytest.mark.parametrize("functions", [None, "Softsign"])
 def test_sequences_without_steps_end_in_zeros(functions, operator, gates):

@@ -28,6 +28,7 @@ def node(operator, inputs, outputs="y", **attributes):
 # ---- moved elements --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_scatter_elements_with_indices_smaller_than_the_data_off_the_axis(axis, reduction):
@@ -84,6 +85,7 @@ POOLS = [
 ]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("attributes", POOLS, ids=range(len(POOLS)))
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_lp_pool_with_ceil_mode(attributes, p):
@@ -91,6 +93,7 @@ def test_lp_pool_with_ceil_mode(attributes, p):
     check(model_of([node("LpPool", "x", p=p, **{"ceil_mode": 1, **attributes})], given, FLOAT), given, rtol=1e-4)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("attributes", POOLS, ids=range(len(POOLS)))
 @pytest.mark.parametrize("counted", [0, 1])
 def test_average_pool_with_ceil_mode(attributes, counted):
@@ -126,6 +129,7 @@ def test_a_kernel_larger_than_its_image_is_refused(operator):
         compile_model(model, cache=False)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("shape", [[10, 8], [9, 11]])
 def test_transposed_convolutions_with_output_shape(auto_pad, shape):
@@ -180,6 +184,7 @@ def test_grid_sample_reflected_along_an_axis_of_one(mode):
 # ---- elements that are chosen ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("k", [1, 3, 8])
 def test_top_k_with_a_nan(largest, k):
@@ -245,6 +250,7 @@ def test_equality_of_booleans():
     check(model_of(nodes, given, {"y": "bool"}, {"one": np.array(True)}), given)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("exponents", ["int32", "int64", "float32"])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_powers_of_integers(dtype, exponents):
@@ -254,6 +260,7 @@ def test_powers_of_integers(dtype, exponents):
     check(squared, {"x": given["x"]})
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("exponents", ["int32", "int64", "uint8", "uint64"])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_large_powers_of_integers_are_exact_and_wrap(dtype, exponents):
@@ -274,6 +281,7 @@ def test_negative_powers_of_integers():
     np.testing.assert_array_equal(result, [1, -1, 1, 0, 0])
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("axes", [[0], [1], [-1, 0], None])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_log_of_sums_of_exponentials_of_infinities(axes, keepdims):
@@ -313,6 +321,7 @@ def test_a_chain_whose_fused_name_is_longer_than_a_file_name():
 UNARY = "Acos Asinh Atan Celu Cosh Elu Erf Gelu Selu Sign Sinh ThresholdedRelu"
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("operator", UNARY.split())
 def test_functions_in_half_and_double_precision(operator, dtype):
@@ -330,6 +339,7 @@ def test_functions_in_half_and_double_precision(operator, dtype):
     np.testing.assert_allclose(result.astype("float64"), wanted.astype("float64"), rtol=rtol, atol=atol)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16"])
 @pytest.mark.parametrize(("bias", "lambd"), [(1.5, 0.5), (0.0, 1.3), (-0.75, 2.5)])
 def test_shrink_takes_fractions_for_every_type(bias, lambd, dtype):
@@ -337,6 +347,7 @@ def test_shrink_takes_fractions_for_every_type(bias, lambd, dtype):
     check(model_of([node("Shrink", "x", bias=bias, lambd=lambd)], given, {"y": dtype}), given, rtol=1e-3)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 @pytest.mark.parametrize("operator", ["ReduceMean", "ReduceL2", "ReduceSumSquare", "ReduceL1", "ReduceMax"])
 def test_reductions_keep_the_type_of_integers(operator, dtype):
@@ -637,6 +648,7 @@ def test_nothing_has_no_element(inputs):
 # ---- quantisation, norms and versions --------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize(("axis", "block"), [(1, 2), (-2, 3), (0, 1)])
 def test_quantisation_by_blocks(axis, block, kind):
@@ -668,6 +680,7 @@ def test_quantisation_of_halves_clips_to_every_type_and_back_to_infinity(domain,
     check(model, given)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     ("opset", "dtype"),
     [(7, "float32"), (8, "float16"), (10, "float32"), (11, "float32"), (13, "float16"), (13, "float64")],

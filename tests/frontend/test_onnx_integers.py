@@ -70,6 +70,7 @@ def test_gemms_with_zero_points(types, columns, computed):
     assert [o.workload["dtype"] for o in executable.report().operators if o.workload is not None] == ["int8"]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     "attributes", [{}, {"pads": [1, 2, 1, 0], "strides": [2, 1]}, {"auto_pad": "SAME_UPPER"}], ids=str
 )
@@ -145,6 +146,7 @@ def test_lstm_of_8_bit_weights(stored, by_channel, direction):
     np.testing.assert_allclose(got, near, atol=0.03)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("opset", [13, 17, 19, 21, 23])
 @pytest.mark.parametrize("operator", ["Gemm", "MatMul", "Conv"])
 def test_pairs_around_a_gemm_are_integers_at_any_version(operator, opset):

@@ -42,6 +42,7 @@ def counted(*nodes, constants=()):
     return helper.make_graph([*own, *nodes], "body", inputs, outputs, held)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize("condition", ["", "go"])
 def test_a_loop_of_four_iterations(condition, opset):
@@ -106,6 +107,7 @@ def while_loop(bound, *, step=1.0):
     return helper.make_graph(nodes, "body", [*inputs, info("state_in")], outputs, held)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("opset", [11, 18])
 @pytest.mark.parametrize(("most", "bound"), [("", 4.0), ("n", 4.0), ("n", 100.0)])
 def test_a_loop_whose_condition_follows_from_a_counter(most, bound, opset):
@@ -136,6 +138,7 @@ def test_a_loop_whose_end_the_run_decides_is_refused():
         load_model(model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"y": "float32"}, {"n": np.int64(3)}))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("back", [0, 1])
 @pytest.mark.parametrize("lengths", [None, [3, 3]])
 def test_a_scan_of_version_8_has_a_batch(lengths, back):
@@ -204,6 +207,7 @@ def test_a_loop_of_too_many_iterations_is_refused_before_it_is_written_out():
         load_model(model)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("backwards", [(0, 0), (1, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_a_scan_along_an_axis(axis, backwards):

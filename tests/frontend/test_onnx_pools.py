@@ -71,6 +71,7 @@ def test_a_pool_whose_steps_exceed_its_windows_is_refused_where_others_disagree(
         compile_model(model, cache=False)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("dilations", [[2, 1], [3, 2]])
 @pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])

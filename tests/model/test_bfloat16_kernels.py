@@ -81,7 +81,7 @@ def test_functions_after_a_gemm_are_rounded_once(activation):
     assert np.mean(ours == wide.astype(ml_dtypes.bfloat16)) > 0.99
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("size", "channels", "outputs"), [(14, 32, 64), (13, 20, 33), (7, 128, 48)])

@@ -27,6 +27,7 @@ RESIZED = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("kind", RESIZED)
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "behind relu"])
 def test_what_resizes_a_gemm_is_a_kernel_of_its_own(kind, between):

@@ -138,6 +138,7 @@ def test_broadcast_operands_of_lower_rank_keep_their_axes():
     same(mod, last, net.arrays())
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(("parts", "order"), [((2, 3, 2, 20), (0, 2, 1, 3)), ((2, 3, 2, 4, 5), (0, 2, 1, 3, 4))])
 @pytest.mark.parametrize("pixels_turn", [False, True])
 def test_channels_are_exchanged_between_groups_in_channels_last_order(parts, order, pixels_turn):

@@ -95,6 +95,7 @@ def distance(ours, right):
     return float(np.linalg.norm(ours.astype(np.float64) - right) / np.linalg.norm(right))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("precision", ["bfloat16", "float16", "int8"])
 @pytest.mark.parametrize("network", [images, text])
 def test_results_are_near_float32_and_the_record_says_how_near(network, precision):

@@ -160,6 +160,7 @@ def assert_near(model, arrays):
     return executable
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", sorted(TYPES))
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.__name__)
 def test_layers_are_within_a_step(layer, dtype):
@@ -243,6 +244,7 @@ CONTRIBUTED = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", sorted(TYPES))
 @pytest.mark.parametrize("name", CONTRIBUTED)
 def test_operators_of_the_quantizer_are_within_a_step(name, dtype):
@@ -280,6 +282,7 @@ def test_weights_that_are_floats_stay_floats():
     assert [o.workload["dtype"] for o in executable.report().operators if o.workload is not None] == ["float32"]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", sorted(TYPES))
 @pytest.mark.parametrize(
     "layer", [convolution, depthwise_convolution, product, product_of_two], ids=lambda f: f.__name__

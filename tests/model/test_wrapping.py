@@ -99,6 +99,7 @@ def test_sign_of_the_lowest_bits(wide):
     np.testing.assert_array_equal(found, np.maximum(x.astype("int32"), 0))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("name", ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 @pytest.mark.parametrize("dtype", ("int8", "int32", "int64"))
 def test_comparisons_with_the_lowest_number(name, dtype):

@@ -76,6 +76,7 @@ def test_nodes_that_leave_out_outputs_are_evaluated_one_by_one():
     assert set(every_value(model, given)) == {"a", "b", "y"}
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
 def test_the_judge_has_matrices_before_version_13(operator, axis):

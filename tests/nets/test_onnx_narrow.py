@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # whose graphs are used here
 pytest.importorskip("onnxruntime")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("seed", [700109, 700116, 700155])
 def test_random_graph(seed, precision):

@@ -32,6 +32,7 @@ def machine(request):
     return replace(found, cpu=replace(found.cpu, cores=1, threads=1))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 def test_products_of_every_type(machine, dtype, weights):
@@ -39,6 +40,7 @@ def test_products_of_every_type(machine, dtype, weights):
     assert taken["lanes"] == (4 if dtype == "float64" else 8)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     "size", [(1, 1, 1), (1, 251, 7), (127, 1, 33), (31, 129, 1), (6, 16, 4), (7, 17, 203)], ids=str
 )
@@ -48,11 +50,13 @@ def test_bytes_of_awkward_sizes(machine, size, left, right):
     check(Product(m=m, n=n, k=k, dtype=left, dtype_b=right, out="int32"), machine)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("algorithm", CONVOLUTIONS)
 def test_every_algorithm_of_a_convolution(machine, algorithm):
     check_convolution(ConvWorkload(**CONVOLUTIONS[algorithm]), machine, algorithm)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float16", "int8", "uint8"])
 @pytest.mark.parametrize("size", ["direct", "gemm", "wfold", "stride_fold", "depthwise"])
 def test_narrow_types_of_convolutions(machine, size, dtype):
@@ -73,6 +77,7 @@ BOUNDED = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("largest", [63, 64, 65, 128])
 @pytest.mark.parametrize("name", BOUNDED)
 def test_bytes_by_bounded_weights_are_exact(name, largest):

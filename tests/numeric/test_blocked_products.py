@@ -104,6 +104,7 @@ def test_kernels(size, encoding, activations):
     packed_and_checked(product, scheduled, rng)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("activations", ["float32", "int16", "int8"])
 @pytest.mark.parametrize("encoding", ENCODINGS[:3])
 def test_plain_loops_say_what_it_is(encoding, activations):
@@ -136,6 +137,7 @@ def test_weights_are_decoded_once_for_many_rows_in_parts_of_k():
     packed_and_checked(product, scheduled, rng)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("activations", ["float32", "int16", "int8"])
 @pytest.mark.parametrize("rows", [1, 7])
 def test_kernels_of_narrower_vectors(rows, activations):
@@ -180,6 +182,7 @@ def test_rows_of_zeros_and_of_the_smallest_numbers():
     assert np.abs(scales).max() < 1e-38
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("nr", [None, 48])
 @pytest.mark.parametrize("encoding", [*ENCODINGS, "int6:16:float16:zero_points"])
 def test_rows_of_a_table_are_read_from_the_panels_of_a_gemm(encoding, nr):

@@ -53,6 +53,7 @@ def check(conv: Conv, source: Source, *, packed: bool = True, form: str | None =
     return taken
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("ci", [1, 7, 31, 33])
 @pytest.mark.parametrize("co", [1, 7, 31, 33, 127])
 def test_channels_of_any_number(ci, co):
@@ -60,6 +61,7 @@ def test_channels_of_any_number(ci, co):
     check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("space", [(1, 1), (1, 7), (7, 1), (13, 31), (31, 5), (2, 33)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 7), (5, 2)])
 def test_images_and_kernels_of_any_size(space, kernel):
@@ -77,6 +79,7 @@ def test_layouts(layout, kernels, packed):
     check(conv, topi_conv(conv, layout, kernels), packed=packed)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(("block", "block_out"), [(4, 4), (8, 16), (16, 16), (16, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_blocked_layouts(block, block_out, dtype):
@@ -95,6 +98,7 @@ def test_strides_dilation_and_asymmetric_padding(stride, dilation, before, behin
     check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     "conv",
     [
@@ -116,6 +120,7 @@ def test_a_border_along_the_depth_of_a_single_plane():
     check(conv, topi_conv(conv, "NDHWC", "DHWIO"))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("groups", [2, 4, 8])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_groups(groups, layout):
@@ -195,6 +200,7 @@ def test_channels_in_groups_without_an_axis_to_walk_along():
     np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8"])
 @pytest.mark.parametrize("ci", [3, 16])
 def test_types(dtype, ci):
@@ -231,6 +237,7 @@ def test_any_admissible_algorithm_can_be_forced(form, conv, packed):
     assert check(conv, source, packed=packed, form=form) == form
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(
     "conv",
@@ -251,6 +258,7 @@ def test_weights_in_several_column_blocks():
     assert check(conv, topi_conv(conv, "NHWC", "HWIO"), packed=True, form="direct") == "direct"
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(
     "conv",
@@ -293,6 +301,7 @@ def test_random_convolutions(data):
     check(conv, topi_conv(conv, layout, kernels), packed=draw(st.booleans()))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("form", [None, "direct"])
 def test_bias_scale_activation_and_residual_are_fused(layout, form):

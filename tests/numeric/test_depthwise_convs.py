@@ -35,6 +35,7 @@ def exact(conv: Conv, source: Source, *, packed: bool = True) -> None:
     assert check(conv, source, packed=packed, form="depthwise") in ("depthwise", None if packed else "depthwise")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", [1, 2, 7, 16, 31, 33, 100])
 def test_channels_of_any_number(channels, layout):
@@ -42,7 +43,7 @@ def test_channels_of_any_number(channels, layout):
     exact(conv, in_layout(conv, layout))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("space", [(1, 1), (1, 9), (9, 1), (2, 3), (5, 8), (13, 31), (31, 37)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (5, 5), (7, 7), (1, 6), (4, 1)])
@@ -51,7 +52,7 @@ def test_images_and_kernels_of_any_size(space, kernel, layout):
     exact(conv, in_layout(conv, layout))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("stride", [(1, 2), (2, 1), (2, 2), (3, 3), (4, 5)])
 @pytest.mark.parametrize("dilation", [(1, 1), (2, 3), (5, 4)])
@@ -60,6 +61,7 @@ def test_strides_and_dilations(stride, dilation, layout):
     exact(conv, in_layout(conv, layout))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("border", [((0, 0), (0, 0)), ((2, 0), (0, 1)), ((0, 5), (4, 0)), ((6, 7), (8, 9))])
 def test_borders_of_any_width(border, layout):
@@ -68,6 +70,7 @@ def test_borders_of_any_width(border, layout):
     exact(conv, in_layout(conv, layout))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8"])
 def test_types(dtype, layout):
@@ -78,7 +81,7 @@ def test_types(dtype, layout):
 LARGER = [pytest.param(kernel, marks=pytest.mark.slow) for kernel in ((5, 5), (3, 8))]
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("kernel", [(3, 3), (1, 2), (2, 4), *LARGER])
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
 @pytest.mark.parametrize("channels", [16, 40, 67])
@@ -114,6 +117,7 @@ def test_several_outputs_of_a_channel(channels, times, layout):
     exact(conv, topi_depthwise(conv, layout))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("channels, block", [(32, 4), (48, 8), (48, 16), (64, 32)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_blocks_of_channels(channels, block, stride):
@@ -121,6 +125,7 @@ def test_blocks_of_channels(channels, block, stride):
     exact(conv, blocked(conv, block, block))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout, weights", [("NWC", "WIO"), ("NCW", "OIW")])
 @pytest.mark.parametrize("length, kernel", [(1, 3), (50, 5), (301, 3), (90, 31)])
 def test_one_dimension(length, kernel, layout, weights):
@@ -148,6 +153,7 @@ def test_transposed(stride, kernel):
     exact(conv, topi_transposed(conv))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", [1, 7, 33, 48])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

@@ -74,6 +74,7 @@ def product(shape, dtype):
     return GemmWorkload(m=m, n=n, k=k, trans_b=trans_b, dtype=dtype)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
 @pytest.mark.parametrize("shape", PRODUCTS)
 def test_a_toy_instruction_multiplies_matrices(with_toy, toy, shape):
@@ -115,6 +116,7 @@ def test_unsigned_by_signed_bytes_are_decided_as_they_are_scheduled(left, right)
     assert all(supported[machine].name == name and not supported[machine].offset for machine, name in names.items())
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(1, 64, 96, False), (5, 77, 50, False), (4, 50, 64, True), (4, 67, 33, True)])
 def test_weights_that_few_rows_use_stay_in_16_bits(monkeypatch, dtype, shape):
@@ -190,6 +192,7 @@ def test_a_kernel_that_links_a_function_is_saved_and_read_as_script(tmp_path):
         np.testing.assert_allclose(out.numpy(), operands.expected, atol=1e-5)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("channels", [3, 5, 6])
 def test_what_lies_after_the_channels_of_a_tap_does_not_count(layout, channels):

@@ -47,6 +47,7 @@ def product(left: str, right: str, term) -> tirx.PrimFunc:
     return te.create_prim_func([a, b, te.compute((M, N), lambda i, j: te.sum(term(a[i, k], b[k, j]), k), "C")])
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("total", ["int32", "int64", "float32", "float64", "uint32", "int16"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_products_that_wrap_before_they_are_summed(dtype, total):

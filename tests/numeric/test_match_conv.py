@@ -120,6 +120,7 @@ def name(conv: Conv) -> str:
     return f"{conv.space}-{conv.kernel}-{fields}".replace(" ", "")
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("order", ["first", "last"])
 @pytest.mark.parametrize("conv", SHAPES, ids=name)
 def test_topi(conv, order):
@@ -127,6 +128,7 @@ def test_topi(conv, order):
     check(conv, topi_conv(conv, *((f"NC{space}", f"OI{space}") if order == "first" else (f"N{space}C", f"{space}IO"))))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     ("layout", "layout_w"), [("NHWC", "OHWI"), ("NHWC", "OIHW"), ("NCHW", "HWIO"), ("HWCN", "HWIO")]
 )
@@ -135,6 +137,7 @@ def test_layouts_of_kernels(conv, layout, layout_w):
     check(conv, topi_conv(conv, layout, layout_w))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize(
     "conv",
@@ -150,6 +153,7 @@ def test_depthwise_of_topi(conv, layout):
     check(conv, topi_depthwise(conv, layout))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize(
     ("block", "block_out", "conv"),
@@ -208,6 +212,7 @@ def test_transposed(conv):
     check(conv, topi_transposed(conv))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     ("dtype", "type_w"),
     [

@@ -79,6 +79,7 @@ CONVS = [
 ]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("conv", CONVS, ids=str)
 @pytest.mark.parametrize("order", ["NC, OI", "NC, IO", "N.C, OI", "N.C, IO"])
 def test_convolutions(conv, order):
@@ -126,6 +127,7 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_what_is_fused_behind(layout, activation):

@@ -70,6 +70,7 @@ def check(types, turned, opened=(B, M, N, K), at=SIZES):
         np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-4, atol=1e-3, err_msg=str(sizes))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("name", TYPES)
 def test_every_size(name, turned):

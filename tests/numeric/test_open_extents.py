@@ -116,6 +116,7 @@ def shape_at(of: te.Tensor, sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(simplify(tvm_ffi.structural_map(e, (tirx.Var, lambda v: known[v])))) for e in of.shape)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_every_size_is_right_and_vectorised(name: str, cores: int) -> None:

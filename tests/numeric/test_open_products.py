@@ -110,6 +110,7 @@ def with_types(n: int, k: int, types: tuple[str, str, str], computed: bool = Fal
     return te.create_prim_func([a, b, out])
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("left", ["int8", "uint8"])
 @pytest.mark.parametrize(("n", "k"), [(70, 96), (33, 131)])
 def test_integers_in_groups(left, n, k):

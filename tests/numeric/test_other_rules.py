@@ -107,6 +107,7 @@ def check(hardware, build, arrays, want, rtol=2e-6, atol=2e-6):
 # ---- element by element ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("size", SIZES)
 def test_chains_with_broadcasts(hardware, size):
     x, bias, row = numbers((2, 3, 5, size)), numbers((1, 3, 1, 1)), numbers((size,))
@@ -114,6 +115,7 @@ def test_chains_with_broadcasts(hardware, size):
     check(hardware, lambda a, b, c: op.multiply(nn.relu(op.add(a, b)), c), [x, bias, row], want)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "int32", "int64"])
 @pytest.mark.parametrize("size", [1, 33, 200])
 def test_every_type(hardware, dtype, size):
@@ -121,6 +123,7 @@ def test_every_type(hardware, dtype, size):
     check(hardware, lambda a, b: op.maximum(op.add(a, b), a), [x, y], np.maximum(x + y, x))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("source", ["float32", "float16", "int8", "int32", "bool"])
 @pytest.mark.parametrize("target", ["float32", "float16", "int8", "int32"])
 def test_casts(hardware, source, target):
@@ -141,6 +144,7 @@ def test_several_outputs(hardware):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("function", ["exp", "tanh", "sigmoid", "erf", "log"])
 def test_functions_in_half_precision(hardware, function):
     x = np.abs(numbers((3, 37), "float16")) + np.float16(0.1)
@@ -151,6 +155,7 @@ def test_functions_in_half_precision(hardware, function):
 # ---- movement --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("shape", [(1, 33), (15, 17), (16, 32), (33, 127), (100, 31)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
 def test_transposes(hardware, shape, dtype):
@@ -158,6 +163,7 @@ def test_transposes(hardware, shape, dtype):
     check(hardware, lambda a: op.permute_dims(a, [1, 0]), [x], x.T)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("axes", [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_transposes_with_work_behind(hardware, axes):
     x = numbers((2, 17, 19, 33))
@@ -183,6 +189,7 @@ def test_channels_exchanged_between_groups(hardware, groups, each, dtype, padded
     check(hardware, exchanged, [x], want)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_concatenations(hardware, axis):
     parts = [numbers((2, 3, 5, 7) if i != 1 else tuple(7 + (d == axis) * 4 for d in range(4)), seed=i) for i in (0, 2)]
@@ -205,6 +212,7 @@ def test_pads(hardware, widths):
     )
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
 def test_slices(hardware, step):
     x = numbers((7, 131))
@@ -253,6 +261,7 @@ def test_linear_resize(hardware):
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("axes", [[0], [1], [2], [0, 1], [1, 2], [0, 2], [0, 1, 2]])
 @pytest.mark.parametrize("last", [1, 33, 127])
 def test_sums_over_any_axes(hardware, axes, last):
@@ -260,6 +269,7 @@ def test_sums_over_any_axes(hardware, axes, last):
     check(hardware, lambda a: op.sum(a, axes), [x], x.astype("float64").sum(tuple(axes)), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("name", ["max", "min", "prod", "mean"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_other_reductions(hardware, name, axis):
@@ -268,6 +278,7 @@ def test_other_reductions(hardware, name, axis):
     check(hardware, lambda a: getattr(op, name)(a, [axis]), [x], want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["int8", "int32", "float16"])
 def test_reductions_of_every_type(hardware, dtype):
     x = numbers((5, 70), dtype)
@@ -275,6 +286,7 @@ def test_reductions_of_every_type(hardware, dtype):
     check(hardware, lambda a: op.max(a, [0]), [x], x.max(0))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_positions(hardware, axis, name):
@@ -313,6 +325,7 @@ def test_softmax_of_masked_rows(hardware):
     check(hardware, lambda a: nn.softmax(a, 1), [x], softmax(x, 1))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("size", SIZES)
 def test_layer_norms(hardware, size):
     x, gamma, beta = numbers((3, 5, size)), numbers((size,)), numbers((size,), seed=2)
@@ -323,6 +336,7 @@ def test_layer_norms(hardware, size):
     check(hardware, lambda a, g: nn.rms_norm(a, g, [-1]), [x, gamma], root * gamma, 1e-5, 1e-5)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("groups", [1, 3, 6])
 def test_group_norms(hardware, groups):
     x, gamma, beta = numbers((2, 6, 7, 9)), numbers((6,)), numbers((6,), seed=2)
@@ -399,6 +413,7 @@ def test_rounded_up_pooling(hardware, channels):
     check(hardware, lambda a: nn.max_pool2d(a, (3, 3), (2, 2), (1, 1, 1, 1), ceil_mode=True), [x], want)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("channels", [1, 33, 127])
 def test_global_pooling(hardware, channels):
     x = numbers((2, channels, 7, 7))

@@ -79,6 +79,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("case", PRODUCTS)
 def test_gemms_are_exact_and_replay(case, cores):

@@ -78,6 +78,7 @@ def test_sizes_of_each_axis(i):
         check(p, seed=j)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bfloat16"])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (1, 17, 33), (17, 1, 33), (17, 33, 1), (1, 1, 251), (251, 1, 1)])
 def test_sizes_of_one(dtype, m, n, k):
@@ -85,6 +86,7 @@ def test_sizes_of_one(dtype, m, n, k):
         check(Product(m=m, n=n, k=k, dtype=dtype), weights=weights)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8")])
 @pytest.mark.parametrize(
     ("m", "n", "weights"), [(17, 33, "plain"), (17, 33, "packed"), (17, 1, "plain"), (1, 17, "plain")]
@@ -93,6 +95,7 @@ def test_signed_with_unsigned_bytes(left, right, m, n, weights):
     check(Product(m=m, n=n, k=31, dtype=left, dtype_b=right, out="int32"), weights=weights)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     ("dtype", "out"),
     [

@@ -79,6 +79,7 @@ def test_builds_are_removed_and_nothing_else(measurer, temporary):
     assert [path.name for path in temporary.iterdir()] == ["not-ours"]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     "workload",
     [
