@@ -100,11 +100,10 @@ class InstanceNormalization(tvm_onnx.OnnxOpConverter):
         if not isinstance(reshape, relax.Call) or reshape.op != tvm.ir.Op.get("relax.reshape"):
             return None
         image = reshape.args[0]
-        before, after = (getattr(each.ty, "shape", None) for each in (image, data))
-        if not all(isinstance(each, relax.ShapeExpr) for each in (before, after)):
-            return None
-        if not all(isinstance(extent, tirx.IntImm) for extent in (*before, *after)):
-            return None
+        for each in (image, data):
+            shape = getattr(each.ty, "shape", None)
+            if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+                return None
         known, grouped = shape_of(image), shape_of(data)
         if len(known) < 3 or known[0] != grouped[0] or grouped[1] == 0 or known[1] % grouped[1]:
             return None
