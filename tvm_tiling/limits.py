@@ -29,7 +29,8 @@ class Limits:
     of attention over 5,792 tokens in float32. constant_bytes: bytes of all constants computed when the model is read,
     or eight times the weights in the file if that is more; the default, 640 MiB, holds VGG-19's weights, which the onnx
     package represents as one number each. nodes: operators after inlining of functions, and tensors within one tuple.
-    operations: multiply-accumulates of one run; the default is that of 70 billion parameters over 16,000 tokens.
+    operations: multiply-accumulates of one run; the default is that of 70 billion parameters over 16,000 tokens. Raises
+    WorkloadError for a limit below 1.
     """
 
     tensor_bytes: int = 1 << 32

@@ -184,6 +184,7 @@ class GemmWorkload(_SumOfProducts):
 
     @property
     def macs(self) -> int:
+        """Multiply-accumulates: batch*m*n*k."""
         return self.batch * self.m * self.n * self.k
 
     @property
@@ -419,6 +420,7 @@ class RnnWorkload(_SumOfProducts):
 
     @property
     def macs(self) -> int:
+        """Multiply-accumulates: every weight once for each step of each sequence."""
         return self.batch * self.steps * self.weights
 
     @property

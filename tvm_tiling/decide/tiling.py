@@ -206,6 +206,7 @@ class GemmTiling(Decision):
 
     @property
     def rule(self) -> str | None:
+        """Name of the configuration rule: "matrix" on accelerators, "stream" or "normal" on CPUs."""
         if self.form is None:
             return "matrix"
         return "stream" if self.form == "stream" else "normal"
@@ -219,6 +220,7 @@ class GemmTiling(Decision):
         return self.explain()
 
     def headline(self) -> str:
+        """One line: the kind of decision, and whether it fits the buffers."""
         return super().headline() + ("" if self.feasible else ": DOES NOT FIT the buffers")
 
     def _own_rows(self) -> Iterator[Row]:

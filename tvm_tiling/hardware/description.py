@@ -65,7 +65,8 @@ class Hardware:
     name: external, internal and the buffers a, b, acc, out. `levels` are the storage hierarchy, outermost first;
     `near_tile` then describes one instance of the innermost level. `queues`, `energy` and `area` describe issue and
     synchronisation, and the energy and area coefficients. Defaults for what an accelerator omits are those of
-    :class:`tvm_tiling.hardware.machine.Machine`.
+    :class:`tvm_tiling.hardware.machine.Machine`. This class and those of its parts raise HardwareError, naming the
+    field, for values that are invalid or contradict each other.
     """
 
     name: str

@@ -18,8 +18,8 @@ MULTIPLYING = ("convolution", "gemm", "attention", "recurrence")
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRecord:
-    """One operator of a model, the kernel `name`: times are seconds of all its calls in one run, None if unknown or not
-    measured.
+    """One operator of a model, the kernel `name`: `predicted_seconds` and `measured_seconds` are those of all its
+    `calls` in one run, None if unknown or not measured.
 
     `kind` is "convolution", "gemm", "attention", "recurrence", "other" or "runtime"; `flops` are the operations of one
     call as the model defines them, 0 if they are not counted. `form` is the algorithm or kernel variant, `why` the

@@ -45,7 +45,7 @@ class Session:
 
     `run` takes the other inputs and returns the other outputs. A cache that the model appends to is allocated once with
     a capacity of `room` rows, and only new rows are written; other states are passed from one run to the next. For one
-    caller at a time.
+    caller at a time. Raises WorkloadError if the model was compiled for several sets of sizes, or no output is a state.
     """
 
     def __init__(self, variants: Sequence[AnyVariant], states: Mapping[str, str] | None, room: int) -> None:

@@ -65,7 +65,8 @@ def tune(
     Trial; `report.log` has those of this session.
 
     Returns a TuneReport, or a ModelTuneReport for a model. Ctrl-C ends the search early: the result so far is reported,
-    and all measurements are kept. Raises a TilingError for an operator that cannot be tuned, a runner that cannot be
+    and all measurements are kept. Raises WorkloadError for an invalid argument, HardwareError for a target that this
+    machine cannot measure, and another TilingError for an operator that cannot be tuned, a runner that cannot be
     reached, and a database that cannot be written.
     """
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:

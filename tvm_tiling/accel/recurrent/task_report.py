@@ -43,10 +43,12 @@ class TaskTime:
 
     @property
     def stalled(self) -> int:
+        """Cycles of all stalls, until the last product."""
         return sum(self.stalls.values())
 
     @property
     def drain(self) -> int:
+        """Cycles from the last product to the last result."""
         return self.cycles - self.busy - self.stalled
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,10 +60,10 @@ class TaskTime:
 class TaskReport:
     """Tasks that shared the column engines of a machine.
 
-    `cycles` counts until the last result of all tasks, which take `macs` multiply-accumulates; `tasks` has the times of
-    each, in the order given; `utilisation` is the cycles that all multipliers of the engines
-    need at peak over the cycles taken. `lower_bound` are the cycles of the busiest engine or port, `upper_bound` those
-    of everything in series. `clock_mhz` is None if unknown.
+    `cycles` counts until the last result of all tasks on the machine `hardware`, which take `macs`
+    multiply-accumulates; `tasks` has the times of each, in the order given; `utilisation` is the cycles that all
+    multipliers of the engines need at peak over the cycles taken. `lower_bound` are the cycles of the busiest engine or
+    port, `upper_bound` those of everything in series. `clock_mhz` is None if unknown.
     """
 
     hardware: str

@@ -21,7 +21,9 @@ from .time_step import TimeStep, time_step
 class Task:
     """A sequence of `steps` time steps that arrives at cycle `arrival`. `program` is the program of one step; a step
     reads results of the previous step where that step wrote them. Any object with a `time_step`, or else a `program`,
-    is accepted in its place. A task without a `name` is called T1, T2, ... by its position."""
+    is accepted in its place. A task without a `name` is called T1, T2, ... by its position. Raises SimulationError for
+    other programs and for numbers out of range.
+    """
 
     program: Any
     steps: int

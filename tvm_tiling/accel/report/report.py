@@ -79,8 +79,8 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class SimReport:
-    """The timing of a program on a machine: its number of `instructions` and of multiply-accumulates (`macs`), the
-    `cycles` that it takes, and where they go.
+    """The timing of a program on the machine `hardware`: its number of `instructions` and of multiply-accumulates
+    (`macs`), the `cycles` that it takes, and where they go.
 
     `engines` has the time of each queue, `memories` the use of each memory, by name.
 

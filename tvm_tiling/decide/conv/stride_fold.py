@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StrideFold:
-    """The index map of a stride-fold and its inverse.
+    """The index map of the stride-fold of a convolution, `workload`, and its inverse.
 
     Coordinates are rows y, columns x, channels c and taps kw; the folded ones are `x_folded`, `kw_folded` and
     `c_folded`. With a stride of 1 the map is the identity, except that a dilated kernel is still expanded. Raises

@@ -324,8 +324,9 @@ class ShapeDatabase:
         self, workload: GemmWorkload, hardware: Hardware, rows: Range, prepacked: bool = False, epilogue: str = ""
     ) -> tuple[Config, str] | None:
         """Return the configuration of the entry that serves a matrix multiplication with a dynamic number of rows, and
-        why it is taken, for schedules; None if there is no entry, or it was not faster than the analytical decision
-        within these rows. If no entry with this `epilogue` applies, one without an epilogue does."""
+        why it is taken, for schedules on `hardware`; None if there is no entry, or it was not faster than the
+        analytical decision within these rows. If no entry with this `epilogue` applies, one without an epilogue does.
+        """
         for behind in dict.fromkeys((epilogue, "")):
             entry = self.match_rows(workload, rows, target=hardware, epilogue=behind, prepacked=prepacked)
             measured = None if entry is None or entry.rows is None else entry.rows.within(rows)
