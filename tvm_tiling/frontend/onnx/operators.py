@@ -88,7 +88,7 @@ class InstanceNormalization(tvm_onnx.OnnxOpConverter):
 
     @staticmethod
     def _repeated(bb, parameter, width):
-        """A parameter of each group for each of its channels."""
+        """`parameter`, one value per group, repeated for each of the `width` channels of a group."""
         if isinstance(parameter, tvm.ir.GenericConst):
             return relax.const(np.repeat(parameter.value.numpy(), width))
         return bb.emit(op.repeat(parameter, width, 0))

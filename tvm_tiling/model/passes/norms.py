@@ -1,9 +1,9 @@
 """Group and instance norms as reductions and element-wise operators, which follow the order of the image's axes.
 
-TVM's own lowering computes a variance as the mean of the squares minus the square of the mean. In float32 nothing of it
-is left where the mean is a few thousand times the deviation, and the result is NaN. Here squared distances from the
-mean are summed. Statistics of a group are those of its channels combined, so that the image itself keeps its shape,
-with channels first or last.
+TVM's own lowering computes a variance as the mean of the squares minus the square of the mean. In float32 the
+difference cancels completely if the mean is a few thousand times the standard deviation, and the result is NaN. Here
+squared deviations from the mean are summed. The statistics of a group combine those of its channels, so that the image
+itself keeps its shape, with channels first or last.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Statistics:
         return shared, self.of_groups(emit(op.add(variance, squares)))
 
     def of_groups(self, channels: Expr) -> Expr:
-        """The mean of the channels of each group, for each of them."""
+        """The mean of `channels` over each group, repeated for each channel of the group."""
         emit, axis, shape = self.rewriter.emit, self.axis, extents_of(channels)
         assert shape is not None
         apart = (*shape[:axis], self.groups, self.width, *shape[axis + 1 :])
@@ -80,13 +80,15 @@ class _Statistics:
 
 
 def _all(vector: Expr, value: float) -> bool:
-    """Whether every element of a constant is `value`: the scale and shift that exporters write beside their own."""
+    """Whether `vector` is a constant whose elements are all `value`. Exporters write such a scale and shift if the
+    model's own follow separately.
+    """
     known = array(vector)
     return known is not None and bool((known == value).all())
 
 
 def _along(rewriter: Rewriter, vector: Expr, dtype: str, after: int) -> Expr:
-    """A vector over an axis that is `after` from the end, such that it broadcasts."""
+    """`vector` over the axis that is number `after` from the end, reshaped so that it broadcasts."""
     known = array(vector)
     if known is not None:
         return constant(known.reshape(-1, *(1,) * (after - 1)).astype(dtype))
