@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -56,15 +57,21 @@ def workload_of(op: te.Tensor):
     return match(prim_func_of(op), "main", may_swap=False, keep_taps=True, wraps=False).workload
 
 
-def decision_in(schedule) -> dict:
-    return json.loads(schedule.mod["main"].attrs[DECISION])
+@functools.cache
+def written(op: te.Tensor, machine: str) -> tirx.PrimFunc:
+    """Return the function of a case, which several tests look at."""
+    return tt.tiling_schedule(op, target=tt.Hardware.load(machine)).mod["main"]
+
+
+def decision_in(func: tirx.PrimFunc) -> dict:
+    return json.loads(func.attrs[DECISION])
 
 
 @pytest.mark.parametrize(("op", "machine"), CASES)
 def test_what_is_decided_is_what_is_written(op, machine):
     hardware = tt.Hardware.load(machine)
     decided = json.loads(tt.decide(workload_of(op), hardware).to_json())
-    assert decided == decision_in(tt.tiling_schedule(op, target=hardware))
+    assert decided == decision_in(written(op, machine))
 
 
 @pytest.mark.parametrize("sizes", PRODUCTS)
@@ -72,14 +79,13 @@ def test_what_is_decided_is_what_is_written(op, machine):
 def test_packed_weights_are_decided_as_they_are_written(machine, sizes):
     op, hardware = product(*sizes, "float32"), tt.Hardware.load(machine)
     decided = json.loads(tt.decide(workload_of(op), hardware, weights="packed").to_json())
-    written = decision_in(tt.tiling_schedule(op, target=hardware, weights="packed"))
-    assert decided == written
+    assert decided == decision_in(tt.tiling_schedule(op, target=hardware, weights="packed").mod["main"])
 
 
 @pytest.mark.parametrize(("op", "machine"), [c for c in CASES if c.id not in WITHOUT_A_CONFIG])
 def test_a_decision_that_is_written_again_gives_the_same_function(op, machine):
     hardware = tt.Hardware.load(machine)
-    first = tt.tiling_schedule(op, target=hardware).mod["main"]
+    first = written(op, machine)
     workload = workload_of(op)
     config = tt.config_of(tt.decide(workload, hardware), as_scheduled(workload, hardware), hardware)
     again = tt.tiling_schedule(op, target=hardware, config=config).mod["main"]
@@ -89,7 +95,7 @@ def test_a_decision_that_is_written_again_gives_the_same_function(op, machine):
 @pytest.mark.parametrize(("op", "machine"), CASES)
 def test_a_recorded_decision_that_is_read_back_gives_the_same_function(op, machine):
     hardware = tt.Hardware.load(machine)
-    first = tt.tiling_schedule(op, target=hardware).mod["main"]
+    first = written(op, machine)
     again = tt.tiling_schedule(op, target=hardware, decision=str(first.attrs[DECISION])).mod["main"]
     assert tvm_ffi.structural_equal(first, again)
 
@@ -109,7 +115,7 @@ def told_numbers(decision) -> dict[str, int]:
 
 @pytest.mark.parametrize(("op", "machine"), CASES)
 def test_every_number_that_is_reported_is_in_the_function(op, machine):
-    main = tt.tiling_schedule(op, target=tt.Hardware.load(machine)).mod["main"]
+    main = written(op, machine)
     known = numbers_in(main)
     told = told_numbers(read_decision(str(main.attrs[DECISION])))
     assert told and {name: value for name, value in told.items() if value not in known} == {}

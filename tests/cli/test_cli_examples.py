@@ -99,7 +99,7 @@ def test_the_examples_run_in_sequence(folder, capsys, monkeypatch):
     for words, line in run:
         typed, _, kept = line.partition(" > ")
         measured = ("--seconds", "0.05") if words[0] in ("report", "bench") and "model" in typed else ()
-        measured = ("--trials", "1") if words[0] == "tune" and "--dim" in typed else measured
+        measured = ("--trials", "1") if words[0] == "tune" else measured
         with pytest.raises(SystemExit) as left:
             main([*shlex.split(typed)[1:], *measured])
         out, err = capsys.readouterr()

@@ -64,7 +64,7 @@ def compare(proto, k, dtype=np.float32, tolerance=6e-5):
         np.testing.assert_allclose(found, wanted, atol=tolerance * float(scale))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("zeros", [None, "packed"])
 @pytest.mark.parametrize("size", [(64, 256, 32, 4), (100, 96, 16, 4), (48, 130, 64, 8)], ids=str)
@@ -411,7 +411,7 @@ def test_a_table_of_other_blocks_is_refused():
         tt.compile(proto, cache=False)
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT8", "UINT8"])
 @pytest.mark.parametrize("zeros", [False, True])

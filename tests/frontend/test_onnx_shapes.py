@@ -156,7 +156,7 @@ def test_a_norm_of_one_number_that_has_no_axes():
     check(model_of([node], given, {"y": "float32"}, opset=20), given)
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("mask", [[False] * 3, [True, False, True]])
 @pytest.mark.parametrize("operator", ["ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceProd"])
 @pytest.mark.parametrize("axes", [[0], [-3, -1]])

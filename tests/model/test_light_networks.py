@@ -1,4 +1,4 @@
-"""Two of the onnx package's networks; the other seven are in tests/slow."""
+"""One of the onnx package's networks; the other eight are in tests/slow."""
 
 from __future__ import annotations
 

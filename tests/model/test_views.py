@@ -65,6 +65,7 @@ def test_parts_of_a_projection_are_slices_of_it():
     assert moves(after)["take"] == 0 and moves(after)["strided_slice"] == 2 and moves(after)["permute_dims"] == 2
 
 
+@pytest.mark.values
 @pytest.mark.parametrize(
     ("shape", "axes", "of"),
     [

@@ -92,7 +92,7 @@ def in_panels(scheduled, product, stored):
     return packed
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("activations", ["float32", "int16", "int8"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("size", SIZES, ids=str)

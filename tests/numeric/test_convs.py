@@ -70,7 +70,7 @@ def test_images_and_kernels_of_any_size(space, kernel):
     check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("kernels", ["HWIO", "OIHW", "OHWI"])
 @pytest.mark.parametrize("packed", [True, False])
@@ -87,7 +87,7 @@ def test_blocked_layouts(block, block_out, dtype):
     check(conv, blocked(conv, block, block_out))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3), (3, 2)])
 @pytest.mark.parametrize("dilation", [(1, 1), (2, 1), (2, 3)])
 @pytest.mark.parametrize(("before", "behind"), [((0, 0), (0, 0)), ((2, 0), (0, 3)), ((1, 4), (3, 1))])
@@ -151,7 +151,7 @@ def test_one_and_three_dimensions(dtype):
         check(typed, topi_conv(typed, layout, kernels))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize("kernel", [(2, 2), (3, 3), (4, 1)])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -175,7 +175,7 @@ def test_transposed_in_three_dimensions_with_points_that_no_tap_reaches(conv):
     check(conv, topi_transposed(conv))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("kernel", [(6,), (4,), (2, 3)])
 @pytest.mark.parametrize("stride", [2, 3])

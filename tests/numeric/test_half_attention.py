@@ -30,7 +30,7 @@ def attention(dtype, heads, rows, keys, depth, width, mask):
     return builder.get()
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dots", [True, False])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

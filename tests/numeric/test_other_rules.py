@@ -172,7 +172,7 @@ def test_transposes_with_work_behind(hardware, axes):
     check(hardware, lambda a, b: nn.relu(op.add(op.permute_dims(a, list(axes)), b)), [x, y], want)
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize(("groups", "each"), [(2, 65), (3, 34), (4, 34), (8, 3), (9, 20)])
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("padded", [False, True])
@@ -310,7 +310,7 @@ def softmax(x, axis):
     return e / e.sum(axis, keepdims=True)
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_softmax(hardware, size, axis):
@@ -378,7 +378,7 @@ def pooled(x, size, stride, padding, kind, count_include_pad):
     return windows.max((4, 5)) if kind == "max" else windows.sum((4, 5)) / counts.sum((4, 5))
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", ["max", "avg", "avg_with_pad"])
 @pytest.mark.parametrize(

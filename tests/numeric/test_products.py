@@ -136,7 +136,7 @@ def test_batches(batch, batch_b, dtype):
 # ---- strides -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("trans_a", "trans_b"), LAYOUTS)
 @pytest.mark.parametrize("pads", [(7, 0, 0), (0, 16, 3), (1, 5, 31)])
@@ -172,6 +172,7 @@ def test_epilogues(steps, form):
     check(Product(**sizes, epilogue=steps), form=form)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize(
     "steps", [("bias_n", "relu"), ("bias_m", "cast:float32", "scale", "residual"), ("relu", "scale")]
@@ -187,7 +188,7 @@ def test_epilogues_of_types(dtype, steps):
 # ---- long k, many cores ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8"])
 @pytest.mark.parametrize("form", [None, "pack"])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
@@ -196,6 +197,7 @@ def test_several_blocks_of_k(dtype, form, weights):
     assert taken["split_k"] and taken["partition_k"] < 8000
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("form", ["normal", "nocopy", "inline"])
 @pytest.mark.parametrize("trans_a", [False, True])
 def test_several_blocks_of_k_in_place(form, trans_a):
@@ -205,6 +207,7 @@ def test_several_blocks_of_k_in_place(form, trans_a):
     assert taken["split_k"]
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("cores", [4, 16])
 @pytest.mark.parametrize(
     ("dtype", "steps"),
@@ -222,7 +225,7 @@ def test_sums_shared_by_cores(cores, dtype, steps):
         assert taken["threads_k"] > 1 and taken["need_acc_buffer"]
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 @pytest.mark.parametrize(("m", "n", "k"), [(251, 127, 131), (1000, 17, 33), (17, 1000, 33), (251, 251, 600)])
@@ -248,6 +251,7 @@ def test_streams_shared_by_cores():
 # ---- other descriptions, forced register tiles -------------------------------------------------------------------
 
 
+@pytest.mark.values
 @ON_X86
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
@@ -264,11 +268,16 @@ def test_vectors_of_128_bits(dtype):
 
 
 @ON_X86
-@pytest.mark.parametrize("tile", legal_tiles(16))
+@pytest.mark.parametrize(
+    "tile",
+    [pytest.param(tile, marks=pytest.mark.slow if i % 3 else ()) for i, tile in enumerate(legal_tiles(16))],
+)
 def test_every_register_tile_of_16_registers(tile):
+    """A third of them by default."""
     check_tile(avx2(), tile)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("tile", [(30, 1), (14, 2), (9, 3), (6, 4), (5, 5), (4, 6), (3, 7), (2, 8), (1, 15), (1, 1)])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 def test_register_tiles_of_all_registers(tile, weights):

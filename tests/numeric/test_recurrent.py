@@ -70,7 +70,7 @@ def test_the_kernel_with_weights_packed_prepacked(recurrence):
     assert_right(library["layer"], recurrence, values, given)
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("stored", ["bfloat16", "float16"])
 @pytest.mark.parametrize("prepacked", [False, True])
 @pytest.mark.parametrize("recurrence", CASES, ids=name_of)
@@ -116,6 +116,7 @@ def test_one_kernel_for_any_steps_and_sequences(recurrence, prepacked):
         assert_right(library["layer"], one, values, values | ({"weights": packed} if prepacked else {}))
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("further", [{"turning": True}, {"ep": 4}, {"blocks": 1, "rows": 2}], ids=str)
 def test_configs_of_every_kind(threads, further):

@@ -27,7 +27,7 @@ STEM = Conv(space=(9, 33), kernel=(3, 3), stride=(2, 2), before=(1, 1), behind=(
 LAYOUTS = {"NHWC": "HWIO", "NCHW": "OIHW"}
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("co", [1, 3, 8, 31, 33])
 @pytest.mark.parametrize("ci", [1, 3, 7, 31, 33])
@@ -36,7 +36,7 @@ def test_channels_of_any_number(ci, co, layout):
     check(conv, topi_conv(conv, layout, LAYOUTS[layout]), form="wfold")
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("space", [(1, 1), (1, 7), (7, 1), (31, 5), (2, 33)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 7), (5, 2)])
@@ -46,7 +46,7 @@ def test_images_and_kernels_of_any_size(space, kernel, dtype):
     check(conv, topi_conv(conv, "NHWC", "HWIO"), form="wfold")
 
 
-@pytest.mark.pairs
+@pytest.mark.values
 @pytest.mark.parametrize("ws", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("channels", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -55,6 +55,7 @@ def test_every_granularity_and_tile(ws, channels, dtype, layout):
     check_tile(ws, channels, dtype, layout, this_cpu().cpu)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("ws", [1, 2, 4])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_more_channels_than_a_vector_holds(ws, layout):

@@ -105,6 +105,7 @@ def tiling_of(w: ConvWorkload, m: int, **changed: int) -> WinogradTiling:
     return replace(decide_winograd(w, replace(cpu, cores=1), m=m), **changed)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("m", [2, 4, 6])
 @pytest.mark.parametrize(("h", "wide"), [(1, 1), (2, 7), (7, 7), (13, 12), (31, 33)])
 def test_images_of_every_size(m, h, wide):
@@ -112,6 +113,7 @@ def test_images_of_every_size(m, h, wide):
     assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("ci", [1, 7, 33])
 @pytest.mark.parametrize("co", [1, 31, 64])
 def test_channels_of_every_number(ci, co):
@@ -119,6 +121,7 @@ def test_channels_of_every_number(ci, co):
     assert largest_error(w, tiling_of(w, 4)) <= predicted_error(w, 4)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (2, 0, 1, 3), (0, 1, 2, 0), (9, 9, 9, 9)])
 @pytest.mark.parametrize("m", [2, 4])
 def test_borders_of_every_width(padding, m):
@@ -170,6 +173,7 @@ def test_configs_of_every_kind(rows, vectors, tiles, channels, threads):
         assert largest_error(w, config, prepacked=prepacked) <= predicted_error(w, 4)
 
 
+@pytest.mark.values
 @pytest.mark.parametrize("m", [2, 4, 6])
 @pytest.mark.parametrize("ci", [64, 128, 256, 512])
 def test_error_is_as_predicted(m, ci):
