@@ -31,6 +31,12 @@ DOCS = ROOT / "docs"
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
 COSTLY_PAGES = ("metaschedule.md",)  # a MetaSchedule search: run by the slow tests
 IMAGE = (1, 3, 32, 32)
+# Paths of the names that the reference documents, without the package.
+REFERENCE = [
+    name
+    for page in sorted((DOCS / "api").glob("*.md"))
+    for name in re.findall(r"^::: tvm_tiling\.(\S+)$", page.read_text(), flags=re.MULTILINE)
+]
 
 
 class Block(NamedTuple):

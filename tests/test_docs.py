@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
-import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from documented import COSTLY_PAGES, DOCS, PAGES, ROOT, blocks, our_commands, run_page
+from documented import COSTLY_PAGES, DOCS, PAGES, REFERENCE, ROOT, blocks, our_commands, run_page
 
 import tvm_tiling as tt
 
@@ -88,13 +86,6 @@ def test_slow_list_misses_none():
     assert {path.name for path in (ROOT / "tests" / "slow").glob("test_*.py")} == listed
 
 
-REFERENCE = [
-    name
-    for page in sorted((DOCS / "api").glob("*.md"))
-    for name in re.findall(r"^::: tvm_tiling\.(\S+)$", page.read_text(), flags=re.MULTILINE)
-]
-
-
 def test_reference_has_every_public_name():
     deeper = {path for path in REFERENCE if "." in path} - {
         "decide.decide.decide"
@@ -147,25 +138,3 @@ def test_figures_are_those_of_todays_decisions(tmp_path):
 def test_figures_are_shown():
     text = "".join(page.read_text() for page in PAGES)
     assert {path.name for path in FIGURES.glob("*.svg")} == set(re.findall(r"figures/([\w-]+\.svg)\)", text))
-
-
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("material", "mkdocstrings"))), reason="mkdocs is not installed: extra docs"
-)
-def test_pages_are_built_without_a_warning(tmp_path):
-    for name in ("docs", "tvm_tiling", "mkdocs.yml"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # a message of the theme
-    built = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=quiet)
-    assert built.returncode == 0 and "WARNING" not in built.stderr, built.stderr
-    reference = "".join(page.read_text() for page in (tmp_path / "build" / "docs" / "api").glob("*.html"))
-    missing = [path for path in REFERENCE if f'id="tvm_tiling.{path}"' not in reference]
-    assert missing == []
-    outside = [
-        f"{page.name}: {link}"
-        for page in (tmp_path / "build").rglob("*.html")
-        for link in re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text())
-    ]
-    assert outside == []
