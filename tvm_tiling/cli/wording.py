@@ -146,5 +146,6 @@ def _value(error: Any) -> str:
         value, message = f" {found[1]}", found[2]
     for pattern, expected in _EXPECTED:
         if re.fullmatch(pattern, message):
-            return f"{value}: expected {re.sub(pattern, expected, message)}"
+            # Typer's versions differ in writing whole numbers as floats.
+            return re.sub(r"(?<=\d)\.0\b", "", f"{value}: expected {re.sub(pattern, expected, message)}")
     return f"{value}: {message}"

@@ -337,7 +337,7 @@ def _part(
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
         scheduled, operators = schedule_operators(
-            fused_for_cpu(held.pop(), hardware, options), hardware, options, kernels, ahead=True
+            [fused_for_cpu(held.pop(), hardware, options)], hardware, options, kernels, ahead=True
         )
         if signature.is_open:
             _tell_slow(operators, signature)

@@ -87,15 +87,16 @@ class _Call:
 
 
 def schedule_operators(
-    mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, *, ahead: bool
+    held: list[tvm.IRModule], hardware: Hardware, options: Options, kernels: Kernels, *, ahead: bool
 ) -> tuple[tvm.IRModule, list[Operator]]:
-    """`mod`, legalised and fused, with every PrimFunc scheduled and without node names, which move to the operators;
-    and the operators in the order of their first call.
+    """The single module removed from `held`, legalised and fused, with every PrimFunc scheduled and without node names,
+    which move to the operators; and the operators in the order of their first call.
 
     `kernels` compiles those that pack weights, and with `ahead` immediately also the others, for build(). Packed
-    constants are freed one by one if only `mod` refers to them, and nothing else to `mod`.
+    constants are freed one by one if only the module refers to them, and nothing else to the module: it is taken from a
+    list because before Python 3.11 a caller holds its arguments until the call returns.
     """
-    mod, operators, packed = _scheduled(mod, hardware, options, kernels, ahead)
+    mod, operators, packed = _scheduled(held.pop(), hardware, options, kernels, ahead)
     if packed:
         packing = _packing(packed, kernels)
         mod, weights = _with_packed(mod, packed)

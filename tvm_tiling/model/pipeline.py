@@ -53,9 +53,9 @@ def lower(
     """
     options = options or Options()
     if kernels is not None:
-        return schedule_operators(fused_for_cpu(mod, hardware, options), hardware, options, kernels, ahead=True)
+        return schedule_operators([fused_for_cpu(mod, hardware, options)], hardware, options, kernels, ahead=True)
     with kernels_for(hardware) as own:
-        return schedule_operators(fused_for_cpu(mod, hardware, options), hardware, options, own, ahead=False)
+        return schedule_operators([fused_for_cpu(mod, hardware, options)], hardware, options, own, ahead=False)
 
 
 def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> list[Operator]:

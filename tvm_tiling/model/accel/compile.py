@@ -63,7 +63,7 @@ def compile_for_accelerator(
     divided = partition(layers.module, hardware, len(programs), configs=options.configs, regions=regions)
     cpu = this_cpu()
     with kernels_for(cpu) as kernels:
-        scheduled, operators = schedule_operators(divided.module, cpu, options, kernels, ahead=True)
+        scheduled, operators = schedule_operators([divided.module], cpu, options, kernels, ahead=True)
         lifted, constants = lift_constants(scheduled)
         built = build(lifted, kernels)
     cores = cpu.cpu.cores if cpu.cpu else 1
