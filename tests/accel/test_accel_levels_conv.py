@@ -93,7 +93,7 @@ def test_int8_convolutions_are_exact_and_every_level_reads_what_was_decided(case
     check((CASES | LARGER)[case], levels(count))
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 24))])
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 24))])
 def test_random_convolutions(seed):
     rng = random.Random(seed)
     groups = rng.choice((1, 1, 1, 2, 3))

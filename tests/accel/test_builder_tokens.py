@@ -96,7 +96,7 @@ def copies(draw):
 
 
 @given(copies(), st.sampled_from([(0, 1), (100, 1), (100, 1 << 20)]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_tokens_order_all_that_overlaps_and_nothing_twice(rows, limits):
     """Results are equal whether accesses are visited one by one or analysed together, with one extent or several."""
     with patch.object(cells, "MOST_CELLS", limits[0]), patch("tvm_tiling.accel.checks.dependences.PIECES", limits[1]):

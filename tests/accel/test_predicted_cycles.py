@@ -59,7 +59,7 @@ def simulated(w: tt.GemmWorkload | tt.ConvWorkload, hardware: tt.Hardware, prefe
 
 
 @given(sizes, machines)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_cycles_and_bytes_of_a_gemm_are_those_predicted(size, hardware):
     w = product(*size)
     decision, report = tt.decide(w, hardware), simulated(w, hardware)
@@ -70,7 +70,7 @@ def test_cycles_and_bytes_of_a_gemm_are_those_predicted(size, hardware):
 
 
 @given(sizes)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_cycles_through_storage_levels_are_those_predicted(size):
     w = product(*size)
     decision, report = tt.decide(w, DLA3), simulated(w, DLA3)

@@ -217,13 +217,13 @@ def programs(draw):
 
 
 @given(programs())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_program_comes_back_from_its_text(program):
     assert assemble(program.disassemble()) == program
 
 
 @given(programs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_program_comes_back_from_its_file(tmp_path_factory, program):
     path = tmp_path_factory.mktemp("program") / "p.vsim"
     program.save(path)
@@ -232,7 +232,7 @@ def test_any_program_comes_back_from_its_file(tmp_path_factory, program):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_changed_text_is_a_program_or_refused(data):
     text = product(m=9, n=4, k=6).disassemble()
     place = data.draw(st.integers(0, len(text)))

@@ -184,7 +184,7 @@ def layers(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(engines(), layers(), st.integers(0, 2), st.integers(0, 2), st.integers(1, 9), st.booleans())
 @example(Hardware.wfold().w_fold, Sizes(**WHOLE), 2, 0, 4, True)
 @example(Hardware.wfold(first_buffer_rows=5).w_fold, Sizes(**WHOLE), 2, 0, 4, True)
@@ -199,7 +199,7 @@ def test_an_instruction_takes_as_long_as_stepping_through_it(unit, sizes, in_cut
     assert not leaves or written >= nest.least_cycles(nest.least_steps, nest.steady_cycles)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(engines(), layers(), st.integers(0, 2), st.integers(0, 2), st.integers(1, 9), st.integers(2, 5))
 def test_instructions_one_after_the_other_take_as_long_as_one_of_all_their_rows(
     unit, sizes, in_cut, out_cut, co_rows, count

@@ -23,7 +23,7 @@ CPU = Hardware.load("icelake-server-2c")
 
 
 @given(st.one_of(products(), convolutions()))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_config_is_possible_and_comes_back_from_its_tiling(w):
     space = neighbourhood(w, CPU)
     configs = list(space.configs())
@@ -35,7 +35,7 @@ def test_every_config_is_possible_and_comes_back_from_its_tiling(w):
 
 
 @given(st.one_of(products(), convolutions()))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_space_holds_every_candidate_in_order_of_prediction(w):
     space = neighbourhood(w, CPU)
     for rule in rules_for(w, CPU):

@@ -52,7 +52,7 @@ def compute(w, x, weights):
     return convolution(x, weights, w.stride, w.padding, w.dilation, w.groups)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(layers())
 def test_the_folded_convolution_cropped_is_the_plain_one(w):
     x, weights = operands(w)
@@ -69,7 +69,7 @@ def test_the_folded_convolution_cropped_is_the_plain_one(w):
     np.testing.assert_array_equal(result[:, :, : w.wo], compute(w, x, weights))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(layers())
 def test_arrays_fold_and_unfold_by_the_index_maps(w):
     x, weights = operands(w)
@@ -90,7 +90,7 @@ def test_arrays_fold_and_unfold_by_the_index_maps(w):
             assert (kernels[:, :, kw_folded, c_folded] == expected).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(layers())
 def test_the_inverse_undoes_the_map(w):
     fold = StrideFold(w)
@@ -107,7 +107,7 @@ def test_the_inverse_undoes_the_map(w):
             assert fold.unfold_tap(kw_folded, c_folded) == places.get((kw_folded, c_folded))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(layers())
 def test_shapes_and_borders_are_page_05s(w):
     fold = StrideFold(w)

@@ -343,7 +343,7 @@ def check(t, unit, counted: Counted):
     assert t.cycles >= t.steady_cycles
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(small_layers(strides=(1,), dilations=(1,)), small_machines(), st.sampled_from(("best", "seed")))
 def test_counts_and_results_are_those_of_the_nest(w, hardware, mode):
     t = decide(w, hardware, mode=mode)
@@ -352,7 +352,7 @@ def test_counts_and_results_are_those_of_the_nest(w, hardware, mode):
     check(t, unit, walked(w, unit, t.pci, t.pco, t.co_block // unit.sub_units))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=125, deadline=None)
 @given(small_layers(), small_machines(), st.sampled_from(("best", "seed")))
 def test_stride_fold_and_w_fold_together_are_the_plain_convolution(w, hardware, mode):
     t = decide(w, hardware, mode=mode)
@@ -390,7 +390,7 @@ TWO_SIZES_OF_BLOCKS = Hardware.wfold(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_layers(strides=(1, 2), dilations=(1,)), small_machines())
 @example(conv(h=1, w=5, ci=1, co=7, kh=1, kw=1, padding=(0, 0, 0, 0)), FEWER_THAN_USUAL)
 @example(conv(h=2, w=1, ci=1, co=6, kh=2, kw=1, padding=(0, 0, 0, 0)), TWO_SIZES_OF_BLOCKS)

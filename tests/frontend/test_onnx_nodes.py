@@ -9,28 +9,19 @@ from onnx_nodes import by_default_build, cases, check, deciding
 PLAIN = [
     "add",
     "attention_23_fullymasked_qk_matmul_output_mode3_zero",
-    "reduce_max_empty_set",
     "attention_4d",
     "attention_3d_causal",
-    "basic_conv_with_padding",
     "batchnorm_epsilon",
     "bitcast_float32_to_int32",
     "celu",
-    "clip",
     "convtranspose_output_shape",
-    "det_nd",
     "dropout_default_mask",
-    "gelu_tanh_1",
     "gemm_default_vector_bias",
-    "group_normalization_epsilon",
     "gru_bidirectional",
     "gru_seq_length",
     "isinf_negative",
     "l2normalization_axis_1",
-    "layer_normalization_4d_axis1",
     "lstm_bidirectional",
-    "lstm_with_peepholes",
-    "maxpool_2d_ceil",
     "maxpool_with_argmax_2d_precomputed_strides",
     "mod_mixed_sign_float32",
     "pow_types_float32_int64",
@@ -41,29 +32,48 @@ PLAIN = [
     "rnn_seq_length",
     "rotary_embedding_interleaved",
     "simple_rnn_batchwise",
-    "softmax_axis_1",
     "swish",
     "tensorscatter_circular",
-    "top_k",
 ]
 WITH_PARAMS = [
-    "col2im_pads",
-    "onehot_with_negative_axis",
     "resize_downsample_scales_cubic_antialias",
     "resize_tf_crop_and_resize_extrapolation_value",
     "resize_upsample_sizes_nearest_ceil_half_pixel",
-    "slice_neg_steps",
     "dft_inverse",
+]
+
+# tests/model/test_compiled_onnx_nodes.py compiles these by default, the build by TVM is slow.
+COMPILED = [
+    "reduce_max_empty_set",
+    "basic_conv_with_padding",
+    "clip",
+    "det_nd",
+    "gelu_tanh_1",
+    "group_normalization_epsilon",
+    "layer_normalization_4d_axis1",
+    "lstm_with_peepholes",
+    "maxpool_2d_ceil",
+    "softmax_axis_1",
+    "top_k",
+]
+COMPILED_WITH_PARAMS = [
+    "col2im_pads",
+    "onehot_with_negative_axis",
+    "slice_neg_steps",
     "reduce_sum_negative_axes_keepdims_random",
 ]
 
 
-@pytest.mark.parametrize("name", PLAIN)
+def with_slow(names, others):
+    return [*names, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
+@pytest.mark.parametrize("name", with_slow(PLAIN, COMPILED))
 def test_node(name):
     check(cases()[f"test_{name}"], by_default_build)
 
 
-@pytest.mark.parametrize("name", WITH_PARAMS)
+@pytest.mark.parametrize("name", with_slow(WITH_PARAMS, COMPILED_WITH_PARAMS))
 def test_node_with_values_given_before_the_run(name):
     case = cases()[f"test_{name}"]
     check(case, by_default_build, fixed=deciding(case))

@@ -12,7 +12,7 @@ from families import WALLED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="protects pages as Linux does")
 FOLDER = Path(__file__).parent
-CASES = {"indices": 8, "coordinates": 8, "integers": 8}  # tests/slow/test_random_cases_10k.py runs thousands
+CASES = {"indices": 5, "coordinates": 5, "integers": 5}  # tests/slow/test_random_cases_10k.py runs thousands
 
 WITHOUT_BOUNDS = """
 import numpy as np

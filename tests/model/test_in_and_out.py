@@ -150,7 +150,7 @@ def test_a_last_operator_that_is_reshaped_writes_there_too(seen):
     np.testing.assert_array_equal(out, exe.run(x))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     dtype=st.sampled_from(DTYPES),
     offsets=st.tuples(*[st.sampled_from([0, 0, 1, 3, 8])] * 5),

@@ -276,7 +276,7 @@ def test_channels_of_several_groups_share_a_vector(conv, packed):
     assert check(conv, topi_conv(conv, "NHWC", "HWIO"), packed=packed, form="grouped") == "grouped"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(data=st.data())
 def test_random_convolutions(data):
     draw = data.draw

@@ -153,7 +153,7 @@ def convs(draw) -> Conv:
 
 
 @given(conv=convs(), kernels=st.sampled_from(KERNELS), pci=st.sampled_from([1, 2, 3, 4, 8]), ws=st.integers(1, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_convolution(conv, kernels, pci, ws):
     source = source_of(conv, kernels)
     sch = s_tir.Schedule(prim_func_of(source.out))

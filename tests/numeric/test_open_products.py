@@ -94,7 +94,7 @@ def test_doubles():
     check(50, 300, ROWS, dtype="float64")
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(1, 200), st.integers(1, 1500), st.lists(st.integers(0, 300), min_size=3, max_size=6))
 def test_any_columns_summed_elements_and_rows(n, k, rows):
     check(n, k, rows)

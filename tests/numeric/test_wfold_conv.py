@@ -150,6 +150,6 @@ def convs(draw) -> Conv:
 
 
 @given(conv=convs(), layout=st.sampled_from(sorted(LAYOUTS)))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_convolution(conv, layout):
     check(conv, topi_conv(conv, layout, LAYOUTS[layout]), form="wfold")
