@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from tvm_tiling.accel.program.work import work
 from tvm_tiling.accel.row_stationary import RowMapping, row_stationary_convolution
 from tvm_tiling.accel.timing.simulate import Simulation
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.hardware.memory import OPERANDS
+from tvm_tiling.plain_text import plain_toml
 from tvm_tiling.workload import ConvWorkload
 
 PUBLISHED = Path(__file__).parent / "published"
@@ -82,7 +81,7 @@ LAYERS: Mapping[str, ConvWorkload] = {
 
 @functools.cache
 def _published() -> dict[str, Any]:
-    table: dict[str, Any] = tomllib.loads((PUBLISHED / "published.toml").read_text())["eyeriss"]
+    table: dict[str, Any] = plain_toml((PUBLISHED / "published.toml").read_text())["eyeriss"]
     return table
 
 

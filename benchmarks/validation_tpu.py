@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomllib
 from tvm import te, tirx, topi
 
 import tvm_tiling as tt
@@ -31,6 +30,7 @@ from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import Simulation
 from tvm_tiling.accel.timing.timing import ordering
 from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.plain_text import plain_toml
 
 PUBLISHED = Path(__file__).parent / "published"
 SHIFT = 8  # bits by which sums are shifted to become int8 again
@@ -289,7 +289,7 @@ def network_shares(name: str, batch: int) -> Shares:
 def published_shares() -> dict[str, tuple[int, Shares, float]]:
     """Return the batch of each published network of NETWORKS, its shares (cycles 0: not published) and tera-operations
     per second."""
-    table = tomllib.loads((PUBLISHED / "published.toml").read_text())["tpu_v1"]
+    table = plain_toml((PUBLISHED / "published.toml").read_text())["tpu_v1"]
     columns = [f"{what}_percent" for what in ("array_active", "weight_stall", "weight_shift", "non_matrix")]
     return {
         name: (table["batch"][at], Shares(0, *(table[column][at] / 100 for column in columns)), table["teraops"][at])

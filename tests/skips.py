@@ -46,6 +46,7 @@ KINDS = (
         "make test on one",
     ),
     Kind("right", r"right to mount|only root|write to everything", "need other rights", "make test as another user"),
+    Kind("judge", r"too old to judge", "need a later onnxruntime", "make test PYTHON=python3.11"),
     Kind("docs", r"mkdocs", "build the documentation", "make docs test"),
     Kind("peer", r"not installed: |: not installed", "compare with a package that is not here", "make bench"),
 )

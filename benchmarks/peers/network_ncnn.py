@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 from typing import Any, ClassVar
 
 from ..network_files import Network
@@ -26,8 +26,12 @@ class NcnnNetwork(NetworkPeer):
         if network.batch != 1:
             raise Refused("ncnn does not support a batch axis")
         built = network.build()
-        with contextlib.chdir(network.folder):
+        before = os.getcwd()
+        os.chdir(network.folder)  # where pnnx writes
+        try:
             pnnx.export(built.module, "model.pt", built.inputs, fp16=False)
+        finally:
+            os.chdir(before)
 
     @classmethod
     def load(cls, network: Network, cores: int) -> Run:

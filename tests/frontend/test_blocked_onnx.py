@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+pytest.importorskip("onnxruntime")
+
+import onnxruntime
+from onnx_judge import newer_judge
+
 import tvm_tiling as tt
 from tvm_tiling.errors import UnsupportedOperator
 
-onnxruntime = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)
 DOMAIN = "com.microsoft"
 
@@ -239,7 +243,7 @@ def test_a_bias_has_no_columns_for_room():
         {"heads": 4, "groups": 4, "width": 16, "interleaved": True},
         {"heads": 6, "groups": 2, "width": 32, "packed": True},
         {"heads": 4, "groups": 1, "width": 16, "rotary": False},
-        {"heads": 4, "groups": 2, "width": 16, "window": 5},
+        pytest.param({"heads": 4, "groups": 2, "width": 16, "window": 5}, marks=newer_judge),
         {"heads": 4, "groups": 2, "width": 24, "rotary": False},
         {"heads": 4, "groups": 2, "width": 16, "cap": 1.5},
         {"heads": 4, "groups": 2, "width": 16, "bias": True},
@@ -316,6 +320,7 @@ def test_the_norm_of_onnxruntimes_tools():
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@newer_judge
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_rows_of_a_table_of_blocks(bits, zeros):

@@ -33,7 +33,9 @@ def model(operator, given, outputs, shapes=None, **attributes):
     node = helper.make_node(operator, names, outputs, domain="com.microsoft", num_heads=HEADS, **attributes)
     results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(helper.make_graph([node], "attention", inputs, results), opset_imports=opsets)
+    return helper.make_model(
+        helper.make_graph([node], "attention", inputs, results), opset_imports=opsets, ir_version=10
+    )
 
 
 def present(given):

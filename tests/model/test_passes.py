@@ -105,6 +105,19 @@ def test_a_sum_of_stacked_tensors_is_additions():
     same(mod, simplify(mod), net.arrays())
 
 
+@pytest.mark.parametrize(("end", "step", "kept"), [(6, 1, 0), (5, 1, 1), (-7, -1, 1)])
+def test_slices_of_everything_are_dropped(end, step, kept):
+    net = Network((2, 6))
+
+    def body(net, x):
+        return op.add(net.emit(op.strided_slice(x, [1], [0 if step > 0 else 5], [end], [step])), net.c(1))
+
+    mod = net.module(body)
+    plain = simplify(mod)
+    assert calls(plain)["strided_slice"] == kept
+    same(mod, plain, net.arrays())
+
+
 @pytest.mark.parametrize("rank", [3, 4, 5])
 def test_the_two_orders_undo_each_other(rank):
     assert [to_last(rank)[a] for a in to_first(rank)] == list(range(rank))

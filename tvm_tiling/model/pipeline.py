@@ -5,7 +5,8 @@ without_empty     remove operators without elements
 roll_cells        roll unrolled cells into recurrent layers
 simplify          fold constants and batch norm, remove operators without effect
 integers          compute quantised regions in integers, on CPUs
-written_out_norms write group and instance norms as reductions and element-wise operators
+sums_of_parts     convolve concatenated tensors one by one, on CPUs
+norms             write group and instance norms as reductions and element-wise operators
 join_views        merge and cancel reshapes and transpositions
 channels_last     convert regions around convolutions to channels last, except for isolated ones
 fuse_attention    fuse the matrix multiplications around a softmax
@@ -37,6 +38,7 @@ from .passes.norms import written_out_norms
 from .passes.open_extents import refuse_unproved
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
+from .passes.sums_of_parts import with_sums_of_parts
 from .passes.views import join_views
 from .quantise.integers import with_integers_on_cpu
 
@@ -67,7 +69,8 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 def fused_for_cpu(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tvm.IRModule:
     """`mod` with one PrimFunc per operator group that becomes one kernel; quantised regions are computed in
     integers."""
-    return _fused(with_integers_on_cpu(straight(mod)), None, lambda made: with_channels_first(made, hardware, options))
+    prepared = with_sums_of_parts(with_integers_on_cpu(straight(mod)))
+    return _fused(prepared, None, lambda made: with_channels_first(made, hardware, options))
 
 
 def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool]) -> tvm.IRModule:

@@ -45,10 +45,10 @@ def _call(rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
 
 
 def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """The same with fewer operators: without broadcasts that change nothing, sums over stacked tensors, and empty
-    concatenations."""
-    if is_op(call, "broadcast_to", "reshape") and alike(extents_of(call.args[0]), extents_of(call)):
-        return call.args[0]
+    """The same with fewer operators: without broadcasts and slices that change nothing, sums over stacked tensors, and
+    empty concatenations."""
+    if is_op(call, "broadcast_to", "reshape") or (is_op(call, "strided_slice") and _forward(call)):
+        return call.args[0] if alike(extents_of(call.args[0]), extents_of(call)) else None
     if is_op(call, "concat"):
         return _without_empty(rewriter, call)
     if not is_op(call, "sum") or call.attrs.axis is None or ints(call.attrs.axis) != (0,) or call.attrs.keepdims:
@@ -63,6 +63,14 @@ def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     for term in terms.fields[1:]:
         total = rewriter.emit(relax.op.add(total, term))
     return total
+
+
+def _forward(call: relax.Call) -> bool:
+    """Whether a slice takes elements in ascending order."""
+    if len(call.args) < 5:
+        return True
+    steps = _operand(call.args[4])
+    return isinstance(steps, list) and all(step > 0 for step in steps)
 
 
 def _without_empty(rewriter: Rewriter, call: relax.Call) -> Expr | None:
