@@ -45,7 +45,8 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:
     """Return the values of bfloat16 bits as float32, exactly."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    # NumPy 1 shifts a single element by Python's 16 in 64 bits.
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def as_float32(stored: np.ndarray, kind: int) -> np.ndarray:
