@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from packaging.version import Version
 from test_quantise_onnx import by_onnxruntime, every_form, inputs, quantised_by_onnxruntime
 
 import tvm_tiling as tt
@@ -248,6 +249,8 @@ CONTRIBUTED = {
 @pytest.mark.parametrize("dtype", sorted(TYPES))
 @pytest.mark.parametrize("name", CONTRIBUTED)
 def test_operators_of_the_quantizer_are_within_a_step(name, dtype):
+    if name == "QLinearSoftmax" and Version(onnxruntime.__version__) < Version("1.24"):
+        pytest.skip("onnxruntime is too old to judge this operator")
     graph = Graph(dtype)
     given, attributes = CONTRIBUTED[name]
     operator = name.split(",")[0]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import WorkloadError, nearest
-from ..runtime.arrays import Span, as_array, numpy_type, overlaps, span_of, torch_tensor
+from ..runtime.arrays import Span, as_array, numpy_type, overlaps, span_of, torch_tensor, writable
 
 EXPECTED = "a writable contiguous array, or a dense CPU tensor"
 
@@ -115,7 +115,8 @@ def _shared(value: Any, what: str) -> np.ndarray:
     array = as_array(value, what)
     if hasattr(value, "data_ptr") and value.data_ptr() != array.ctypes.data:
         raise WorkloadError(f"{what} stores its elements in another form (conjugated or negated); expected {EXPECTED}")
-    return array
+    # NumPy 1 takes everything that comes through DLPack as read-only; tensors of these two are not.
+    return writable(array) if type(value).__module__.partition(".")[0] in ("torch", "tvm", "tvm_ffi") else array
 
 
 # ---- array kinds -----------------------------------------------------------------------------------------------------
