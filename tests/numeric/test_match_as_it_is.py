@@ -38,7 +38,8 @@ def check(func: tirx.PrimFunc, arrays: list[np.ndarray], said: str) -> None:
         tt.tiling_schedule(func)
     want = built(func, arrays, "llvm")
     got = built(schedule_fallback(func, "main", this_cpu()), arrays, tt.llvm_target())
-    np.testing.assert_allclose(got, want, rtol=2e-6, atol=0 if "int" in str(want.dtype) else 2e-6 * np.abs(want).max())
+    largest = 0 if "int" in str(want.dtype) else np.abs(want[np.isfinite(want)]).max()  # products of float16 overflow
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6 * largest)
 
 
 def product(left: str, right: str, term) -> tirx.PrimFunc:
