@@ -80,7 +80,7 @@ def _sum(call: Expr, bound: dict[relax.Var, Expr], uses: Counter[relax.Var]) -> 
         value = bound.get(data)
         if is_op(value, "concat"):
             return _of_concat(value, kernels, bound, tuple(reversed(between)))
-        if not is_op(value, *POOLS):
+        if not is_op(value, *POOLS) or str(value.attrs.layout) != "NCHW":
             return None
         data = value.args[0]
     return None
