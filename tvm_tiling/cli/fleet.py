@@ -73,7 +73,7 @@ def join(
 ) -> None:
     """Run a worker on this machine for a tracker until Ctrl-C."""
     from ..tuning.measuring.runner import Address, RunnerError
-    from ..tuning.workers.fleet import ending
+    from ..tuning.workers.fleet import end, ending
     from ..tuning.workers.fleet import join as join_tracker
 
     address = Address.parse(runner)
@@ -87,8 +87,7 @@ def join(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.wait(LOOK_SECONDS)
     finally:
-        worker.terminate()
-        worker.wait()
+        end([worker])
     raise RunnerError(f"fleet: the worker {ending(worker)}")
 
 

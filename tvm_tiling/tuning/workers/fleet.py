@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,14 +116,8 @@ class Fleet:
 
     def close(self) -> None:
         """End all processes."""
+        end(self.processes)
         for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
             if process.stdin is not None:
                 process.stdin.close()
 
@@ -142,6 +136,19 @@ class _Begun:
     process: subprocess.Popen[bytes]
     since: float
     soon: int = 0
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes, by force those that have not ended after 5 seconds: one that is just starting may lose the
+    signal."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
