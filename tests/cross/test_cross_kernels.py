@@ -136,7 +136,7 @@ def test_every_algorithm_of_a_convolution(machine, form, layout):
     assert isinstance(library, EmulatedLibrary)
 
 
-# The channels of all layers of VGG-19, on images of at most 28 pixels: the network takes too long in the emulator.
+# The channels of all layers of VGG-19, on images of at most 28 pixels: the whole network takes 16 minutes (tests/slow).
 VGG19 = [(3, 64, 28), (64, 64, 28), (64, 128, 28), (128, 128, 28), (128, 256, 28), (256, 256, 14), (256, 512, 14),
          (512, 512, 14)]  # fmt: skip
 
