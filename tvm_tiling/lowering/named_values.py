@@ -35,7 +35,7 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
     """Return a sequence in which adjacent stores of values of the same form alternate."""
     statements: list[tirx.Stmt] = []
     run: list[list[tirx.Stmt]] = []
-    targets: list[tirx.Var] = []
+    targets: list[Expr] = []
 
     def end_run() -> None:
         groups = -(-len(run) // TOGETHER)
@@ -62,9 +62,11 @@ def _alternating(sequence: tirx.SeqStmt) -> tirx.Stmt:
     return tirx.SeqStmt(statements)
 
 
-def _reads(store: tirx.BufferStore, targets: list[tirx.Var]) -> bool:
-    """Return whether a store's value depends on memory of one of these buffers."""
-    return any(load.source.data.same_as(target) for load in _loads(store.value) for target in targets)
+def _reads(store: tirx.BufferStore, targets: list[Expr]) -> bool:
+    """Return whether a store's value depends on memory of one of these buffers. The memory of an allocated buffer is an
+    expression, which is a new object whenever it is asked for."""
+    sources = [load.source.data for load in _loads(store.value)]
+    return any(tvm_ffi.structural_equal(source, target) for source in sources for target in targets)
 
 
 def _is_plain(expr: Expr) -> bool:
