@@ -126,6 +126,7 @@ def judged_in_a_process(kind):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LISTS, "nets", lambda: {"net": lambda: built(kind)})
         process.start()
+    theirs.close()  # so that the end of a process that sends nothing is an error here
     found = [ours.recv()["outcome"] for _ in range(2)]
     process.join()
     return found
