@@ -77,7 +77,7 @@ def _sum(call: Expr, bound: dict[relax.Var, Expr], uses: Counter[relax.Var]) -> 
     between: list[relax.Var] = []
     while isinstance(data, relax.Var) and uses[data] == 1:
         between.append(data)
-        value = bound.get(data)
+        value = bound.get(data, data)
         if is_op(value, "concat"):
             return _of_concat(value, kernels, bound, tuple(reversed(between)))
         if not is_op(value, *POOLS) or str(value.attrs.layout) != "NCHW":
