@@ -38,8 +38,8 @@ def values_of(case: pytest.Function, *, joined: bool) -> dict[str, Hashable]:
 
 
 def covering(cases: Sequence[Mapping[str, Hashable]], together: int) -> list[int]:
-    """Return the numbers of cases that cover every combination of so many values; among equally good ones the first
-    whose values are in the fewest others."""
+    """Return the numbers of cases that cover every combination of `together` values; of equally good cases,
+    the first whose values are in the fewest others."""
     held = [set(combinations(sorted(case.items()), together)) for case in cases]
     missing = set().union(*held)
     uses = Counter[tuple[tuple[str, Hashable], ...]]()

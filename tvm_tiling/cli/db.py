@@ -207,7 +207,7 @@ def generate(
     budget: int = typer.Option(
         0, "--budget", metavar="N", min=0, help="Measure at most N shapes, those that cover most of the others; 0: all."
     ),
-    seconds: float = seconds_option("Start no further shape after so many seconds; 0: no limit.", 0.0, 0.0),
+    seconds: float = seconds_option("Start no further shape after this many seconds; 0: no limit.", 0.0, 0.0),
     target: str = TARGET,
     threads: int | None = THREADS,
     limit: int = typer.Option(

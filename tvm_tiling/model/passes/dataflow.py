@@ -6,6 +6,7 @@ defines the replacement of a call.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -35,7 +36,7 @@ class Rewriter:
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
         self._bound: dict[relax.Var, Expr] = {}
-        self.uses: dict[relax.Var, int] = {}
+        self.uses: Counter[relax.Var] = Counter()
         self.renamed: dict[relax.Var, Expr] = {}
         self.name = ""
 
@@ -73,16 +74,13 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
     func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr):
         raise UnsupportedOperator("main: not a Relax function in normal form; expected a straight sequence of bindings")
-    builder = relax.BlockBuilder()
-    rewriter = Rewriter(builder)
     for block in func.body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.If | relax.Function):
                 raise UnsupportedOperator(f"main: control flow at {binding.var.name}; expected straight sequences")
-            for variable in relax.analysis.free_vars(binding.value):
-                rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
-    for variable in relax.analysis.free_vars(func.body.body):
-        rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
+    builder = relax.BlockBuilder()
+    rewriter = Rewriter(builder)
+    rewriter.uses = use_counts(func)
     attributes = dict(func.attrs) if func.attrs else None
     with blocks_closed(builder), builder.function("main", list(func.params), attrs=attributes):
         with builder.dataflow():
@@ -107,6 +105,15 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
         if variable.name_hint != "main":
             updated[variable] = func
     return relax.transform.DeadCodeElimination(["main"])(updated)
+
+
+def use_counts(func: relax.Function) -> Counter[relax.Var]:
+    """The number of values that read each variable, the result of the function included."""
+    uses = Counter(relax.analysis.free_vars(func.body.body))
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            uses.update(relax.analysis.free_vars(binding.value))
+    return uses
 
 
 RENEWED = "main_renewed"  # the temporary name of the function that replaces "main"

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from ...frontend.node_names import joined
-from .dataflow import Expr, Rewriter, array, constant, is_op, rewrite, shape_of
+from .dataflow import Expr, Rewriter, array, constant, is_op, rewrite, shape_of, use_counts
 from .layout import POOLS
 
 # Output channels per input channel up to which the sum is taken: the copy reads and writes every input channel, the sum
@@ -35,7 +35,9 @@ class _Sum:
 
 def with_sums_of_parts(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod`, channels first, with float32 convolutions of two tensors in place of those of their concatenation."""
-    bound, uses = _bound(mod["main"])
+    func = mod["main"]
+    bound = {binding.var: binding.value for block in func.body.blocks for binding in block.bindings}
+    uses = use_counts(func)
     found = {variable: part for variable, value in bound.items() if (part := _sum(value, bound, uses)) is not None}
     if not found:
         return mod
@@ -54,16 +56,6 @@ def with_sums_of_parts(mod: tvm.IRModule) -> tvm.IRModule:
         return relax.op.add(results[1], results[0])
 
     return rewrite(mod, write)
-
-
-def _bound(func: relax.Function) -> tuple[dict[relax.Var, Expr], Counter[relax.Var]]:
-    """The value of each variable, and the number of values that read it, the result of the function included."""
-    bound, uses = {}, Counter(relax.analysis.free_vars(func.body.body))
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            bound[binding.var] = binding.value
-            uses.update(relax.analysis.free_vars(binding.value))
-    return bound, uses
 
 
 def _sum(call: Expr, bound: dict[relax.Var, Expr], uses: Counter[relax.Var]) -> _Sum | None:
