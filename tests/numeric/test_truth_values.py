@@ -75,7 +75,7 @@ def test_a_mask_of_rows_that_belong_together():
             out = builder.emit_output(op.add(scores, mask))
         builder.emit_func_output(out)
     p, r, s = some(7), np.arange(7), np.random.default_rng(0).standard_normal((2, 7, 7)).astype("float32")
-    want = s + np.where((p[:, None] == p) & (r <= r[:, None]), 0, np.float32(-1e9))
+    want = s + np.where((p[:, None] == p) & (r <= r[:, None]), np.float32(0), np.float32(-1e9))
     np.testing.assert_array_equal(tt.compile(builder.finalize(), cache=False).run(p, r, s), want)
 
 
