@@ -7,14 +7,15 @@
 
 If the innermost axis of the output differs from that of an input (a transpose), blocks of lanes x lanes pass through
 registers: rows are loaded along the input's axis and stored along the output's. If that innermost axis is short, as in
-a channel shuffle, vectors along the input's axis are interleaved into one of the output's.
+a channel shuffle, vectors along the input's axis are interleaved into one of the output's; each may come from a tensor
+of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -45,7 +46,7 @@ from ..lowering.vector_statement import (
 from ..match.access import loads
 from ..match.loop_axes import fused, split, stride
 from ..match.open_pieces import pieces_of
-from ..match.stages import Axis, Stage, StagedProgram, Write
+from ..match.stages import Axis, Stage, StagedProgram, Write, mapped, simplify
 
 Expr: TypeAlias = tirx.Expr
 Place: TypeAlias = dict[tirx.Var, Expr]
@@ -63,13 +64,13 @@ class Turned:
 
 @dataclass(frozen=True)
 class Woven:
-    """A stage whose innermost axis `short` has `strands` elements. Along `along` the input is contiguous, and the
+    """A stage whose innermost axis `short` has one element per strand. Along `along` the input is contiguous, and the
     output is contiguous except for the short axis."""
 
     piece: Stage
     along: tirx.Var
     short: tirx.Var
-    strands: int
+    strands: tuple[Expr, ...]  # the value at each index of the short axis
     most: int  # output elements that fit the size of one input element
 
 
@@ -165,40 +166,43 @@ class ElementwiseEmitter:
 
     def weave(self, woven: Woven, task: Expr) -> None:
         """Load a vector along the input's axis for each index of the short axis, and interleave them for the store."""
-        tasks = self.tiling.tasks
-        most = max(2, min(self.tiling.lanes, woven.most * self.tiling.lanes // woven.strands))
-        width = 1 << (most.bit_length() - 1)
-        extent = dict(woven.piece.axes)[woven.along]
+        tasks, along = self.tiling.tasks, woven.along
+        extent = dict(woven.piece.axes)[along]
+        width = 1 << (min(self.tiling.lanes, extent).bit_length() - 1)
         whole, rest = divmod(extent, width)
-        outer = [axis for axis in woven.piece.axes if axis[0] is not woven.short and axis[0] is not woven.along]
-        for first, count, lanes in ((0, whole, width), (whole * width, min(rest, 1), rest)):
-            if not count:
-                continue
-            axes = [*outer, (woven.along, count)]
-            shared = shared_axis([size for _, size in axes], tasks)
-            place: Place = {}
-            with ExitStack() as stack:
-                for number, (variable, size) in enumerate(axes):
-                    start, end = share(size, task, tasks) if number == shared else (0, size)
-                    place[variable] = stack.enter_context(loop(variable, start, end))
-                block = place[woven.along] * constant(lanes, woven.along)
-                place[woven.along] = block + constant(first, woven.along)
-                self.woven_vector(woven, place, lanes)
+        outer = [axis for axis in woven.piece.axes if axis[0] is not woven.short and axis[0] is not along]
+        shared = shared_axis([*(size for _, size in outer), whole], tasks)
+        place: Place = {}
+        with ExitStack() as stack:
+            for number, (variable, size) in enumerate(outer):
+                first, end = share(size, task, tasks) if number == shared else (0, size)
+                place[variable] = stack.enter_context(loop(variable, first, end))
+            divided = tasks if shared == len(outer) else 1
+            with loop(along, *share(whole, task, divided)) as block:
+                self.woven_vector(woven, {**place, along: block * constant(width, along)}, width)
+            with on_last_task(task, divided) if rest else nullcontext():
+                while rest:
+                    width = 1 << (rest.bit_length() - 1)
+                    self.woven_vector(woven, {**place, along: constant(extent - rest, along)}, width)
+                    rest -= width
 
-    def woven_vector(self, woven: Woven, place: Place, lanes: int) -> None:
+    def woven_vector(self, woven: Woven, place: Place, width: int) -> None:
+        """Emit `width` elements of each strand."""
         write = woven.piece.writes[0]
         strands = []
-        for number in range(woven.strands):
-            kept = register(lanes, str(write.value.ty))
-            at = {**place, woven.short: constant(number, woven.short)}
-            compute(write.value, at, woven.along, lanes, self.resolve, partial(_put, kept))
-            strands.append(kept[_whole(lanes) if lanes > 1 else 0])
+        for value in woven.strands:
+            kept = register(width, str(value.ty))
+            compute(value, place, woven.along, width, self.resolve, partial(_put, kept))
+            strands.append(kept[_whole(width) if width > 1 else 0])
         target = resolved(
             tirx.BufferLoad(write.buffer, [write.at]), {**place, woven.short: constant(0, woven.short)}, self.resolve
         )
-        order = [strand * lanes + lane for lane in range(lanes) for strand in range(woven.strands)]
-        at_once = T.ramp(target.indices[0], constant(1, woven.along), len(order))
-        T.buffer_store(target.source, T.Shuffle(strands, order), [at_once])
+        order = [strand * width + lane for lane in range(width) for strand in range(len(strands))]
+        most = self.tiling.lanes * woven.most
+        for first in range(0, len(order), most):
+            part = order[first : first + most]
+            at_once = T.ramp(target.indices[0] + constant(first, woven.along), constant(1, woven.along), len(part))
+            T.buffer_store(target.source, T.Shuffle(strands, part), [at_once])
 
     # ---- transposes -----------------------------------------------------------------------------------------------
 
@@ -310,36 +314,43 @@ def _moves(address: Expr, variable: tirx.Var) -> bool:
 def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
     """Return how to interleave a stage whose innermost axis is short, or combines a short axis with others; None for
     other stages."""
-    if len(piece.writes) != 1 or holds_choice(piece.writes[0].value):
+    if len(piece.writes) != 1 or any(is_open(size) for _, size in piece.axes):
         return None
-    read = [load for load in loads(piece.writes[0].value) if not loads(load.indices[0])]
     counted: list[int] = []
 
     def note(part: tirx.FloorMod) -> None:
         if part.a.same_as(lane_axis) and isinstance(part.b, tirx.IntImm):
             counted.append(int(part.b))
 
-    for load in read:
-        tvm_ffi.structural_walk(load.indices[0], (tirx.FloorMod, note))
+    tvm_ffi.structural_walk(piece.writes[0].value, (tirx.FloorMod, note))
     extent = dict(piece.axes)[lane_axis]
-    if any(is_open(size) for _, size in piece.axes):
-        return None
     if counted and 2 <= counted[0] <= _STRANDS and extent % counted[0] == 0:
         piece = split(piece, lane_axis, counted[0])
     write = piece.writes[0]
-    short, strands = next(axis for axis in reversed(piece.axes) if stride(write.at, axis[0]) == 1)
+    short, count = next(axis for axis in reversed(piece.axes) if stride(write.at, axis[0]) == 1)
     kind = str(write.value.ty)
-    if not 2 <= strands <= _STRANDS or kind in ("bool", "bfloat16"):
+    if not 2 <= count <= _STRANDS or kind in ("bool", "bfloat16"):
         return None
-    read = loads(write.value)
+    strands = tuple(_strand(piece, short, number) for number in range(count))
+    if any(holds_choice(strand) for strand in strands):
+        return None
+    chosen = holds_choice(write.value)  # each strand reads its own tensor
+    read = [load for strand in strands for load in loads(strand)]
     for variable, size in piece.axes:
-        if size < 2 or stride(write.at, variable) != strands:
+        if size < 2 or variable is short or stride(write.at, variable) != count:
             continue
-        apart = [load for load in read if stride(load.indices[0], short) not in (0, 1, None)]
-        if apart and all(stride(load.indices[0], variable) in (0, 1) for load in read):
+        apart = chosen or any(stride(load.indices[0], short) not in (0, 1, None) for load in loads(write.value))
+        if apart and read and all(stride(load.indices[0], variable) in (0, 1) for load in read):
             bits = [tvm.DataType(str(load.ty)).bits for load in read]
             return Woven(piece, variable, short, strands, max(bits) // tvm.DataType(kind).bits)
     return None
+
+
+def _strand(piece: Stage, short: tirx.Var, number: int) -> Expr:
+    """Return the value of a stage at one index of an axis, without the conditions that are known there."""
+    axes = tuple(axis for axis in piece.axes if axis[0] is not short)
+    at = mapped(piece, {short: constant(number, short)})
+    return simplify(replace(piece, axes=axes, writes=at)).writes[0].value
 
 
 def _turned(piece: Stage, lane_axis: tirx.Var, size: int) -> Turned | None:

@@ -66,7 +66,15 @@ def test_a_transpose_goes_through_registers():
 
 def test_a_short_axis_is_woven():
     x = te.placeholder((3, 256), name="x")
-    assert ", [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11])" in script(x, topi.transpose(x))
+    text = script(x, topi.transpose(x))
+    assert ", [0, 16, 32, 1, 17, 33, 2, 18, 34, 3, 19, 35, 4, 20, 36, 5])" in text
+    assert text.count("T.Shuffle") == 3
+
+
+def test_each_strand_of_a_woven_axis_may_come_from_its_own_tensor():
+    x, y = (te.placeholder((4, 32), name=name) for name in "xy")
+    text = script(x, y, topi.transpose(topi.reshape(topi.concatenate([x, y], 1), (4, 2, 32)), (0, 2, 1)))
+    assert text.count("T.Shuffle") == 2 and "if_then_else" not in text
 
 
 def test_functions_that_are_not_supported_keep_their_meaning():

@@ -170,6 +170,20 @@ def test_channels_are_exchanged_between_groups_in_channels_last_order(parts, ord
     same(mod, last, net.arrays())
 
 
+def test_slices_are_in_channels_last_order():
+    net = Network((2, 5, 4, 6))
+
+    def body(net, x):
+        y = net.emit(op.nn.conv2d(x, net.c(6, 5, 3, 3), padding=1))
+        parts = [net.emit(op.strided_slice(y, [1, -1], [a, 1], [b, 6], [1, 2])) for a, b in ((0, 2), (2, 6))]
+        return op.nn.conv2d(net.emit(op.concat([parts[1], parts[0]], 1)), net.c(3, 6, 1, 1))
+
+    mod = net.module(body)
+    last = simplify(channels_last(mod))
+    assert calls(last)["permute_dims"] == 2
+    same(mod, last, net.arrays())
+
+
 @pytest.mark.parametrize(("body", "shape"), [(residual_network, (1, 3, 33, 33)), (attention, (1, 17, 24))])
 def test_lowered_networks_compute_what_they_did(body, shape):
     net = Network(shape)

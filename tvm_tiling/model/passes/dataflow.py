@@ -179,5 +179,13 @@ def extents_of(expr: Expr) -> tuple[Extent, ...] | None:
     return tuple(map(number_of, shape.values)) if isinstance(shape, relax.ShapeExpr) else None
 
 
+def numbers(expr: Expr) -> list[int] | None:
+    """The integers in a tuple; None if it has others."""
+    if not isinstance(expr, relax.Tuple):
+        return None
+    found = [int(field) for field in expr.fields if isinstance(field, tirx.IntImm)]
+    return found if len(found) == len(expr.fields) else None
+
+
 def ints(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(v) for v in values)

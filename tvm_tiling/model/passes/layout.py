@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite, shape_of
+from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, numbers, rewrite, shape_of
 
 # Layout names by rank: channels first, channels last, kernels in the model and in our kernels.
 FIRST = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
@@ -100,6 +100,8 @@ class _Orders:
             return self.rescaled(rewriter, call, rank)
         if name == "concat":
             return self.concatenation(rewriter, call, rank)
+        if name == "strided_slice":
+            return self.sliced(rewriter, call, rank)
         if name == "image.resize2d":
             return self.resize(rewriter, call, rank)
         if name == "nn.pad":
@@ -187,6 +189,14 @@ class _Orders:
         fields = _tensors(rewriter, call)
         axis = int(call.attrs.axis) % rank
         return relax.op.concat([self.as_last(rewriter, f, rank) for f in fields], to_last(rank).index(axis))
+
+    def sliced(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
+        axes = numbers(call.args[1])
+        if axes is None:
+            return None
+        moved = [to_last(rank).index(axis % rank) for axis in axes]
+        data = self.as_last(rewriter, call.args[0], rank)
+        return relax.op.strided_slice(data, moved, *call.args[2:], assume_inbound=bool(call.attrs.assume_inbound))
 
     def exchanged(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
         """The end of a view that shuffles channels between groups: a reshape that splits them, a permutation of the

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from ...lowering.extents import alike, from_outer, is_one, product_of, quotient, same, times
 from ...lowering.samples import Extent, is_open, sampled
-from .dataflow import Expr, Rewriter, array, extents_of, ints, is_op, rewrite, shape_of
+from .dataflow import Expr, Rewriter, array, extents_of, ints, is_op, numbers, rewrite, shape_of
 from .layout import BROADCASTING, CONVOLUTIONS, FIRST, REDUCTIONS
 
 Atom = tuple[Extent, Extent]  # extent and stride, in elements of the root
@@ -175,7 +175,7 @@ def _joined(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
 
 def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """A slice of a transposed tensor as the transposed slice, which moves less data."""
-    view, parts = view_of(rewriter, call.args[0]), [_numbers(argument) for argument in call.args[1:]]
+    view, parts = view_of(rewriter, call.args[0]), [numbers(argument) for argument in call.args[1:]]
     if (
         shape_of(call.args[0]) is None
         or view is None
@@ -196,14 +196,6 @@ def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | 
         return None
     turned = whole(piece, shape).permuted([order.index(atom) for atom in atoms]).reshaped(result)
     return None if turned is None else _shortest(rewriter, turned)
-
-
-def _numbers(expr: Expr) -> list[int] | None:
-    """The integers in a tuple."""
-    if not isinstance(expr, relax.Tuple):
-        return None
-    numbers = [int(field) for field in expr.fields if isinstance(field, tirx.IntImm)]
-    return numbers if len(numbers) == len(expr.fields) else None
 
 
 # ---- operators that move before a reshape ----------------------------------------------------------------------------
