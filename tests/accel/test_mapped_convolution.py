@@ -14,6 +14,7 @@ from tvm_tiling.accel.mapped_convolution import mapped_convolution
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.conv.mapping import ConvMapping, best_mapping, parse_mapping, predicted_cycles
 from tvm_tiling.decide.gemm.product_time import ProductEngines
+from tvm_tiling.decide.gemm.strips import streamed_cycles
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.errors import HardwareError, WorkloadError
 from tvm_tiling.hardware import Hardware
@@ -79,17 +80,37 @@ def test_every_mapping_computes_the_convolution(mapping):
 def test_cycles_of_one_tile_by_hand():
     """Weights: 9 * 6 runs of 8 bytes, 2 rows each: 108 cycles, 432 bytes in pages of 64: 6.75 of 3 cycles each: 21.
     Image: 63 runs of 6 bytes, 2 rows each: 126 cycles, 378 bytes: 5.9 pages: 18. Blocks: 2 of rows, 9 * 2 of depth, in
-    each 4 lines of 5 columns: strips of 4 (5 cycles) and 1 (3), and a change (2): 36 * 34, and the fill. Results: 20
+    each 4 lines of 5 columns: strips of 4 (5 cycles) and 1 (2), and a change (2): 36 * 30, and the fill. Results: 20
     runs of 8 bytes: 40 cycles, 160 bytes: 2.5 pages: 8."""
     program = mapped_convolution(LAYER, ConvMapping(k=8, c=6, p=5, q=4, r=3, s=3), ARRAY)
     report = simulate(program)
     busy = {name: engine.busy for name, engine in report.engines.items()}
     assert busy["load_a"] == 108 + math.ceil(6.75 * 3)
     assert busy["load_b"] == 126 + math.ceil(378 / 64 * 3)
-    assert busy["matrix"] == 10 + 36 * (4 * (5 + 3) + 2)
+    assert busy["matrix"] == 10 + 36 * (4 * (5 + 2) + 2)
     assert busy["store"] == 40 + 8
     # The two loads run concurrently, each with a port of its own.
     assert report.cycles == 126 + 18 + 7 + busy["matrix"] + 5 + busy["store"] + 7
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (1, 3),  # limited by the issue of its instructions
+        (4, 5),  # streams 1 + 4 cycles
+        (5, 5 + 2),  # the short strip is issued while the full one streams
+        (9, 5 + 5 + 2),
+    ],
+)
+def test_the_issue_of_a_strip_overlaps_with_the_strips_before_it(columns, line):
+    one = np.array(1)
+    assert streamed_cycles(ARRAY.near_tile, 1, one, one, np.array(columns), one) == line + 2
+
+
+def test_no_strip_takes_less_than_its_operations():
+    fast = replace(ARRAY.near_tile, column_cycles=0.1)  # 4 columns x 16 operations at 16 per cycle
+    one = np.array(1)
+    assert streamed_cycles(fast, 1, one, one, np.array(4), one) == 4 + 2
 
 
 def test_pages_count_for_rows_that_lie_far_apart():

@@ -31,8 +31,9 @@ class NearTile:
 
     "streamed" is a weight-stationary systolic array: a block_m x block_k block of A stays in it while columns of B
     stream through, in strips of block_n adjacent columns (for a convolution, those of one row of output positions). A
-    strip of n columns takes max(strip_least, strip_start + n * column_cycles) cycles; a new block of A takes
-    block_change more. No block or strip takes less time than its operations at `macs_per_cycle`.
+    strip of n columns streams for strip_start + n * column_cycles cycles, and for no less time than its operations
+    take at `macs_per_cycle`. The issue of its instructions takes strip_least cycles and overlaps with earlier strips: a
+    row of positions takes the larger of both sums over its strips. A new block of A takes block_change more.
 
     Results leave through an output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never
     the bottleneck).
